@@ -1,0 +1,56 @@
+# `make run` and `make test` are all the set-up there is: both create .venv and install what is pinned.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+EXTRAS := dev,gcp,k8s,tpu
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: run test test-fast test-numbers ui lint format setup evidence bench-env experience base-model clean
+
+run: setup ## the whole graph for all six domains on the shipped experience
+	$(BIN)/capibara run --profile demo
+
+test: setup ## the whole suite
+	$(BIN)/python -m pytest -m "not numbers" -n 2 --dist loadfile
+
+test-fast: setup ## under two minutes, for every change
+	$(BIN)/python -m pytest -m "not slow and not ui and not gcs and not numbers" -n 2 --dist loadfile
+
+test-numbers: setup ## the headline figures over three seeds (about an hour)
+	$(BIN)/python -m pytest -m numbers
+
+ui: setup ## dagster dev on what `make run` made
+	$(BIN)/capibara ui
+
+lint: setup ## ruff, mypy, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+evidence: setup ## docs/evidence/graph.json: the figure of each promise
+	$(BIN)/python -m benchmarks.evidence
+
+experience: setup ## re-generate the shipped experience by really running it
+	$(BIN)/python -m capibara_assets.executions.fleet --out resources/experience
+
+base-model: setup ## pre-train the shipped base model again (an hour and a half)
+	$(BIN)/python -m capibara_assets.modeling.pretraining --compile --minutes 85 \
+		--out resources/base_models/capibara-nano --state .capibara/pretraining
+
+setup: $(STAMP)
+
+# torch first and alone: pip then finds a CPU build where one is provided, and nothing later replaces it.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet torch==2.13.0 -c constraints.txt
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[$(EXTRAS)]"
+	touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) .capibara

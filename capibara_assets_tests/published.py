@@ -1,0 +1,55 @@
+"""Artifacts made by hand: in a store of the test, and known to its Dagster instance as an asset leaves them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import polars as pl
+
+from capibara_assets.assets.inputs import DIGEST, INPUTS, Inputs
+from capibara_assets.domains import Domain
+from capibara_assets.resources import Store
+from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.records import Record
+
+
+@dataclass(frozen=True)
+class Published:
+    """A store and an instance of a test."""
+
+    instance: dg.DagsterInstance
+    store: Store
+
+    @classmethod
+    def afresh(cls, instance: dg.DagsterInstance, folder: Path) -> "Published":
+        """A new store in `folder`, and the instance with its history wiped (making one takes longer than that)."""
+        instance.wipe()
+        return cls(instance, Store(root=str(folder / "store"), work=str(folder / "work")))
+
+    def inputs(self) -> Inputs:
+        return Inputs(self.instance, self.store.open())
+
+    def put(
+        self,
+        name: str,
+        partition: Domain | None = None,
+        *,
+        tables: Mapping[str, tuple[type[Record], pl.DataFrame]] | None = None,
+        documents: Mapping[str, Any] | None = None,
+        trees: Mapping[str, Path] | None = None,
+        upstream: Mapping[str, str] | None = None,
+    ) -> Artifact:
+        """Publish, and report the materialization that names it."""
+        inputs = self.inputs()
+        inputs.upstream.update(upstream or {})
+        artifact = inputs.publish(name, partition, tables=tables, documents=documents, trees=trees)
+        self.instance.report_runless_asset_event(
+            dg.AssetMaterialization(
+                name,
+                partition=partition.value if partition else None,
+                metadata={DIGEST: artifact.digest, INPUTS: dg.MetadataValue.json(inputs.record())},
+            )
+        )
+        return artifact
