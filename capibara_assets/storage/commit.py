@@ -1,0 +1,60 @@
+"""How a staged folder becomes a visible artifact: one rename on a disk, manifest last on an object store."""
+
+import errno
+import uuid
+from pathlib import Path
+
+from upath import UPath
+
+from capibara_assets.errors import InputError
+from capibara_assets.storage.digests import tree_files
+from capibara_assets.storage.jsonfiles import sync_folder, write_durable
+from capibara_assets.storage.manifest import MANIFEST, Manifest
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def commit_local(staging: Path, target: Path, manifest: Manifest) -> bool:
+    """Write the manifest, sync, rename `staging` to `target`; False if something is there already."""
+    write_durable(staging / MANIFEST, manifest.to_json())
+    for folder in (*(path for path in staging.rglob("*") if path.is_dir()), staging):
+        sync_folder(folder)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        staging.rename(target)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            return False
+        raise
+    for folder in (target.parent, target.parent.parent, target.parent.parent.parent):
+        sync_folder(folder)
+    return True
+
+
+def set_aside(target: Path, staging_root: Path) -> None:
+    """Move a damaged artifact out of sight; `sweep` removes it later. Another writer may have done so already."""
+    try:
+        target.rename(staging_root / f"damaged-{uuid.uuid4().hex}")
+    except FileNotFoundError:
+        return
+
+
+def commit_remote(staging: Path, target: UPath, manifest: Manifest) -> bool:
+    """Upload the files, then create the manifest on the condition that there is none; False if there is one.
+
+    The files lie in a folder named by their bytes, so two writers whose volatile files differ cannot mix.
+    """
+    for relative, path in tree_files(staging).items():
+        target.fs.put_file(str(path), (target / manifest.data / relative).path)
+    try:
+        target.fs.pipe_file((target / MANIFEST).path, manifest.to_json(), mode="create")
+    except FileExistsError:
+        return False
+    return True
+
+
+def no_room(error: OSError, root: object) -> InputError | None:
+    """The error for a full disk, quota or file-size limit; None for any other failure."""
+    if error.errno not in _FULL:
+        return None
+    return InputError(f"no room to write to {root} ({error.strerror}): nothing was published; free space and run again")

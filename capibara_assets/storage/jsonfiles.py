@@ -1,0 +1,43 @@
+"""Writing small files so that a reader sees the old bytes or the new ones, never half of them."""
+
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable: a rename is only on disk once its folder is."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_durable(path: Path, data: bytes) -> None:
+    """Write bytes to a new file and wait until they are on disk."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_bytes_atomic(path: Path, data: bytes) -> None:
+    """Replace `path` by `data` in one step: written beside it, synced, renamed. Creates parent folders."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+    try:
+        write_durable(beside, data)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def write_json_atomic(path: Path, value: Any) -> None:
+    """Replace `path` by readable JSON (sorted keys, two spaces) in one step; NaN and infinity are refused."""
+    text = json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
+    write_bytes_atomic(path, (text + "\n").encode("utf-8"))

@@ -1,0 +1,98 @@
+"""The manifest of an artifact: every file with its digest, what it was made from, and which files are volatile."""
+
+import fnmatch
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from capibara_assets.errors import IntegrityError
+from capibara_assets.storage.digests import canonical_json, combine
+
+MANIFEST = "manifest.json"
+MANIFEST_VERSION = 1
+_SEGMENT = re.compile(r"[A-Za-z0-9_+=@-][A-Za-z0-9_.+=@-]*")
+
+
+class FileEntry(BaseModel):
+    """One file of an artifact."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sha256: str = Field(description="SHA-256 of the bytes")
+    bytes: int = Field(description="size in bytes")
+    content: str = Field(description="digest of the content: of the rows for a table, else of the bytes")
+    record: str | None = Field(default=None, description="for a table, its record type as name/version")
+
+
+class Manifest(BaseModel):
+    """What an artifact is; the last file written, so that a folder without one is no artifact."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: int = Field(default=MANIFEST_VERSION, description="version of the manifest's own format")
+    name: str = Field(description="asset the artifact belongs to")
+    partition: str | None = Field(description="partition key, null for an unpartitioned asset")
+    digest: str = Field(description="content digest: what Dagster calls the data version")
+    files: dict[str, FileEntry] = Field(description="relative POSIX path -> file")
+    inputs: dict[str, Any] = Field(description="what it was made from: upstream digests, recipes, code version")
+    volatile: list[str] = Field(description="patterns of files outside the content digest")
+    created: str = Field(description="when it was published, RFC 3339 in UTC; outside the digest")
+    data: str = Field(default="", description="folder of the files relative to the manifest (object stores only)")
+
+    def to_json(self) -> bytes:
+        return canonical_json(self.model_dump())
+
+
+def content_digest(files: Mapping[str, FileEntry], volatile: Collection[str]) -> str:
+    """Digest of an artifact's content: names and content digests of its files that match no volatile pattern."""
+    return combine(
+        {
+            relative: entry.content
+            for relative, entry in files.items()
+            if not any(fnmatch.fnmatchcase(relative, pattern) for pattern in volatile)
+        }
+    )
+
+
+def parse_manifest(data: bytes, where: str) -> Manifest:
+    """Read a manifest and check that it is one of ours and consistent with itself.
+
+    Raises:
+        IntegrityError: damaged, of a newer format, or its digest is not that of its files.
+    """
+    try:
+        manifest = Manifest.model_validate_json(data)
+    except ValueError as error:
+        raise IntegrityError(f"{where}: not a manifest: {error}") from error
+    if manifest.schema_version != MANIFEST_VERSION:
+        raise IntegrityError(f"{where}: manifest version {manifest.schema_version}, this code reads {MANIFEST_VERSION}")
+    if manifest.digest != content_digest(manifest.files, manifest.volatile):
+        raise IntegrityError(f"{where}: the manifest's digest is not that of the files it lists")
+    for relative in manifest.files:
+        check_relative(relative)
+    return manifest
+
+
+def check_name(name: str) -> str:
+    """An asset's, partition's or file's name as one path segment.
+
+    Raises:
+        ValueError: it is empty, starts with a dot or holds anything but letters, digits and `_.+=@-`.
+    """
+    if not _SEGMENT.fullmatch(name):
+        raise ValueError(f"{name!r} is no name for the store: letters, digits and _.+=@- only, no dot first")
+    return name
+
+
+def check_relative(relative: str) -> str:
+    """A relative POSIX path that stays inside its artifact (trees may hold any file name but `.` and `..`).
+
+    Raises:
+        ValueError: it is absolute, empty or leads outside.
+    """
+    parts = relative.split("/")
+    if any(part in ("", ".", "..") or "\\" in part or "\0" in part for part in parts):
+        raise ValueError(f"{relative!r} is no path inside an artifact")
+    return relative

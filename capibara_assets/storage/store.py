@@ -1,0 +1,308 @@
+"""The artifact store: publish a result whole or not at all, find it again by asset, partition and content digest."""
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+from upath import UPath
+
+from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.commit import commit_local, commit_remote, no_room, set_aside
+from capibara_assets.storage.digests import canonical_json, combine, sha256_bytes, tree_files
+from capibara_assets.storage.jsonfiles import write_bytes_atomic, write_durable
+from capibara_assets.storage.manifest import (
+    MANIFEST,
+    FileEntry,
+    Manifest,
+    check_name,
+    check_relative,
+    content_digest,
+    parse_manifest,
+)
+from capibara_assets.storage.records import Record, conform, frame_digest
+
+__all__ = ["Artifact", "ArtifactStore", "Artifacts", "MissingArtifact", "Table"]
+
+POINTER = "latest.json"
+_UNPARTITIONED = "_"
+
+
+class Table(NamedTuple):
+    """A table to publish: its row type and its rows."""
+
+    model: type[Record]
+    frame: pl.DataFrame
+
+
+class MissingArtifact(InputError):
+    """An artifact that was asked for by name is not in the store."""
+
+
+Artifacts = list[Artifact]  # inside the class below, `list` is a method
+
+
+class ArtifactStore:
+    """Immutable artifacts under one root, local or on an object store.
+
+    Layout: `<root>/artifacts/<asset>/<partition or _>/<digest>/{manifest.json, ...}` and a pointer `latest.json` beside
+    the digests. Local results are written in `<root>/staging/`, synced and renamed; on an object store the files go
+    first, the manifest last and only if there is none yet. The pointer moves after that.
+    """
+
+    def __init__(
+        self, root: str | UPath, work: Path | None = None, storage_options: Mapping[str, Any] | None = None
+    ) -> None:
+        """`work` holds work in progress and downloads: `<root>/work` by default; a remote root needs one.
+
+        Raises:
+            InputError: a remote root without a local work folder.
+        """
+        if str(root).startswith(("gs:", "gcs:")):
+            # gcsfs otherwise asks for the bucket's type over gRPC and hangs for a minute where there is no such
+            # service; it reads this variable when it is imported, which UPath does on first use
+            os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+        location = UPath(root, **dict(storage_options or {}))
+        self._local_root = Path(location.path).absolute() if location.protocol in ("", "file", "local") else None
+        self.root: UPath = UPath(self._local_root) if self._local_root is not None else location
+        if work is None and self._local_root is None:
+            raise InputError(f"the store {root} is remote: name a local folder for work in progress")
+        self.work = Path(work).absolute() if work is not None else Path(self.root.path) / "work"
+
+    def publish(
+        self,
+        name: str,
+        partition: str | None,
+        *,
+        tables: Mapping[str, Table] | None = None,
+        documents: Mapping[str, Any] | None = None,
+        trees: Mapping[str, Path] | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        volatile: Collection[str] = (),
+    ) -> Artifact:
+        """Publish a result; the artifact is visible whole or not at all, then `latest` points at it.
+
+        Args:
+            tables: `<key>.parquet`, conformed to their models.
+            documents: `<key>.json`, canonical JSON.
+            trees: folder `<key>/`, a copy (empty folders are dropped).
+            inputs: what it was made from, for lineage.
+            volatile: fnmatch patterns of relative paths that stay outside the content digest.
+
+        Content that is already there is kept as it is (and repaired if it is damaged).
+
+        Raises:
+            SchemaError: a table does not fit its model.
+            ValueError: a bad name, or a document that is not JSON.
+            InputError: no room on the disk; nothing became visible.
+        """
+        folder = self._folder(name, partition)
+        with self._staging() as staging:
+            files: dict[str, FileEntry] = {}
+            for key, (model, frame) in (tables or {}).items():
+                files[f"{key}.parquet"] = _write_table(_new(staging, f"{key}.parquet"), model, frame)
+            for key, document in (documents or {}).items():
+                files[f"{key}.json"] = _write_document(_new(staging, f"{key}.json"), document)
+            for key, tree in (trees or {}).items():
+                for relative, path in tree_files(Path(tree)).items():
+                    files[f"{key}/{relative}"] = _copy_file(_new(staging, f"{key}/{relative}"), path)
+            manifest = Manifest(
+                name=name,
+                partition=partition,
+                digest=content_digest(files, volatile),
+                files=dict(sorted(files.items())),
+                inputs=dict(inputs or {}),
+                volatile=sorted(volatile),
+                created=datetime.now(UTC).isoformat(),
+                data="" if self._local_root else combine({k: entry.sha256 for k, entry in files.items()})[:16],
+            )
+            if not self._intact(name, partition, manifest.digest):
+                self._commit(staging, folder / manifest.digest, manifest)
+        self._point(folder, manifest)
+        return self.open(name, partition, manifest.digest)
+
+    def open(self, name: str, partition: str | None, digest: str) -> Artifact:
+        """The artifact with this content digest.
+
+        Raises:
+            MissingArtifact: there is none.
+            IntegrityError: its manifest is damaged.
+        """
+        folder = self._folder(name, partition) / check_name(digest)
+        try:
+            data = (folder / MANIFEST).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            what = name if partition is None else f"{name}[{partition}]"
+            raise MissingArtifact(f"no {what} with digest {digest} in {self.root}: materialize it first") from None
+        manifest = parse_manifest(data, str(folder / MANIFEST))
+        if (manifest.name, manifest.partition, manifest.digest) != (name, partition, digest):
+            raise IntegrityError(f"{folder / MANIFEST} is the manifest of another artifact")
+        return Artifact(
+            name=name,
+            partition=partition,
+            digest=digest,
+            manifest=manifest,
+            path=folder / manifest.data if manifest.data else folder,
+            cache=self.work / "downloads" / name / (partition or _UNPARTITIONED),
+        )
+
+    def latest(self, name: str, partition: str | None) -> Artifact | None:
+        """The artifact published last, or None before the first."""
+        digest = self.latest_digest(name, partition)
+        return None if digest is None else self.open(name, partition, digest)
+
+    def latest_digest(self, name: str, partition: str | None) -> str | None:
+        """Digest of the artifact published last, or None before the first."""
+        pointer = self._folder(name, partition) / POINTER
+        try:
+            data = pointer.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            return str(json.loads(data)["digest"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise IntegrityError(f"{pointer} is damaged: materialize {name} again to replace it") from error
+
+    def list(self, name: str) -> Artifacts:
+        """Every artifact of an asset, sorted by partition, then time of publishing."""
+        root = self.root / "artifacts" / check_name(name)
+        found = [
+            self.open(name, None if folder.name == _UNPARTITIONED else folder.name, digest.name)
+            for folder in _folders(root)
+            for digest in _folders(folder)
+            if (digest / MANIFEST).exists()
+        ]
+        return sorted(found, key=lambda a: (a.partition or "", a.manifest.created, a.digest))
+
+    def names(self) -> Sequence[str]:
+        """Every asset that has been published."""
+        return sorted(folder.name for folder in _folders(self.root / "artifacts"))
+
+    def work_dir(self, asset: str, partition: str | None, input_digest: str) -> Path:
+        """Local folder for work in progress on these inputs (resume points); created, never published."""
+        folder = self.work / check_name(asset) / check_name(partition or _UNPARTITIONED) / check_name(input_digest)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def sweep(self, older_than_s: float = 86_400.0) -> int:
+        """Remove what interrupted writers left behind: staging folders in which nothing changed for this long.
+
+        Returns how many were removed.
+        """
+        limit, removed = time.time() - older_than_s, 0
+        for folder in self._staging_root.iterdir() if self._staging_root.is_dir() else ():
+            times = [path.lstat().st_mtime for path in (folder, *folder.rglob("*"))]
+            if max(times) < limit:
+                shutil.rmtree(folder, ignore_errors=True)
+                removed += 1
+        return removed
+
+    @property
+    def _staging_root(self) -> Path:
+        return (self._local_root if self._local_root is not None else self.work) / "staging"
+
+    def _folder(self, name: str, partition: str | None) -> UPath:
+        if partition == _UNPARTITIONED:
+            raise ValueError("the partition _ stands for unpartitioned assets: pass None")
+        return self.root / "artifacts" / check_name(name) / check_name(partition or _UNPARTITIONED)
+
+    @contextmanager
+    def _staging(self) -> Iterator[Path]:
+        """A new folder to write in; gone afterwards unless it was renamed. A full disk becomes an InputError."""
+        staging = self._staging_root / uuid.uuid4().hex
+        try:
+            staging.mkdir(parents=True)
+            yield staging
+        except OSError as error:
+            raise no_room(error, self.root) or error from error
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+    def _intact(self, name: str, partition: str | None, digest: str) -> bool:
+        """Whether the artifact is there and undamaged."""
+        try:
+            self.open(name, partition, digest).verify()
+        except (MissingArtifact, IntegrityError):
+            return False
+        return True
+
+    def _commit(self, staging: Path, target: UPath, manifest: Manifest) -> None:
+        """Make the staged folder visible, unless another writer did so first; a damaged artifact is replaced."""
+        if self._local_root is None:
+            if not commit_remote(staging, target, manifest) and not self._intact(
+                manifest.name, manifest.partition, manifest.digest
+            ):
+                (target / MANIFEST).write_bytes(manifest.to_json())
+            return
+        while not commit_local(staging, Path(target.path), manifest):
+            if self._intact(manifest.name, manifest.partition, manifest.digest):
+                return
+            set_aside(Path(target.path), self._staging_root)
+
+    def _point(self, folder: UPath, manifest: Manifest) -> None:
+        data = canonical_json({"digest": manifest.digest, "published": datetime.now(UTC).isoformat()})
+        try:
+            if self._local_root is not None:
+                write_bytes_atomic(Path(folder.path) / POINTER, data)
+            else:
+                (folder / POINTER).write_bytes(data)  # one object is replaced in one step
+        except OSError as error:
+            raise no_room(error, self.root) or error from error
+
+
+def _new(staging: Path, relative: str) -> Path:
+    """Where a file goes; refuses the manifest's name, a name that is taken, and paths that lead outside."""
+    path = staging / check_relative(relative)
+    if relative == MANIFEST or path.exists():
+        raise ValueError(f"the name {relative!r} is taken in this artifact")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _write_table(path: Path, model: type[Record], frame: pl.DataFrame) -> FileEntry:
+    shaped = conform(model, frame)
+    buffer = io.BytesIO()
+    shaped.write_parquet(buffer, compression="zstd")
+    data = buffer.getvalue()
+    write_durable(path, data)
+    return FileEntry(
+        sha256=sha256_bytes(data),
+        bytes=len(data),
+        content=frame_digest(model, shaped),
+        record=f"{model.schema_name}/{model.schema_version}",
+    )
+
+
+def _write_document(path: Path, document: Any) -> FileEntry:
+    data = canonical_json(document)
+    write_durable(path, data)
+    digest = sha256_bytes(data)
+    return FileEntry(sha256=digest, bytes=len(data), content=digest)
+
+
+def _copy_file(path: Path, source: Path) -> FileEntry:
+    """Copy and digest in one pass, then sync."""
+    digest = hashlib.sha256()
+    with source.open("rb") as reader, path.open("wb") as writer:
+        while block := reader.read(1 << 20):
+            digest.update(block)
+            writer.write(block)
+        writer.flush()
+        os.fsync(writer.fileno())
+    return FileEntry(sha256=digest.hexdigest(), bytes=path.stat().st_size, content=digest.hexdigest())
+
+
+def _folders(root: UPath) -> Iterator[UPath]:
+    """Folders directly below `root`, by name; none when it does not exist."""
+    if root.exists():
+        yield from sorted((path for path in root.iterdir() if path.is_dir()), key=lambda path: path.name)
