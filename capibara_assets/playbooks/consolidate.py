@@ -1,0 +1,175 @@
+"""One playbook per domain out of all graduated agents': merged, ranked, compressed, with what was left out."""
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from capibara_assets.domains import Domain
+from capibara_assets.playbooks.coverage import Cover, cover, estimate_tokens
+from capibara_assets.playbooks.graduation import wilson_lower_bound
+from capibara_assets.playbooks.history import Advice, advice_of, merged
+from capibara_assets.playbooks.schema import GENERAL, INT64_MAX, Consolidated
+from capibara_assets.playbooks.similarity import components, near_pairs, opposed, words
+from capibara_assets.storage.records import table
+
+UNRATED = 0.05
+"""Weight of a lesson that nobody rated; without it such playbooks would have no compressed form."""
+GENERAL_SHARE = 0.5
+"""Weight of a general lesson beside one of the domain."""
+
+
+@dataclass(frozen=True)
+class Consolidation:
+    """A table of `Consolidated` and the figures behind it (JSON)."""
+
+    bullets: pl.DataFrame
+    statistics: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Lesson:
+    """The same advice of one or more agents."""
+
+    best: Advice
+    parts: tuple[Advice, ...]
+    helpful: int
+    harmful: int
+    score: float
+
+
+def consolidate(
+    bullets: pl.DataFrame,
+    agents: pl.DataFrame,
+    domain: Domain | str,
+    *,
+    top_k: int = 5000,
+    budget_tokens: int = 512,
+    count_tokens: Callable[[str], int] = estimate_tokens,
+) -> Consolidation:
+    """Merge the graduated agents' active bullets of a domain (and the general ones).
+
+    Near-duplicates (word Jaccard of at least 0.85, none negating the other) become one lesson: counters added, origins
+    kept. Lessons are ranked by the lower 95 % bound on helpful/(helpful+harmful), then by helpful, then by id; the
+    first `top_k` are kept, and of those a subset covers most within `budget_tokens` (the domain's own lessons weigh
+    twice a general one). Contradictions are reported, not merged away. No graduated agent is an empty, valid result
+    whose statistics name the criteria that each agent missed.
+
+    Args:
+        bullets: table of `Bullet`; agents: table of `Agent`, from `graduate`.
+    """
+    fitting = bullets.filter(pl.col("domains").list.contains(str(domain)) | pl.col("domains").list.contains(GENERAL))
+    trusted = fitting.join(agents.filter("graduated").select("agent_id"), on="agent_id", how="semi")
+    # an agent's newest word on a lesson decides whether it still stands
+    advice = advice_of(trusted)
+    active = [each for each in advice if each.bullet["status"] == "active"]
+    lessons, contradictions = _merge(active)
+    kept = lessons[:top_k]
+    small = cover(
+        [lesson.best.text for lesson in kept],
+        [_weight(lesson, str(domain)) for lesson in kept],
+        budget=budget_tokens,
+        count_tokens=count_tokens,
+    )
+    rows = [_row(lesson, rank, rank - 1 in small.chosen) for rank, lesson in enumerate(kept, start=1)]
+    counts = {
+        "in_domain": len(fitting),
+        "of_graduated_agents": len(trusted),
+        "distinct": len(advice),
+        "inactive": len(advice) - len(active),
+        "duplicates_merged": len(active) - len(lessons),
+        "kept": len(kept),
+        "beyond_top_k": len(lessons) - len(kept),
+        "compressed": len(small.chosen),
+    }
+    return Consolidation(table(Consolidated, rows), _statistics(domain, agents, counts, kept, small, contradictions))
+
+
+def _merge(advice: list[Advice]) -> tuple[list[_Lesson], list[dict[str, Any]]]:
+    """(lessons, best first; contradictions)."""
+    texts = [each.text for each in advice]
+    pairs, contradictions = [], []
+    for left, right in near_pairs(texts):
+        if opposed(words(texts[left]), words(texts[right])):
+            both = sorted([advice[left].bullet["bullet_id"], advice[right].bullet["bullet_id"]])
+            contradictions.append({"kind": "negated", "bullets": both})
+        else:
+            pairs.append((left, right))
+    lessons = [_lesson([advice[place] for place in group]) for group in components(len(advice), pairs)]
+    lessons.sort(key=lambda lesson: (-lesson.score, -lesson.helpful, lesson.best.bullet["bullet_id"]))
+    contradictions += [found for lesson in lessons if (found := _disagreement(lesson))]
+    return lessons, contradictions
+
+
+def _lesson(parts: list[Advice]) -> _Lesson:
+    helpful, harmful = sum(part.helpful for part in parts), sum(part.harmful for part in parts)
+    best = min(parts, key=lambda part: (-_score(part), -part.helpful, part.bullet["bullet_id"]))
+    return _Lesson(best, tuple(parts), helpful, harmful, wilson_lower_bound(helpful, helpful + harmful))
+
+
+def _weight(lesson: _Lesson, domain: str) -> float:
+    """What a lesson counts in the compressed playbook."""
+    own = any(domain in part.domains for part in lesson.parts)
+    return (lesson.score + UNRATED) * (1.0 if own else GENERAL_SHARE)
+
+
+def _score(advice: Advice) -> float:
+    return wilson_lower_bound(advice.helpful, advice.helpful + advice.harmful)
+
+
+def _disagreement(lesson: _Lesson) -> dict[str, Any] | None:
+    """The same advice that helped one agent more than it harmed, and another the other way round."""
+    balance = {part.bullet["bullet_id"]: (part.helpful, part.harmful) for part in lesson.parts}
+    if any(h > m for h, m in balance.values()) and any(m > h for h, m in balance.values()):
+        counters = {bullet: {"helpful": str(h), "harmful": str(m)} for bullet, (h, m) in sorted(balance.items())}
+        return {"kind": "helpful_here_harmful_there", "bullets": sorted(balance), "counters": counters}
+    return None
+
+
+def _row(lesson: _Lesson, rank: int, compressed: bool) -> Consolidated:
+    return Consolidated(
+        bullet_id=lesson.best.bullet["bullet_id"],
+        content=lesson.best.text,
+        section=lesson.best.bullet["section"],
+        domains=list(merged([lesson.best.domains, *(part.domains for part in lesson.parts)])),
+        helpful=min(lesson.helpful, INT64_MAX),
+        harmful=min(lesson.harmful, INT64_MAX),
+        score=lesson.score,
+        origins=sorted(origin for part in lesson.parts for origin in part.origins),
+        agents=sorted({part.agent_id for part in lesson.parts}),
+        rank=rank,
+        compressed=compressed,
+    )
+
+
+def _statistics(
+    domain: Domain | str,
+    agents: pl.DataFrame,
+    counts: dict[str, int],
+    kept: list[_Lesson],
+    small: Cover,
+    contradictions: list[dict[str, Any]],
+) -> dict[str, Any]:
+    scores = [lesson.score for lesson in kept]
+    rejected = agents.filter(~pl.col("graduated")).sort("agent_id")
+    return {
+        "domain": str(domain),
+        "agents": {
+            "total": len(agents),
+            "graduated": sorted(agents.filter("graduated")["agent_id"]),
+            "rejected": {row["agent_id"]: row["missed"] for row in rejected.iter_rows(named=True)},
+        },
+        "bullets": counts,
+        "quality": {
+            "mean": statistics.fmean(scores) if scores else None,
+            "median": statistics.median(scores) if scores else None,
+        },
+        "compressed": {
+            "bullets": len(small.chosen),
+            "tokens": small.tokens,
+            "coverage": small.share if scores else None,
+        },
+        "contradictions": contradictions,
+    }

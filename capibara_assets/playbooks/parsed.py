@@ -1,0 +1,141 @@
+"""What a reader of one playbook file hands back, and the checks that all families share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+MOST_DIGITS = 100
+"""Counters longer than this are damage, not counts."""
+
+
+@dataclass(frozen=True)
+class RawBullet:
+    """A bullet as read; counters are exact."""
+
+    local_id: str
+    section: str
+    content: str
+    title: str | None = None
+    helpful: int = 0
+    harmful: int = 0
+    neutral: int = 0
+    tags: tuple[str, ...] = ()
+    status: str = "active"
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    flags: tuple[str, ...] = ()
+    line: int = 0
+
+    def with_content(self, content: str) -> "RawBullet":
+        return replace(self, content=content)
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """Something that should have been a bullet and is not."""
+
+    reason: str
+    detail: str
+    text: str
+    line: int = 0
+    locator: str = ""
+
+
+@dataclass
+class Parsed:
+    """Everything found in one file."""
+
+    bullets: list[RawBullet] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    duplicates: int = 0
+    agent_id: str | None = None
+    _by_id: dict[str, RawBullet] = field(default_factory=dict, repr=False)
+
+    def add(self, bullet: RawBullet, text: str) -> None:
+        """Keep a bullet unless its id is taken: an exact repeat is counted, anything else is rejected."""
+        known = self._by_id.setdefault(bullet.local_id, bullet)
+        if known is bullet:
+            self.bullets.append(bullet)
+        elif _essence(known) == _essence(bullet):
+            self.duplicates += 1
+        else:
+            detail = f"id {bullet.local_id} is taken by line {known.line} with other content"
+            self.reject("conflicting_bullet_id", detail, text, bullet.line, bullet.local_id)
+
+    def reject(self, reason: str, detail: str, text: str, line: int = 0, locator: str = "") -> None:
+        self.rejected.append(Rejected(reason, detail, text, line, locator))
+
+
+class Unfit(Exception):
+    """An entry that cannot be a bullet: reason class and detail."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason, self.detail = reason, detail
+
+
+def counter(entry: Mapping[str, Any], *names: str) -> int:
+    """The first of these counters that the entry has, else 0; exact whatever its size."""
+    name = next((name for name in names if name in entry), None)
+    if name is None:
+        return 0
+    value = entry[name]
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Unfit(f"type:{name}", f"expected an integer, found {type(value).__name__}")
+    if not 0 <= value < 10**MOST_DIGITS:
+        raise Unfit("counter", f"{name} is {str(value)[:20]}, expected 0 to 10**{MOST_DIGITS}")
+    return value
+
+
+def text_of(entry: Mapping[str, Any], name: str) -> str:
+    """A string that must be there and not be blank, with plain newlines and no blanks around it."""
+    if name not in entry:
+        raise Unfit(f"missing:{name}", f"no {name}")
+    value = entry[name]
+    if not isinstance(value, str):
+        raise Unfit(f"type:{name}", f"expected a string, found {type(value).__name__}")
+    value = tidy(value)
+    if not value:
+        raise Unfit("empty_id" if name == "id" else f"empty_{name}", f"{name} is blank")
+    return value
+
+
+def tidy(text: str) -> str:
+    """Plain newlines, no blanks at either end; lone surrogates, which no table can hold, become U+FFFD."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n").strip()
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def moment(value: Any, flags: list[str]) -> datetime | None:
+    """ISO text or epoch seconds as UTC; no zone is read as UTC and flagged, nonsense is flagged and None."""
+    if value is None:
+        return None
+    try:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return datetime.fromtimestamp(value, UTC)
+        read = datetime.fromisoformat(value)
+    except (TypeError, ValueError, OverflowError, OSError):
+        flags.append("unreadable_time")
+        return None
+    if read.tzinfo is None:
+        flags.append("time_without_zone")
+        return read.replace(tzinfo=UTC)
+    return read.astimezone(UTC)
+
+
+def title_of(entry: Mapping[str, Any]) -> str | None:
+    """The title where it says something that the content does not."""
+    title, content = entry.get("title"), entry.get("content")
+    if not isinstance(title, str) or not title.strip():
+        return None
+    return None if isinstance(content, str) and title.strip().lower() in content.lower() else tidy(title)
+
+
+def strings(value: Any) -> tuple[str, ...]:
+    """The strings of a list; anything else is no tags at all."""
+    return tuple(tidy(item) for item in value if isinstance(item, str)) if isinstance(value, list) else ()
+
+
+def _essence(bullet: RawBullet) -> tuple[object, ...]:
+    return (bullet.section, bullet.title, bullet.content, bullet.helpful, bullet.harmful, bullet.neutral)

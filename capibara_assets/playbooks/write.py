@@ -1,0 +1,65 @@
+"""Bullets back out as ACE text and ACE JSON: what is written and read again is the same playbook."""
+
+import re
+from typing import Any
+
+import polars as pl
+
+from capibara_assets.playbooks.history import exact_counters, full_text
+from capibara_assets.storage.digests import canonical_json
+
+_NUMBER = re.compile(r"-(\d+)$")
+
+
+def to_ace_text(bullets: pl.DataFrame) -> str:
+    """One playbook's bullets as ACE text, sections in order of appearance; further lines are indented by two blanks.
+
+    The form has no titles (they go before the content), times, tags or neutral counter: use JSON to keep those.
+
+    Raises:
+        ValueError: an id or section that this form cannot hold.
+    """
+    sections: dict[str, list[str]] = {}
+    for row in _in_order(bullets):
+        if re.search(r"[\]\n]", row["local_id"]) or "\n" in row["section"] or row["section"].startswith("#"):
+            raise ValueError(f"ACE text cannot hold the id {row['local_id']!r} in section {row['section']!r}")
+        helpful, harmful, _ = exact_counters(row)
+        content = full_text(row).replace("\n", "\n  ")
+        sections.setdefault(row["section"], []).append(
+            f"[{row['local_id']}] helpful={helpful} harmful={harmful} :: {content}\n"
+        )
+    # bullets without a section must come first: a header holds until the next one
+    ordered = sorted(sections.items(), key=lambda item: item[0] != "")
+    return "\n".join((f"## {section}\n" if section else "") + "".join(lines) for section, lines in ordered)
+
+
+def to_ace_json(bullets: pl.DataFrame) -> bytes:
+    """One playbook's bullets as ACE JSON: `{"bullets": {id: {...}}, "sections": {name: [ids]}, "next_id": n}`."""
+    entries: dict[str, Any] = {}
+    sections: dict[str, list[str]] = {}
+    for row in _in_order(bullets):
+        helpful, harmful, neutral = exact_counters(row)
+        entry = {
+            "id": row["local_id"],
+            "section": row["section"],
+            "title": row["title"],
+            "content": row["content"],
+            "helpful": helpful,
+            "harmful": harmful,
+            "neutral": neutral,
+            "tags": row["tags"],
+            "status": row["status"],
+            "created_at": row["created_at"] and row["created_at"].isoformat(),
+            "updated_at": row["updated_at"] and row["updated_at"].isoformat(),
+        }
+        entries[row["local_id"]] = {name: value for name, value in entry.items() if value is not None}
+        sections.setdefault(row["section"], []).append(row["local_id"])
+    numbers = [int(found[1]) for local_id in entries if (found := _NUMBER.search(local_id))]
+    return canonical_json({"bullets": entries, "sections": sections, "next_id": max(numbers, default=0)})
+
+
+def _in_order(bullets: pl.DataFrame) -> list[dict[str, Any]]:
+    """The rows of one playbook as they stood in the file."""
+    if bullets["playbook_id"].n_unique() > 1:
+        raise ValueError("the bullets of one playbook at a time")
+    return bullets.sort("source_line", "local_id").to_dicts()
