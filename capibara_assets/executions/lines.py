@@ -1,0 +1,178 @@
+"""From a file to its lines: plain, gzip and zstd by content (never by name), with offsets, without holding the file."""
+
+import hashlib
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import zstandard
+
+_BLOCK = 1 << 20
+MAX_LINE = 64 << 20  # bytes; real lines reach 2 MB
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_UTF8_BOM = b"\xef\xbb\xbf"
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One physical line without its line end."""
+
+    number: int  # from 1
+    offset: int  # bytes into the decompressed file
+    data: bytes
+    ended: bool = True  # False: the file ended before the line did
+    fault: str | None = None  # line_too_long
+
+
+@dataclass
+class LineReader:
+    """Iterates over a file's lines; after the iteration `fault`, `bytes_read` and `digest` describe the file.
+
+    `fault` is None, or the reason why the file could not be read to its end: truncated_gzip, invalid_gzip,
+    truncated_zstd, invalid_zstd, or invalid_utf8 for a file in UTF-16 (none of whose lines are given).
+    `closed` says that no more can come: a compressed file that reached its proper end.
+    """
+
+    path: Path
+    fault: str | None = None
+    detail: str = ""
+    closed: bool = False
+    bytes_read: int = 0
+    _sha: "hashlib._Hash" = field(default_factory=hashlib.sha256, repr=False)
+
+    @property
+    def digest(self) -> str:
+        return self._sha.hexdigest()
+
+    def __iter__(self) -> Iterator[Line]:
+        number, offset, held, too_long = 1, 0, b"", False
+        for index, block in enumerate(self._decompressed()):
+            if index == 0:
+                if _is_utf16(block):
+                    self.fault, self.detail = "invalid_utf8", "the file is UTF-16; save it as UTF-8"
+                    self._drain()
+                    yield Line(0, 0, block[:65536], ended=False)
+                    return
+                if block.startswith(_UTF8_BOM):
+                    offset, block = len(_UTF8_BOM), block[len(_UTF8_BOM) :]
+            pieces = (held + block).split(b"\n")
+            held = pieces.pop()
+            for piece in pieces:
+                yield _line(number, offset, piece, too_long)
+                number, offset, too_long = number + 1, offset + len(piece) + 1, False
+            if len(held) > MAX_LINE:
+                # the head is enough to say which line it was
+                offset, held, too_long = offset + len(held) - 4096, held[:4096], True
+        if held:
+            yield Line(number, offset, held.rstrip(b"\r"), ended=False, fault="line_too_long" if too_long else None)
+
+    def _blocks(self) -> Iterator[bytes]:
+        with self.path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                self._sha.update(block)
+                self.bytes_read += len(block)
+                yield block
+
+    def _drain(self) -> None:
+        """Reads the rest, so that digest and size are those of the whole file."""
+        with self.path.open("rb") as file:
+            file.seek(self.bytes_read)
+            while block := file.read(_BLOCK):
+                self._sha.update(block)
+                self.bytes_read += len(block)
+
+    def _decompressed(self) -> Iterator[bytes]:
+        blocks = self._blocks()
+        first = next(blocks, b"")
+        codec: _Codec
+        if first.startswith(_GZIP):
+            codec = _Gzip()
+        elif first.startswith(_ZSTD):
+            codec = _Zstd()
+        else:
+            if first:
+                yield first
+            yield from blocks
+            return
+        for block in _chain(first, blocks):
+            try:
+                for piece in codec.feed(block):
+                    if piece:
+                        yield piece
+            except (zlib.error, zstandard.ZstdError) as error:
+                self.fault, self.detail = f"invalid_{codec.name}", f"damaged {codec.name} data: {error}"
+                self._drain()
+                return
+        if codec.finished:
+            self.closed = True
+        else:
+            self.fault, self.detail = f"truncated_{codec.name}", f"the {codec.name} data ends early"
+
+
+class _Codec(Protocol):
+    name: str
+
+    @property
+    def finished(self) -> bool: ...
+
+    def feed(self, block: bytes) -> Iterator[bytes]: ...
+
+
+class _Gzip:
+    """Decompresses gzip members, also several in a row, a bounded piece at a time."""
+
+    name = "gzip"
+
+    def __init__(self) -> None:
+        self._inflate = zlib.decompressobj(31)
+
+    @property
+    def finished(self) -> bool:
+        return self._inflate.eof
+
+    def feed(self, block: bytes) -> Iterator[bytes]:
+        while block:
+            if self._inflate.eof:
+                if not block.strip(b"\0"):  # padding after the last member
+                    return
+                self._inflate = zlib.decompressobj(31)
+            yield self._inflate.decompress(block, _BLOCK)
+            block = self._inflate.unconsumed_tail or self._inflate.unused_data
+
+
+class _Zstd:
+    """Decompresses zstd frames, also several in a row."""
+
+    name = "zstd"
+
+    def __init__(self) -> None:
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+
+    @property
+    def finished(self) -> bool:
+        return self._frame.eof
+
+    def feed(self, block: bytes) -> Iterator[bytes]:
+        while block:
+            if self._frame.eof:
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+            yield self._frame.decompress(block)
+            block = self._frame.unused_data if self._frame.eof else b""
+
+
+def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from rest
+
+
+def _line(number: int, offset: int, data: bytes, too_long: bool) -> Line:
+    return Line(number, offset, data.removesuffix(b"\r"), fault="line_too_long" if too_long else None)
+
+
+def _is_utf16(block: bytes) -> bool:
+    """By its mark, or by a NUL in every other byte: JSON text never holds a raw NUL."""
+    head = block[:512]
+    return head.startswith(_UTF16) or (len(head) >= 8 and head.count(0) * 3 >= len(head))

@@ -1,0 +1,276 @@
+"""Repair pairs: a failing execution and the later execution of the same session that mended it.
+
+What makes a pair, by (sandbox, code context), in time order:
+
+1. Failing and later code are about the same thing: they say so themselves (same leading comment or docstring), or
+   define the same names, or were recorded for the same task and are similar, or are nearly the same text.
+2. Of several failures before one success the last is paired: the earlier ones were mended into the next attempt.
+3. Of several successes the first is paired, or a later one that says the same thing (same output) in other words
+   before the session moves on: the form the session settled on.
+4. The code changed, and the change can be the reason: where a name or table was missing, a cell in between that made it
+   is the repair, not the later run of nearly the same code (the cascade of an earlier failure).
+
+False pairs are worse than missed ones.
+"""
+
+import ast
+import difflib
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import polars as pl
+
+from capibara_assets.domains import Domain
+from capibara_assets.executions.parsing import parse_javascript, parse_python
+from capibara_assets.executions.schema import RepairPair
+from capibara_assets.storage.records import conform, polars_schema
+
+# least similarity, by what else ties the two together; a recorded task may hold for a whole session
+_SAME_STATEMENT, _SAME_NAMES, _SAME_TASK, _SAME_TEXT = 0.2, 0.3, 0.5, 0.75
+_HORIZON = 50  # later executions that are looked at
+_MIN_TOKENS = 4  # of code without a task or names: `f(3)` and `f(4)` are no repair
+_MAX_TOKENS = 6_000
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+_MISSING_NAME = re.compile(
+    r"name '(\w+)' is not defined|(?:^|\s)(\w+) is not defined|no such (?:table|column): ([\w.]+)"
+)
+_LEADING_COMMENT = re.compile(r"\s*((?:(?:#|--|//)[^\n]*\n\s*)+|/\*.*?\*/)", re.DOTALL)
+
+
+def find_repairs(executions: pl.DataFrame) -> pl.DataFrame:
+    """Repair pairs among executions, whatever the order of the rows.
+
+    Args:
+        executions: Execution table (its `domains` may or may not carry `debug` yet).
+
+    Returns:
+        RepairPair table; each failing and each fixing execution is in at most one pair.
+    """
+    frame = executions.sort("sandbox_id", "timestamp", "execution_id")
+    eventful = frame.filter((pl.col("outcome") != "ok").any().over("sandbox_id"))
+    sessions: dict[tuple[str, str | None], list[_Attempt]] = {}
+    for row in eventful.iter_rows(named=True):
+        sessions.setdefault((row["sandbox_id"], row["context_id"]), []).append(_Attempt(row))
+    rows = [_row(failing, fixed) for session in sessions.values() for failing, fixed in _pairs(session)]
+    return conform(RepairPair, pl.DataFrame(rows, schema=polars_schema(RepairPair)))
+
+
+@dataclass
+class _Attempt:
+    """One execution of a session with what repairs are judged by; computed when asked for."""
+
+    row: dict[str, Any]
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.row["outcome"] == "ok")
+
+    @property
+    def code(self) -> str:
+        return str(self.row["code"])
+
+    @cached_property
+    def tokens(self) -> list[str]:
+        return _TOKEN.findall(self.code)[:_MAX_TOKENS]
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return _defined_names(self.row["language"], self.code)
+
+    @cached_property
+    def statement(self) -> str | None:
+        return _leading_text(self.row["language"], self.code)
+
+    @property
+    def said(self) -> tuple[str, str | None]:
+        return self.row["stdout"], self.row["result_text"]
+
+
+def _pairs(session: Sequence[_Attempt]) -> Iterator[tuple[_Attempt, _Attempt]]:
+    taken: set[int] = set()  # fixing executions
+    failures = [i for i, attempt in enumerate(session) if not attempt.ok]
+    for i in reversed(failures):  # the last failure before a success comes first
+        fix = _fix_of(session, i)
+        if fix is not None and fix not in taken:
+            taken.add(fix)
+            yield session[i], session[fix]
+
+
+def _fix_of(session: Sequence[_Attempt], i: int) -> int | None:
+    """Index of the success that ends the chain of attempts in which `i` is the last failure."""
+    failing, first = session[i], None
+    for j in range(i + 1, min(len(session), i + 1 + _HORIZON)):
+        later = session[j]
+        if not _related(failing, later):
+            if first is not None:
+                break  # the session moved on
+            continue
+        if not later.ok:
+            if first is None and _mends(session, i, j):
+                return None  # changed and failed again: that failure is the one to be mended
+            if first is None:
+                continue
+            break
+        if first is None:
+            if not _mends(session, i, j):
+                continue
+            first = j
+        elif later.said == session[first].said and later.tokens != failing.tokens:
+            first = j if later.tokens != session[first].tokens else first
+        else:
+            break
+    return first
+
+
+def _related(a: _Attempt, b: _Attempt) -> bool:
+    if a.row["language"] != b.row["language"]:
+        return False
+    alike = similarity(a.tokens, b.tokens)
+    compatible = a.names == b.names or not a.names or not b.names
+    if compatible and a.statement is not None and a.statement == b.statement:
+        return alike >= _SAME_STATEMENT
+    if a.names and a.names == b.names:
+        return alike >= _SAME_NAMES
+    if min(len(a.tokens), len(b.tokens)) < _MIN_TOKENS or bool(a.names) != bool(b.names):
+        return False
+    same_task = compatible and a.row["task"] is not None and a.row["task"] == b.row["task"]
+    return alike >= (_SAME_TASK if same_task else _SAME_TEXT)
+
+
+def _mends(session: Sequence[_Attempt], i: int, j: int) -> bool:
+    """Whether the change from `i` to `j` can be what made the difference, and not a cell in between."""
+    failing, later = session[i], session[j]
+    if failing.tokens == later.tokens:
+        return False
+    match = _MISSING_NAME.search(failing.row["error_value"] or "")
+    if match is None:
+        return True
+    name = next(group for group in match.groups() if group)
+    if later.tokens.count(name) != failing.tokens.count(name) or _binds(later, name):
+        return True
+    return not any(between.ok and _binds(between, name) for between in session[i + 1 : j])
+
+
+def _binds(attempt: _Attempt, name: str) -> bool:
+    word = re.escape(name.split(".")[-1])
+    keyword = rf"\b(?:import|def|class|as|for|let|const|var|function|table|view|exists)\s+[\"'`]?{word}\b"
+    return re.search(rf"{keyword}|\b{word}\s*=(?!=)", attempt.code, re.IGNORECASE) is not None
+
+
+def distance(a: Sequence[str], b: Sequence[str]) -> int:
+    """Levenshtein distance of two token lists; equal heads and tails cost nothing.
+
+    Bit-parallel (Myers 1999, "A fast bit-vector algorithm for approximate string matching", in Hyyro's form): one step
+    per token of `b` over integers of len(a) bits.
+    """
+    head, shorter = 0, min(len(a), len(b))
+    while head < shorter and a[head] == b[head]:
+        head += 1
+    tail = 0
+    while tail < shorter - head and a[-1 - tail] == b[-1 - tail]:
+        tail += 1
+    a, b = a[head : len(a) - tail], b[head : len(b) - tail]
+    if not a or not b:
+        return len(a) + len(b)
+    where: dict[str, int] = {}
+    for i, token in enumerate(a):
+        where[token] = where.get(token, 0) | 1 << i
+    mask, last = (1 << len(a)) - 1, 1 << (len(a) - 1)
+    up, down, score = mask, 0, len(a)
+    for token in b:
+        equal = where.get(token, 0)
+        diagonal = (((equal & up) + up) ^ up) | equal | down
+        right, left = down | ~(diagonal | up) & mask, diagonal & up
+        score += bool(right & last) - bool(left & last)
+        right = (right << 1 | 1) & mask
+        left = left << 1 & mask
+        up, down = left | ~(diagonal | right) & mask, diagonal & right
+    return score
+
+
+def similarity(a: Sequence[str], b: Sequence[str]) -> float:
+    """1 - distance / length of the longer list, rounded; 0 when one is empty."""
+    longer = max(len(a), len(b))
+    if not min(len(a), len(b)):
+        return 0.0
+    return round(1 - distance(a, b) / longer, 4)
+
+
+def _row(failing: _Attempt, fixed: _Attempt) -> dict[str, Any]:
+    ids = (failing.row["execution_id"], fixed.row["execution_id"])
+    own = [domain for domain in fixed.row["domains"] if domain != Domain.DEBUG]
+    return {
+        "pair_id": hashlib.sha256("\n".join(ids).encode()).hexdigest()[:32],
+        "domains": [*own[:1], str(Domain.DEBUG)],
+        "language": fixed.row["language"],
+        "sandbox_id": fixed.row["sandbox_id"],
+        "failing_execution_id": ids[0],
+        "fixed_execution_id": ids[1],
+        "failing_code": failing.code,
+        "fixed_code": fixed.code,
+        "task": fixed.row["task"] or failing.row["task"],
+        "error_name": failing.row["error_name"],
+        "error_value": failing.row["error_value"],
+        "traceback": failing.row["traceback"],
+        "diff": unified_diff(failing.code, fixed.code),
+        "distance": distance(failing.tokens, fixed.tokens),
+        "similarity": similarity(failing.tokens, fixed.tokens),
+    }
+
+
+def unified_diff(failing: str, fixed: str) -> str:
+    """Unified diff with three lines of context, without file headers' times."""
+    lines = difflib.unified_diff(failing.splitlines(), fixed.splitlines(), "failing", "fixed", lineterm="")
+    return "\n".join(lines) + "\n"
+
+
+@lru_cache(maxsize=4096)
+def _defined_names(language: str, code: str) -> frozenset[str]:
+    """Functions and classes that a program defines at its top level."""
+    if language == "python":
+        tree = parse_python(code)
+        if tree is None:
+            return frozenset(re.findall(r"^(?:async\s+)?(?:def|class)\s+(\w+)", code, re.MULTILINE))
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        return frozenset(node.name for node in tree.body if isinstance(node, kinds))
+    if language in ("javascript", "typescript"):
+        return frozenset(_javascript_names(code))
+    return frozenset()
+
+
+def _javascript_names(code: str) -> Iterator[str]:
+    for node in parse_javascript(code).root_node.children:
+        if node.type in ("function_declaration", "generator_function_declaration", "class_declaration"):
+            if (name := node.child_by_field_name("name")) and name.text:
+                yield name.text.decode()
+        elif node.type in ("lexical_declaration", "variable_declaration"):
+            for declarator in node.named_children:
+                value = declarator.child_by_field_name("value")
+                name = declarator.child_by_field_name("name")
+                if (
+                    value is not None
+                    and name is not None
+                    and name.text
+                    and value.type in ("arrow_function", "function_expression")
+                ):
+                    yield name.text.decode()
+
+
+@lru_cache(maxsize=4096)
+def _leading_text(language: str, code: str) -> str | None:
+    """What the code says it is for: its leading comment, or else the docstring of its first definition."""
+    if match := _LEADING_COMMENT.match(code):
+        text = " ".join(re.sub(r"^[ \t]*(?:#+|--+|//+|/\*+|\*+/?)", "", match.group(1), flags=re.MULTILINE).split())
+        if len(text) >= 12:
+            return text.removesuffix("*/").strip()
+    if language != "python" or (tree := parse_python(code)) is None:
+        return None
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            text = " ".join((ast.get_docstring(node) or "").split())
+            return text if len(text) >= 12 else None
+    return None

@@ -1,0 +1,93 @@
+"""SQL worker of the local sandbox: one in-memory SQLite database, one JSON request and one JSON answer a line.
+
+Started by `sandbox.py` as a child process of its own; imports nothing but the standard library.
+"""
+
+import json
+import sqlite3
+import sys
+import time
+from typing import Any
+
+MAX_ROWS = 200
+Row = tuple[Any, ...]
+
+
+def statements(script: str) -> list[str]:
+    """The complete statements of a script, in order; what is left over at the end counts as one.
+
+    `sqlite3.complete_statement` decides, so that semicolons in strings, comments and triggers do not cut.
+    """
+    found, rest = [], ""
+    for piece in script.split(";"):
+        rest += piece + ";"
+        if sqlite3.complete_statement(rest):
+            found.append(rest)
+            rest = ""
+    if rest.strip(" \t\r\n;"):
+        found.append(rest.removesuffix(";"))
+    return [statement for statement in found if statement.strip(" \t\r\n;")]
+
+
+def table_text(names: list[str], rows: list[Row]) -> str:
+    """Right-aligned columns under their names with a row number in front: how pandas prints a small frame."""
+    if not rows:
+        return f"Empty result\nColumns: [{', '.join(names)}]"
+    cells = [
+        [str(number), *("None" if value is None else _cell(value) for value in row)] for number, row in enumerate(rows)
+    ]
+    header = ["", *names]
+    widths = [max(len(line[column]) for line in (header, *cells)) for column in range(len(header))]
+    lines = []
+    for line in (header, *cells):
+        first = line[0].ljust(widths[0])
+        others = [text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True)]
+        lines.append("  ".join([first, *others]).rstrip())
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)  # NULL is None
+
+
+def _data(names: list[str], rows: list[Row]) -> dict[str, list[Any]]:
+    plain = [tuple(value.hex() if isinstance(value, bytes) else value for value in row) for row in rows]
+    return {name: [row[column] for row in plain] for column, name in enumerate(names)}
+
+
+def run(connection: sqlite3.Connection, code: str, timeout_s: float) -> dict[str, Any]:
+    """Executes every statement; the last one that returns rows is the result."""
+    deadline = time.monotonic() + timeout_s
+    connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
+    results: list[dict[str, Any]] = []
+    stdout: list[str] = []
+    try:
+        for statement in statements(code):
+            cursor = connection.execute(statement)
+            if cursor.description is not None:
+                names = [column[0] for column in cursor.description]
+                rows = cursor.fetchmany(MAX_ROWS)
+                results = [{"text": table_text(names, rows), "data": _data(names, rows)}]
+                if cursor.fetchone() is not None:
+                    stdout = [f"only the first {MAX_ROWS} rows are shown\n"]
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        if str(error) == "interrupted" and time.monotonic() > deadline:
+            return {"timeout": True}
+        name = type(error).__name__
+        failure = {"name": name, "value": str(error), "traceback": f"sqlite3.{name}: {error}\n[SQL: {code}]"}
+        return {"results": [], "stdout": [], "stderr": [], "error": failure}
+    return {"results": results, "stdout": stdout, "stderr": [], "error": None}
+
+
+def main() -> None:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.execute("PRAGMA foreign_keys = ON")
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer = run(connection, request["code"], request["timeout"])
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

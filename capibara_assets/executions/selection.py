@@ -1,0 +1,37 @@
+"""Which executions count: those of a domain, of the recipe's languages, in its window, good enough."""
+
+from datetime import timedelta
+from typing import Any
+
+import polars as pl
+
+from capibara_assets.domains import Domain
+from capibara_assets.executions.recipe import ExperienceRecipe
+
+
+def of_domain(executions: pl.DataFrame, domain: Domain | str) -> pl.DataFrame:
+    """The executions that carry `domain`, as primary or further label."""
+    return executions.filter(pl.col("domains").list.contains(str(domain)))
+
+
+def in_window(executions: pl.DataFrame, recipe: ExperienceRecipe) -> pl.DataFrame:
+    """The executions in the recipe's languages from `time_range_days` before `as_of` (or the newest one) to it.
+
+    Both ends belong to the window. Quality is not judged here (see `evidence`): a repair pair may well hold a poor
+    failing execution.
+    """
+    if executions.is_empty():
+        return executions
+    newest: Any = executions["timestamp"].max()
+    end = recipe.as_of or newest
+    start = end - timedelta(days=recipe.time_range_days)
+    return executions.filter(
+        pl.col("timestamp").is_between(start, end), pl.col("language").is_in(list(recipe.languages))
+    )
+
+
+def evidence(executions: pl.DataFrame, repairs: pl.DataFrame, recipe: ExperienceRecipe) -> pl.DataFrame:
+    """The executions that later stages draw on: the good ones, and both sides of every repair pair."""
+    paired = pl.concat([repairs["failing_execution_id"], repairs["fixed_execution_id"]]).unique()
+    good = pl.col("quality") >= recipe.min_quality_score
+    return executions.filter(good | pl.col("execution_id").is_in(paired.implode()))

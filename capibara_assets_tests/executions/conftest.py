@@ -1,0 +1,65 @@
+"""The real logs, read once for every test of this folder, and small envelopes to build records from."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capibara_assets.executions.ingest import Ingest, read_experience
+from capibara_assets.executions.readers import Recorded, read_line
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+def envelope(code: str = "print(1)", **changes: Any) -> dict[str, Any]:
+    """One line of a log as an object: the recorder's envelope round the Python SDK's shape."""
+    record = {
+        "sandbox_id": "sandbox",
+        "execution_id": "e1",
+        "timestamp": "2026-10-05T00:15:13.964Z",
+        "template_id": "code-interpreter-v1",
+        "language": "python",
+        "code": code,
+        "execution": {"results": [], "logs": json.dumps({"stdout": [], "stderr": []}), "error": None},
+        "execution_count": 1,
+        "duration_ms": 5.7,
+        "timeout_s": 10,
+    }
+    return record | changes
+
+
+def executed(
+    stdout: str = "", stderr: str = "", text: str | None = None, error: tuple[str, str, str] | None = None
+) -> dict[str, Any]:
+    """The `execution` field of an envelope."""
+    named = None if error is None else json.dumps(dict(zip(("name", "value", "traceback"), error, strict=True)))
+    logs = {"stdout": [stdout] if stdout else [], "stderr": [stderr] if stderr else []}
+    return {"results": [] if text is None else [{"text": text}], "logs": json.dumps(logs), "error": named}
+
+
+def line(record: Any) -> bytes:
+    return json.dumps(record).encode()
+
+
+def recorded(code: str = "print(1)", **changes: Any) -> Recorded:
+    return read_line(line(envelope(code, **changes)), NOW)
+
+
+@pytest.fixture
+def ingest_lines(tmp_path: Path) -> Callable[..., Ingest]:
+    """Writes records as one log and reads it."""
+
+    def read(*records: dict[str, Any], name: str = "log.jsonl") -> Ingest:
+        (tmp_path / name).write_bytes(b"".join(line(record) + b"\n" for record in records))
+        return read_experience(tmp_path, now=NOW)
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def real(shared_data: Path) -> Ingest:
+    """The shared collection of real executions."""
+    return read_experience(shared_data / "experience", now=NOW)

@@ -1,0 +1,63 @@
+"""The scores themselves, on hand-made answers."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from capibara_assets.errors import InputError
+from capibara_assets.executions.measure import classifier_scores, read_labels, repair_scores
+
+
+def label(execution: str, sandbox: str, source: str, **more: Any) -> dict[str, Any]:
+    return {
+        "execution_id": execution,
+        "sandbox_id": sandbox,
+        "source": source,
+        "language": "python",
+        "outcome": "ok",
+    } | more
+
+
+def test_classifier_scores_by_session_and_family() -> None:
+    executions = pl.DataFrame(
+        {
+            "sandbox_id": ["a", "a", "a", "b", "c", "d"],
+            "domains": [["ml"], ["ml", "debug"], ["python"], ["python"], ["sql"], []],
+        },
+        schema_overrides={"domains": pl.List(pl.String)},
+    )
+    labels = [label("1", "a", "x"), label("2", "b", "y"), label("3", "c", "z"), label("4", "d", "z")]
+    scores = classifier_scores(executions, labels, {"x": "ml", "y": "by language", "z": "sql"}, {"x": "f", "y": "f"})
+    assert scores.accuracy_by_source == {"f": 1.0, "z": 0.5}
+    assert (scores.worst_source_accuracy, scores.mean_source_accuracy, scores.abstained) == (0.5, 0.75, 1)
+    assert scores.macro_f1 == pytest.approx((1 + 1 + 2 / 3) / 3)
+
+
+def test_repair_scores_set_aside_what_labels_cannot_know() -> None:
+    labels = [
+        label("f1", "a", "x", outcome="error"),
+        label("s1", "a", "x", repairs="f1"),
+        label("f2", "b", "x", outcome="error"),
+        label("s2", "b", "x", repairs="f2"),
+        label("f3", "c", "x", outcome="error"),
+        label("s3", "c", "x"),
+        label("f4", "d", "x"),  # a failure that the label calls ok
+        label("s4", "d", "x"),
+        label("f5", "e", "elsewhere", outcome="error"),
+        label("s5", "e", "elsewhere"),
+    ]
+    pairs = [("f1", "s1"), ("f3", "s3"), ("f4", "s4"), ("f5", "s5")]
+    found = pl.DataFrame(pairs, schema=["failing_execution_id", "fixed_execution_id"], orient="row")
+    scores = repair_scores(found, labels)
+    assert (scores.precision, scores.recall, scores.strict_precision) == (0.5, 0.5, pytest.approx(1 / 3))
+    assert (scores.pairs, scores.labelled, scores.unlabelled_failures) == (3, 2, 1)
+
+
+def test_labels_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot read the labels"):
+        read_labels(tmp_path / "gone")
+    (tmp_path / "bad").write_text("{")
+    with pytest.raises(InputError, match="no JSON lines"):
+        read_labels(tmp_path / "bad")

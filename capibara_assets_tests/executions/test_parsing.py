@@ -1,0 +1,81 @@
+"""Code of notebooks as trees, whatever stands in it."""
+
+import ast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capibara_assets.executions.idioms_python import python_idioms
+from capibara_assets.executions.parsing import parse_javascript, parse_python, parse_sql, without_magics
+from capibara_assets.executions.signals import code_facts
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "!pip install x\nimport os",
+        "!pip install \\\n    a \\\n    b\nimport os",
+        "%matplotlib inline\nx = 1",
+        "%%time\nx = 1",
+        "files = !ls\nprint(files)",
+        "out = %timeit -o f()\nx = out",
+        "for i in range(2):\n    !echo {i}\n    x = i",
+        "df?\ndf.head??",
+        "await f()",
+        "text = '''\n%not a magic\n!nor this\n'''",
+        "x = 7 % 3\ny = x != 2",
+    ],
+)
+def test_notebook_cells_are_python(code: str) -> None:
+    assert parse_python(code) is not None
+
+
+def test_lines_keep_their_numbers() -> None:
+    tree = parse_python("!pip install \\\n  x\n\ny = 1")
+    assert tree is not None
+    assert tree.body[-1].lineno == 4
+
+
+def test_text_that_looks_like_magic_stays() -> None:
+    tree = parse_python("x = '''\n%d items\n'''")
+    assert tree is not None
+    assert ast.unparse(tree) == "x = '\\n%d items\\n'"
+
+
+def test_a_cell_of_another_language_is_no_python() -> None:
+    assert without_magics("%%bash\nls").strip() == ""
+    assert code_facts("python", "%%html\n<b>x</b>").empty
+
+
+@pytest.mark.parametrize("code", ["x = (", "def f(:", "x = '\0'", "(" * 500 + ")" * 500, "-" * 100_000 + "1"])
+def test_what_is_no_python_is_none_and_never_an_error(code: str) -> None:
+    assert parse_python(code) is None
+    assert python_idioms(code) == ()
+
+
+@given(st.text(max_size=60))
+def test_any_text_gets_facts_in_any_language(text: str) -> None:
+    for language in ("python", "javascript", "sql", "bash"):
+        facts = code_facts(language, text)
+        assert isinstance(facts.parses, bool)
+
+
+@pytest.mark.parametrize(
+    ("code", "reads"),
+    [
+        ("SELECT a FROM b", True),
+        ("SELECT count(*)::float FROM b", True),
+        ("SELECT TOP 1 a FROM [b c]", True),
+        ("SELECT FROM WHERE (", False),
+        ("-- only a comment", False),
+        ("", False),
+    ],
+)
+def test_sql_of_common_dialects_is_read(code: str, reads: bool) -> None:
+    assert (parse_sql(code) is not None) == reads
+
+
+def test_javascript_tells_errors() -> None:
+    assert not parse_javascript("const f = async () => { await g() }").root_node.has_error
+    assert parse_javascript("function (").root_node.has_error

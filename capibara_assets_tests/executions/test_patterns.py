@@ -1,0 +1,175 @@
+"""Patterns: what is found, what counts as the same, and what is told about it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from capibara_assets.domains import DOMAINS, Domain
+from capibara_assets.executions.idioms import Idiom
+from capibara_assets.executions.idioms_javascript import javascript_idioms
+from capibara_assets.executions.idioms_python import python_idioms
+from capibara_assets.executions.idioms_sql import sql_idioms
+from capibara_assets.executions.ingest import Ingest
+from capibara_assets.executions.patterns import extract_patterns
+from capibara_assets.executions.recipe import ExperienceRecipe
+from capibara_assets.executions.schema import Pattern
+from capibara_assets.executions.selection import of_domain
+from capibara_assets.storage.records import problems
+from capibara_assets_tests.executions.conftest import envelope, executed
+
+RECIPE = ExperienceRecipe()
+FUNCTION = '''def largest(values):
+    """Find the largest value. Slowly."""
+    best = values[0]
+    for value in values:
+        best = max(best, value)
+    return best
+'''
+TRAINING = """for x, y in loader:
+    optimizer.zero_grad()
+    loss = f(x, y)
+    loss.backward()
+    optimizer.step()"""
+
+
+@pytest.mark.parametrize(
+    ("code", "kinds"),
+    [
+        ("def f(x):\n    return x + 1", ["function"]),
+        ("def check(f):\n    assert f(1) == 2", []),
+        ("class A:\n    def f(self):\n        return 1", ["class"]),
+        ("for i in range(3):\n    for j in range(3):\n        print(i)", ["loop"]),
+        ("while x < 3:\n    x += 1", ["loop"]),
+        ("a = [x for x in y if x]", ["comprehension"]),
+        ("async def f():\n    async with s as t:\n        return t", ["async", "async"]),
+        ("try:\n    f()\nexcept ValueError:\n    pass", ["error_handling"]),
+        ("c.execute('SELECT a FROM b WHERE c > 1')", ["sql_query"]),
+        ("r = client.get('/items/', params={'q': 1})", ["api_call"]),
+        ("@app.get('/items/')\ndef items():\n    return []", ["function"]),
+        ("top = df.groupby('a').agg('sum').sort_values('b')", ["dataframe"]),
+        (TRAINING, ["training_loop"]),
+        ("%matplotlib inline\nfor i in range(3):\n    print(i)", ["loop"]),
+        ("not python at all", []),
+    ],
+)
+def test_kinds_of_python_idioms(code: str, kinds: list[str]) -> None:
+    assert [idiom.kind for idiom in python_idioms(code)] == kinds
+
+
+@pytest.mark.parametrize(
+    ("code", "kinds"),
+    [
+        ("function f(x) { return x + 1 }", ["function"]),
+        ("const f = (x) => x + 1", ["function"]),
+        ("class A { f() { return 1 } }", ["class"]),
+        ("for (let i = 0; i < 3; i++) { for (const x of y) { g(x) } }", ["loop"]),
+        ("const a = b.map((x) => x * 2)", ["comprehension"]),
+        ("async function f() { return 1 }", ["async"]),
+        ("try { f() } catch (e) { g(e) }", ["error_handling"]),
+        ("fetch('https://example.com')", ["api_call"]),
+        ("function (", []),
+    ],
+)
+def test_kinds_of_javascript_idioms(code: str, kinds: list[str]) -> None:
+    assert [idiom.kind for idiom in javascript_idioms(code)] == kinds
+
+
+@pytest.mark.parametrize(
+    ("find", "one", "same", "other"),
+    [
+        (
+            python_idioms,
+            FUNCTION,
+            FUNCTION.replace("best", "b").replace("largest", "top").replace(" Slowly.", ""),
+            FUNCTION.replace("max", "min"),
+        ),
+        (
+            python_idioms,
+            "for i in range(3):\n    print(i)",
+            "for k in range(9):\n    print(k)",
+            "for i in range(3):\n    print(-i)",
+        ),
+        (python_idioms, "a = [x * 2 for x in xs]", "b = [(y * 3) for y in ys]", "a = [x + 2 for x in xs]"),
+        (
+            javascript_idioms,
+            "function f(a, b) { return a - b }",
+            "function g(x, y) { // minus\n return x - y }",
+            "function f(a, b) { return b - a }",
+        ),
+        (
+            sql_idioms,
+            "SELECT a, b FROM t WHERE c > 3 ORDER BY b",
+            "select x,y from u where z > 4.5 order by y",
+            "SELECT a, b FROM t WHERE c > 3 ORDER BY a",
+        ),
+    ],
+)
+def test_names_do_not_matter_and_structure_does(
+    find: Callable[[str], tuple[Idiom, ...]], one: str, same: str, other: str
+) -> None:
+    forms = [{(idiom.kind, idiom.canonical) for idiom in find(code)} for code in (one, same, other)]
+    assert forms[0] == forms[1]
+    assert forms[0] != forms[2]
+
+
+def test_the_code_of_an_idiom_is_as_written_with_its_decorators() -> None:
+    (idiom, _) = python_idioms(
+        "if True:\n    @cache\n    def f(n):  # fast\n"
+        "        for i in range(n):\n            n += i\n        return n\n"
+    )
+    assert idiom.code == "@cache\ndef f(n):  # fast\n    for i in range(n):\n        n += i\n    return n"
+
+
+def test_a_pattern_counts_executions_and_tells_what_is_known(ingest_lines: Callable[..., Ingest]) -> None:
+    renamed = FUNCTION.replace("best", "b")
+    ingest = ingest_lines(
+        envelope(FUNCTION + "largest([])", execution_id="a", timestamp="2026-10-05T00:00:00Z",
+                 execution=executed(error=("IndexError", "list index out of range", "Traceback"))),
+        *[
+            envelope(renamed + f"largest([{n}, 7])", execution_id=f"b{n}", timestamp=f"2026-10-05T00:00:0{n}Z",
+                     task="Find the largest.", sandbox_id=f"s{n}", execution=executed(text="7"))
+            for n in range(1, 5)
+        ],
+    )  # fmt: skip
+    patterns = extract_patterns(ingest.executions, Domain.PYTHON, RECIPE)
+    assert problems(Pattern, patterns) == []
+    (row,) = patterns.filter(pl.col("kind") == "function").iter_rows(named=True)
+    assert (row["name"], row["frequency"], row["successes"], row["success_rate"]) == ("largest", 5, 4, 0.8)
+    assert row["code"] == renamed.rstrip("\n")  # the first that worked
+    assert row["sandbox_ids"] == ["s1", "s2", "s3", "s4", "sandbox"]
+    assert row["explanation"] == "Function `largest(values)`. Find the largest value. It loops."
+    for part in (
+        "5 executions of 5 sandboxes; 4 ended",
+        "Task: Find the largest.",
+        "largest([1, 7])",
+        "with it: 7",
+        "IndexError (1)",
+    ):
+        assert part in row["context"]
+
+
+def test_what_mostly_fails_is_no_pattern(ingest_lines: Callable[..., Ingest]) -> None:
+    error = executed(error=("IndexError", "", ""))
+    ingest = ingest_lines(envelope(FUNCTION), envelope(FUNCTION + "largest([])", execution_id="b", execution=error))
+    assert extract_patterns(ingest.executions, Domain.PYTHON, RECIPE).is_empty()
+    assert (
+        extract_patterns(ingest.executions, Domain.PYTHON, RECIPE.model_copy(update={"min_success_rate": 0.5})).height
+        == 2
+    )
+
+
+def test_real_patterns_are_reasonable_and_do_not_depend_on_the_order_of_rows(real: Ingest) -> None:
+    for domain in DOMAINS:
+        executions = of_domain(real.executions, domain).filter(pl.col("sandbox_id") < "i8")
+        patterns = extract_patterns(executions, domain, RECIPE)
+        assert problems(Pattern, patterns) == []
+        assert 10 < patterns.height < executions.height
+        assert (patterns["success_rate"] >= 0.7).all()
+        shuffled = extract_patterns(executions.sample(fraction=1, shuffle=True, seed=1), domain, RECIPE)
+        assert shuffled.equals(patterns)
+
+
+def test_no_executions_no_patterns(tmp_path: Path, real: Ingest) -> None:
+    assert extract_patterns(real.executions.clear(), Domain.SQL, RECIPE).is_empty()

@@ -1,0 +1,47 @@
+"""The experience recipe: shipped defaults, and clear words about what does not fit."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from capibara_assets.errors import InputError
+from capibara_assets.executions.recipe import ExperienceRecipe, load_recipe
+
+
+def test_the_shipped_recipe_is_the_default_one() -> None:
+    assert load_recipe() == ExperienceRecipe()
+    recipe = load_recipe()
+    assert (recipe.time_range_days, recipe.languages, recipe.min_success_rate, recipe.min_quality_score) == (
+        30,
+        ("python", "javascript", "sql"),
+        0.7,
+        0.6,
+    )
+    assert recipe.agent_filter() == {"min_graduation_score": 0.85, "min_interactions": 100, "min_success_rate": 0.85}
+    assert (recipe.top_k, recipe.playbook_budget_tokens) == (5000, 512)
+
+
+@pytest.mark.parametrize(
+    "text", ["time_range_day: 3", "min_quality_score: 2", "as_of: 2026-10-01 00:00:00", "[1]", "a: b: c"]
+)
+def test_a_recipe_that_does_not_fit_names_its_file(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "experience.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"experience\.yaml does not fit"):
+        load_recipe(path)
+
+
+def test_a_missing_recipe_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot read the experience recipe"):
+        load_recipe(tmp_path / "gone.yaml")
+
+
+def test_an_empty_recipe_is_the_default_one(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text("# nothing\n")
+    assert load_recipe(tmp_path / "r.yaml") == ExperienceRecipe()
+
+
+def test_a_date_without_a_zone_is_refused() -> None:
+    with pytest.raises(ValidationError, match="time zone"):
+        ExperienceRecipe.model_validate({"as_of": "2026-10-01T00:00:00"})
