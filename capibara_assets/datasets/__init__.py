@@ -1,0 +1,1 @@
+"""Training examples from verified executions: groups, splits, examples, routing, tokens."""

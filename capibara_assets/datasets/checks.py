@@ -1,0 +1,147 @@
+"""What must hold of datasets before anything trains on them: functions that list problems, none when all is good."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.datasets.schema import SPLITS, Example, main_kind
+from capibara_assets.datasets.structure import normal_text, structural_key
+from capibara_assets.datasets.tokenising import EncodedSet
+from capibara_assets.domains import Domain
+from capibara_assets.storage.digests import sha256_bytes
+from capibara_assets.storage.records import problems
+
+_SHOWN = 3  # of each sort of problem
+
+
+def leakage(examples: Mapping[Domain, pl.DataFrame]) -> list[str]:
+    """What is in two splits, over all domains: a group, a sandbox, an execution, a text, structurally equal code."""
+    every = (
+        pl.concat([frame.select(list(_COLUMNS)) for frame in examples.values()])
+        if examples
+        else pl.DataFrame(schema=_COLUMNS)
+    )
+    splits: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for kind, language, messages, group, split, sandboxes, executions in every.iter_rows():
+        splits["group", group].add(split)
+        for sandbox in sandboxes:
+            splits["sandbox", sandbox].add(split)
+        for execution in executions:
+            splits["execution", execution].add(split)
+        turns = json.loads(messages)
+        text = normal_text("\n".join(turn["content"] for turn in turns))
+        splits["text", sha256_bytes(text.encode("utf-8", "replace"))].add(split)
+        if kind in ("solve", "repair"):
+            splits["structure", structural_key(turns[-1]["content"], language)].add(split)
+    found: list[str] = []
+    for sort in ("group", "sandbox", "execution", "text", "structure"):
+        leaks = sorted(name for (kind, name), where in splits.items() if kind == sort and len(where) > 1)
+        if leaks:
+            found.append(f"{len(leaks)} {sort}(s) in more than one split, such as {', '.join(leaks[:_SHOWN])}")
+    return found
+
+
+def example_problems(domain: Domain, examples: pl.DataFrame) -> list[str]:
+    """Faults of one domain's table: its schema, its messages, its kinds, its provenance."""
+    found = problems(Example, examples)
+    if found:
+        return found
+    faults: dict[str, list[str]] = defaultdict(list)
+    columns = examples.select("example_id", "domain", "kind", "messages", "execution_ids", "sandbox_ids")
+    for example_id, of_domain, kind, messages, executions, sandboxes in columns.iter_rows():
+        if of_domain != domain:
+            faults[f"belongs to domain {of_domain}"].append(example_id)
+        if kind == "solve" and domain == Domain.DEBUG:
+            faults["is a solve example, which debug has none of"].append(example_id)
+        if not executions or not sandboxes:
+            faults["names no execution or sandbox that it came from"].append(example_id)
+        fault = message_fault(messages)
+        if fault:
+            faults[fault].append(example_id)
+    return [
+        f"{len(ids)} example(s): {fault}, such as {', '.join(ids[:_SHOWN])}" for fault, ids in sorted(faults.items())
+    ]
+
+
+def message_fault(messages: str) -> str | None:
+    """What is wrong with a `messages` value; None for an optional system turn, then user and assistant in turns."""
+    try:
+        turns = json.loads(messages)
+    except ValueError:
+        return "messages are no JSON"
+    if not isinstance(turns, list) or not all(_is_turn(turn) for turn in turns):
+        return "messages are no list of {role, content} with text"
+    roles = [turn["role"] for turn in turns]
+    spoken = roles[1:] if roles[:1] == ["system"] else roles
+    if not spoken or len(spoken) % 2 or spoken != ["user", "assistant"] * (len(spoken) // 2):
+        return "messages are not user and assistant in turns"
+    return None
+
+
+def size_problems(examples: pl.DataFrame, minimum: int = 1) -> list[str]:
+    """Splits of one domain with fewer than `minimum` examples."""
+    return [
+        f"{count} {split} example(s), at least {minimum} wanted: more executions, or a longer window, are needed"
+        for split in SPLITS
+        if (count := int((examples["split"] == split).sum())) < minimum
+    ]
+
+
+def balance_problems(domain: Domain, examples: pl.DataFrame, recipe: DatasetRecipe) -> list[str]:
+    """Kinds that drown the others: a share above the recipe's cap in a domain that has examples enough to hold it."""
+    if examples.height <= recipe.cap_floor:
+        return []
+    found = []
+    for kind, count in sorted(examples["kind"].value_counts().iter_rows()):
+        cap = recipe.caps.get(kind, 1.0)
+        if kind != main_kind(domain) and count > cap * examples.height:
+            found.append(f"{kind}: {count} of {examples.height} examples, more than its cap {cap}")
+    return found
+
+
+def label_problems(encoded: EncodedSet) -> list[str]:
+    """The label audit: an encoded example without a supervised token, or whose labels differ from its tokens."""
+    found = []
+    for example_id, item in zip(encoded.example_ids, encoded.encoded, strict=True):
+        if item.supervised < 1 or len(item.labels) != len(item.input_ids):
+            found.append(f"{example_id}: {item.supervised} supervised of {len(item.input_ids)} tokens")
+        elif any(label not in (-100, token) for label, token in zip(item.labels, item.input_ids, strict=True)):
+            found.append(f"{example_id}: a label is not its token")
+    return found
+
+
+def route_problems(routes: pl.DataFrame) -> list[str]:
+    """Prompts without a domain, and groups of prompts in two splits."""
+    found = []
+    empty = routes.filter(pl.col("domains").list.len() == 0)
+    if empty.height:
+        found.append(f"{empty.height} prompt(s) without a domain, such as {empty['route_id'].to_list()[0]}")
+    straddling = routes.group_by("group_id").agg(pl.col("split").n_unique().alias("n")).filter(pl.col("n") > 1)
+    if straddling.height:
+        first = min(straddling["group_id"].to_list())
+        found.append(f"{straddling.height} group(s) of prompts in more than one split, such as {first}")
+    return found
+
+
+def _is_turn(turn: Any) -> bool:
+    return (
+        isinstance(turn, dict)
+        and set(turn) == {"role", "content"}
+        and isinstance(turn["content"], str)
+        and bool(turn["content"].strip())
+    )
+
+
+_COLUMNS: dict[str, Any] = {
+    "kind": pl.String,
+    "language": pl.String,
+    "messages": pl.String,
+    "group_id": pl.String,
+    "split": pl.String,
+    "sandbox_ids": pl.List(pl.String),
+    "execution_ids": pl.List(pl.String),
+}

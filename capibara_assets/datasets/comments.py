@@ -1,0 +1,58 @@
+"""Comments as statements of a task: taken off the top of a cell, cleaned, and told apart from commented-out code."""
+
+import ast
+import re
+import textwrap
+
+_LINE = {"sql": "--", "javascript": "//", "typescript": "//", "java": "//"}
+_BLOCKS = frozenset({"sql", "javascript", "typescript", "java"})
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_NO_STATEMENT = re.compile(
+    r"^\W*(!|%|((pip3?|conda|apt(-get)?|npm|yarn|brew|install)\s)|todo\b|fixme\b|noqa|type:|pylint|mypy|eslint|copyright|"
+    r"licen[cs]e|coding[:=]|-\*-|https?://\S+$|(this cell is|cell \d))",
+    re.IGNORECASE,
+)
+_CODE = re.compile(r"[;{}]\s*$|^\s*(import|from|return|def|class|const|let|var|SELECT|@)\b.*[=(;]", re.MULTILINE)
+_MIN_WORDS, _MAX_CHARS = 3, 2000
+
+
+def leading_comment(code: str, language: str) -> tuple[str | None, str]:
+    """(the comment at the top of the code, the code below it); (None, code) where there is none."""
+    stripped = code.lstrip()
+    if language in _BLOCKS and stripped.startswith("/*") and (end := stripped.find("*/")) > 0:
+        return clean_block(stripped[2:end]), stripped[end + 2 :].lstrip("\n")
+    mark = _LINE.get(language, "#")
+    lines = code.split("\n")
+    start = next((i for i, line in enumerate(lines) if line.strip()), len(lines))
+    end = start
+    while end < len(lines) and lines[end].lstrip().startswith(mark):
+        end += 1
+    if end == start:
+        return None, code
+    return clean_lines(lines[start:end], mark), "\n".join(lines[end:])
+
+
+def clean_lines(lines: list[str], mark: str) -> str:
+    """Text of line comments without their marks and decoration."""
+    return "\n".join(line.strip().lstrip(mark[0] + "!").strip() for line in lines).strip()
+
+
+def clean_block(inner: str) -> str:
+    """Text between `/*` and `*/` without the asterisks at the start of its lines."""
+    lines = [
+        re.sub(r"^\s*\*(?:\s?\*)*\s?", "", line) if line.strip().startswith("*") else line for line in inner.split("\n")
+    ]
+    return textwrap.dedent("\n".join([lines[0].strip(), *lines[1:]])).strip()
+
+
+def is_statement(text: str) -> bool:
+    """Whether a comment or docstring tells in words what the code is for: three words or more, no code or directive."""
+    if not text or len(text) > _MAX_CHARS or len(_WORD.findall(text)) < _MIN_WORDS or _NO_STATEMENT.match(text):
+        return False
+    if _CODE.search(text.split("\n", 1)[0]):
+        return False
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True
+    return False  # words that parse are commented-out code

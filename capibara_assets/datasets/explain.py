@@ -1,0 +1,37 @@
+"""*explain* examples: an idiom found in executed code -> the explanation that was composed from its evidence."""
+
+import re
+from collections.abc import Iterator
+
+from capibara_assets.datasets import prompts
+from capibara_assets.datasets.anatomy import dissect
+from capibara_assets.datasets.difficulty import difficulty
+from capibara_assets.datasets.evidence import Candidate, Evidence, mean_quality
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.datasets.structure import structural_key
+
+_QUOTED = re.compile(r"`[^`]*`")
+_FEWEST_WORDS = 4  # beside quoted code: "Function `f(x)`." explains nothing
+
+
+def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]:
+    """One candidate per pattern whose explanation says more than its name."""
+    for pattern in evidence.patterns.sort("pattern_id").iter_rows(named=True):
+        language, explanation = pattern["language"], pattern["explanation"].strip()
+        # without its docstring or comment, which the explanation begins with
+        code = dissect(pattern["code"], language).body or pattern["code"].strip("\n")
+        rows = [evidence.rows[i] for i in sorted(pattern["execution_ids"]) if i in evidence.rows]
+        if not rows or not code or len(_QUOTED.sub("", explanation).split()) < _FEWEST_WORDS:
+            continue
+        yield Candidate(
+            kind="explain",
+            language=language,
+            prompt=prompts.explain(language, code),
+            answer=explanation,
+            execution_ids=tuple(row["execution_id"] for row in rows),
+            subjects=len(rows),
+            anywhere=True,
+            duplicate_key=structural_key(code, language),
+            difficulty=difficulty(code, language, 0, [], recipe.difficulty),
+            quality=round(mean_quality(rows) * pattern["success_rate"], 6),
+        )

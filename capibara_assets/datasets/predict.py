@@ -1,0 +1,45 @@
+"""*predict* examples: code, with all that it needs of its session -> the output that was recorded."""
+
+from collections.abc import Iterator
+
+from capibara_assets.datasets import prompts
+from capibara_assets.datasets.determinism import is_deterministic
+from capibara_assets.datasets.difficulty import difficulty
+from capibara_assets.datasets.evidence import Candidate, Evidence, has_substance, mean_quality, quotable
+from capibara_assets.datasets.python_source import without_assertions
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.datasets.sessions import Row
+from capibara_assets.datasets.structure import structural_key, without_comments
+
+
+def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]:
+    """Outputs that follow from the code alone: deterministic, from a context that is complete and quoted in full."""
+    for session in evidence.sessions:
+        for row in session:
+            output = recorded_output(row)
+            if row["outcome"] != "ok" or row["stderr"].strip() or not 0 < len(output) <= recipe.max_output_chars:
+                continue
+            context = evidence.context(row["execution_id"])
+            pieces = quotable(context, recipe.context_chars)
+            if not context.complete or len(pieces) < len(context.pieces) or not has_substance(row["code"]):
+                continue
+            code = without_assertions(row["code"]) if row["language"] == "python" else row["code"]
+            code, earlier = code.strip("\n"), [piece.text for piece in pieces]
+            if not is_deterministic([without_comments(part, row["language"]) for part in [*earlier, code]], output):
+                continue
+            whole = "\n".join([*earlier, code])
+            yield Candidate(
+                kind="predict",
+                language=row["language"],
+                prompt=prompts.predict(row["language"], code, earlier),
+                answer=output,
+                execution_ids=(row["execution_id"], *(piece.row["execution_id"] for piece in pieces)),
+                duplicate_key=structural_key(whole, row["language"]),
+                difficulty=difficulty(whole, row["language"], 0, [], recipe.difficulty),
+                quality=mean_quality([row]),
+            )
+
+
+def recorded_output(row: Row) -> str:
+    """What the cell showed: standard output, then the results' text."""
+    return "\n".join(part.strip("\n") for part in (row["stdout"], row["result_text"] or "") if part.strip())

@@ -1,0 +1,60 @@
+"""The wording of every prompt: short, the same in every domain, so that the answer depends on what is asked."""
+
+from collections.abc import Sequence
+
+_NAMES = {
+    "python": "Python",
+    "javascript": "JavaScript",
+    "typescript": "TypeScript",
+    "sql": "SQL",
+    "bash": "Bash",
+    "java": "Java",
+}
+
+
+def language_name(language: str) -> str:
+    """How a person writes the language's name."""
+    return _NAMES.get(language, language.capitalize())
+
+
+def solve(language: str, statement: str, signature: str, tests: Sequence[str], context: Sequence[str]) -> str:
+    """A task to solve; the statement, signature, tests or context may be empty, but not statement and tests at once."""
+    return _joined(
+        f"Write {language_name(language)} code." + (f"\n{statement}" if statement else ""),
+        ("Signature:", signature),
+        ("It has to pass:", "\n".join(tests)),
+        ("Session so far:", "\n".join(context)),
+    )
+
+
+def repair(language: str, statement: str, failing: str, error: str, context: Sequence[str]) -> str:
+    """Failing code and what it raised, to be mended."""
+    return _joined(
+        f"Fix this {language_name(language)} code." + (f"\n{statement}" if statement else ""),
+        ("Session so far:", "\n".join(context)),
+        ("Code:", failing),
+        ("Error:", error),
+    )
+
+
+def diagnose(language: str, failing: str, error: str) -> str:
+    """Failing code and what it raised, to be explained."""
+    return _joined(f"Explain why this {language_name(language)} code fails.", ("Code:", failing), ("Error:", error))
+
+
+def explain(language: str, code: str) -> str:
+    """Code to be explained."""
+    return _joined(f"Explain this {language_name(language)} code.", ("Code:", code))
+
+
+def predict(language: str, code: str, context: Sequence[str]) -> str:
+    """Code whose output is asked for."""
+    return _joined(
+        f"Predict the output of this {language_name(language)} code.",
+        ("Session so far:", "\n".join(context)),
+        ("Code:", code),
+    )
+
+
+def _joined(head: str, *parts: tuple[str, str]) -> str:
+    return "\n\n".join([head, *(f"{title}\n{text}" for title, text in parts if text)])

@@ -1,0 +1,87 @@
+"""The tables of this stage: example groups, examples, what was left out, and routes."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from capibara_assets.domains import Domain
+from capibara_assets.storage.records import Record
+
+Split = Literal["train", "validation", "test"]
+Kind = Literal["solve", "repair", "explain", "predict"]
+Verified = Literal["reexecuted", "recorded", "unverified"]
+
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+KINDS: tuple[Kind, ...] = ("solve", "repair", "explain", "predict")
+
+
+def main_kind(domain: Domain) -> Kind:
+    """The kind that a domain is about; it is never capped. *solve* examples are never `debug`."""
+    return "repair" if domain == Domain.DEBUG else "solve"
+
+
+class Group(Record):
+    """The group and split of one execution; all executions of a group are in one split."""
+
+    schema_name: ClassVar[str] = "Group"
+    schema_version: ClassVar[int] = 1
+    key: ClassVar[tuple[str, ...]] = ("unit_id",)
+
+    unit_id: str = Field(description="Execution id")
+    group_id: str = Field(description="Group: one problem, its sandbox sessions and their near-duplicates")
+    split: Split = Field(description="Split of the group, kept for ever")
+    reason_left_out: str | None = Field(description="Why this execution may not be used; None when it may")
+    sandbox_id: str = Field(description="Sandbox of the execution")
+
+
+class Example(Record):
+    """One training, validation or test example as chat messages, with its provenance."""
+
+    schema_name: ClassVar[str] = "Example"
+    schema_version: ClassVar[int] = 1
+    key: ClassVar[tuple[str, ...]] = ("example_id",)
+    volatile: ClassVar[frozenset[str]] = frozenset({"source_files"})
+
+    example_id: str = Field(description="Digest of domain, kind, messages and executions")
+    domain: str = Field(description="Domain of the dataset")
+    kind: Kind = Field(description="solve, repair, explain or predict")
+    language: str = Field(description="Language of the code")
+    messages: str = Field(description="JSON list of {role, content}: user, then assistant")
+    group_id: str = Field(description="Group of its executions")
+    split: Split = Field(description="Split of the group")
+    difficulty: float = Field(description="0 easy .. 1 hard (datasets/difficulty.py)", ge=0, le=1)
+    quality: float = Field(description="Quality of its executions, 0..1, less for weaker statements", ge=0, le=1)
+    weight: float = Field(description="1 + ln(number of structurally equal examples it stands for)", ge=1)
+    verified: Verified = Field(description="How its answer was verified")
+    execution_ids: list[str] = Field(description="Executions it is made of, the answer's first, then its context")
+    bullet_ids: list[str] = Field(description="Playbook bullets it is made of")
+    sandbox_ids: list[str] = Field(description="Sandboxes of its executions, sorted")
+    licence: str | None = Field(description="Licences of its executions, where stated")
+    source: str | None = Field(description="Sources of its executions, where stated")
+    source_files: list[str] = Field(description="Log files of its executions, sorted")
+
+
+class LeftOut(Record):
+    """An execution of the domain that no example was made of, with the reason."""
+
+    schema_name: ClassVar[str] = "LeftOut"
+    schema_version: ClassVar[int] = 1
+    key: ClassVar[tuple[str, ...]] = ("unit_id",)
+
+    unit_id: str = Field(description="Execution id")
+    reason: str = Field(description="Why no example holds it")
+
+
+class Route(Record):
+    """A prompt and the experts that answer it."""
+
+    schema_name: ClassVar[str] = "Route"
+    schema_version: ClassVar[int] = 1
+    key: ClassVar[tuple[str, ...]] = ("route_id",)
+
+    route_id: str = Field(description="Digest of the prompt")
+    prompt: str = Field(description="What a user would ask")
+    domains: list[str] = Field(description="Domains whose examples answer it, in the order of the domains")
+    split: Split = Field(description="Split of its group")
+    group_id: str = Field(description="Group of its example")
+    hard_negative: bool = Field(description="Resembles prompts of a near domain that it does not belong to")

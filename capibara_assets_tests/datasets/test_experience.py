@@ -1,0 +1,58 @@
+"""The whole stage on real experience: every domain has enough, nothing leaks, all of it is traceable."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from capibara_assets.datasets import checks
+from capibara_assets.datasets.evidence import Evidence
+from capibara_assets.datasets.examples import Dataset, build_dataset
+from capibara_assets.datasets.groups import assign_groups, group_statistics
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.datasets.routing import balance, build_routing
+from capibara_assets.domains import DOMAINS, Domain
+from capibara_assets.executions.ingest import read_experience
+from capibara_assets.executions.patterns import extract_patterns
+from capibara_assets.executions.recipe import load_recipe
+from capibara_assets.executions.repairs import find_repairs
+from capibara_assets.executions.selection import evidence, in_window, of_domain
+
+
+def datasets_of(folder: Path, recipe: DatasetRecipe) -> tuple[dict[Domain, Dataset], pl.DataFrame]:
+    experience = load_recipe()
+    executions = read_experience(folder, now=datetime(2026, 12, 1, tzinfo=UTC)).executions
+    found: dict[Domain, Evidence] = {}
+    for domain in DOMAINS:
+        mine = in_window(of_domain(executions, domain), experience)
+        repairs = find_repairs(mine)
+        patterns = extract_patterns(mine, domain, experience)
+        found[domain] = Evidence(evidence(mine, repairs, experience), patterns, repairs, pl.DataFrame())
+    union = pl.concat([e.executions for e in found.values()]).unique("execution_id")
+    repairs = pl.concat([e.repairs for e in found.values()]).unique("pair_id")
+    groups = assign_groups(union, repairs, None, recipe)
+    return {domain: build_dataset(domain, e, groups, recipe) for domain, e in found.items()}, groups
+
+
+@pytest.mark.slow
+def test_shared_experience(shared_data: Path, recipe: DatasetRecipe) -> None:
+    datasets, groups = datasets_of(shared_data / "experience", recipe)
+    examples = {domain: dataset.examples for domain, dataset in datasets.items()}
+    assert checks.leakage(examples) == []
+    assert group_statistics(groups)["largest_share"] < 0.05
+    for domain, frame in examples.items():
+        assert (frame["split"] == "train").sum() >= 150, domain
+        assert checks.example_problems(domain, frame) == []
+        assert checks.size_problems(frame, 10) == []
+        assert checks.balance_problems(domain, frame, recipe) == []
+    assert balance(build_routing(examples, recipe))["evenness"] > 0.9
+
+
+def test_shipped_experience(small_experience: Path, recipe: DatasetRecipe) -> None:
+    datasets, _ = datasets_of(small_experience, recipe)
+    examples = {domain: dataset.examples for domain, dataset in datasets.items()}
+    assert checks.leakage(examples) == []
+    for domain, frame in examples.items():
+        assert checks.example_problems(domain, frame) == []
+        assert checks.size_problems(frame) == [], domain
