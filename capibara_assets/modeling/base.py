@@ -1,0 +1,170 @@
+"""The base model that adapters are trained on: checked without torch, loaded once, known by its digest."""
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from capibara_assets.errors import InputError
+from capibara_assets.storage.digests import combine, sha256_file
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+CONFIG = "config.json"
+INDEX = "model.safetensors.index.json"
+ADAPTER_CONFIG = "adapter_config.json"  # PEFT's names, here because what needs only these needs no torch
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+# What decides the outputs: weights, config, tokenizer and template. A model card or a licence does not.
+_IDENTITY = (
+    "*.safetensors",
+    CONFIG,
+    INDEX,
+    "tokenizer*",
+    "chat_template*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+)
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+_LARGEST_HEADER = 100 * 1024 * 1024  # the limit of the safetensors format itself
+
+
+@dataclass(frozen=True)
+class Base:
+    """A loaded base model; `model` is in eval mode and none of its parameters requires a gradient."""
+
+    model: "PreTrainedModel"
+    tokenizer: "PreTrainedTokenizerBase"
+    digest: str
+    path: Path
+
+
+def base_digest(path: Path) -> str:
+    """SHA-256 over names and bytes of the files that decide the model's outputs; the folder's name does not count.
+
+    Raises:
+        InputError: the folder does not exist or holds no model.
+    """
+    files = sorted({file for pattern in _IDENTITY for file in path.glob(pattern) if file.is_file()})
+    if not files:
+        raise InputError(f"no base model in {path}: expected {CONFIG} and *.safetensors (transformers' format)")
+    return combine({file.name: sha256_file(file) for file in files})
+
+
+def validate_base(path: Path) -> None:
+    """Check that a folder is a causal language model in Transformers' format; reads config and headers only.
+
+    Raises:
+        InputError: a missing folder, config, weight file or tokenizer; a config that is not JSON; a damaged or
+            cut weight file; an architecture that is not a causal language model.
+    """
+    if not path.is_dir():
+        raise InputError(f"base model folder {path} does not exist: give a folder in transformers' format")
+    architectures = read_config(path).get("architectures") or []
+    if not any("CausalLM" in name or name.endswith("LMHeadModel") for name in architectures):
+        named = ", ".join(architectures) or "none named"
+        raise InputError(f"{path / CONFIG}: not a causal language model (architectures: {named})")
+    if not any((path / name).is_file() for name in _TOKENIZERS):
+        raise InputError(f"no tokenizer in {path}: expected one of {', '.join(_TOKENIZERS)}")
+    for file in _weight_files(path):
+        check_safetensors(file)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The model's `config.json`.
+
+    Raises:
+        InputError: it is missing or not a JSON object.
+    """
+    return _read_json_object(path / CONFIG)
+
+
+def check_safetensors(file: Path) -> None:
+    """Check a safetensors file's header and that its data is complete (format: 8-byte length, JSON, data).
+
+    Raises:
+        InputError: the header is damaged, or the file is shorter or longer than the header says.
+    """
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        prefix = stream.read(8)
+        length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
+        if not 2 <= length <= min(_LARGEST_HEADER, size - 8):
+            raise InputError(f"{file} is damaged: no safetensors header; copy or download it again")
+        raw = stream.read(length)
+    try:
+        header = json.loads(raw)
+        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise InputError(f"{file} is damaged: its safetensors header is not readable; copy it again") from error
+    expected = 8 + length + max(ends, default=0)
+    if size != expected:
+        raise InputError(f"{file} is damaged: {size} bytes where its header says {expected}; copy it again")
+
+
+def load_base(path: Path, dtype: "torch.dtype | None" = None, *, attention: str = "sdpa") -> Base:
+    """Load model and tokenizer from a local folder; never goes to the network, never runs the model's own code.
+
+    Args:
+        path: folder in Transformers' format.
+        dtype: of the weights in memory; float32 by default, also where they are stored in bfloat16.
+        attention: Transformers' attention implementation (`sdpa`, `eager`, `flash_attention_2`).
+
+    Raises:
+        InputError: as `validate_base`, or the weights do not fit the config.
+    """
+    validate_base(path)
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # a bar per load would drown a run's log
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            path,
+            dtype=dtype or torch.float32,
+            local_files_only=True,
+            trust_remote_code=False,
+            attn_implementation=attention,
+        )
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise InputError(f"base model {path} cannot be loaded: {error}") from error
+    model.eval()
+    model.requires_grad_(False)
+    return Base(model=model, tokenizer=tokenizer, digest=base_digest(path), path=path)
+
+
+def _weight_files(path: Path) -> Iterator[Path]:
+    """The weight files of a model, as its index names them.
+
+    Raises:
+        InputError: there are none, or one that the index names is missing.
+    """
+    if (path / INDEX).is_file():
+        names = sorted(set(_read_json_object(path / INDEX).get("weight_map", {}).values()))
+    else:
+        names = sorted(file.name for file in path.glob("*.safetensors"))
+    if not names:
+        raise InputError(f"no weights in {path}: expected *.safetensors (other formats are never read)")
+    for name in names:
+        if not (path / name).is_file():
+            raise InputError(f"{path / name} is missing, though {INDEX} names it: copy the whole model")
+        yield path / name
+
+
+def _read_json_object(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        raise InputError(f"{file} is missing: {file.parent} is not a model in transformers' format")
+    try:
+        value = json.loads(file.read_text("utf-8"))
+    except ValueError as error:
+        raise InputError(f"{file} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise InputError(f"{file}: expected a JSON object, found {type(value).__name__}")
+    return value

@@ -1,0 +1,1 @@
+"""Tests of pre-training and of the base model that it shipped."""

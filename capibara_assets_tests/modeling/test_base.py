@@ -1,0 +1,92 @@
+"""Base models: what is refused, and with which words; digests; bfloat16 on disk, float32 in memory."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from capibara_assets.errors import InputError
+from capibara_assets.modeling.base import base_digest, load_base, validate_base
+from capibara_assets_tests.modeling.tiny import save_tiny
+
+
+@pytest.fixture
+def copy(tiny_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_folder, tmp_path / "copy"))
+
+
+def cut(file: Path, size: int) -> None:
+    file.write_bytes(file.read_bytes()[:size])
+
+
+def rename_architecture(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config["architectures"] = ["BertForMaskedLM"]
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no folder": (shutil.rmtree, "does not exist"),
+    "no config": (lambda folder: (folder / "config.json").unlink(), r"config\.json is missing"),
+    "config is not JSON": (lambda folder: (folder / "config.json").write_text("{"), "is not JSON"),
+    "config is a list": (lambda folder: (folder / "config.json").write_text("[]"), "expected a JSON object"),
+    "another architecture": (rename_architecture, r"not a causal language model .*BertForMaskedLM"),
+    "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "no tokenizer"),
+    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "no weights"),
+    "weights empty": (lambda folder: cut(folder / "model.safetensors", 0), "damaged"),
+    "weights cut": (lambda folder: cut(folder / "model.safetensors", 5000), "damaged: 5000 bytes where"),
+    "header overwritten": (lambda folder: (folder / "model.safetensors").write_bytes(b"\xff" * 9000), "damaged"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_model_is_refused_by_name(damage: str, copy: Path) -> None:
+    validate_base(copy)
+    harm, message = DAMAGES[damage]
+    harm(copy)
+    with pytest.raises(InputError, match=message):
+        validate_base(copy)
+
+
+def test_a_missing_part_of_a_split_model_is_named(copy: Path) -> None:
+    index = {"weight_map": {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (copy / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(InputError, match=r"model-00002-of-00002\.safetensors is missing"):
+        validate_base(copy)
+
+
+def test_validation_imports_no_torch(tiny_folder: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from capibara_assets.modeling.base import validate_base, base_digest;"
+        f"path = Path({str(tiny_folder)!r}); validate_base(path); base_digest(path);"
+        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_digest_is_of_what_decides_the_outputs(copy: Path, tiny_folder: Path) -> None:
+    assert base_digest(copy) == base_digest(tiny_folder)
+    (copy / "README.md").write_text("a model card")
+    assert base_digest(copy) == base_digest(tiny_folder)
+    (copy / "chat_template.jinja").write_text("another")
+    assert base_digest(copy) != base_digest(tiny_folder)
+
+
+def test_a_bfloat16_model_is_computed_in_float32(tmp_path: Path, nano: Path) -> None:
+    base = load_base(save_tiny(tmp_path / "half", tokenizer_of=nano, dtype=torch.bfloat16))
+    weight = base.model.get_submodule("model.layers.0.mlp.up_proj").weight
+    assert weight.dtype == torch.float32
+    assert torch.equal(weight, weight.bfloat16().float())
+    assert not any(parameter.requires_grad for parameter in base.model.parameters())
+    assert not base.model.training
+
+
+def test_the_shipped_model_loads(nano: Path) -> None:
+    base = load_base(nano)
+    assert sum(parameter.numel() for parameter in base.model.parameters()) <= 6_000_000
+    assert base.tokenizer.chat_template

@@ -1,0 +1,92 @@
+"""Models of the Hub: no hang without a network, the size before the download, plain words for what is missing."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from capibara_assets.errors import InputError
+from capibara_assets.modeling.hub import resolve_base
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class FakeHub(BaseHTTPRequestHandler):
+    """Answers the one question that comes before a download: which files, how large."""
+
+    def do_GET(self) -> None:
+        siblings = [
+            {"rfilename": "model.safetensors", "size": 5_000_000_000},
+            {"rfilename": "pytorch_model.bin", "size": 9_000_000_000},
+        ]
+        if "pickled" in self.path:
+            siblings = siblings[1:]
+        body = json.dumps({"id": "some/model", "sha": COMMIT, "siblings": siblings}).encode()
+        self.send_response(404 if "absent" in self.path else 200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), FakeHub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+def fetch_elsewhere(endpoint: str, home: Path, model: str, **environment: str) -> str:
+    """Fetch in a process of its own (the Hub's client reads its environment when imported); the error's text."""
+    code = (
+        "import sys\nfrom capibara_assets.errors import InputError\nfrom capibara_assets.modeling.hub import fetch\n"
+        f"try:\n    fetch({model!r}, 'main', 1_000_000_000)\nexcept InputError as error:\n    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "PATH": "/usr/bin:/bin"} | environment,
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("some/model", "is 5,000,000,000 bytes, 1,000,000,000 are allowed"),
+        ("some/pickled", "has no safetensors weights"),
+        ("some/absent", "the Hub refused some/absent@main"),
+        ("not a model", "no model of the Hub"),
+    ],
+)
+def test_what_cannot_be_fetched_is_refused_before_any_download(
+    hub: str, tmp_path: Path, model: str, message: str
+) -> None:
+    assert message in fetch_elsewhere(hub, tmp_path, model)
+
+
+@pytest.mark.parametrize("offline", ["0", "1"])
+def test_without_a_network_it_says_so_at_once(tmp_path: Path, offline: str) -> None:
+    started = time.monotonic()
+    error = fetch_elsewhere("http://127.0.0.1:9", tmp_path, "some/model", HF_HUB_OFFLINE=offline)
+    assert "cannot reach the Hub for some/model@main" in error
+    assert time.monotonic() - started < 30
+
+
+def test_locations(tmp_path: Path) -> None:
+    assert resolve_base(str(tmp_path)) == tmp_path
+    with pytest.raises(InputError, match="does not exist"):
+        resolve_base("/no/such/folder")
+    with pytest.raises(InputError, match="capibara model fetch nobody/nothing@main"):
+        resolve_base("nobody/nothing@main")

@@ -1,0 +1,87 @@
+"""Losses: equal to the model's own, whatever the batches, chunks and padding."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capibara_assets.datasets.tokenising import Encoded
+from capibara_assets.errors import InputError
+from capibara_assets.modeling import losses
+from capibara_assets.modeling.base import Base
+from capibara_assets.modeling.losses import assistant_losses, collate, length_sorted, token_nll
+
+
+def example(length: int, supervised: int, seed: int) -> Encoded:
+    ids = random.Random(seed).choices(range(10, 4096), k=length)
+    return Encoded(ids, [-100] * (length - supervised) + ids[length - supervised :], supervised)
+
+
+EXAMPLES = [example(length, 1 + length // 2, seed) for seed, length in enumerate([30, 7, 55, 12, 40, 7, 21])]
+
+
+@torch.no_grad()
+def expected(base: Base, one: Encoded) -> float:
+    """The example alone through the model's own forward pass and the textbook cross-entropy."""
+    logits = base.model(torch.tensor([one.input_ids])).logits[0].double()
+    log_p = torch.log_softmax(logits, -1)
+    return -sum(float(log_p[at - 1, label]) for at, label in enumerate(one.labels) if label != -100)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 60, 100_000])
+def test_each_example_has_the_loss_that_it_has_alone(tiny: Base, batch_tokens: int) -> None:
+    found = assistant_losses(tiny.model, EXAMPLES, batch_tokens=batch_tokens)
+    np.testing.assert_allclose(found.nll, [expected(tiny, one) for one in EXAMPLES], rtol=1e-5)
+    assert found.tokens.tolist() == [one.supervised for one in EXAMPLES]
+    assert found.mean == pytest.approx(found.nll.sum() / found.tokens.sum())
+
+
+def test_the_order_of_examples_does_not_matter(tiny: Base) -> None:
+    forward = assistant_losses(tiny.model, EXAMPLES)
+    backward = assistant_losses(tiny.model, EXAMPLES[::-1])
+    np.testing.assert_allclose(forward.nll, backward.nll[::-1], rtol=1e-6)
+
+
+def test_logits_in_chunks_give_the_same_losses_and_gradients(tiny: Base, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = tiny.model.get_submodule("model.layers.0.mlp.up_proj").weight.requires_grad_(True)
+    batch = collate(EXAMPLES)
+    whole = token_nll(tiny.model, batch)
+    (gradient,) = torch.autograd.grad(whole.sum(), weight)
+    monkeypatch.setattr(losses, "_CHUNK_ELEMENTS", 4096 * 5)  # five rows at a time
+    chunked = token_nll(tiny.model, batch)
+    (chunked_gradient,) = torch.autograd.grad(chunked.sum(), weight)
+    torch.testing.assert_close(chunked, whole)
+    torch.testing.assert_close(chunked_gradient, gradient)
+
+
+def test_the_mode_is_restored_and_a_poll_can_stop(tiny: Base) -> None:
+    tiny.model.train()
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        assistant_losses(tiny.model, EXAMPLES, poll=stop)
+    assert tiny.model.training
+
+
+def test_no_examples_have_no_mean(tiny: Base) -> None:
+    assert np.isnan(assistant_losses(tiny.model, []).mean)
+
+
+def test_impossible_labels_are_refused() -> None:
+    with pytest.raises(InputError, match="first token"):
+        collate([Encoded([5, 6], [5, 6], 2)])
+    with pytest.raises(InputError, match="2 tokens but 1 labels"):
+        collate([Encoded([5, 6], [-100], 0)])
+
+
+@given(lengths=st.lists(st.integers(1, 50), max_size=40), batch_tokens=st.integers(1, 200))
+def test_batches_hold_each_index_once_and_stay_within_the_tokens(lengths: list[int], batch_tokens: int) -> None:
+    batches = list(length_sorted(lengths, batch_tokens))
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * max(lengths[index] for index in batch) <= batch_tokens
