@@ -1,0 +1,1 @@
+"""Adapters and models on disk: formats, attestable digests."""

@@ -1,0 +1,1 @@
+"""LoRA training of several voters, in a process of its own."""

@@ -1,0 +1,65 @@
+"""The training log: one JSON line per event, append-only, keyed by (run, attempt, step)."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Report = Callable[[dict[str, Any]], None]
+
+
+class EventLog:
+    """Appends events to a file and passes each on to a listener.
+
+    A resumed run is a new attempt: steps that the last one did after its resume point appear again under the new
+    number, nothing is rewritten. A line that a kill cut off is ignored and ended.
+    """
+
+    def __init__(self, path: Path, run: str, listener: Report):
+        events = read_events(path)
+        self._path, self._run, self._listener = path, run, listener
+        self.attempt = 1 + max((event["attempt"] for event in events), default=0)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file() and not path.read_bytes().endswith(b"\n") and path.stat().st_size:
+            self._append(b"\n")
+
+    def write(self, event: str, step: int, **values: Any) -> None:
+        """Append one event with the current time; NaN and infinity are written as strings, JSON has neither."""
+        line = {
+            "run": self._run,
+            "attempt": self.attempt,
+            "step": step,
+            "event": event,
+            "time": round(time.time(), 3),
+            **{key: _plain(value) for key, value in values.items()},
+        }
+        self._append(json.dumps(line, allow_nan=False).encode() + b"\n")
+        self._listener(line)
+
+    def _append(self, data: bytes) -> None:
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            os.write(descriptor, data)
+        finally:
+            os.close(descriptor)
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """All whole events of a log, in order; empty where there is no log."""
+    if not path.is_file():
+        return []
+    events = []
+    for line in path.read_bytes().splitlines():
+        try:
+            events.append(json.loads(line))
+        except ValueError:
+            continue  # cut off by a kill
+    return events
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    return value

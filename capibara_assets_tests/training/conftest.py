@@ -1,0 +1,70 @@
+"""A tiny base, a small dataset whose answers can be learnt, and requests that train on them in a second or two."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from capibara_assets.modeling.base import base_digest
+from capibara_assets.training.request import TrainingRequest
+from capibara_assets_tests.modeling.tiny import MODULES, save_tiny
+
+MakeRequest = Callable[..., TrainingRequest]
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory, nano: Path) -> Path:
+    return save_tiny(tmp_path_factory.mktemp("tiny"), tokenizer_of=nano)
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = []
+    for number in range(60):
+        split = "validation" if number % 5 == 0 else "train"
+        answer = f"def add_{number}(x):\n    return x + {number}\n" + "    # done\n" * (number % 4)
+        messages = [
+            {"role": "user", "content": f"Write a function that adds {number}."},
+            {"role": "assistant", "content": answer},
+        ]
+        rows.append({"example_id": f"e{number:03}", "group_id": f"g{number // 2:03}", "split": split,
+                     "messages": json.dumps(messages)})  # fmt: skip
+    folder = tmp_path_factory.mktemp("dataset")
+    pl.DataFrame(rows).write_parquet(folder / "examples.parquet")
+    return folder / "examples.parquet"
+
+
+@pytest.fixture
+def make_request(tiny_folder: Path, dataset: Path, tmp_path: Path) -> MakeRequest:
+    """A request; keyword arguments change its recipe, except `work`, `base`, `data`, `seed` and `fault`."""
+
+    def make(
+        work: str = "work", base: Path = tiny_folder, data: Path = dataset, seed: int = 1,
+        fault: dict[str, Any] | None = None, **changes: Any,
+    ) -> TrainingRequest:  # fmt: skip
+        recipe: dict[str, Any] = {
+            "name": "test",
+            "seed": seed,
+            "voters": [{"name": f"voter-{i}", "seed": i, "shard": i} for i in range(4)],
+            "lora": {"rank": 2, "alpha": 4, "dropout": 0.1, "use_rslora": False},
+            "epochs": 2,
+            "max_steps": 8,
+            "global_batch": 6,
+            "micro_batch_tokens": 150,
+            "max_length": 128,
+            "learning_rate": 0.01,
+            "precision": "fp32",
+            "evaluate_every": 3,
+            "checkpoint_every": 2,
+            "restart_delay_s": 0.0,
+        } | changes
+        return TrainingRequest(
+            domain="python", base_model=base, base_digest=base_digest(base), dataset=data, dataset_digest="of the rows",
+            lora={"modules": list(MODULES)}, recipe=recipe, seed=seed, work=tmp_path / work,
+            out=tmp_path / work / "out", fault=fault or {},
+        )  # fmt: skip
+
+    return make

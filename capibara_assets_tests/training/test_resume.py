@@ -1,0 +1,60 @@
+"""Resume points: whole or not there, the newest good one wins, other inputs are refused."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from capibara_assets.errors import InputError
+from capibara_assets.training.resume import Progress, drop_points, load_point, save_point
+
+
+def save(folder: Path, step: int, inputs: str = "these") -> Path:
+    weights = {"b": torch.full((2, 3), float(step)), "a": torch.arange(4)}
+    tensors = {"weights": weights, "optimizer": {"a.step": torch.tensor(float(step))}, "best": {}}
+    return save_point(folder, Progress(step=step), tensors, inputs=inputs, fingerprint={"threads": 1}, keep=2)
+
+
+def test_the_newest_comes_back_exactly_and_old_ones_go(tmp_path: Path) -> None:
+    for step in (2, 10, 100):
+        save(tmp_path, step)
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["checkpoint-00000010", "checkpoint-00000100"]
+    point, damaged = load_point(tmp_path, inputs="these")
+    assert point is not None and point.progress == Progress(step=100) and not damaged
+    assert torch.equal(point.tensors["weights"]["b"], torch.full((2, 3), 100.0))
+    assert torch.equal(point.tensors["optimizer"]["a.step"], torch.tensor(100.0))
+    assert point.fingerprint == {"threads": 1}
+    drop_points(tmp_path)
+    assert load_point(tmp_path, inputs="these") == (None, [])
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "optimizer.safetensors", "best.safetensors", "state.json"])
+@pytest.mark.parametrize("damage", ["gone", "cut", "changed"])
+def test_a_damaged_one_is_passed_over_for_the_one_before(tmp_path: Path, name: str, damage: str) -> None:
+    save(tmp_path, 1)
+    file = save(tmp_path, 2) / name
+    data = bytearray(file.read_bytes())
+    if damage == "gone":
+        file.unlink()
+    elif damage == "cut":
+        file.write_bytes(data[:-3])
+    else:
+        data[-2 if name == "state.json" else -1] ^= 1
+        file.write_bytes(data)
+    point, damaged = load_point(tmp_path, inputs="these")
+    assert point is not None and point.progress.step == 1
+    assert damaged == ["checkpoint-00000002"]
+
+
+def test_other_inputs_are_refused(tmp_path: Path) -> None:
+    save(tmp_path, 1, inputs="others")
+    with pytest.raises(InputError, match="made from another base, dataset, recipe or seed"):
+        load_point(tmp_path, inputs="these")
+
+
+def test_a_half_written_one_is_never_seen(tmp_path: Path) -> None:
+    (tmp_path / ".checkpoint-00000005.part").mkdir()
+    assert load_point(tmp_path, inputs="these") == (None, [])
+    save(tmp_path, 5)
+    point, _ = load_point(tmp_path, inputs="these")
+    assert point is not None and point.progress.step == 5

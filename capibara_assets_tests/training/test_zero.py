@@ -1,0 +1,76 @@
+"""DeepSpeed ZeRO-2: the configuration says what the recipe says, and training gives what plain training gives."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capibara_assets.training.zero import zero2_config
+from capibara_assets_tests.training.conftest import MakeRequest
+
+pytest.importorskip("deepspeed", reason="deepspeed is an extra")
+
+TRAIN = """
+import json, sys
+from pathlib import Path
+from capibara_assets.training.loop import Interrupted, train_voter
+from capibara_assets.training.request import read_request
+request = read_request(Path(sys.argv[1]))
+voter, left = request.recipe.voters[0], [int(sys.argv[2])]
+def poll():
+    left[0] -= 1
+    if left[0] == 0:
+        raise Interrupted
+try:
+    train_voter(request, voter, request.work / voter.name, lambda event: None, poll)
+except Interrupted:
+    sys.exit(75)
+"""
+
+
+def train(request: Any, stop_at: int = 0) -> int:
+    """Train voter-0 in a process of its own: DeepSpeed keeps a process group for as long as a process lives."""
+    request.work.mkdir(parents=True, exist_ok=True)
+    file: Path = request.work / "request.json"
+    file.write_text(request.model_dump_json())
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", TRAIN, str(file), str(stop_at)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode in (0, 75), done.stderr[-3000:]
+    return done.returncode
+
+
+def curve(request: Any) -> list[dict[str, float]]:
+    found: list[dict[str, float]] = json.loads((request.work / "voter-0" / "result" / "curve.json").read_text())
+    return found
+
+
+def test_the_configuration_says_what_the_recipe_says(make_request: MakeRequest) -> None:
+    config = zero2_config(make_request(max_gradient_norm=0.5).recipe)
+    assert config["zero_optimization"]["stage"] == 2
+    assert config["gradient_clipping"] == 0.5
+    assert config["gradient_accumulation_steps"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.resume
+def test_zero2_gives_the_losses_of_plain_training_and_resumes_to_the_bit(make_request: MakeRequest) -> None:
+    plain = make_request(work="plain", threads=1)
+    zero = make_request(work="zero", strategy="zero2")
+    stopped = make_request(work="stopped", strategy="zero2")
+    assert train(plain) == train(zero) == 0
+    for one, other in zip(curve(plain), curve(zero), strict=True):
+        assert one == pytest.approx(other, rel=1e-4)
+    assert train(stopped, stop_at=20) == 75
+    assert train(stopped) == 0
+    assert curve(stopped) == curve(zero)
+    names = ("adapter_model.safetensors", "manifest.json")
+    results = [
+        [(request.work / "voter-0" / "result" / name).read_bytes() for name in names] for request in (zero, stopped)
+    ]
+    assert results[0] == results[1]
