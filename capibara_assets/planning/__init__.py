@@ -1,0 +1,1 @@
+"""Hardware targets, model accounting, LoRA and TPU plans."""

@@ -1,0 +1,50 @@
+"""The figures of a dataset that plans are computed from, checked where they enter."""
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any, NamedTuple
+
+from capibara_assets.errors import InputError
+
+
+class DatasetFigures(NamedTuple):
+    """What a plan needs of a dataset's statistics document."""
+
+    domain: str
+    training_examples: int
+    difficulty: float | None
+    p95_tokens: int
+    tokens_source: str
+
+
+def read_statistics(domain: str, statistics: Mapping[str, Any], chars_per_token: float) -> DatasetFigures:
+    """Pick the figures of a plan out of a dataset's `statistics`.
+
+    Token lengths are taken as they are where the statistics have them (`tokens.p95`), else computed from characters.
+
+    Raises:
+        InputError: a figure is missing, or the training split is empty.
+    """
+    examples = _number(domain, statistics, "examples")
+    training = int(statistics.get("by_split", {}).get("train", examples))
+    if training <= 0:
+        raise InputError(f"dataset of {domain!r}: no training examples (by_split.train = {training})")
+    tokens = statistics.get("tokens")
+    if isinstance(tokens, Mapping) and "p95" in tokens:
+        p95, source = ceil(float(tokens["p95"])), "token lengths of the dataset"
+    else:
+        chars = statistics.get("chars")
+        if not isinstance(chars, Mapping):
+            raise InputError(f"dataset of {domain!r}: its statistics have neither tokens.p95 nor chars.p95")
+        count = _number(domain, chars, "p95")
+        p95, source = ceil(count / chars_per_token), f"{count:g} characters / {chars_per_token:g} characters per token"
+    difficulty = statistics.get("difficulty")
+    mean = difficulty.get("mean") if isinstance(difficulty, Mapping) else None
+    return DatasetFigures(domain, training, None if mean is None else float(mean), p95, source)
+
+
+def _number(domain: str, document: Mapping[str, Any], key: str) -> float:
+    value = document.get(key)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise InputError(f"dataset of {domain!r}: its statistics need a number {key!r}, got {value!r}")
+    return float(value)

@@ -1,0 +1,345 @@
+"""The LoRA recipe that a dataset, a base model and a hardware target ask for; every value carries its reason."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from capibara_assets.errors import InputError
+from capibara_assets.planning.accounting import (
+    Breakdown,
+    Layout,
+    Method,
+    Remat,
+    Step,
+    flops_per_token,
+    size,
+    training_memory,
+)
+from capibara_assets.planning.figures import DatasetFigures, read_statistics
+from capibara_assets.planning.hardware import HardwareTarget, Quantization
+from capibara_assets.planning.models import ModelShape
+from capibara_assets.planning.recipe import LoraRecipe, PlanningRecipe, climb
+
+REFERENCE_HIDDEN = 4096  # the width at which the recipe states its learning rate
+SMALLEST_RANK = 8
+
+
+class LoraPlan(BaseModel):
+    """A complete recipe for one domain's adapters; `reasons` has one sentence per field, `estimates` the arithmetic."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    domain: str
+    model: str
+    target: str
+    rank: int = Field(gt=0)
+    alpha: float = Field(gt=0)
+    dropout: float = Field(ge=0, lt=1)
+    modules: tuple[str, ...] = Field(description="linear layers that get an adapter, by their name in Transformers")
+    use_rslora: bool
+    quantization: Quantization
+    precision: Literal["fp32", "bf16", "auto"] = Field(
+        description="auto: the training process chooses by the processor"
+    )
+    micro_batch: int = Field(gt=0, description="sequences per device and pass")
+    accumulation: int = Field(gt=0, description="passes per optimizer step")
+    global_batch: int = Field(gt=0, description="sequences per optimizer step over all devices")
+    max_length: int = Field(gt=0, description="tokens; longer examples are cut")
+    learning_rate: float = Field(gt=0)
+    epochs: int = Field(gt=0)
+    zero_stage: int = Field(ge=0, le=3)
+    gradient_checkpointing: bool
+    estimates: dict[str, Any]
+    reasons: dict[str, str]
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """The cheapest way of holding the step in memory."""
+
+    step: Step
+    memory: Breakdown
+    refused: tuple[str, ...]
+
+    @property
+    def quantization(self) -> Quantization:
+        return "nf4" if self.step.nf4 else "none"
+
+    @property
+    def checkpointing(self) -> bool:
+        return self.step.remat is Remat.FULL
+
+
+def plan_lora(
+    domain: str, statistics: Mapping[str, Any], base: ModelShape, target: HardwareTarget, recipe: PlanningRecipe
+) -> LoraPlan:
+    """Compute the LoRA recipe for one domain.
+
+    Args:
+        domain: the partition, for names and messages.
+        statistics: the dataset's statistics document (examples, by_split, chars or tokens, difficulty).
+        base: shape of the base model.
+        target: where it will train; PyTorch trains on CPU and GPU targets, `plan_tpu` plans for TPUs.
+        recipe: the deployment's choices.
+
+    Raises:
+        InputError: a TPU target, statistics without training examples, or a model that does not fit (with the sum).
+    """
+    if target.kind == "tpu":
+        raise InputError(
+            f"{target.name} is a TPU slice, which the PyTorch trainer cannot use: name a CPU or GPU target"
+        )
+    choices = recipe.lora
+    figures = read_statistics(domain, statistics, recipe.chars_per_token)
+    reasons: dict[str, str] = {}
+    modules = _modules(base, reasons)
+    rank = _rank(base, figures, choices, reasons)
+    length = _length(base, figures, choices, reasons)
+    global_batch = _global_batch(figures, target, choices, reasons)
+    precision, width = _precision(target, reasons)
+    zero = 2 if target.chips > 1 else 0
+    reasons["zero_stage"] = (
+        f"{target.chips} devices: stage 2 cuts the adapters' gradients and optimizer, frozen weights are on each device"
+        if zero
+        else "one device: nothing to cut"
+    )
+    bare = Step(
+        sequences=1,
+        sequence=length,
+        weight_bytes=width,
+        compute_bytes=width,
+        method=Method.LORA,
+        lora_rank=rank,
+        lora_modules=modules,
+        lora_dropout=choices.dropout > 0,
+        layout=Layout.zero(zero, target.chips),
+    )
+    fit = _fit(base, bare, target, recipe.headroom)
+    fit = _widen(base, fit, target, recipe, global_batch // target.chips)
+    micro = fit.step.sequences
+    _explain_memory(fit, target, recipe, reasons)
+    epochs = climb(choices.epochs, figures.training_examples)
+    reasons["epochs"] = f"{figures.training_examples} training examples: fewer examples are read more often"
+    reasons["accumulation"] = f"{global_batch} per step / ({micro} x {target.chips} devices)"
+    return LoraPlan(
+        domain=domain,
+        model=base.name,
+        target=target.name,
+        rank=rank,
+        alpha=_alpha(rank, choices, reasons),
+        dropout=choices.dropout,
+        modules=modules,
+        use_rslora=rank >= choices.rslora_from_rank,
+        quantization=fit.quantization,
+        precision=precision,
+        micro_batch=micro,
+        accumulation=global_batch // (micro * target.chips),
+        global_batch=global_batch,
+        max_length=length,
+        learning_rate=_learning_rate(base, choices, reasons),
+        epochs=epochs,
+        zero_stage=zero,
+        gradient_checkpointing=fit.checkpointing,
+        estimates=_estimates(base, fit, target, figures, epochs, global_batch, recipe.headroom),
+        reasons=reasons,
+    )
+
+
+def _modules(base: ModelShape, reasons: dict[str, str]) -> tuple[str, ...]:
+    # Transformers keeps a mixture's experts as one three-dimensional weight that is no linear layer.
+    names = tuple(module.name for module in base.linear_modules if not module.name.startswith("experts."))
+    reasons["modules"] = (
+        "the attention's projections; the experts are no linear layers"
+        if base.experts > 1
+        else "every linear layer of the blocks: an adapter on attention alone learns less at the same size"
+    )
+    return names
+
+
+def _rank(base: ModelShape, figures: DatasetFigures, choices: LoraRecipe, reasons: dict[str, str]) -> int:
+    rank = climb(choices.ranks, figures.training_examples)
+    said = [f"{figures.training_examples} training examples: rank {rank}"]
+    if figures.difficulty is not None and figures.difficulty >= choices.hard_difficulty:
+        rank *= 2
+        said.append(f"mean difficulty {figures.difficulty:.2f} reaches {choices.hard_difficulty:g}: doubled to {rank}")
+    widest = max(SMALLEST_RANK, _power_of_two(base.hidden // choices.rank_per_hidden))
+    limit = min(widest, choices.max_rank)
+    if rank > limit:
+        rank = limit
+        said.append(f"held to {limit} (width {base.hidden} / {choices.rank_per_hidden}, at most {choices.max_rank})")
+    reasons["rank"] = "; ".join(said)
+    return rank
+
+
+def _alpha(rank: int, choices: LoraRecipe, reasons: dict[str, str]) -> float:
+    rslora = rank >= choices.rslora_from_rank
+    reasons["alpha"] = f"{choices.alpha_per_rank:g} x rank, so that the update's scale does not change with the rank"
+    reasons["use_rslora"] = (
+        f"rank {rank} {'reaches' if rslora else 'is under'} {choices.rslora_from_rank}, where alpha/r gets too small"
+    )
+    reasons["dropout"] = "the recipe's; adapters on little data overfit without it"
+    return choices.alpha_per_rank * rank
+
+
+def _length(base: ModelShape, figures: DatasetFigures, choices: LoraRecipe, reasons: dict[str, str]) -> int:
+    step = choices.length_step
+    wanted = max(2 * step, ceil(figures.p95_tokens / step) * step)
+    limit = min(choices.max_length, base.context or choices.max_length)
+    length = min(wanted, limit)
+    reasons["max_length"] = (
+        f"95 % of the examples have at most {figures.p95_tokens} tokens ({figures.tokens_source}):"
+        f" {wanted} in steps of {step}" + (f", held to {limit}" if wanted > limit else "")
+    )
+    return length
+
+
+def _global_batch(figures: DatasetFigures, target: HardwareTarget, choices: LoraRecipe, reasons: dict[str, str]) -> int:
+    wanted = climb(choices.global_batches, figures.training_examples)
+    batch = ceil(wanted / target.chips) * target.chips
+    steps = ceil(figures.training_examples / batch)
+    reasons["global_batch"] = f"{figures.training_examples} examples: {batch} a step leaves {steps} steps an epoch" + (
+        f" (a multiple of {target.chips} devices)" if batch != wanted else ""
+    )
+    return batch
+
+
+def _precision(target: HardwareTarget, reasons: dict[str, str]) -> tuple[Literal["bf16", "auto"], int]:
+    """Precision, and bytes per weight that the memory is computed with."""
+    if target.bf16 == "native":
+        reasons["precision"] = f"{target.name} multiplies bf16 natively"
+        return "bf16", 2
+    reasons["precision"] = (
+        "a CPU without AVX512-BF16 or AMX emulates bf16, up to hundreds of times slower than fp32: the training process"
+        " chooses by the processor; memory is computed for fp32"
+    )
+    return "auto", 4
+
+
+def _variants(bare: Step, target: HardwareTarget) -> Iterator[Step]:
+    """Ways to hold the step, the one that costs least quality and time first."""
+    for quantization in target.quantization:
+        for remat in (Remat.NONE, Remat.FULL):
+            yield replace(bare, nf4=quantization == "nf4", remat=remat)
+
+
+def _fit(base: ModelShape, bare: Step, target: HardwareTarget, headroom: float) -> _Fit:
+    budget = target.usable_bytes * headroom
+    refused: list[str] = []
+    for step in _variants(bare, target):
+        memory = training_memory(base, step)
+        if memory.total <= budget:
+            return _Fit(step, memory, tuple(refused))
+        refused.append(f"{_describe(step)}: {memory.arithmetic()}")
+    raise InputError(
+        f"{base.name} ({base.parameters / 1e9:.3g} B parameters) does not fit on {target.name}: one device has"
+        f" {target.memory.usable_gib:g} GiB usable, {size(budget)} at {headroom:.0%}; 1 x {bare.sequence} tokens"
+        f" at once need {'; '.join(refused)}. Every device holds all frozen weights (ZeRO-2 does not cut them)."
+        " Take a smaller model or a target with more memory."
+    )
+
+
+def _describe(step: Step) -> str:
+    weights = "4-bit weights (NF4)" if step.nf4 else f"{8 * step.weight_bytes:g}-bit weights"
+    return weights + (" with gradient checkpointing" if step.remat is Remat.FULL else "")
+
+
+def _widen(base: ModelShape, fit: _Fit, target: HardwareTarget, recipe: PlanningRecipe, most: int) -> _Fit:
+    """Raise the micro-batch in powers of two while memory, recipe and global batch allow it."""
+    cap = recipe.lora.cpu_micro_batch if target.kind == "cpu" else recipe.lora.gpu_micro_batch
+    budget = target.usable_bytes * recipe.headroom
+    while 2 * fit.step.sequences <= cap and most % (2 * fit.step.sequences) == 0:
+        step = replace(fit.step, sequences=2 * fit.step.sequences)
+        memory = training_memory(base, step)
+        if memory.total > budget:
+            break
+        fit = replace(fit, step=step, memory=memory)
+    return fit
+
+
+def _explain_memory(fit: _Fit, target: HardwareTarget, recipe: PlanningRecipe, reasons: dict[str, str]) -> None:
+    budget = size(target.usable_bytes * recipe.headroom)
+    held = f"{fit.memory.arithmetic()}, of {budget} ({recipe.headroom:.0%} of {target.memory.usable_gib:g} GiB usable)"
+    tried = f"; refused before: {'; '.join(fit.refused)}" if fit.refused else ""
+    reasons["micro_batch"] = (
+        f"largest power of two (at most the recipe's) that divides the global batch and fits: {held}"
+    )
+    reasons["quantization"] = (
+        f"unquantised weights do not fit{tried}"
+        if fit.step.nf4
+        else f"the weights fit unquantised: {size(fit.memory.weights)} of {budget}"
+    )
+    reasons["gradient_checkpointing"] = (
+        f"activations do not fit otherwise{tried}"
+        if fit.checkpointing
+        else f"activations fit ({size(fit.memory.activations)}); recomputing them would cost a second forward pass"
+    )
+
+
+def _learning_rate(base: ModelShape, choices: LoraRecipe, reasons: dict[str, str]) -> float:
+    raw = choices.learning_rate * (REFERENCE_HIDDEN / base.hidden) ** choices.learning_rate_exponent
+    rate = float(f"{min(raw, choices.max_learning_rate):.2e}")
+    reasons["learning_rate"] = (
+        f"{choices.learning_rate:g} at width {REFERENCE_HIDDEN}, x ({REFERENCE_HIDDEN}/{base.hidden})"
+        f"^{choices.learning_rate_exponent:g}: narrower layers take larger steps, at most {choices.max_learning_rate:g}"
+    )
+    return rate
+
+
+def _estimates(
+    base: ModelShape,
+    fit: _Fit,
+    target: HardwareTarget,
+    figures: DatasetFigures,
+    epochs: int,
+    global_batch: int,
+    headroom: float,
+) -> dict[str, Any]:
+    trainable = base.lora_parameters(fit.step.lora_rank, fit.step.lora_modules)
+    steps = ceil(figures.training_examples / global_batch)
+    per_token = flops_per_token(base, fit.step.sequence, method=Method.LORA, lora_parameters=trainable)
+    tokens = steps * epochs * global_batch * fit.step.sequence
+    return {
+        "parameters": base.parameters,
+        "trainable_parameters": trainable,
+        "adapter_bytes": 4 * trainable,
+        "memory_bytes_per_device": fit.memory.document(),
+        "memory_budget_bytes": round(target.usable_bytes * headroom),
+        "steps_per_epoch": steps,
+        "optimizer_steps": steps * epochs,
+        "tokens_at_most": tokens,
+        "flops_convention": "4 x weights in matrix products + 6 x adapter, attention in full, no recomputation",
+        "flops_per_token": per_token,
+        **time_and_cost(per_token * tokens, target),
+    }
+
+
+def time_and_cost(flops: float, target: HardwareTarget) -> dict[str, Any]:
+    """Seconds and dollars for so many FLOPs, as a range from the family's best to its median efficiency.
+
+    Without a peak or a price the value is None and the reason stands beside it.
+    """
+    peak = target.peak("bf16")
+    if peak is None or target.efficiency is None:
+        return {
+            "seconds": None,
+            "seconds_note": target.peaks_note or "no published efficiency",
+            "usd": 0.0 if target.price.usd_per_hour == 0 else None,
+            "usd_note": target.price.note,
+        }
+    seconds = [flops / (target.chips * peak * share) for share in (target.efficiency.best, target.efficiency.typical)]
+    hourly = target.price.usd_per_hour
+    return {
+        "seconds": seconds,
+        "seconds_note": f"compute only, from best to median published efficiency; {target.efficiency.source}."
+        " Models far smaller than those spend their time elsewhere: a lower bound",
+        "usd": None if hourly is None else [second / 3600 * hourly for second in seconds],
+        "usd_note": target.price.note,
+    }
+
+
+def _power_of_two(count: int) -> int:
+    """The largest power of two not above `count`; 0 for 0."""
+    return 1 << (count.bit_length() - 1) if count > 0 else 0

@@ -1,0 +1,267 @@
+"""What a plan must know of a model: its shape from a Transformers `config.json`, and exact parameter counts."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from capibara_assets.errors import InputError
+from capibara_assets.planning.presets import PRESETS
+
+Family = Literal["decoder", "t5"]
+DECODERS = frozenset({"llama", "mistral", "qwen2", "qwen3", "mixtral"})
+ENCODER_DECODERS = frozenset({"t5", "mt5", "umt5"})
+
+
+class LinearModule(NamedTuple):
+    """A kind of linear layer: its name in Transformers, its sizes, and how many of it the model has."""
+
+    name: str
+    inputs: int
+    outputs: int
+    copies: int
+
+    @property
+    def parameters(self) -> int:
+        return self.inputs * self.outputs * self.copies
+
+
+class ModelShape(BaseModel):
+    """The sizes of a transformer; everything a plan computes follows from these numbers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(description="how the plan calls the model")
+    architecture: str = Field(description="`model_type` of the config: one of DECODERS or ENCODER_DECODERS")
+    layers: int = Field(gt=0, description="decoder layers")
+    encoder_layers: int = Field(default=0, ge=0, description="encoder layers; 0 for decoder-only models")
+    hidden: int = Field(gt=0, description="width of the residual stream")
+    heads: int = Field(gt=0, description="query heads")
+    kv_heads: int = Field(gt=0, description="key/value heads (grouped-query attention when fewer than heads)")
+    head_dim: int = Field(gt=0)
+    intermediate: int = Field(gt=0, description="width of the MLP")
+    vocabulary: int = Field(gt=0)
+    context: int | None = Field(default=None, description="longest sequence; None where positions are relative")
+    tied: bool = Field(default=False, description="output head shares the input embedding")
+    gated: bool = Field(default=True, description="gated MLP (three matrices) or plain (two)")
+    qkv_bias: bool = False
+    output_bias: bool = Field(default=False, description="bias on the attention's output projection")
+    mlp_bias: bool = False
+    qk_norm: bool = Field(default=False, description="RMSNorm on queries and keys (two vectors of head_dim a layer)")
+    experts: int = Field(default=1, ge=1, description="experts of a mixture; 1 = dense")
+    experts_per_token: int = Field(default=1, ge=1)
+    position_buckets: int = Field(default=0, ge=0, description="T5's relative position buckets")
+    position_bias_in_every_layer: bool = Field(default=False, description="umT5: a bias table in each layer")
+    rope_theta: float = Field(default=10_000.0, description="base of the rotary embedding")
+    norm_epsilon: float = 1e-6
+
+    @property
+    def family(self) -> Family:
+        return "t5" if self.architecture in ENCODER_DECODERS else "decoder"
+
+    @property
+    def linear_modules(self) -> tuple[LinearModule, ...]:
+        """Linear layers of the blocks (no embedding, no head, no router), named as Transformers names them."""
+        return _t5_modules(self) if self.family == "t5" else _decoder_modules(self)
+
+    @property
+    def embedding_parameters(self) -> int:
+        return self.vocabulary * self.hidden
+
+    @property
+    def head_parameters(self) -> int:
+        """Weights of the output projection, whether or not they are shared with the embedding."""
+        return self.vocabulary * self.hidden
+
+    @property
+    def vector_parameters(self) -> int:
+        """Norms, biases, router and relative-position tables: what is neither a block's matrix nor an embedding."""
+        return _t5_vectors(self) if self.family == "t5" else _decoder_vectors(self)
+
+    @property
+    def parameters(self) -> int:
+        """All parameters, exactly as `model.num_parameters()` counts them (shared ones once)."""
+        blocks = sum(module.parameters for module in self.linear_modules)
+        return self.embedding_parameters + blocks + self.vector_parameters + (0 if self.tied else self.head_parameters)
+
+    @property
+    def matmul_parameters(self) -> int:
+        """Weights that multiply each token: blocks and head, no embedding look-up; of a mixture the active experts."""
+        return (
+            sum(self.active_parameters(module) for module in self.linear_modules) + self._router + self.head_parameters
+        )
+
+    @property
+    def _router(self) -> int:
+        return self.layers * self.experts * self.hidden if self.experts > 1 else 0
+
+    def active_parameters(self, module: LinearModule) -> int:
+        """Parameters of `module` that one token passes through."""
+        if self.experts == 1 or not module.name.startswith("experts."):
+            return module.parameters
+        return module.parameters // self.experts * self.experts_per_token
+
+    def modules(self, names: tuple[str, ...]) -> tuple[LinearModule, ...]:
+        """The linear modules with these names.
+
+        Raises:
+            InputError: a name the architecture does not have.
+        """
+        known = {module.name: module for module in self.linear_modules}
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise InputError(
+                f"{self.name} ({self.architecture}) has no linear layers {unknown}; it has {sorted(known)}"
+            )
+        return tuple(known[name] for name in names)
+
+    def lora_parameters(self, rank: int, names: tuple[str, ...]) -> int:
+        """Trainable parameters of a LoRA of this rank on these modules: r·(in + out) for each (Hu et al. 2021)."""
+        return sum(rank * (module.inputs + module.outputs) * module.copies for module in self.modules(names))
+
+
+def _decoder_modules(shape: ModelShape) -> tuple[LinearModule, ...]:
+    query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    layers, hidden, width = shape.layers, shape.hidden, shape.intermediate
+    attention = (
+        LinearModule("q_proj", hidden, query, layers),
+        LinearModule("k_proj", hidden, key, layers),
+        LinearModule("v_proj", hidden, key, layers),
+        LinearModule("o_proj", query, hidden, layers),
+    )
+    if shape.experts > 1:
+        copies = layers * shape.experts
+        return (
+            *attention,
+            LinearModule("experts.gate_up_proj", hidden, 2 * width, copies),
+            LinearModule("experts.down_proj", width, hidden, copies),
+        )
+    return (
+        *attention,
+        LinearModule("gate_proj", hidden, width, layers),
+        LinearModule("up_proj", hidden, width, layers),
+        LinearModule("down_proj", width, hidden, layers),
+    )
+
+
+def _decoder_vectors(shape: ModelShape) -> int:
+    query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    per_layer = 2 * shape.hidden
+    per_layer += 2 * shape.head_dim if shape.qk_norm else 0
+    per_layer += query + 2 * key if shape.qkv_bias else 0
+    per_layer += shape.hidden if shape.output_bias else 0
+    per_layer += 2 * shape.intermediate + shape.hidden if shape.mlp_bias else 0
+    per_layer += shape.experts * shape.hidden if shape.experts > 1 else 0
+    return shape.layers * per_layer + shape.hidden
+
+
+def _t5_modules(shape: ModelShape) -> tuple[LinearModule, ...]:
+    inner = shape.heads * shape.head_dim
+    # An encoder layer attends once, a decoder layer twice (itself and the encoder).
+    attentions = shape.encoder_layers + 2 * shape.layers
+    blocks = shape.encoder_layers + shape.layers
+    first = ("wi_0", "wi_1") if shape.gated else ("wi",)
+    return (
+        *(LinearModule(name, shape.hidden, inner, attentions) for name in ("q", "k", "v")),
+        LinearModule("o", inner, shape.hidden, attentions),
+        *(LinearModule(name, shape.hidden, shape.intermediate, blocks) for name in first),
+        LinearModule("wo", shape.intermediate, shape.hidden, blocks),
+    )
+
+
+def _t5_vectors(shape: ModelShape) -> int:
+    norms = 2 * shape.encoder_layers + 3 * shape.layers + 2
+    tables = shape.encoder_layers + shape.layers if shape.position_bias_in_every_layer else 2
+    return norms * shape.hidden + tables * shape.position_buckets * shape.heads
+
+
+def from_config(config: Mapping[str, Any], name: str) -> ModelShape:
+    """The shape that a Transformers configuration describes.
+
+    Raises:
+        InputError: an architecture that cannot be planned, or a key that is missing.
+    """
+    kind = config.get("model_type")
+    try:
+        if kind in DECODERS:
+            return _decoder(config, name)
+        if kind in ENCODER_DECODERS:
+            return _t5(config, name)
+    except KeyError as missing:
+        raise InputError(f"{name}: config.json ({kind}) has no {missing}: it is no complete configuration") from missing
+    supported = ", ".join(sorted(DECODERS | ENCODER_DECODERS))
+    raise InputError(f"{name}: model_type {kind!r} cannot be planned; supported: {supported}")
+
+
+def _decoder(config: Mapping[str, Any], name: str) -> ModelShape:
+    kind, heads = str(config["model_type"]), int(config["num_attention_heads"])
+    moe = kind == "mixtral"
+    bias = bool(config.get("attention_bias", False)) and kind in {"llama", "qwen3"}
+    rope = config.get("rope_parameters") or {}
+    return ModelShape(
+        name=name,
+        architecture=kind,
+        layers=int(config["num_hidden_layers"]),
+        hidden=int(config["hidden_size"]),
+        heads=heads,
+        kv_heads=int(config.get("num_key_value_heads") or heads),
+        head_dim=int(config.get("head_dim") or int(config["hidden_size"]) // heads),
+        intermediate=int(config["intermediate_size"]),
+        vocabulary=int(config["vocab_size"]),
+        context=config.get("max_position_embeddings"),
+        tied=bool(config.get("tie_word_embeddings", False)),
+        qkv_bias=bias or kind == "qwen2",
+        output_bias=bias,
+        mlp_bias=bool(config.get("mlp_bias", False)) and kind == "llama",
+        qk_norm=kind == "qwen3",
+        experts=int(config["num_local_experts"]) if moe else 1,
+        experts_per_token=int(config["num_experts_per_tok"]) if moe else 1,
+        rope_theta=float(rope.get("rope_theta") or config.get("rope_theta") or 10_000.0),
+        norm_epsilon=float(config.get("rms_norm_eps", 1e-6)),
+    )
+
+
+def _t5(config: Mapping[str, Any], name: str) -> ModelShape:
+    layers = int(config["num_layers"])
+    projection = str(config.get("feed_forward_proj", "relu"))
+    return ModelShape(
+        name=name,
+        architecture=str(config["model_type"]),
+        layers=int(config.get("num_decoder_layers") or layers),
+        encoder_layers=layers,
+        hidden=int(config["d_model"]),
+        heads=int(config["num_heads"]),
+        kv_heads=int(config["num_heads"]),
+        head_dim=int(config["d_kv"]),
+        intermediate=int(config["d_ff"]),
+        vocabulary=int(config["vocab_size"]),
+        tied=bool(config.get("tie_word_embeddings", True)),
+        gated=projection.startswith("gated"),
+        position_buckets=int(config.get("relative_attention_num_buckets", 32)),
+        position_bias_in_every_layer=config["model_type"] == "umt5",
+        norm_epsilon=float(config.get("layer_norm_epsilon", 1e-6)),
+    )
+
+
+def read_shape(model: str | Path) -> ModelShape:
+    """The shape of a preset (`mistral-7b`, `t5_1_1-small`, …) or of a model directory or `config.json`.
+
+    Raises:
+        InputError: neither a preset nor a readable configuration.
+    """
+    if isinstance(model, str) and model in PRESETS:
+        return from_config(PRESETS[model], model)
+    path = Path(model)
+    file = path / "config.json" if path.is_dir() else path
+    if not file.is_file():
+        presets = ", ".join(sorted(PRESETS))
+        raise InputError(f"no model configuration at {file}; give a model directory or a preset: {presets}")
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as broken:
+        raise InputError(f"{file} is not JSON: {broken}") from broken
+    if not isinstance(config, dict):
+        raise InputError(f"{file} holds no JSON object: give the model's config.json")
+    return from_config(config, file.parent.name)

@@ -1,0 +1,47 @@
+"""The planning recipe: the shipped one loads, a wrong one is refused by name."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capibara_assets.errors import InputError
+from capibara_assets.locations import resources_root
+from capibara_assets.planning.recipe import Rung, climb, load_recipe
+
+
+def written(folder: Path, change: Any) -> Path:
+    document = yaml.safe_load((resources_root() / "recipes" / "planning.yaml").read_text())
+    change(document)
+    file = folder / "planning.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda document: document.update(headrom=0.5), "headrom"),
+        (lambda document: document.update(headroom=1.5), "headroom"),
+        (lambda document: document["lora"].pop("dropout"), "dropout"),
+        (lambda document: document["lora"]["epochs"].reverse(), "epochs: bounds must rise"),
+        (lambda document: document["lora"]["ranks"].pop(), "ranks: bounds must rise"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_by_name(tmp_path: Path, change: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load_recipe(written(tmp_path, change))
+
+
+def test_a_missing_recipe_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="absent"):
+        load_recipe(tmp_path / "absent.yaml")
+
+
+@given(st.integers(0, 10**9))
+def test_a_ladder_answers_every_count(count: int) -> None:
+    ladder = (Rung(below=10, value=1), Rung(below=100, value=2), Rung(value=3))
+    assert climb(ladder, count) == (1 if count < 10 else 2 if count < 100 else 3)
