@@ -1,0 +1,1 @@
+"""Attestation, voting, robust aggregation, merging and certificates."""

@@ -1,0 +1,265 @@
+"""Robust aggregation: one vector out of n voters' vectors, of which up to f may be arbitrary.
+
+Every rule's precondition is the theorem it rests on; where it does not hold the rule refuses. Sums run in float64 in
+an order that depends on the voters' values only, so neither the order of voters nor the number of threads shows.
+Only exact ties fall to the lowest index: mutual nearest neighbours when Krum counts one neighbour, which is also how
+Bulyan's last pick ends for f <= 2. Who needs those independent of order passes the voters sorted by digest.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from capibara_assets.consensus import coordinate_rules, linear_rules
+from capibara_assets.consensus.geometry import Matrix, Points, Vector, canonical_order, combine_rows, distances_of
+from capibara_assets.consensus.linear_rules import Choice, Cloud, Neighbours
+from capibara_assets.consensus.preaggregation import mixing_matrix
+
+LINEAR_RULES: dict[str, Callable[..., Choice]] = {
+    "mean": linear_rules.mean,
+    "weighted_mean": linear_rules.weighted_mean,
+    "krum": linear_rules.krum,
+    "multi_krum": linear_rules.multi_krum,
+    "geometric_median": linear_rules.geometric_median,
+    "mda": linear_rules.mda,
+    "smea": linear_rules.smea,
+    "monna": linear_rules.monna,
+    "caf": linear_rules.caf,
+    "centered_clipping": linear_rules.centered_clipping,
+}
+COORDINATE_RULES = ("median", "trimmed_mean", "meamed", "bulyan")
+RULES = (*LINEAR_RULES, *COORDINATE_RULES)
+
+# n >= a f + b, as a theorem states it
+_PRECONDITIONS = {"krum": (2, 3), "multi_krum": (2, 3), "bulyan": (4, 3), "mean": (0, 1), "weighted_mean": (0, 1)}
+_MAJORITY = (2, 1)
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """What a rule made of the voters.
+
+    Attributes:
+        vector: (d,) float64.
+        weights: coefficient of every voter in the result, in the caller's order, 0 for rejected ones; None where the
+            rule works per coordinate and there is no such number.
+        rejected: indices of the voters that were not finite.
+        evidence: what the rule looked at (scores, selected voters, distances), enough to check it by hand.
+    """
+
+    vector: Vector
+    weights: tuple[float, ...] | None
+    rejected: tuple[int, ...] = ()
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+def aggregate(
+    vectors: ArrayLike | Sequence[ArrayLike],
+    rule: str,
+    *,
+    f: int = 0,
+    weights: Sequence[float] | None = None,
+    pre: str | None = None,
+    pre_options: dict[str, Any] | None = None,
+    strict: bool = True,
+    **options: Any,
+) -> Aggregate:
+    """Aggregate n voters' vectors (n, d) by a rule that stands up to f arbitrary ones.
+
+    Voters with a NaN, an Inf or a length beyond float64 are left out first and lower f by their number; norms are
+    otherwise not judged here.
+
+    Args:
+        rule: one of `RULES`; options: trimmed_mean `cut` (a count, or a share below 1/2), krum and multi_krum
+            `neighbours`, multi_krum `m` and `weighted`, monna `reference` (index of the trusted voter),
+            centered_clipping `tau` and `iterations`.
+        weights: relative weight of each voter (say, its number of examples), for weighted_mean and
+            multi_krum(weighted=True).
+        pre: nnm, clipping, arc or bucketing, with `pre_options`.
+        strict: refuse where the rule's precondition does not hold; False computes all the same.
+
+    Raises:
+        ValueError: unknown rule or option, precondition violated, more non-finite voters than f, odd shapes.
+    """
+    if rule not in RULES:
+        raise ValueError(f"unknown rule {rule!r}: one of {', '.join(sorted(RULES))}")
+    rows = _as_rows(vectors)
+    finite = _finite(rows)
+    rejected = tuple(np.flatnonzero(~finite).tolist())
+    if len(rejected) > f:
+        raise ValueError(f"{len(rejected)} of {len(rows)} voters are not finite, more than f={f}: nothing to rely on")
+    kept = np.flatnonzero(finite)
+    order = kept[canonical_order(rows[kept])]
+    points = Points(rows[order])
+    f_left = f - len(rejected)
+    shares = _shares(weights, len(rows), order)
+    if rule == "monna":
+        options["reference"] = _position(order, options.get("reference", 0), rejected)
+    gram_needed = (
+        pre is not None or rule == "bulyan" or (rule in LINEAR_RULES and rule not in ("mean", "weighted_mean"))
+    )
+    gram = points.gram if gram_needed else np.zeros((points.n, points.n))
+    distances = points.squared_distances if gram_needed else gram
+    cloud = Cloud(gram, distances, f_left, shares, order)
+    mixing = None if pre is None else mixing_matrix(cloud, pre, **(pre_options or {}))
+    if mixing is not None:
+        points = Points(points.rows, mixing)
+        cloud = _mixed_cloud(cloud, mixing)
+    if strict:
+        check_precondition(rule, cloud.n, f_left)
+    evidence: dict[str, Any] = {"n": len(rows), "f": f, "n_used": points.n, "f_used": f_left, "pre": pre}
+    if rule in LINEAR_RULES:
+        choice = LINEAR_RULES[rule](cloud, **options)
+        coefficients = np.zeros(len(rows))
+        coefficients[order] = choice.weights if mixing is None else choice.weights @ mixing
+        named = _in_callers_order(choice.evidence, order) if mixing is None else choice.evidence
+        vector = points.combination(choice.weights)
+        return Aggregate(vector, tuple(coefficients.tolist()), rejected, {**evidence, **named})
+    reduce, found = _coordinate_rule(rule, cloud, **options)
+    vector = np.empty(points.dimension)
+    for part, block in points.blocks():
+        vector[part] = reduce(block)
+    named = _in_callers_order(found, order) if mixing is None else found
+    return Aggregate(vector, None, rejected, {**evidence, **named})
+
+
+def linear_weights(gram: Matrix, rule: str, *, f: int, pre: str | None = None, **options: Any) -> Choice:
+    """Weights (n,) of a linear rule out of the voters' (n, n) inner products alone.
+
+    For vectors that exist only as factors (LoRA): the Gram matrix comes from the factors, and the result is again a
+    combination of them.
+
+    Raises:
+        ValueError: the rule is not linear, or its precondition does not hold.
+    """
+    if rule not in LINEAR_RULES:
+        raise ValueError(f"{rule!r} has no weights: the linear rules are {', '.join(sorted(LINEAR_RULES))}")
+    cloud, mixing = _premixed(gram, rule, f, pre)
+    choice = LINEAR_RULES[rule](cloud, **options)
+    return choice if mixing is None else Choice(choice.weights @ mixing, choice.evidence)
+
+
+def coordinate_reducer(
+    gram: Matrix, rule: str, *, f: int, pre: str | None = None, **options: Any
+) -> tuple[Callable[[Matrix], Vector], dict[str, Any]]:
+    """A coordinate-wise rule as a function of any columns (n, width) of the voters, and its evidence.
+
+    For vectors that are made piece by piece (one module at a time): what the rule has to know of the whole vectors
+    comes from their (n, n) inner products.
+
+    Raises:
+        ValueError: the rule is not coordinate-wise, or its precondition does not hold.
+    """
+    if rule not in COORDINATE_RULES:
+        raise ValueError(f"{rule!r} is not coordinate-wise: those are {', '.join(COORDINATE_RULES)}")
+    cloud, mixing = _premixed(gram, rule, f, pre)
+    reduce, found = _coordinate_rule(rule, cloud, **options)
+    return (reduce if mixing is None else lambda block: reduce(combine_rows(mixing, block))), found
+
+
+def check_precondition(rule: str, n: int, f: int) -> None:
+    """Raises ValueError that states the theorem where n voters are too few for the rule at f."""
+    factor, extra = _PRECONDITIONS.get(rule, _MAJORITY)
+    if f < 0 or n < factor * f + extra:
+        theorem = "n > 2f" if (factor, extra) == _MAJORITY else f"n >= {factor}f + {extra}"
+        raise ValueError(f"{rule} needs {theorem}, but n={n}, f={f}")
+
+
+def _premixed(gram: Matrix, rule: str, f: int, pre: str | None) -> tuple[Cloud, Matrix | None]:
+    n = len(gram)
+    cloud = Cloud(gram, distances_of(gram), f, np.full(n, 1.0 / n), np.arange(n))
+    mixing = None if pre is None else mixing_matrix(cloud, pre)
+    cloud = cloud if mixing is None else _mixed_cloud(cloud, mixing)
+    check_precondition(rule, cloud.n, f)
+    return cloud, mixing
+
+
+def _coordinate_rule(
+    rule: str, cloud: Cloud, *, cut: float | None = None, neighbours: Neighbours = "n-f-2"
+) -> tuple[Callable[[Matrix], Vector], dict[str, Any]]:
+    n, f = cloud.n, cloud.f
+    if rule == "median":
+        return coordinate_rules.median, {}
+    if rule == "meamed":
+        return partial(coordinate_rules.mean_around_median, keep=n - f), {}
+    if rule == "trimmed_mean":
+        count = f if cut is None else int(cut * n) if isinstance(cut, float) else cut
+        if not 0 <= count <= (n - 1) // 2:
+            raise ValueError(f"trimmed_mean cannot cut {count} values on each side of n={n}")
+        return partial(coordinate_rules.trimmed_mean, cut=count), {"cut": count}
+    selected = _bulyan_selection(cloud, neighbours)
+    keep = len(selected) - 2 * f
+    if keep < 1:
+        raise ValueError(f"bulyan keeps n - 4f values of each coordinate: none for n={n}, f={f}")
+    return (lambda block: coordinate_rules.mean_around_median(block[selected], keep)), {"selected": sorted(selected)}
+
+
+def _bulyan_selection(cloud: Cloud, neighbours: Neighbours) -> list[int]:
+    """n - 2f voters, each the Krum winner among those not yet taken (El Mhamdi et al. 2018)."""
+    left = list(range(cloud.n))
+    selected: list[int] = []
+    while len(selected) < cloud.n - 2 * cloud.f:
+        part = np.ix_(left, left)
+        rest = Cloud(cloud.gram[part], cloud.distances[part], cloud.f, cloud.shares[left], cloud.seniority[left])
+        scores = linear_rules.krum_scores(rest, neighbours)
+        selected.append(left.pop(linear_rules.best(scores, rest.seniority)[0]))
+    return selected
+
+
+def _mixed_cloud(cloud: Cloud, mixing: Matrix) -> Cloud:
+    """The cloud of mixed points; distances from differences of the rows' coefficients, so equal rows are at 0."""
+    n = len(mixing)
+    offsets = mixing[:, None, :] - mixing[None, :, :]
+    distances = np.maximum(np.einsum("ijk,kl,ijl->ij", offsets, cloud.gram, offsets), 0.0)
+    shares = mixing @ cloud.shares
+    seniority = cloud.seniority if n == cloud.n else np.arange(n)
+    return Cloud(mixing @ cloud.gram @ mixing.T, distances, cloud.f, shares / shares.sum(), seniority)
+
+
+def _as_rows(vectors: ArrayLike | Sequence[ArrayLike]) -> NDArray[np.floating]:
+    rows = np.asarray(vectors)
+    if rows.ndim != 2 or 0 in rows.shape:
+        raise ValueError(f"voters' vectors must form an (n, d) matrix with n, d >= 1, not shape {rows.shape}")
+    return rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float64)
+
+
+def _finite(rows: NDArray[np.floating]) -> NDArray[np.bool_]:
+    """Which rows have a finite length: NaN, Inf and squares beyond float64 all show in the sum of squares."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        totals = sum(np.square(block).sum(axis=1) for _, block in Points(rows).blocks())
+    finite: NDArray[np.bool_] = np.isfinite(np.asarray(totals) * len(rows))
+    return finite
+
+
+def _shares(weights: Sequence[float] | None, n: int, order: NDArray[np.intp]) -> Vector:
+    if weights is None:
+        return np.full(len(order), 1.0 / len(order))
+    given = np.asarray(weights, dtype=np.float64)
+    if given.shape != (n,) or not np.isfinite(given).all() or (given < 0).any() or given[order].sum() <= 0:
+        raise ValueError(f"weights must be {n} finite numbers >= 0, not all 0, one for each voter: {weights!r}")
+    return np.asarray(given[order] / given[order].sum())
+
+
+def _position(order: NDArray[np.intp], reference: int, rejected: tuple[int, ...]) -> int:
+    if reference in rejected or reference not in order:
+        raise ValueError(f"monna's reference voter {reference} is not among the finite voters")
+    return int(np.flatnonzero(order == reference)[0])
+
+
+def _in_callers_order(evidence: dict[str, Any], order: NDArray[np.intp]) -> dict[str, Any]:
+    """Evidence with indices and scores as the caller numbers the voters (scores of rejected voters are None)."""
+    named = dict(evidence)
+    if "selected" in named:
+        named["selected"] = sorted(int(order[i]) for i in named["selected"])
+    if "reference" in named:
+        named["reference"] = int(order[named["reference"]])
+    if "scores" in named:
+        scores: list[float | None] = [None] * (int(order.max()) + 1)
+        for position, score in zip(order, named["scores"], strict=True):
+            scores[position] = score
+        named["scores"] = scores
+    return named

@@ -1,0 +1,180 @@
+"""Agreement among voters: honest ones, the three drills, quorum, and independence of order."""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from capibara_assets.consensus.agree import BASE, CONSENSUS, Agreement, ConsensusError, agree
+from capibara_assets.consensus.recipe import ConsensusRecipe, load_consensus_recipe
+from capibara_assets.errors import InputError
+from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
+from capibara_assets.modeling.base import Base
+from capibara_assets_tests.consensus.conftest import Tokens, changed
+
+Writer = Callable[[Mapping[str, LoraAdapter]], dict[str, Path]]
+RECIPE = ConsensusRecipe()
+
+
+@pytest.fixture(scope="module")
+def honest_agreement(
+    tiny: Base,
+    honest: dict[str, LoraAdapter],
+    validation: list[Tokens],
+    shards: dict[str, list[int]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Agreement:
+    folder = tmp_path_factory.mktemp("honest")
+    for name, adapter in honest.items():
+        write_adapter(adapter, folder / name)
+    return agree(tiny, {n: folder / n for n in honest}, validation, shards, RECIPE, {"domain": "python"})
+
+
+def test_honest_voters_are_all_accepted(honest_agreement: Agreement, honest: dict[str, LoraAdapter]) -> None:
+    certificate = honest_agreement.certificate
+    assert certificate.accepted == tuple(honest)
+    assert (certificate.n, certificate.f, certificate.quorum, certificate.faults_left) == (4, 1, 3, 1)
+    assert len(certificate.ballots) == 12
+    assert all(ballot.voter != ballot.candidate for ballot in certificate.ballots)
+    losses = honest_agreement.losses
+    assert losses[CONSENSUS] < 0.9 * losses[BASE]
+    assert losses[CONSENSUS] <= 1.02 * min(losses[name] for name in honest)
+    assert certificate.result.relative_error == 0.0
+    assert certificate.result.rank == 32
+    assert sum(voter.weight or 0 for voter in certificate.voters) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("factor", "stage", "words"),
+    [
+        (-1.0, "vote", "rejected by 0 of 3 ballots, 2 needed; quality 0.00 to 0.00"),
+        (-3.0, "vote", "rejected by 0 of 3 ballots"),
+        (float("nan"), "attestation", "not finite: 12 of 24 tensors hold NaN or Inf"),
+        (float("inf"), "attestation", "not finite"),
+        (100.0, "attestation", "times the median of the others"),
+    ],
+)
+@pytest.mark.parametrize("liar", ["voter-0", "voter-3"])
+def test_a_bad_voter_is_named_and_the_result_hardly_moves(
+    factor: float,
+    stage: str,
+    words: str,
+    liar: str,
+    tiny: Base,
+    honest: dict[str, LoraAdapter],
+    honest_agreement: Agreement,
+    validation: list[Tokens],
+    shards: dict[str, list[int]],
+    on_disk: Writer,
+) -> None:
+    voters = on_disk({**honest, liar: changed(honest[liar], factor)})
+    agreement = agree(tiny, voters, validation, shards, RECIPE, {"domain": "python"})
+    rejected = [voter for voter in agreement.certificate.voters if not voter.accepted]
+    assert [(voter.name, voter.stage) for voter in rejected] == [(liar, stage)]
+    assert words in rejected[0].reason
+    assert agreement.certificate.faults_left == 0
+    cast = {ballot.voter for ballot in agreement.certificate.ballots}
+    assert (liar in cast) == (stage == "vote"), "who failed attestation casts no ballot"
+    # The three honest voters left know less than four; beyond that nothing may be lost
+    assert agreement.losses[CONSENSUS] <= 1.05 * honest_agreement.losses[CONSENSUS]
+    json.dumps(agreement.certificate.model_dump(mode="json"), allow_nan=False)
+
+
+@pytest.mark.parametrize("rule", ["mda", "geometric_median", "trimmed_mean", "median"])
+def test_neither_order_nor_names_show_in_the_result(
+    rule: str,
+    tiny: Base,
+    honest: dict[str, LoraAdapter],
+    validation: list[Tokens],
+    shards: dict[str, list[int]],
+    on_disk: Writer,
+) -> None:
+    recipe = RECIPE.model_copy(update={"rule": rule})
+    voters = on_disk(honest)
+    first = agree(tiny, voters, validation, shards, recipe, {"domain": "sql"})
+    backwards = agree(
+        tiny,
+        dict(reversed(voters.items())),
+        validation,
+        dict(reversed(shards.items())),
+        recipe,
+        {"domain": "sql"},
+    )
+    assert first.certificate == backwards.certificate
+    renamed = {f"x{9 - int(name[-1])}": name for name in voters}
+    other = agree(
+        tiny,
+        {new: voters[old] for new, old in renamed.items()},
+        validation,
+        {new: shards[old] for new, old in renamed.items()},
+        recipe,
+        {"domain": "sql"},
+    )
+    assert other.certificate.result == first.certificate.result
+
+
+def test_below_quorum_nothing_comes_out(
+    tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens], shards: dict[str, list[int]], on_disk: Writer
+) -> None:
+    bad = {
+        **honest,
+        "voter-0": changed(honest["voter-0"], -1.0),
+        "voter-1": changed(honest["voter-1"], -1.0),
+    }
+    with pytest.raises(ConsensusError, match="no consensus: 2 of 4 voters accepted, 3 needed") as raised:
+        agree(tiny, on_disk(bad), validation, shards, RECIPE, {})
+    assert "rejected by" in raised.value.reasons["voter-0"]
+    assert raised.value.reasons["voter-2"].startswith("accepted by 2 of 3 ballots")
+
+
+def test_missing_damaged_and_foreign_adapters(
+    tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens], shards: dict[str, list[int]], on_disk: Writer
+) -> None:
+    voters = on_disk(honest)
+    weights = voters["voter-1"] / "adapter_model.safetensors"
+    whole = weights.read_bytes()
+
+    def reason(name: str = "voter-1") -> str:
+        found = agree(tiny, voters, validation, shards, RECIPE, {}).certificate
+        assert [voter.name for voter in found.voters if not voter.accepted] == [name]
+        return next(voter.reason for voter in found.voters if voter.name == name)
+
+    weights.write_bytes(whole[:-7])
+    assert "unreadable" in reason()
+    weights.write_bytes(whole)
+    (voters["voter-1"] / "manifest.json").write_text(json.dumps({"digest": "0" * 64}))
+    assert "changed after training" in reason()
+    (voters["voter-1"] / "manifest.json").write_text(json.dumps({"base_digest": "1" * 64}))
+    assert "trained on base model 111111111111" in reason()
+    (voters["voter-1"] / "manifest.json").write_text("[")
+    assert "is not JSON" in reason()
+    shutil.rmtree(voters["voter-1"])
+    assert "is missing" in reason()
+    fewer = {n: t for n, t in honest["voter-1"].tensors.items() if ".q_proj." not in n}
+    write_adapter(LoraAdapter(honest["voter-1"].config, fewer), voters["voter-1"])
+    assert "modules missing: model.layers.0.self_attn.q_proj" in reason()
+
+
+def test_no_gain_over_the_base_is_no_consensus(
+    tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens], shards: dict[str, list[int]], on_disk: Writer
+) -> None:
+    useless = {name: changed(adapter, -0.1) for name, adapter in honest.items()}
+    with pytest.raises(ConsensusError, match="0 of 4 voters accepted"):
+        agree(tiny, on_disk(useless), validation, shards, RECIPE, {})
+
+
+def test_rounds_and_empty_shards(
+    tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens], shards: dict[str, list[int]], on_disk: Writer
+) -> None:
+    voters = on_disk(honest)
+    three = agree(tiny, voters, validation, shards, RECIPE.model_copy(update={"verification_rounds": 3}), {})
+    assert len(three.certificate.ballots) == 36
+    assert three.certificate.accepted == tuple(honest)
+    with pytest.raises(InputError, match="voter 'voter-2' has 0 validation examples"):
+        agree(tiny, voters, validation, {**shards, "voter-2": []}, RECIPE, {})
+
+
+def test_the_recipe_that_ships_is_the_default() -> None:
+    assert load_consensus_recipe() == ConsensusRecipe()

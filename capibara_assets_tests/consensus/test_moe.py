@@ -1,0 +1,130 @@
+"""The mixture of experts: a Mixtral checkpoint that loads, the right arithmetic, gates that tell domains apart."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, MixtralForCausalLM, Qwen2Config
+
+from capibara_assets.consensus.merging import merge_experts, write_merged
+from capibara_assets.consensus.moe import mixtral_config, mixture_of_experts
+from capibara_assets.consensus.recipe import ConsensusRecipe
+from capibara_assets.datasets.schema import Route
+from capibara_assets.domains import Domain
+from capibara_assets.errors import InputError
+from capibara_assets.modeling.adapters import LoraAdapter, applied
+from capibara_assets.modeling.base import Base
+from capibara_assets.modeling.losses import assistant_losses
+from capibara_assets.storage.records import table
+from capibara_assets_tests.consensus.conftest import Tokens, changed, counting
+
+RECIPE = ConsensusRecipe()
+
+
+@pytest.fixture(scope="module")
+def routes(experts: dict[Domain, LoraAdapter]) -> pl.DataFrame:
+    """Prompts that look like their domain's sequences; those of the test split point the wrong way."""
+    steps = {Domain.PYTHON: 5, Domain.SQL: 7, Domain.API: 11}
+    rows = []
+    for domain in experts:
+        for number, example in enumerate(counting(steps[domain], 40, seed=7)):
+            rows.append(
+                Route(
+                    route_id=f"{domain}-{number:02}",
+                    prompt=" ".join(f"w{token}" for token in example.input_ids),
+                    domains=[domain.value],
+                    split="train" if number < 35 else "test",
+                    group_id=f"g{number}",
+                    hard_negative=False,
+                )
+            )
+    return table(Route, rows)
+
+
+@pytest.fixture(scope="module")
+def merged(
+    tiny: Base,
+    experts: dict[Domain, LoraAdapter],
+    domain_validation: dict[Domain, list[Tokens]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    folder = tmp_path_factory.mktemp("merged")
+    write_merged(tiny, merge_experts(tiny, experts, domain_validation, RECIPE), folder)
+    return folder
+
+
+def test_it_loads_and_routes(
+    tiny: Base,
+    experts: dict[Domain, LoraAdapter],
+    merged: Path,
+    routes: pl.DataFrame,
+    domain_validation: dict[Domain, list[Tokens]],
+    tmp_path: Path,
+) -> None:
+    report = mixture_of_experts(tiny, merged, experts, routes, tmp_path / "one", RECIPE, domain_validation)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "one")
+    assert isinstance(model, MixtralForCausalLM)
+    assert (model.config.num_local_experts, model.config.num_experts_per_tok) == (3, 2)
+    assert model.config.capibara_experts == ["python", "sql", "api"]
+    assert sum(report["utilisation"].values()) == pytest.approx(1.0)
+    assert all(sum(layer.values()) == pytest.approx(1.0) for layer in report["per_layer"])
+    assert report["dead"] == []
+    for domain in experts:
+        assert max(report["top1"][domain], key=report["top1"][domain].get) == domain
+        base_loss = assistant_losses(tiny.model, domain_validation[domain]).mean
+        assert report["losses"][domain] < base_loss
+    again = mixture_of_experts(tiny, merged, dict(reversed(experts.items())), routes, tmp_path / "two", RECIPE)
+    assert again["utilisation"] == report["utilisation"]
+    first, second = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two"))
+    assert first == second
+
+
+def test_identical_experts_are_the_dense_expert(
+    tiny: Base, experts: dict[Domain, LoraAdapter], routes: pl.DataFrame, tmp_path: Path
+) -> None:
+    """With the same feed-forward delta in every expert, whatever the gates say, the mixture is that dense model."""
+    mlp_only = {n: t for n, t in experts[Domain.SQL].tensors.items() if ".mlp." in n}
+    same = LoraAdapter(experts[Domain.SQL].config, mlp_only)
+    mixture_of_experts(tiny, tiny.path, dict.fromkeys(experts, same), routes, tmp_path, RECIPE)
+    mixture = AutoModelForCausalLM.from_pretrained(tmp_path)
+    ids = torch.arange(20)[None] % 64
+    with torch.no_grad(), applied(tiny.model, same):
+        expected = tiny.model(ids).logits
+    with torch.no_grad():
+        assert torch.allclose(mixture(ids).logits, expected, atol=1e-5)
+
+
+def test_one_expert_is_a_mixture_of_one(
+    tiny: Base, experts: dict[Domain, LoraAdapter], routes: pl.DataFrame, tmp_path: Path
+) -> None:
+    nothing = changed(experts[Domain.API], 0.0)
+    report = mixture_of_experts(tiny, tiny.path, {Domain.API: nothing}, routes, tmp_path, RECIPE)
+    assert report["utilisation"] == {"api": 1.0}
+    ids = torch.arange(9)[None]
+    with torch.no_grad():
+        found = AutoModelForCausalLM.from_pretrained(tmp_path)(ids).logits
+        assert torch.allclose(found, tiny.model(ids).logits, atol=1e-5)
+
+
+def test_top_1(tiny: Base, experts: dict[Domain, LoraAdapter], routes: pl.DataFrame, tmp_path: Path) -> None:
+    recipe = RECIPE.model_copy(update={"moe": RECIPE.moe.model_copy(update={"top_k": 1})})
+    report = mixture_of_experts(tiny, tiny.path, experts, routes, tmp_path, recipe)
+    assert report["top_k"] == AutoModelForCausalLM.from_pretrained(tmp_path).config.num_experts_per_tok == 1
+
+
+def test_what_mixtral_cannot_express() -> None:
+    with pytest.raises(InputError, match="'qwen2' model cannot be written as Mixtral"):
+        mixtral_config(Qwen2Config(), 2, 2)
+    with pytest.raises(InputError, match="biases"):
+        mixtral_config(LlamaConfig(attention_bias=True), 2, 2)
+
+
+def test_every_expert_needs_prompts(
+    tiny: Base, experts: dict[Domain, LoraAdapter], routes: pl.DataFrame, tmp_path: Path
+) -> None:
+    fewer = routes.filter(~pl.col("domains").list.contains("sql"))
+    with pytest.raises(InputError, match="no routing prompts for sql"):
+        mixture_of_experts(tiny, tiny.path, experts, fewer, tmp_path, RECIPE)
+    with pytest.raises(InputError, match="no expert to mix"):
+        mixture_of_experts(tiny, tiny.path, {}, routes, tmp_path, RECIPE)
