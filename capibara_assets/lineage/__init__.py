@@ -1,0 +1,1 @@
+"""From an artifact to what it was made from, and back."""

@@ -1,0 +1,122 @@
+"""From an artifact to everything it was made from, and to everything that was made from it, by the manifests' inputs.
+
+A manifest's `inputs` hold `{"upstream": {"<asset>|<partition or _>": "<digest>"}, "recipes": {...}, ...}`.
+Content that is published again unchanged keeps its first manifest, so these are the inputs that first gave the content.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from capibara_assets.errors import IntegrityError
+from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.manifest import Manifest
+from capibara_assets.storage.store import ArtifactStore, MissingArtifact
+
+UNPARTITIONED = "_"
+
+
+@dataclass(frozen=True, order=True)
+class Node:
+    """An artifact by name."""
+
+    asset: str
+    partition: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class LineageStep:
+    """An artifact on the way, and through which artifact nearer the start it was reached."""
+
+    asset: str
+    partition: str | None
+    digest: str
+    depth: int
+    """Edges from the start on the shortest way."""
+    via: str
+    """`asset|partition` of the neighbour nearer the start."""
+    artifact: Artifact | None
+    """None where the artifact is named by a manifest but no longer in the store."""
+
+
+def upstream_key(asset: str, partition: str | None) -> str:
+    """The name of an input in a manifest: `<asset>|<partition or _>`."""
+    return f"{asset}|{partition or UNPARTITIONED}"
+
+
+def ancestors(store: ArtifactStore, artifact: Artifact) -> list[LineageStep]:
+    """Everything the artifact was made from, nearest first, then by asset, partition and digest; each once.
+
+    Raises:
+        IntegrityError: a manifest on the way is damaged or names an input in another form.
+    """
+
+    def inputs(node: Node, found: Artifact | None) -> Iterable[Node]:
+        return upstream(found.manifest) if found is not None else ()
+
+    return _walk(store, artifact, inputs)
+
+
+def descendants(store: ArtifactStore, artifact: Artifact) -> list[LineageStep]:
+    """Everything in the store that was made from the artifact, nearest first; reads every manifest once.
+
+    Raises:
+        IntegrityError: a manifest in the store is damaged or names an input in another form.
+    """
+    made_from: dict[Node, list[Node]] = {}
+    for name in store.names():
+        for other in store.list(name):
+            for node in upstream(other.manifest):
+                made_from.setdefault(node, []).append(_node(other))
+    return _walk(store, artifact, lambda node, _: made_from.get(node, ()))
+
+
+def upstream(manifest: Manifest) -> list[Node]:
+    """The artifacts that a manifest names as inputs, sorted. Raises IntegrityError where a name has another form."""
+    named = manifest.inputs.get("upstream", {})
+    where = upstream_key(manifest.name, manifest.partition)
+    if not isinstance(named, dict):
+        raise IntegrityError(f"manifest of {where}: upstream is no object")
+    nodes = []
+    for key, digest in named.items():
+        asset, bar, partition = key.partition("|")
+        if not (asset and bar and partition and isinstance(digest, str)):
+            raise IntegrityError(f"manifest of {where}: upstream {key!r} is not <asset>|<partition or _>: digest")
+        nodes.append(Node(asset, partition, digest))
+    return sorted(nodes)
+
+
+def _walk(
+    store: ArtifactStore, start: Artifact, neighbours: Callable[[Node, Artifact | None], Iterable[Node]]
+) -> list[LineageStep]:
+    """Breadth first, each artifact once."""
+    first = _node(start)
+    seen, steps = {first}, list[LineageStep]()
+    frontier: list[tuple[Node, Artifact | None]] = [(first, start)]
+    depth = 0
+    while frontier:
+        depth += 1
+        reached: list[tuple[Node, Artifact | None]] = []
+        for node, artifact in frontier:
+            for neighbour in sorted(neighbours(node, artifact)):
+                if neighbour in seen:
+                    continue
+                seen.add(neighbour)
+                partition = None if neighbour.partition == UNPARTITIONED else neighbour.partition
+                found = _open(store, neighbour.asset, partition, neighbour.digest)
+                via = f"{node.asset}|{node.partition}"
+                steps.append(LineageStep(neighbour.asset, partition, neighbour.digest, depth, via, found))
+                reached.append((neighbour, found))
+        frontier = sorted(reached, key=lambda pair: pair[0])
+    return sorted(steps, key=lambda step: (step.depth, step.asset, step.partition or "", step.digest))
+
+
+def _node(artifact: Artifact) -> Node:
+    return Node(artifact.name, artifact.partition or UNPARTITIONED, artifact.digest)
+
+
+def _open(store: ArtifactStore, asset: str, partition: str | None, digest: str) -> Artifact | None:
+    try:
+        return store.open(asset, partition, digest)
+    except MissingArtifact:
+        return None
