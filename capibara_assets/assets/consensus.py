@@ -1,0 +1,146 @@
+"""One adapter per domain that the voters agree on, and one model out of the domains' experts."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import dagster as dg
+
+from capibara_assets.assets.datasets import moe_dataset, routing_dataset
+from capibara_assets.assets.inputs import Inputs, materialized
+from capibara_assets.assets.training import trained_adapters
+from capibara_assets.domains import Domain
+from capibara_assets.metadata import bar_chart, matrix, plot
+from capibara_assets.partitions import domains
+from capibara_assets.resources import BaseModel, Recipes, Store
+
+
+@dg.asset(
+    partitions_def=domains,
+    group_name="consensus",
+    kinds={"safetensors"},
+    code_version="1",
+    deps=[trained_adapters, moe_dataset],
+)
+def consensus_checkpoint(
+    context: dg.AssetExecutionContext, store: Store, recipes: Recipes, base_model: BaseModel
+) -> dg.MaterializeResult:
+    """The adapter the voters agree on, and its certificate: who was accepted, who was rejected, why."""
+    from capibara_assets.consensus.agree import agree_on_voters
+    from capibara_assets.consensus.recipe import ConsensusRecipe
+    from capibara_assets.modeling.adapters import write_adapter
+    from capibara_assets.modeling.base import load_base
+
+    domain = Domain(context.partition_key)
+    inputs = Inputs.of(context, store)
+    recipe = inputs.recipe(recipes, "consensus", ConsensusRecipe)
+    adapters, dataset = inputs.artifact("trained_adapters", domain), inputs.artifact("moe_dataset", domain)
+    base = load_base(base_model.path)
+    inputs.setting("base_model", base.digest)
+    agreement = agree_on_voters(
+        base,
+        adapters.directory("voters"),
+        dataset.frame("examples"),
+        recipe,
+        missing=adapters.document("summary")["missing"],
+        context={"domain": domain.value, "trained_adapters": adapters.digest, "moe_dataset": dataset.digest},
+    )
+    with TemporaryDirectory() as folder:
+        write_adapter(agreement.adapter, Path(folder))
+        artifact = inputs.publish(
+            "consensus_checkpoint",
+            domain,
+            trees={"adapter": Path(folder)},
+            documents={"certificate": agreement.certificate.model_dump(mode="json"), "losses": agreement.losses},
+        )
+    return materialized(artifact, inputs, certificate_metadata(artifact.document("certificate"), agreement.losses))
+
+
+def certificate_metadata(
+    certificate: dict, losses: dict[str, float]
+) -> dict[str, dg.MetadataValue | int | float | str]:
+    """The ballot matrix, the verdicts and the validation losses."""
+    verdicts = [
+        f"| {v['name']} | {'accepted' if v['accepted'] else '**rejected**'} | {v['reason']} |"
+        for v in certificate["voters"]
+    ]
+    names = [v["name"] for v in certificate["voters"]]
+    ballots = {(b["voter"], b["candidate"]): b["quality"] for b in certificate["ballots"]}
+    return {
+        "verdicts": dg.MetadataValue.md("\n".join(["| voter | verdict | why |", "| --- | --- | --- |", *verdicts])),
+        "ballots": matrix(names, names, ballots, corner="voter \\ candidate"),
+        "validation_losses": plot(bar_chart(losses, "validation loss")),
+        "certificate": dg.MetadataValue.json(certificate),
+    }
+
+
+@dg.asset(
+    group_name="consensus",
+    kinds={"safetensors", "transformers"},
+    code_version="1",
+    deps=[consensus_checkpoint, moe_dataset],
+)
+def merged_checkpoint(
+    context: dg.AssetExecutionContext, store: Store, recipes: Recipes, base_model: BaseModel
+) -> dg.MaterializeResult:
+    """One dense model out of every domain's consensus adapter there is; the scale is searched on validation losses."""
+    from capibara_assets.consensus.experts import read_experts, validation_sets
+    from capibara_assets.consensus.merging import merge_experts, write_merged
+    from capibara_assets.consensus.recipe import ConsensusRecipe
+    from capibara_assets.modeling.base import load_base
+
+    inputs = Inputs.of(context, store)
+    recipe = inputs.recipe(recipes, "consensus", ConsensusRecipe)
+    base = load_base(base_model.path)
+    inputs.setting("base_model", base.digest)
+    experts = read_experts({d: a.directory("adapter") for d, a in inputs.every("consensus_checkpoint").items()})
+    datasets = {d: a.frame("examples") for d, a in inputs.every("moe_dataset").items() if d in experts}
+    merge = merge_experts(base, experts, validation_sets(base, datasets, recipe), recipe)
+    with TemporaryDirectory() as folder:
+        write_merged(base, merge, Path(folder))
+        artifact = inputs.publish(
+            "merged_checkpoint",
+            None,
+            trees={"model": Path(folder)},
+            documents={"report": merge.report},
+        )
+    return materialized(
+        artifact,
+        inputs,
+        {"experts": sorted(experts), "report": dg.MetadataValue.json(merge.report)},
+    )
+
+
+@dg.asset(
+    group_name="consensus",
+    kinds={"safetensors", "transformers"},
+    code_version="1",
+    deps=[consensus_checkpoint, merged_checkpoint, routing_dataset],
+)
+def moe_checkpoint(
+    context: dg.AssetExecutionContext, store: Store, recipes: Recipes, base_model: BaseModel
+) -> dg.MaterializeResult:
+    """A real mixture of experts in Mixtral format: attention merged, one feed-forward expert per domain, a router."""
+    from capibara_assets.consensus.experts import read_experts
+    from capibara_assets.consensus.moe import mixture_of_experts
+    from capibara_assets.consensus.recipe import ConsensusRecipe
+    from capibara_assets.modeling.base import load_base
+
+    inputs = Inputs.of(context, store)
+    recipe = inputs.recipe(recipes, "consensus", ConsensusRecipe)
+    base = load_base(base_model.path)
+    inputs.setting("base_model", base.digest)
+    experts = read_experts({d: a.directory("adapter") for d, a in inputs.every("consensus_checkpoint").items()})
+    merged = inputs.artifact("merged_checkpoint")
+    routes = inputs.artifact("routing_dataset").frame("routes")
+    with TemporaryDirectory() as folder:
+        report = mixture_of_experts(base, merged.directory("model"), experts, routes, Path(folder), recipe)
+        artifact = inputs.publish("moe_checkpoint", None, trees={"model": Path(folder)}, documents={"report": report})
+    return materialized(
+        artifact,
+        inputs,
+        {
+            "experts": sorted(experts),
+            "utilisation": plot(bar_chart(report["utilisation"], "share of routed tokens")),
+            "report": dg.MetadataValue.json(report),
+        },
+    )

@@ -1,0 +1,149 @@
+"""What an asset reads, and a record of it: the digests that Dagster's latest materializations name (never "latest")."""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import pydantic
+
+from capibara_assets.assets.settings import setting_digest
+from capibara_assets.domains import DOMAINS, Domain
+from capibara_assets.errors import InputError
+from capibara_assets.resources import Recipes, Store
+from capibara_assets.storage.digests import canonical_json, sha256_bytes
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from capibara_assets.storage.records import Record
+    from capibara_assets.storage.store import Artifact, ArtifactStore
+
+DIGEST = "digest"
+INPUTS = "inputs"
+WHOLE = "_"  # stands for "not partitioned" where a partition is named
+HELD = "capibara/held"  # run tag: JSON list of the results (`name|partition`) that failed a blocking check
+
+
+def latest_metadata(instance: dg.DagsterInstance, name: str, partition: str | None = None) -> Mapping[str, Any]:
+    """Metadata of an asset (partition)'s latest materialization; empty where there is none."""
+    wanted = dg.AssetRecordsFilter(dg.AssetKey(name), asset_partitions=[partition] if partition else None)
+    records = instance.fetch_materializations(wanted, limit=1).records
+    if not records or records[0].asset_materialization is None:
+        return {}
+    return {key: value.value for key, value in records[0].asset_materialization.metadata.items()}
+
+
+def latest_digest(instance: dg.DagsterInstance, name: str, partition: str | None = None) -> str | None:
+    """The digest that the latest materialization of an asset (partition) published; None where there is none."""
+    return latest_metadata(instance, name, partition).get(DIGEST)
+
+
+def source_name(name: str, partition: str | None = None) -> str:
+    """How a record names an upstream result: `name|partition`."""
+    return f"{name}|{partition or WHOLE}"
+
+
+@dataclass
+class Inputs:
+    """Reads upstream artifacts and recipes, and remembers which: the record goes into the artifact's manifest."""
+
+    instance: dg.DagsterInstance
+    store: "ArtifactStore"
+    code_version: str = ""
+    held: frozenset[str] = frozenset()
+    upstream: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, context: dg.AssetExecutionContext, store: Store) -> "Inputs":
+        version = context.assets_def.code_versions_by_key.get(context.asset_key) if context.has_assets_def else None
+        held = frozenset(json.loads(context.run.tags.get(HELD, "[]")))
+        return cls(context.instance, store.open(), version or "", held)
+
+    def artifact(self, name: str, partition: Domain | None = None) -> "Artifact":
+        """The artifact that the latest materialization names.
+
+        Raises:
+            InputError: the asset (partition) was never materialized, or failed a blocking check.
+        """
+        found = self.available(name, partition)
+        if found is None:
+            where = f"{name}[{partition}]" if partition else name
+            if source_name(name, partition) in self.held:
+                raise InputError(f"{where} failed a blocking check: mend what the check names, then run it again")
+            raise InputError(f"{where} is not materialized yet: materialize it first")
+        return found
+
+    def available(self, name: str, partition: Domain | None = None) -> "Artifact | None":
+        """The same, None where there is none (yet, or that may be read); recorded, so that an arrival is a change."""
+        source = source_name(name, partition)
+        digest = None if source in self.held else latest_digest(self.instance, name, partition)
+        self.upstream[source] = digest or ""
+        return self.store.open(name, partition, digest) if digest else None
+
+    def every(self, name: str) -> "dict[Domain, Artifact]":
+        """The artifacts of all domains that exist so far."""
+        found = {domain: self.available(name, domain) for domain in DOMAINS}
+        return {domain: artifact for domain, artifact in found.items() if artifact is not None}
+
+    def recipe(self, recipes: Recipes, name: str, model: type[pydantic.BaseModel]) -> Any:
+        """A recipe, whose digest counts as an input."""
+        self.settings[f"recipe:{name}"] = recipes.digest(name)
+        return recipes.load(name, model)
+
+    def setting(self, name: str, value: Any) -> None:
+        """Anything else that the result depends on: a base model's digest, a hardware target."""
+        self.settings[name] = setting_digest(value)
+
+    def previous(self, name: str) -> "Artifact | None":
+        """What an unpartitioned asset published before: its own memory, not an input."""
+        digest = latest_digest(self.instance, name)
+        return self.store.open(name, None, digest) if digest else None
+
+    def publish(
+        self,
+        name: str,
+        partition: Domain | None,
+        *,
+        tables: "Mapping[str, tuple[type[Record], pl.DataFrame]] | None" = None,
+        documents: Mapping[str, Any] | None = None,
+        trees: Mapping[str, Path] | None = None,
+        volatile: Collection[str] = (),
+    ) -> "Artifact":
+        """`ArtifactStore.publish`, with the record of what was read as its inputs."""
+        from capibara_assets.storage.store import Table
+
+        typed = {key: Table(model, frame) for key, (model, frame) in (tables or {}).items()}
+        return self.store.publish(
+            name,
+            partition,
+            tables=typed,
+            documents=documents,
+            trees=trees,
+            inputs=self.record(),
+            volatile=volatile,
+        )
+
+    def record(self) -> dict[str, Any]:
+        """For the manifest: upstream digests, settings, code version."""
+        return {"upstream": self.upstream, "settings": self.settings, "code_version": self.code_version}
+
+    def digest(self) -> str:
+        """One digest of the record: names the folder of work in progress."""
+        return sha256_bytes(canonical_json(self.record()))
+
+
+def materialized(artifact: "Artifact", inputs: Inputs, metadata: Mapping[str, Any]) -> dg.MaterializeResult:
+    """What every asset returns: its digest as data version, what it was made from, and what a person wants to see."""
+    return dg.MaterializeResult(
+        metadata={
+            DIGEST: artifact.digest,
+            INPUTS: dg.MetadataValue.json(inputs.record()),
+            "artifact": dg.MetadataValue.path(str(artifact.path)),
+            **metadata,
+        },
+        data_version=dg.DataVersion(artifact.digest),
+    )

@@ -1,0 +1,40 @@
+"""What results depend on besides their upstream: recipes, base model, hardware; recorded, and compared later."""
+
+from typing import Any
+
+import pydantic
+
+from capibara_assets.resources import BaseModel, Hardware, Recipes
+from capibara_assets.storage.digests import canonical_json, sha256_bytes
+
+RECIPES = ("experience", "dataset", "planning", "training", "consensus", "decision")
+
+
+def setting_digest(value: Any) -> str:
+    """Digest of a setting; a string counts as a digest already."""
+    if isinstance(value, str):
+        return value
+    plain = value.model_dump(mode="json") if isinstance(value, pydantic.BaseModel) else value
+    return sha256_bytes(canonical_json(plain))
+
+
+def current_settings(recipes: Recipes, base_model: BaseModel, target: Hardware, tpu_target: Hardware) -> dict[str, str]:
+    """Name → digest of every setting an asset may record, as they are now.
+
+    Raises:
+        InputError: a recipe, the base model or a hardware target is missing or damaged.
+    """
+    from capibara_assets.modeling.base import base_digest
+    from capibara_assets.planning.models import read_shape
+
+    path = base_model.path
+    values = {
+        "base_model": base_digest(path),
+        "base_shape": read_shape(path),
+        "target": target.target,
+        "tpu_target": tpu_target.target,
+        "faults": dict(recipes.faults),
+    }
+    return {name: setting_digest(value) for name, value in values.items()} | {
+        f"recipe:{name}": recipes.digest(name) for name in RECIPES
+    }

@@ -1,0 +1,89 @@
+"""Adapters: several voters per domain, trained in a process of its own through Dagster Pipes."""
+
+import json
+import shutil
+
+import dagster as dg
+
+from capibara_assets.assets.datasets import moe_dataset
+from capibara_assets.assets.inputs import Inputs, materialized
+from capibara_assets.assets.plans import lora_config
+from capibara_assets.domains import Domain
+from capibara_assets.launchers import Launcher
+from capibara_assets.metadata import line_chart, plot
+from capibara_assets.partitions import domains
+from capibara_assets.resources import BaseModel, Hardware, Recipes, Store
+
+
+@dg.asset(
+    partitions_def=domains,
+    group_name="training",
+    kinds={"pytorch", "safetensors"},
+    code_version="1",
+    deps=[moe_dataset, lora_config],
+    pool="training",
+)
+def trained_adapters(
+    context: dg.AssetExecutionContext,
+    store: Store,
+    recipes: Recipes,
+    base_model: BaseModel,
+    target: Hardware,
+    launcher: Launcher,
+) -> dg.MaterializeResult:
+    """One LoRA adapter per voter, with metrics, curves and resume points."""
+    from capibara_assets.modeling.base import base_digest
+    from capibara_assets.training.recipe import TrainingRecipe
+    from capibara_assets.training.request import TrainingRequest
+    from capibara_assets.training.run import VOLATILE
+
+    domain = Domain(context.partition_key)
+    inputs = Inputs.of(context, store)
+    recipe = inputs.recipe(recipes, "training", TrainingRecipe)
+    base = base_digest(base_model.path)
+    inputs.setting("base_model", base)
+    inputs.setting("faults", dict(recipes.faults))
+    dataset, plan = inputs.artifact("moe_dataset", domain), inputs.artifact("lora_config", domain)
+    work = inputs.store.work_dir("trained_adapters", domain, inputs.digest())
+    request = TrainingRequest(
+        domain=domain,
+        base_model=base_model.path,
+        base_digest=base,
+        dataset=dataset.directory() / "examples.parquet",
+        dataset_digest=dataset.digest,
+        lora=plan.document("plan"),
+        recipe=recipe.model_dump(mode="json"),
+        seed=recipe.seed,
+        work=work,
+        out=work / "out",
+        fault=recipes.faults,
+    )
+    letter = work / "request.json"
+    letter.write_text(request.model_dump_json())
+    launcher.run(context, letter, target.target)
+    summary = json.loads((request.out / "summary.json").read_text())
+    artifact = inputs.publish(
+        "trained_adapters",
+        domain,
+        trees={"voters": request.out / "voters"},
+        documents={"summary": summary},
+        volatile=VOLATILE,
+    )
+    shutil.rmtree(work, ignore_errors=False)
+    return materialized(artifact, inputs, training_metadata(summary))
+
+
+def training_metadata(summary: dict) -> dict[str, dg.MetadataValue | int | float | str]:
+    """What a person looks at: best losses, one curve per voter, seconds."""
+    voters = summary["voters"]
+    curves = {name: [(p["step"], p["validation_loss"]) for p in voter["curve"]] for name, voter in voters.items()}
+    rows = [
+        f"| {name} | {v['status']} | {v['steps']} | {v['validation_loss']:.4f} | {v['seconds']:.1f} |"
+        for name, v in voters.items()
+    ]
+    table = ["| voter | status | steps | validation loss | seconds |", "| --- | --- | ---: | ---: | ---: |", *rows]
+    return {
+        "voters": dg.MetadataValue.md("\n".join(table)),
+        "curves": dg.MetadataValue.md(plot(line_chart(curves, "step", "validation loss")).md_str or ""),
+        "seconds": float(summary["seconds"]),
+    }

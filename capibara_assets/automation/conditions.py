@@ -1,0 +1,35 @@
+"""When an asset re-materializes by itself: on changed data versions that passed their checks, never on re-runs."""
+
+import dagster as dg
+
+AC = dg.AutomationCondition
+
+_changed = AC.any_deps_match(AC.data_version_changed()).since_last_handled()
+_quiet = ~AC.any_deps_in_progress() & ~AC.in_progress() & AC.all_deps_blocking_checks_passed()
+
+on_new_data = ((_changed | AC.newly_missing()) & ~AC.any_deps_missing() & _quiet).with_label("on new data")
+
+
+def over_available(*keys: str) -> dg.AutomationCondition:
+    """Like `on_new_data`, over whichever partitions of the named inputs exist: a merge does not wait for all six."""
+    others_missing = AC.any_deps_missing().ignore(dg.AssetSelection.assets(*keys))
+    return (_changed & ~others_missing & _quiet).with_label("on new data, over the domains there are")
+
+
+CONDITIONS: dict[str, dg.AutomationCondition] = {
+    "e2b_executions": on_new_data,
+    "consolidated_playbook": on_new_data,
+    "e2b_patterns": on_new_data,
+    "example_groups": over_available("e2b_patterns", "consolidated_playbook"),
+    "moe_dataset": on_new_data,
+    "routing_dataset": over_available("moe_dataset"),
+    "lora_config": on_new_data,
+    "tpu_config": on_new_data,
+    "trained_adapters": on_new_data,
+    "consensus_checkpoint": on_new_data,
+    "merged_checkpoint": over_available("consensus_checkpoint", "moe_dataset"),
+    "moe_checkpoint": over_available("consensus_checkpoint"),
+    "expert_router": over_available("consensus_checkpoint"),
+    "evaluation": over_available("consensus_checkpoint"),
+    "promoted_model": over_available("evaluation"),
+}

@@ -1,0 +1,36 @@
+"""Progress on the terminal while a run goes on: one line per finished step and per message that a step logs."""
+
+import logging
+import sys
+from typing import Any
+
+import dagster as dg
+
+
+class ProgressHandler(logging.Handler):
+    """Prints steps as they finish, and what they say, with the domain in front."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        meta: dict[str, Any] = record.__dict__.get("dagster_meta", {})
+        event: dg.DagsterEvent | None = meta.get("dagster_event")
+        partition = (meta.get("job_tags") or {}).get("dagster/partition", "all")
+        if event is None and record.levelno >= logging.INFO:
+            line = f"{meta.get('step_key') or ''}: {meta.get('orig_message') or record.getMessage()}"
+        elif event is not None and event.event_type_value == "STEP_SUCCESS":
+            line = f"{event.step_key} in {event.step_success_data.duration_ms / 1000:.1f} s"
+        else:
+            return
+        print(f"{self.format_time(record)} {partition:<10} {line}", file=sys.stdout, flush=True)
+
+    @staticmethod
+    def format_time(record: logging.LogRecord) -> str:
+        """Local time of day."""
+        return logging.Formatter(datefmt="%H:%M:%S").formatTime(record, "%H:%M:%S")
+
+
+@dg.logger(description="One line per finished step and per message of a step.")
+def progress(_: dg.InitLoggerContext) -> logging.Logger:
+    """The logger that `capibara run` asks for."""
+    logger = logging.Logger("capibara", level=logging.DEBUG)  # Dagster logs its step events as debug messages
+    logger.addHandler(ProgressHandler())
+    return logger

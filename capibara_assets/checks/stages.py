@@ -1,0 +1,123 @@
+"""What must hold between stages: an empty, leaking or diverging result never flows on."""
+
+import math
+
+import dagster as dg
+
+from capibara_assets.assets.inputs import INPUTS, Inputs, latest_metadata
+from capibara_assets.domains import Domain
+from capibara_assets.partitions import domains
+from capibara_assets.resources import Recipes, Store
+
+
+@dg.asset_check(asset="e2b_executions", blocking=True, partitions_def=domains)
+def executions_not_empty(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
+    """The domain has at least one execution."""
+    artifact = Inputs(context.instance, store.open()).artifact("e2b_executions", Domain(context.partition_key))
+    count = artifact.frame("executions").height
+    return dg.AssetCheckResult(passed=count > 0, metadata={"executions": count})
+
+
+@dg.asset_check(asset="moe_dataset", blocking=True, partitions_def=domains)
+def no_leakage(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
+    """No group, sandbox, execution or equal text stands in two splits, over every domain that exists."""
+    from capibara_assets.datasets.checks import leakage
+
+    inputs = Inputs(context.instance, store.open())
+    leaks = leakage({domain: artifact.frame("examples") for domain, artifact in inputs.every("moe_dataset").items()})
+    return dg.AssetCheckResult(passed=not leaks, metadata={"leaks": leaks})
+
+
+@dg.asset_check(asset="moe_dataset", blocking=True, partitions_def=domains)
+def examples_valid(context: dg.AssetCheckExecutionContext, store: Store, recipes: Recipes) -> dg.AssetCheckResult:
+    """Messages in turns, provenance on every example, no kind that drowns the others, no split too small."""
+    from capibara_assets.datasets.checks import balance_problems, example_problems, size_problems
+    from capibara_assets.datasets.recipe import DatasetRecipe
+
+    domain = Domain(context.partition_key)
+    examples = Inputs(context.instance, store.open()).artifact("moe_dataset", domain).frame("examples")
+    recipe = recipes.load("dataset", DatasetRecipe)
+    found = [
+        *example_problems(domain, examples),
+        *size_problems(examples),
+        *balance_problems(domain, examples, recipe),
+    ]
+    return dg.AssetCheckResult(passed=not found, metadata={"problems": found})
+
+
+@dg.asset_check(asset="routing_dataset", blocking=True)
+def routes_valid(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
+    """Every prompt has a domain, and no group of prompts stands in two splits."""
+    from capibara_assets.datasets.checks import route_problems
+
+    found = route_problems(Inputs(context.instance, store.open()).artifact("routing_dataset").frame("routes"))
+    return dg.AssetCheckResult(passed=not found, metadata={"problems": found})
+
+
+@dg.asset_check(asset="trained_adapters", blocking=True, partitions_def=domains)
+def adapters_better_than_base(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
+    """Enough voters are finite and better than the base on their own validation shard (2f+1 of n registered)."""
+    artifact = Inputs(context.instance, store.open()).artifact("trained_adapters", Domain(context.partition_key))
+    summary = artifact.document("summary")
+    voters, needed = summary["voters"], summary["quorum"]
+    good = [
+        name
+        for name, voter in voters.items()
+        if math.isfinite(voter["validation_loss"]) and voter["validation_loss"] < voter["base_validation_loss"]
+    ]
+    losses = {name: [voter["base_validation_loss"], voter["validation_loss"]] for name, voter in voters.items()}
+    return dg.AssetCheckResult(
+        passed=len(good) >= needed, metadata={"better": good, "needed": needed, "losses": losses}
+    )
+
+
+@dg.asset_check(asset="consensus_checkpoint", blocking=True, partitions_def=domains)
+def consensus_not_worse(context: dg.AssetCheckExecutionContext, store: Store, recipes: Recipes) -> dg.AssetCheckResult:
+    """The consensus adapter is under the base, and not above the best accepted voter by more than the tolerance."""
+    from capibara_assets.consensus.recipe import ConsensusRecipe
+
+    tolerance = recipes.load("consensus", ConsensusRecipe).tolerance
+    artifact = Inputs(context.instance, store.open()).artifact("consensus_checkpoint", Domain(context.partition_key))
+    losses, certificate = artifact.document("losses"), artifact.document("certificate")
+    best = min(losses[voter["name"]] for voter in certificate["voters"] if voter["accepted"])
+    consensus, base = losses["consensus"], losses["base"]
+    passed = math.isfinite(consensus) and consensus <= best * (1 + tolerance) and consensus < base
+    return dg.AssetCheckResult(
+        passed=passed, metadata={"consensus": consensus, "best_voter": best, "base": base, "tolerance": tolerance}
+    )
+
+
+@dg.asset_check(asset="evaluation", blocking=True, partitions_def=domains)
+def evaluation_valid(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
+    """Every arm scored the same examples with finite losses; a model that loses is valid (contract 15)."""
+    artifact = Inputs(context.instance, store.open()).artifact("evaluation", Domain(context.partition_key))
+    losses = artifact.frame("losses")
+    finite = bool(losses["nll"].is_finite().all())
+    items = {name: frozenset(rows["example_id"].to_list()) for (name,), rows in losses.group_by("contender")}
+    same = len(set(items.values())) == 1
+    return dg.AssetCheckResult(
+        passed=finite and same, metadata={"contenders": sorted(items), "finite": finite, "same_items": same}
+    )
+
+
+@dg.asset_check(asset="merged_checkpoint", blocking=False)
+def merged_inputs_are_current(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
+    """The merge is of the experts there are now: Dagster calls no unpartitioned asset stale for its partitions."""
+    inputs = Inputs(context.instance, store.open())
+    recorded = latest_metadata(context.instance, "merged_checkpoint")[INPUTS]["upstream"]
+    inputs.every("consensus_checkpoint")
+    now = {name: digest for name, digest in inputs.upstream.items() if name.startswith("consensus_checkpoint|")}
+    changed = sorted(name for name, digest in now.items() if recorded.get(name, "") != digest)
+    return dg.AssetCheckResult(passed=not changed, severity=dg.AssetCheckSeverity.WARN, metadata={"changed": changed})
+
+
+STAGE_CHECKS = [
+    executions_not_empty,
+    no_leakage,
+    examples_valid,
+    routes_valid,
+    adapters_better_than_base,
+    consensus_not_worse,
+    evaluation_valid,
+    merged_inputs_are_current,
+]

@@ -1,0 +1,73 @@
+"""`capibara bench`: the figures behind the promises, measured in one run on the same input, one JSON line each."""
+
+import json
+import subprocess
+import sys
+
+import click
+
+from capibara_assets.domains import DOMAINS
+
+HEAVY = ("torch", "jax", "transformers", "peft", "deepspeed")
+
+
+@click.group()
+def bench() -> None:
+    """Measure what the project promises."""
+
+
+@bench.command("graph")
+@click.option("--seeds", default=1, show_default=True, help="Runs, with training seeds 1, 2, …")
+@click.option("--experience", help="Folder of experience; default: what ships.")
+@click.option("--domains", default=",".join(DOMAINS), show_default=True)
+@click.option("--profile", default="demo", show_default=True)
+@click.option("--drills", is_flag=True, help="Also the faults of `bench faults`, on the first seed's voters.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON line.")
+def graph(seeds: int, experience: str | None, domains: str, profile: str, drills: bool, as_json: bool) -> None:
+    """Whole runs in fresh homes: seconds, memory, losses, and one adapter trained on all domains beside."""
+    from capibara_assets.cli.bench_graph import measure_seeds
+
+    print_result(measure_seeds(seeds, experience, domains, profile, drills), as_json)
+
+
+@bench.command("faults")
+@click.option("--experience", help="Folder of experience; default: what ships.")
+@click.option("--domains", default=",".join(DOMAINS), show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON line.")
+def faults(experience: str | None, domains: str, as_json: bool) -> None:
+    """One voter of each domain sign-flipped, NaN or 100 times as large: is it named, does the loss move?"""
+    from capibara_assets.cli.bench_faults import measure_faults
+
+    print_result(measure_faults(experience, domains), as_json)
+
+
+@bench.command("load")
+@click.option("--repeats", default=5, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON line.")
+def load(repeats: int, as_json: bool) -> None:
+    """Loading the definitions beside `import dagster`, in interleaved fresh processes."""
+    code = (
+        "import sys, time; t = time.perf_counter(); import {}; "
+        "print(time.perf_counter() - t, *[m for m in {!r} if m in sys.modules])"
+    )
+    dagster_seconds: list[float] = []
+    our_seconds: list[float] = []
+    heavy: list[str] = []
+    for _ in range(repeats):
+        for module, seconds in (("dagster", dagster_seconds), ("capibara_assets.definitions", our_seconds)):
+            command = [sys.executable, "-c", code.format(module, HEAVY)]
+            first, *found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+            seconds.append(float(first))
+            heavy += found
+    result = {
+        "dagster_s": round(min(dagster_seconds), 3),
+        "definitions_s": round(min(our_seconds), 3),
+        "ratio": round(min(our_seconds) / min(dagster_seconds), 3),
+        "heavy": sorted(set(heavy)),
+    }
+    print_result(result, as_json)
+
+
+def print_result(result: dict, as_json: bool) -> None:
+    """One JSON line, or the same indented."""
+    click.echo(json.dumps(result) if as_json else json.dumps(result, indent=2))

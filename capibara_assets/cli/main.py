@@ -1,0 +1,43 @@
+"""The `capibara` command: one sentence and exit code 2 for what a user can mend, a traceback for defects."""
+
+import os
+import sys
+import warnings
+
+import click
+import dagster as dg
+
+from capibara_assets import __version__
+from capibara_assets.errors import InputError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="capibara")
+def cli() -> None:
+    """Agent experience in; verified datasets, voted adapters and attested checkpoints out."""
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    # Threads that wait for work sleep instead of spinning: on a busy machine spinning costs several times the work.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")  # its default keeps hundreds of MB of kernels
+    for category in (dg.BetaWarning, dg.PreviewWarning):  # Dagster's notes on its own unfinished parts
+        warnings.simplefilter("ignore", category)
+    from capibara_assets.cli import bench, model, report, run, schema, ui
+
+    for command in (run.run, report.report, ui.ui, model.model, bench.bench, schema.schema):
+        cli.add_command(command)
+    try:
+        cli(standalone_mode=False)
+    except InputError as error:
+        click.echo(f"capibara: {error}", err=True)
+        sys.exit(2)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("capibara: interrupted; the same command again goes on where this one stopped", err=True)
+        sys.exit(130)

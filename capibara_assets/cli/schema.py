@@ -1,0 +1,47 @@
+"""`capibara schema`: the published JSON Schema of every table and document."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from capibara_assets.checkpoints.schema import VoterAdapter
+from capibara_assets.consensus.certificate import json_schema as certificate_schema
+from capibara_assets.consensus.voting import Ballot
+from capibara_assets.datasets.schema import Example, Group, LeftOut, Route
+from capibara_assets.errors import InputError
+from capibara_assets.evaluation.schema import Decision, ExampleLoss
+from capibara_assets.executions.schema import Execution, LogFile, Pattern, Quarantined, RepairPair
+from capibara_assets.playbooks.schema import Agent, AgentRun, Bullet, Consolidated, PlaybookFile, QuarantinedBullet
+from capibara_assets.storage.records import Record, json_schema
+
+RECORDS: tuple[type[Record], ...] = (
+    Agent, AgentRun, Ballot, Bullet, Consolidated, Example, ExampleLoss, Execution, Group, LeftOut, LogFile, Pattern,
+    PlaybookFile, Quarantined, QuarantinedBullet, RepairPair, Route, VoterAdapter,
+)  # fmt: skip
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """Name → JSON Schema, sorted by name."""
+    found = {record.__name__: json_schema(record) for record in RECORDS}
+    found |= {"Certificate": certificate_schema(), "Decision": Decision.model_json_schema()}
+    return dict(sorted(found.items()))
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--write", "folder", type=click.Path(path_type=Path), help="Write all of them into a folder.")
+def schema(name: str | None, folder: Path | None) -> None:
+    """Print the JSON Schema of NAME (an Execution, Example, Certificate …), or the names."""
+    known = schemas()
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for each, document in known.items():
+            (folder / f"{each}.json").write_text(json.dumps(document, indent=2, sort_keys=True) + "\n")
+    elif name is None:
+        click.echo("\n".join(known))
+    elif name in known:
+        click.echo(json.dumps(known[name], indent=2, sort_keys=True))
+    else:
+        raise InputError(f"no schema {name!r}: one of {', '.join(known)}")

@@ -1,0 +1,78 @@
+"""The code location: assets, checks, automation and the deployment's resources, assembled; nothing else."""
+
+from typing import Any
+
+import dagster as dg
+
+from capibara_assets.assets import STAGES
+from capibara_assets.automation.conditions import CONDITIONS
+from capibara_assets.automation.jobs import JOBS
+from capibara_assets.automation.progress import progress
+from capibara_assets.automation.sensors import SENSORS
+from capibara_assets.checks import ALL_CHECKS
+from capibara_assets.deployment import Deployment
+from capibara_assets.launchers import Launcher, LaunchMode
+from capibara_assets.resources import (
+    BaseModel,
+    E2BSandboxes,
+    Experience,
+    GoogleCloud,
+    Hardware,
+    ModelHub,
+    Recipes,
+    Store,
+    declared_targets,
+)
+
+OWNERS = ["team:ml-platform"]
+
+
+def with_policies(spec: dg.AssetSpec) -> dg.AssetSpec:
+    """Cross-cutting policy, once for every asset: owners and when it re-materializes by itself."""
+    return spec.replace_attributes(owners=OWNERS, automation_condition=CONDITIONS.get(spec.key.to_user_string()))
+
+
+def deployment_resources(deployment: Deployment) -> dict[str, Any]:
+    """What the assets of this deployment work with; credentials are needed only by what asks for them."""
+    overrides = {"training": {"seed": deployment.seed}} if deployment.seed is not None else {}
+    return {
+        "store": Store(root=deployment.store, work=str(deployment.work)),
+        "experience": Experience(folder=deployment.experience),
+        "recipes": Recipes(
+            profile=deployment.profile, folder=deployment.recipes, overrides=overrides, faults=deployment.faults
+        ),
+        "base_model": BaseModel(location=deployment.base_model),
+        "base_model_20b": BaseModel(location=dg.EnvVar("MODEL_20B_PATH")),
+        "base_model_120b": BaseModel(location=dg.EnvVar("MODEL_120B_PATH")),
+        "target": Hardware(name=deployment.target),
+        "tpu_target": Hardware(name=deployment.tpu_target),
+        "launcher": Launcher(
+            mode=LaunchMode(deployment.launcher),
+            image=deployment.image,
+            namespace=deployment.namespace,
+            service_account=deployment.service_account,
+            secrets=list(deployment.secrets),
+            volume_claim=deployment.volume_claim,
+            volume_path=deployment.volume_path,
+        ),
+        "google_cloud": GoogleCloud(project=dg.EnvVar("GOOGLE_CLOUD_PROJECT"), zone=dg.EnvVar("GOOGLE_CLOUD_ZONE")),
+        "e2b": E2BSandboxes(api_key=dg.EnvVar("E2B_API_KEY")),
+        "model_hub": ModelHub(token=dg.EnvVar("HF_TOKEN")),
+        **{f"hardware_{name.replace('-', '_')}": Hardware(name=name) for name in declared_targets()},
+    }
+
+
+def build(deployment: Deployment) -> dg.Definitions:
+    """The definitions of a deployment."""
+    return dg.Definitions(
+        assets=dg.load_assets_from_modules(STAGES),
+        asset_checks=ALL_CHECKS,
+        jobs=JOBS,
+        sensors=SENSORS,
+        resources=deployment_resources(deployment),
+        loggers={"console": dg.colored_console_logger, "progress": progress},
+        executor=dg.in_process_executor,  # steps are light or have a process of their own (training)
+    ).map_asset_specs(func=with_policies)
+
+
+defs = build(Deployment.from_environment())

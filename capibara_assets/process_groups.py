@@ -1,0 +1,104 @@
+"""Child processes in groups of their own: stopped whole, and gone even when their parent is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+# Runs beside the group with the read end of a pipe that only our process writes to. A byte means "all done"; end of
+# file without one means that our process died: then the group gets the same end as from `stop`.
+_GUARD = """
+import os, signal, sys, time
+pipe, group, grace = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if not os.read(pipe, 1):
+    try:
+        os.killpg(group, signal.SIGINT)
+        end = time.monotonic() + grace
+        while time.monotonic() < end:
+            os.killpg(group, 0)
+            time.sleep(0.1)
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+"""
+
+
+@contextmanager
+def process_group(
+    command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None, grace_s: float = 20.0
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Start `command` as the leader of a new session, and leave no member of its group behind.
+
+    On leaving the block, for whatever reason, the whole group is ended: if the leader still runs, SIGINT, up to
+    `grace_s` seconds to save its work, then SIGKILL; if it has ended, SIGKILL for the stragglers. Should our own
+    process be killed outright, a guard process does the same.
+
+    Args:
+        command: program and arguments; stdin is empty, stdout and stderr are ours.
+        env: environment (default: ours).
+        cwd: working directory (default: ours).
+        grace_s: seconds between SIGINT and SIGKILL.
+    """
+    reader, writer = os.pipe()
+    try:
+        process = subprocess.Popen(command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, start_new_session=True)
+        try:
+            guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _GUARD, str(reader), str(process.pid), str(grace_s)],
+                pass_fds=(reader,),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            try:
+                yield process
+            finally:
+                try:
+                    stop(process, grace_s)
+                finally:
+                    os.write(writer, b".")
+                    guard.wait()
+        finally:
+            kill_group(process)
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def stop(process: "subprocess.Popen[bytes]", grace_s: float) -> None:
+    """End a leader and its group: SIGINT, `grace_s` seconds, SIGKILL. A second interruption cuts the waiting short."""
+    try:
+        if not has_ended(process):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGINT)
+            deadline = time.monotonic() + grace_s
+            while time.monotonic() < deadline and not has_ended(process):
+                time.sleep(0.05)
+    finally:
+        kill_group(process)
+
+
+def has_ended(process: "subprocess.Popen[bytes]") -> bool:
+    """Whether the leader has exited; it is not reaped, so that its process group keeps its number."""
+    if process.returncode is not None:
+        return True
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def wait(process: "subprocess.Popen[bytes]") -> None:
+    """Wait for the leader to exit without reaping it (see `has_ended`)."""
+    if process.returncode is None:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+
+def kill_group(process: "subprocess.Popen[bytes]") -> None:
+    """SIGKILL every member of the leader's group and reap the leader; nothing to do when that was done before."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -1,0 +1,180 @@
+"""With what: the deployment's choices as Dagster resources. Assets only differ between places by these."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import dagster as dg
+import pydantic
+import yaml
+
+from capibara_assets.errors import InputError
+from capibara_assets.locations import resources_root
+from capibara_assets.storage.digests import canonical_json, sha256_bytes
+
+if TYPE_CHECKING:
+    from capibara_assets.planning.hardware import HardwareTarget
+    from capibara_assets.storage.store import ArtifactStore
+
+RecipeModel = TypeVar("RecipeModel", bound=pydantic.BaseModel)
+
+
+class Store(dg.ConfigurableResource[Any]):
+    """The artifact store of this deployment."""
+
+    root: str = pydantic.Field(description="Folder or gs://bucket/prefix that holds the artifacts.")
+    work: str = pydantic.Field(description="Local folder for work in progress: resume points and caches.")
+
+    def open(self) -> "ArtifactStore":
+        """The store itself."""
+        from capibara_assets.storage.store import ArtifactStore
+
+        return ArtifactStore(self.root, work=Path(self.work))
+
+
+class Experience(dg.ConfigurableResource[Any]):
+    """Where agents' playbooks and execution logs arrive."""
+
+    folder: str = pydantic.Field(description="Folder with e2b_logs/ and playbooks/, or any folder of such files.")
+
+    @property
+    def path(self) -> Path:
+        """The folder.
+
+        Raises:
+            InputError: it does not exist.
+        """
+        path = Path(self.folder).expanduser()
+        if not path.is_dir():
+            raise InputError(f"experience folder {path} does not exist: give a folder of playbooks and execution logs")
+        return path
+
+
+class Recipes(dg.ConfigurableResource[Any]):
+    """The recipes of a profile: every number a stage uses, as validated YAML."""
+
+    profile: str = pydantic.Field(default="demo", description="demo (capped steps) or full.")
+    folder: str = pydantic.Field(default="", description="Folder of recipes; empty: those that ship.")
+    overrides: dict[str, Any] = pydantic.Field(default={}, description="Recipe name → values that replace the file's.")
+    faults: dict[str, Any] = pydantic.Field(default={}, description="Drill: voter → sign_flip, nan or norm_100x.")
+
+    def load(self, name: str, model: type[RecipeModel]) -> RecipeModel:
+        """The recipe `name-<profile>.yaml`, else `name.yaml`, validated.
+
+        Raises:
+            InputError: no such file, no YAML mapping, or a key or value that the recipe does not know.
+        """
+        try:
+            return model.model_validate(self._read(name) | self.overrides.get(name, {}))
+        except pydantic.ValidationError as error:
+            raise InputError(f"{self.file(name)}: {error}") from error
+
+    def file(self, name: str) -> Path:
+        folder = Path(self.folder) if self.folder else resources_root() / "recipes"
+        for candidate in (folder / f"{name}-{self.profile}.yaml", folder / f"{name}.yaml"):
+            if candidate.is_file():
+                return candidate
+        raise InputError(f"no recipe {name!r} for profile {self.profile!r} in {folder}")
+
+    def digest(self, name: str) -> str:
+        """Digest of what `load` would read: part of what an artifact was made from."""
+        content = {"file": self._read(name), "overrides": self.overrides.get(name, {})}
+        plain = json.loads(json.dumps(content, default=lambda date: date.isoformat()))  # YAML has dates of its own
+        return sha256_bytes(canonical_json(plain))
+
+    def _read(self, name: str) -> dict[str, Any]:
+        path = self.file(name)
+        try:
+            values = yaml.safe_load(path.read_text("utf-8"))
+        except yaml.YAMLError as error:
+            raise InputError(f"{path} is not YAML: {error}") from error
+        if not isinstance(values, dict | None):
+            raise InputError(f"{path}: expected a mapping of keys to values, found a {type(values).__name__}")
+        return values or {}
+
+
+class BaseModel(dg.ConfigurableResource[Any]):
+    """The causal language model that adapters are trained on."""
+
+    location: str = pydantic.Field(
+        description="Directory of a Transformers causal LM, or a Hub id@revision fetched before."
+    )
+
+    @property
+    def path(self) -> Path:
+        """Local directory of the model, checked to be readable.
+
+        Raises:
+            InputError: it does not exist, is damaged, or was not fetched yet (`capibara model fetch`).
+        """
+        from capibara_assets.modeling.base import validate_base
+        from capibara_assets.modeling.hub import resolve_base
+
+        path = resolve_base(self.location)
+        validate_base(path)
+        return path
+
+
+def declared_targets() -> list[str]:
+    """Names of the hardware targets that have a file; what they declare is read when one is used."""
+    return sorted(path.stem for path in (resources_root() / "hardware").glob("*.yaml"))
+
+
+class Hardware(dg.ConfigurableResource[Any]):
+    """One hardware target of `resources/hardware`."""
+
+    name: str
+
+    @property
+    def target(self) -> "HardwareTarget":
+        """Raises InputError for a name that no file declares."""
+        from capibara_assets.planning.hardware import load_targets
+
+        targets = load_targets()
+        if self.name not in targets:
+            raise InputError(f"unknown hardware target {self.name!r}: one of {', '.join(sorted(targets))}")
+        return targets[self.name]
+
+
+class GoogleCloud(dg.ConfigurableResource[Any]):
+    """Project and zone for gs:// stores, TPU slices and GKE; needed only by what talks to Google Cloud."""
+
+    project: str
+    zone: str
+
+    def check_bucket(self, store: str) -> None:
+        """See that the bucket of a gs:// store is there and readable, before anything runs.
+
+        Raises:
+            InputError: it is not.
+        """
+        from dagster_gcp import GCSResource
+        from google.cloud.exceptions import GoogleCloudError
+
+        bucket = store.removeprefix("gs://").partition("/")[0]
+        try:
+            GCSResource(project=self.project).get_client().get_bucket(bucket)
+        except GoogleCloudError as error:
+            raise InputError(
+                f"bucket {bucket} of the store {store} cannot be read in project {self.project}: {error}"
+            ) from error
+
+
+class E2BSandboxes(dg.ConfigurableResource[Any]):
+    """Remote sandboxes, recorded as every sandbox is; needed only where agents' code runs at E2B."""
+
+    api_key: str
+
+    def create(self, log_folder: Path, **options: Any) -> Any:
+        """A recorded E2B sandbox (extra `e2b`)."""
+        from e2b_code_interpreter import Sandbox
+
+        from capibara_assets.executions import record
+
+        return record(Sandbox.create(api_key=self.api_key, **options), log_folder)
+
+
+class ModelHub(dg.ConfigurableResource[Any]):
+    """Access to gated models on the Hub; needed only by `capibara model fetch` of those."""
+
+    token: str

@@ -1,0 +1,97 @@
+"""Fixtures shared by every test: where real data and the shipped base model lie."""
+
+import gzip
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from capibara_assets.locations import resources_root
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Folder of real experience and known answers; the test is skipped where it is absent."""
+    folder = Path(os.environ.get("CAPIBARA_SHARED", REPOSITORY.parent / "shared"))
+    if not folder.is_dir():
+        pytest.skip(f"no shared data in {folder}: set CAPIBARA_SHARED to run this test")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def shared_data(shared: Path) -> Path:
+    return shared / "data"
+
+
+@pytest.fixture(scope="session")
+def nano() -> Path:
+    """The base model that ships."""
+    return resources_root() / "base_models" / "capibara-nano"
+
+
+def sandboxes_of(folder: Path, per_domain: int) -> list[str]:
+    """Lines of whole sandboxes from an experience folder, at most `per_domain` sandboxes of each agent."""
+    sessions: dict[str, list[str]] = {}
+    kind: dict[str, str] = {}
+    for path in sorted((folder / "e2b_logs").glob("*.jsonl.gz")):
+        with gzip.open(path, "rt") as lines:
+            for line in lines:
+                record = json.loads(line)
+                sessions.setdefault(record["sandbox_id"], []).append(line)
+                kind.setdefault(record["sandbox_id"], str(record.get("agent_id")))
+    taken: dict[str, int] = {}
+    chosen = []
+    for sandbox in sorted(sessions, key=lambda name: hashlib.sha256(name.encode()).hexdigest()):
+        if taken.get(kind[sandbox], 0) < per_domain:
+            taken[kind[sandbox]] = taken.get(kind[sandbox], 0) + 1
+            chosen += sessions[sandbox]
+    return chosen
+
+
+@pytest.fixture(scope="session")
+def small_experience(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some sandboxes of every agent of the shipped experience, and its playbooks: small enough for whole graphs."""
+    folder = tmp_path_factory.mktemp("experience")
+    shipped = resources_root() / "experience"
+    shutil.copytree(shipped / "playbooks", folder / "playbooks")
+    (folder / "e2b_logs").mkdir()
+    (folder / "e2b_logs" / "sessions.jsonl").write_text("".join(sandboxes_of(shipped, per_domain=30)))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def quick_recipes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped recipes, with just enough training to see a loss fall."""
+    folder = tmp_path_factory.mktemp("recipes")
+    for path in (resources_root() / "recipes").glob("*.yaml"):
+        shutil.copyfile(path, folder / path.name)
+    training = folder / "training-demo.yaml"
+    values = yaml.safe_load(training.read_text())
+    values["max_steps"] = 8
+    training.write_text(yaml.safe_dump(values))
+    consensus = folder / "consensus.yaml"
+    # After so few steps the best of four voters may well be better than their agreement; whole runs keep the real bar.
+    values = yaml.safe_load(consensus.read_text()) | {"tolerance": 0.2}
+    consensus.write_text(yaml.safe_dump(values))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def deployment_environment(
+    small_experience: Path, quick_recipes: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
+    """Environment of a deployment of its own, on a copy of the small experience."""
+    folder = tmp_path_factory.mktemp("deployment")
+    shutil.copytree(small_experience, folder / "experience")
+    return {
+        "CAPIBARA_HOME": str(folder / "home"),
+        "CAPIBARA_EXPERIENCE": str(folder / "experience"),
+        "CAPIBARA_RECIPES": str(quick_recipes),
+        "DAGSTER_HOME": "",
+    }

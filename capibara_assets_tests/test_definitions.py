@@ -1,0 +1,143 @@
+"""The code location: every asset described, nothing heavy imported, quick to load, also from an installed wheel."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from capibara_assets.definitions import defs
+
+ROOT = Path(__file__).resolve().parent.parent
+HEAVY = ("torch", "jax", "transformers", "peft", "deepspeed", "sklearn", "kubernetes")
+
+# A renamed key is lost history: change this list knowingly.
+ASSETS = {
+    "ace_playbooks": None,
+    "e2b_logs": None,
+    "e2b_executions": "domain",
+    "consolidated_playbook": "domain",
+    "e2b_patterns": "domain",
+    "example_groups": None,
+    "moe_dataset": "domain",
+    "routing_dataset": None,
+    "lora_config": "domain",
+    "tpu_config": "domain",
+    "trained_adapters": "domain",
+    "consensus_checkpoint": "domain",
+    "merged_checkpoint": None,
+    "moe_checkpoint": None,
+    "expert_router": None,
+    "evaluation": "domain",
+    "promoted_model": None,
+}
+DOMAINS = ["python", "sql", "javascript", "debug", "ml", "api"]
+
+
+def specs() -> dict[str, dg.AssetSpec]:
+    return {spec.key.to_user_string(): spec for spec in defs.resolve_all_asset_specs()}
+
+
+def test_asset_keys_and_partitions():
+    found = {name: "domain" if spec.partitions_def else None for name, spec in specs().items()}
+    assert found == ASSETS
+    for name, kind in ASSETS.items():
+        if kind:
+            assert specs()[name].partitions_def.get_partition_keys() == DOMAINS
+
+
+@pytest.mark.parametrize("name", sorted(ASSETS))
+def test_every_asset_is_described(name: str):
+    spec = specs()[name]
+    assert spec.description and len(spec.description) > 30
+    assert spec.group_name != "default" and spec.kinds and spec.owners and spec.code_version
+
+
+def test_every_table_has_its_blocking_schema_check():
+    checks = {(key.asset_key.to_user_string(), key.name) for key in defs.resolve_asset_graph().asset_check_keys}
+    tables = {
+        "ace_playbooks",
+        "e2b_logs",
+        "e2b_executions",
+        "consolidated_playbook",
+        "e2b_patterns",
+        "example_groups",
+        "moe_dataset",
+        "routing_dataset",
+        "evaluation",
+    }
+    assert {asset for asset, name in checks if name == "schema"} == tables
+
+
+def load(code: str, cwd: Path, env: dict[str, str] | None = None) -> str:
+    clean = {
+        key: value for key, value in os.environ.items() if not key.startswith(("CAPIBARA_", "E2B_", "GOOGLE_", "HF_"))
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=cwd, env={**clean, **(env or {})}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_loads_without_heavy_imports_and_without_credentials(tmp_path: Path):
+    code = f"import sys, capibara_assets.definitions; print([m for m in {HEAVY!r} if m in sys.modules])"
+    assert load(code, tmp_path).strip() == "[]"
+
+
+def test_loading_takes_at_most_1_6_times_dagster(tmp_path: Path):
+    def seconds(module: str) -> float:
+        code = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
+        return float(load(code, tmp_path))
+
+    pairs = [(seconds("dagster"), seconds("capibara_assets.definitions")) for _ in range(5)]
+    ours, theirs = min(d for _, d in pairs), min(d for d, _ in pairs)
+    print(f"import dagster {theirs:.2f} s, definitions {ours:.2f} s, ratio {ours / theirs:.2f}")
+    assert ours / theirs <= 1.6
+
+
+@pytest.mark.slow
+def test_loads_from_an_installed_wheel_in_an_empty_folder(tmp_path: Path):
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(ROOT)],
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    site, empty = tmp_path / "site", tmp_path / "empty"
+    zipfile.ZipFile(wheel).extractall(site)
+    empty.mkdir()
+    code = (
+        "import json, capibara_assets; from capibara_assets.definitions import defs; "
+        "from capibara_assets.cli.instance import settings_file; "
+        "specs = defs.resolve_all_asset_specs(); "
+        "print(json.dumps([capibara_assets.__file__, len(specs), str(settings_file('dagster.yaml'))]))"
+    )
+    package, count, settings = json.loads(load(code, empty, {"PYTHONPATH": str(site)}))
+    assert package.startswith(str(site)) and settings.startswith(str(site)) and count == len(ASSETS)
+
+
+def test_dagster_yaml_is_a_valid_instance(tmp_path: Path):
+    (tmp_path / "dagster.yaml").write_text((ROOT / "dagster.yaml").read_text())
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        assert not instance.telemetry_enabled
+        assert instance.nux_enabled is False
+
+
+def test_absent_credentials_refuse_only_what_needs_them(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("E2B_API_KEY", raising=False)
+
+    @dg.asset
+    def needs_e2b(e2b: dg.ResourceParam[object]) -> None: ...
+
+    @dg.asset
+    def needs_nothing() -> None: ...
+
+    resources = {"e2b": defs.resources["e2b"]}
+    assert dg.materialize([needs_nothing], resources=resources).success
+    with pytest.raises(dg.DagsterInvalidConfigError, match="E2B_API_KEY"):
+        dg.materialize([needs_e2b], resources=resources)

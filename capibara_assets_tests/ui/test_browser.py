@@ -1,0 +1,115 @@
+"""A real browser on a real `capibara ui`: the graph, a materialization that turns green, an adapter's lineage."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+pytestmark = [
+    pytest.mark.ui,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no chromium on PATH: install your system's package to run the browser test"
+    ),
+]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def address(deployment_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """`capibara ui` on what `capibara run` made for one domain."""
+    folder = tmp_path_factory.mktemp("ui")
+    # Nothing runs by itself here, so that what turns green did so by a click.
+    environment = {**os.environ, **deployment_environment, "CAPIBARA_AUTOMATION": "off"}
+    command = [
+        sys.executable,
+        "-m",
+        "capibara_assets.cli",
+        "run",
+        "--domains",
+        "sql",
+        "--select",
+        "ace_playbooks,e2b_logs,e2b_executions,e2b_patterns,consolidated_playbook,example_groups,moe_dataset,"
+        "lora_config,trained_adapters",
+    ]
+    subprocess.run(command, env=environment, cwd=folder, check=True, timeout=300)
+    port = free_port()
+    log = (folder / "ui.log").open("w")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "capibara_assets.cli", "ui", "--port", str(port)],
+        env=environment,
+        cwd=folder,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                urllib.request.urlopen(f"{url}/server_info", timeout=2).read()
+                break
+            except OSError:
+                assert time.monotonic() < deadline and process.poll() is None, (folder / "ui.log").read_text()[-3000:]
+                time.sleep(0.5)
+        yield url
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(timeout=60)
+
+
+def test_graph_materialize_and_lineage(address: str, tmp_path: Path):
+    from playwright.sync_api import expect, sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        page = browser.new_page(viewport={"width": 1600, "height": 1000})
+
+        # The graph shows every stage.
+        page.goto(f"{address}/asset-groups")
+        for group in ("experience", "knowledge", "datasets", "plans", "training", "consensus", "evaluation"):
+            expect(page.get_by_text(group, exact=True).first).to_be_visible(timeout=60_000)
+        page.screenshot(path=str(tmp_path / "graph.png"))
+
+        # Materialize one partition by hand: its run succeeds, and the partition is green.
+        page.goto(f"{address}/assets/tpu_config?view=partitions")
+        expect(page.get_by_text("Missing (6)")).to_be_visible(timeout=60_000)
+        page.get_by_role("button", name="Materialize").first.click()
+        dialog = page.get_by_role("dialog").first
+        dialog.get_by_text("Select a partition or create one").click()
+        page.get_by_role("menuitem", name="sql").last.click()
+        dialog.get_by_role("button", name="Launch 1 run").click()
+        expect(page.get_by_text("Materialized (1)")).to_be_visible(timeout=180_000)
+        page.screenshot(path=str(tmp_path / "materialized.png"))
+
+        # An adapter's lineage reaches the logs.
+        page.goto(f"{address}/assets/trained_adapters?view=lineage&lineageScope=upstream&lineageDepth=10")
+        for asset in ("trained_adapters", "moe_dataset", "e2b_patterns", "e2b_executions", "e2b_logs"):
+            expect(page.get_by_text(asset, exact=True).first).to_be_visible(timeout=60_000)
+        page.screenshot(path=str(tmp_path / "lineage.png"))
+        browser.close()
