@@ -6,6 +6,9 @@ from capibara_assets.consensus.geometry import Matrix, Vector
 
 _MOST_ITERATIONS = 500
 _TOLERANCE = 1e-13
+# A sum of n unit vectors carries rounding of this order per vector: without it a point whose pull is exactly the number
+# of its copies may fail by one digit, and Newton's method then stops beside it, where the gradient is not continuous
+_ROUNDING = 1e-12
 
 
 def geometric_median_weights(distances: Matrix) -> tuple[Vector, int, float]:
@@ -70,7 +73,7 @@ def _optimal_point(points: Matrix, distances: Matrix) -> int | None:
         apart = distances[i] > 0.0
         offsets = points[apart] - point
         pull = np.linalg.norm((offsets / np.sqrt(distances[i, apart])[:, None]).sum(axis=0))
-        if pull <= np.count_nonzero(~apart):
+        if pull <= np.count_nonzero(~apart) + len(offsets) * _ROUNDING:
             return i
     return None
 

@@ -66,13 +66,20 @@ def test_it_learns_and_peft_loads_the_adapter(make_request: MakeRequest) -> None
 
 
 def test_the_best_validation_is_what_is_kept(make_request: MakeRequest) -> None:
-    result = train(make_request(max_steps=8, epochs=9, learning_rate=3.0, evaluate_every=1, warmup=0.9))
-    found = manifest(result)
-    curve = json.loads((result / "curve.json").read_text())
-    losses = {point["step"]: point["validation_loss"] for point in curve if "validation_loss" in point}
-    del losses[0]
-    assert found["best_step"] == min(losses, key=losses.__getitem__) < 8
-    assert found["validation_loss"] == min(losses.values())
+    # A rate that makes the loss jump: which step is best is the processor's luck, so several runs, one of which has
+    # to end on another step than its best
+    kept = []
+    for seed in (1, 2, 3):
+        wild = {"max_steps": 8, "epochs": 9, "learning_rate": 3.0, "evaluate_every": 1, "warmup": 0.9}
+        result = train(make_request(work=f"work-{seed}", seed=seed, **wild))
+        found = manifest(result)
+        curve = json.loads((result / "curve.json").read_text())
+        losses = {point["step"]: point["validation_loss"] for point in curve if "validation_loss" in point}
+        del losses[0]
+        assert found["best_step"] == min(losses, key=losses.__getitem__)
+        assert found["validation_loss"] == min(losses.values())
+        kept.append(found["best_step"])
+    assert min(kept) < 8
 
 
 def test_micro_batches_do_not_change_the_result(make_request: MakeRequest) -> None:
