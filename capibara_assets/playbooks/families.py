@@ -2,21 +2,32 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from capibara_assets.playbooks.ace_json import DuplicateKey, parse_json, read_bullets_by_id, read_bullets_with_evidence
+from capibara_assets.playbooks.ace_json import (
+    DuplicateKey,
+    entries_of,
+    looks_like_bullet,
+    parse_json,
+    read_bullets_by_id,
+    read_bullets_with_evidence,
+    read_sections_of_lists,
+)
 from capibara_assets.playbooks.ace_text import looks_like_ace_text, read_ace_text
+from capibara_assets.playbooks.deltas import Delta, delta_family, looks_like_delta, read_deltas
+from capibara_assets.playbooks.front_matter import split_front_matter
 from capibara_assets.playbooks.markdown import looks_like_kayba_markdown, read_kayba_markdown
 from capibara_assets.playbooks.parsed import Parsed, Rejected, Unfit
 from capibara_assets.playbooks.runs import (
-    MANIFEST_NAME,
     AgentManifest,
     RunReport,
+    looks_like_manifest,
     looks_like_run,
     read_manifest,
     read_run,
 )
+from capibara_assets.playbooks.toon import looks_like_toon, read_toon
 
 _MARKS = ('"bullets"', '"skills"', '"helpful', '"harmful')
 _SHOWN = 65_536
@@ -24,20 +35,21 @@ _SHOWN = 65_536
 
 @dataclass(frozen=True)
 class Contents:
-    """What one file holds. `status` as in `PlaybookFile`; at most one of parsed, manifest, run is there."""
+    """What one file holds. `status` as in `PlaybookFile`; a playbook may bring its agent's manifest with it."""
 
     family: str
-    status: Literal["read", "recognised", "ignored", "quarantined"]
+    status: Literal["read", "ignored", "quarantined"]
     parsed: Parsed | None = None
     manifest: AgentManifest | None = None
     run: RunReport | None = None
+    deltas: tuple[Delta, ...] = ()
     rejected: tuple[Rejected, ...] = ()
 
 
 _IGNORED = Contents("unknown", "ignored")
 
 
-def read_contents(data: bytes, name: str, *, own_folder: bool) -> Contents:
+def read_contents(data: bytes, *, own_folder: bool) -> Contents:
     """Find a file's family and read it.
 
     In a folder of playbooks (`own_folder`) an unreadable file is quarantined; elsewhere only when it bears the marks
@@ -54,17 +66,20 @@ def read_contents(data: bytes, name: str, *, own_folder: bool) -> Contents:
             return _IGNORED
         return _unreadable("invalid_utf8", f"not UTF-8 at byte {error.start}", data.decode("utf-8", "replace"))
     if text.lstrip()[0] in "{[" and not looks_like_ace_text(text):
-        return _read_json(text, name, own_folder=own_folder)
-    if looks_like_kayba_markdown(text):
-        return Contents("kayba-markdown", "read", parsed=read_kayba_markdown(text))
-    if looks_like_ace_text(text):
-        return Contents("ace-text", "read", parsed=read_ace_text(text))
+        return _read_json(text, own_folder=own_folder)
+    if looks_like_toon(text):
+        return Contents("kayba-toon", "read", parsed=read_toon(text))
+    front, body = split_front_matter(text)
+    if looks_like_kayba_markdown(body):
+        return _with_manifest(Contents("kayba-markdown", "read", parsed=read_kayba_markdown(body)), front, text)
+    if looks_like_ace_text(body):
+        return _with_manifest(Contents("ace-text", "read", parsed=read_ace_text(body)), front, text)
     return _IGNORED
 
 
-def _read_json(text: str, name: str, *, own_folder: bool) -> Contents:
+def _read_json(text: str, *, own_folder: bool) -> Contents:
     if _is_json_lines(text):
-        return _IGNORED
+        return _read_json_lines(text)
     marked = own_folder or any(mark in text for mark in _MARKS)
     try:
         document = parse_json(text)
@@ -72,36 +87,66 @@ def _read_json(text: str, name: str, *, own_folder: bool) -> Contents:
         return _unreadable(f"duplicate_key:{error}", "an object names a key twice", text) if marked else _IGNORED
     except (ValueError, RecursionError) as error:
         return _unreadable("invalid_json", str(error), text) if marked else _IGNORED
+    if looks_like_delta(document):
+        return _deltas(document, text)
     if isinstance(document, list):
-        is_bullets = any(isinstance(entry, Mapping) and {"id", "content"} <= entry.keys() for entry in document)
-        return _bullets_with_evidence(document, text) if is_bullets else _IGNORED
-    if not isinstance(document, Mapping):
-        return _IGNORED
-    return _read_object(document, text, name)
+        return _list(document, document, text) if any(map(looks_like_bullet, document)) else _IGNORED
+    return _read_object(document, text) if isinstance(document, Mapping) else _IGNORED
 
 
-def _read_object(document: Mapping[str, Any], text: str, name: str) -> Contents:
-    entries = document.get("bullets", document.get("skills"))
-    if isinstance(entries, Mapping):
-        return Contents("kayba-json", "read", parsed=read_bullets_by_id(document, text))
-    if isinstance(entries, list):
-        return _bullets_with_evidence(document, text)
-    if "new_bullets" in document and "delta_id" in document:
-        return Contents("evidence-delta", "recognised")
-    if isinstance(document.get("operations"), list):
-        return Contents("delta-batch", "recognised")
+def _read_json_lines(text: str) -> Contents:
+    """A log of deltas, one a line, is a history; any other JSON Lines file is not for this reader."""
     try:
-        if name == MANIFEST_NAME and "agent_id" in document:
-            return Contents("agent-manifest", "read", manifest=read_manifest(document))
+        documents = [parse_json(line) for line in text.splitlines() if line.strip()]
+    except (ValueError, RecursionError):
+        return _IGNORED
+    return _deltas(documents, text) if looks_like_delta(documents) else _IGNORED
+
+
+def _deltas(document: Any, text: str) -> Contents:
+    deltas, rejected = read_deltas(document, text)
+    return Contents(delta_family(document), "read", deltas=deltas, rejected=rejected)
+
+
+def _read_object(document: Mapping[str, Any], text: str) -> Contents:
+    session = document.get("playbook")
+    found, held = entries_of(document), document
+    if found is None and isinstance(session, Mapping):
+        found, held = entries_of(session), session
+    if found is not None:
+        name, entries = found
+        if name == "sections":
+            contents = Contents("sections-json", "read", parsed=read_sections_of_lists(document, entries, text))
+        elif isinstance(entries, Mapping):
+            family = "kayba-json" if name in ("bullets", "skills") else f"{name}-json"
+            contents = Contents(family, "read", parsed=read_bullets_by_id(held, entries, text))
+        else:
+            contents = _list(held, entries, text, name)
+        return _with_manifest(contents, document, text)
+    try:
+        # a run may name its agent and its success rate as a manifest does: look for the run first
         if looks_like_run(document):
             return Contents("adaptation-run", "read", run=read_run(document))
+        if looks_like_manifest(document):
+            return Contents("agent-manifest", "read", manifest=read_manifest(document))
     except Unfit as unfit:
         return _unreadable(unfit.reason, unfit.detail, text)
     return _IGNORED
 
 
-def _bullets_with_evidence(document: Any, text: str) -> Contents:
-    return Contents("evidence-json", "read", parsed=read_bullets_with_evidence(document, text))
+def _list(document: Any, entries: list[Any], text: str, name: str = "bullets") -> Contents:
+    family = "evidence-json" if name in ("bullets", "skills") else f"{name}-json"
+    return Contents(family, "read", parsed=read_bullets_with_evidence(document, entries, text))
+
+
+def _with_manifest(contents: Contents, document: Mapping[str, Any], text: str) -> Contents:
+    """A playbook that also says how its agent did; a manifest that does not fit costs no bullet."""
+    if not looks_like_manifest(document):
+        return contents
+    try:
+        return replace(contents, manifest=read_manifest(document))
+    except Unfit as unfit:
+        return replace(contents, rejected=(Rejected(unfit.reason, unfit.detail, text[:_SHOWN], locator="manifest"),))
 
 
 def _is_json_lines(text: str) -> bool:

@@ -2,7 +2,8 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
 
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,6 +16,8 @@ from capibara_assets.storage.records import table
 
 Z_95 = 1.959963984540054
 EXPERT_SHARE = 0.1
+HALF_LIFE_DAYS = 180.0
+"""Age at which a rating counts half: what helped last year may not help today."""
 
 
 class AgentFilter(BaseModel):
@@ -32,74 +35,149 @@ class AgentFilter(BaseModel):
 class _Record:
     """What the reports say about one agent."""
 
-    interactions: int
-    successes: int | None
+    interactions: int | None
+    success_rate: float | None
     score: float | None
     expertise: tuple[str, ...]
 
 
-def wilson_lower_bound(successes: int, trials: int, z: float = Z_95) -> float:
+_UNKNOWN = _Record(None, None, None, ())
+
+
+def wilson_lower_bound(successes: float, trials: float, z: float = Z_95) -> float:
     """Lower end of the Wilson score interval of a proportion (Wilson 1927); 0 without trials.
 
-    Small samples score low: 3 of 3 gives 0.44, 300 of 300 gives 0.99.
+    Small samples score low: 3 of 3 gives 0.44, 300 of 300 gives 0.99. Counts may be weighted, so need not be whole.
     """
-    if trials == 0:
+    if trials <= 0:
         return 0.0
     share, z2 = successes / trials, z * z
     centre = share + z2 / (2 * trials)
-    spread = z * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials * trials))
+    spread = z * math.sqrt(max(0.0, share * (1 - share)) / trials + z2 / (4 * trials * trials))
     return min(1.0, max(0.0, (centre - spread) / (1 + z2 / trials)))
 
 
-def graduate(playbooks: Playbooks, criteria: AgentFilter) -> pl.DataFrame:
+def graduate(
+    playbooks: Playbooks,
+    criteria: AgentFilter,
+    *,
+    as_of: datetime | None = None,
+    half_life_days: float = HALF_LIFE_DAYS,
+) -> pl.DataFrame:
     """A table of `Agent`: every agent with its figures, whether it graduates, and each criterion it missed.
 
     Score: the manifest's (the lowest of several), else the lower 95 % bound on helpful/(helpful+harmful) over all its
-    lessons. Interactions and successes: the sum over manifests, else over run reports; without either, the interactions
-    are at least the most ratings that one lesson got, and the success rate is unknown, which meets no positive minimum.
+    lessons. Every rating is one interaction, so a lesson weighs as much as it was used; a rating loses half its weight
+    every `half_life_days` before `as_of`, so old merits leave fewer effective trials and a lower bound. A lesson
+    without a date is as old as the agent's oldest dated one; where nothing is dated, nothing is discounted.
+
+    Interactions and success rate: of the manifests, else of the run reports (tasks add up). Without either, the
+    interactions are at least the most ratings that one lesson got, and the success rate is unknown, which meets no
+    positive minimum.
+
+    Args:
+        as_of: ages count back from here; None: the newest time of any bullet that is not in the future.
     """
+    moment = as_of or newest_time(playbooks.bullets)
     lessons: dict[str, list[Advice]] = {}
     for advice in advice_of(playbooks.bullets):
         lessons.setdefault(advice.agent_id, []).append(advice)
     records = _records(playbooks.runs)
     return table(
         Agent,
-        [_agent(name, lessons.get(name, []), records.get(name), criteria) for name in sorted({*lessons, *records})],
+        [
+            _agent(name, lessons.get(name, []), records.get(name, _UNKNOWN), criteria, moment, half_life_days)
+            for name in sorted({*lessons, *records})
+        ],
     )
 
 
+def newest_time(bullets: pl.DataFrame) -> datetime | None:
+    """The newest time in a table of `Bullet`, those in the future left out."""
+    times = pl.concat([bullets["created_at"], bullets["updated_at"]]).drop_nulls()
+    past = times.filter(times <= datetime.now(UTC))
+    return cast("datetime | None", past.max())
+
+
 def _records(runs: pl.DataFrame) -> dict[str, _Record]:
-    """Agent -> its record; a manifest speaks before run reports."""
+    """Agent -> its record; a manifest speaks before run reports, which say what it leaves open."""
     found: dict[str, _Record] = {}
     known = runs.filter(pl.col("agent_id").is_not_null()).sort("run_id")
     for (agent,), rows in known.group_by("agent_id", maintain_order=True):
-        kind = "manifest" if (rows["kind"] == "manifest").any() else "run"
-        reports = rows.filter(pl.col("kind") == kind).to_dicts()
-        solved: list[int | None] = [report["successes"] for report in reports]
+        reports = rows.to_dicts()
+        manifests = [report for report in reports if report["kind"] == "manifest"]
+        tasks = [report for report in reports if report["kind"] == "run"]
+        interactions, success_rate = _work(manifests)
+        if interactions is None or (success_rate is None and tasks):
+            done, solved = _work(tasks)
+            interactions = done if interactions is None else interactions
+            success_rate = solved if success_rate is None else success_rate
         found[str(agent)] = _Record(
-            interactions=sum(report["interactions"] for report in reports),
-            successes=None if None in solved else sum(filter(None, solved)),
+            interactions=interactions,
+            success_rate=success_rate,
             score=min((r["graduation_score"] for r in reports if r["graduation_score"] is not None), default=None),
             expertise=tuple(domain for report in reports for domain in report["domain_expertise"]),
         )
     return found
 
 
-def _agent(name: str, lessons: list[Advice], record: _Record | None, criteria: AgentFilter) -> Agent:
-    helpful, harmful = sum(advice.helpful for advice in lessons), sum(advice.harmful for advice in lessons)
-    if record is None:
-        ratings = (advice.helpful + advice.harmful + advice.neutral for advice in lessons)
-        record = _Record(max(ratings, default=0), None, None, ())
+def _work(reports: list[dict[str, Any]]) -> tuple[int | None, float | None]:
+    """(tasks attempted, share of them solved) over reports; None where one of them does not say."""
+    counts = [report["interactions"] for report in reports]
+    interactions = sum(counts) if counts and None not in counts else None
+    solved = [_solved(report) for report in reports]
+    if interactions and None not in solved:
+        return interactions, math.fsum(value for value in solved if value is not None) / interactions
+    rates = [report["success_rate"] for report in reports if report["success_rate"] is not None]
+    # several rates without the numbers behind them cannot be averaged: the lowest is what is sure
+    return interactions, min(rates) if rates and len(rates) == len(reports) else None
+
+
+def _solved(report: dict[str, Any]) -> float | None:
+    if report["successes"] is not None:
+        return float(report["successes"])
+    if report["success_rate"] is not None and report["interactions"] is not None:
+        return float(report["success_rate"] * report["interactions"])
+    return None
+
+
+def _agent(
+    name: str,
+    lessons: list[Advice],
+    record: _Record,
+    criteria: AgentFilter,
+    as_of: datetime | None,
+    half_life_days: float,
+) -> Agent:
+    interactions = record.interactions
+    if interactions is None:
+        interactions = max((advice.helpful + advice.harmful + advice.neutral for advice in lessons), default=0)
     figures: dict[str, Any] = {
-        "graduation_score": wilson_lower_bound(helpful, helpful + harmful) if record.score is None else record.score,
-        "interactions": min(record.interactions, INT64_MAX),
-        "success_rate": (
-            record.successes / record.interactions if record.successes is not None and record.interactions else None
-        ),
+        "graduation_score": _score(lessons, as_of, half_life_days) if record.score is None else record.score,
+        "interactions": min(interactions, INT64_MAX),
+        "success_rate": record.success_rate,
         "domain_expertise": _expertise(lessons, record),
     }
     missed = _missed(criteria, **figures)
     return Agent(agent_id=name, **figures, graduated=not missed, missed=missed, bullets=len(lessons))
+
+
+def _score(lessons: list[Advice], as_of: datetime | None, half_life_days: float) -> float:
+    """The bound on the share of helpful ratings, recent ones weighing most."""
+    ages = [_age_days(advice, as_of) for advice in lessons]
+    unknown = max((age for age in ages if age is not None), default=0.0)
+    weights = [0.5 ** ((unknown if age is None else age) / half_life_days) for age in ages]
+    helpful = math.fsum(weight * advice.helpful for weight, advice in zip(weights, lessons, strict=True))
+    harmful = math.fsum(weight * advice.harmful for weight, advice in zip(weights, lessons, strict=True))
+    return wilson_lower_bound(helpful, helpful + harmful)
+
+
+def _age_days(advice: Advice, as_of: datetime | None) -> float | None:
+    """Days since the lesson was last changed; a time after `as_of` is no age."""
+    written = advice.bullet["updated_at"] or advice.bullet["created_at"]
+    if written is None or as_of is None:
+        return None
+    return float(max(0.0, (as_of - written) / timedelta(days=1)))
 
 
 def _expertise(lessons: list[Advice], record: _Record) -> list[str]:

@@ -48,9 +48,9 @@ def exact_counters(bullet: Mapping[str, Any]) -> tuple[int, int, int]:
 def advice_of(bullets: pl.DataFrame) -> list[Advice]:
     """The lessons in a table of `Bullet`, by agent.
 
-    Bullets of one agent are the same lesson when their words are the same, or when they have the same id in two files
-    and half their words in common. Counters of one file add up; over files, which are snapshots of a history or copies
-    in another format, the largest count stands, so nothing is counted twice.
+    Bullets of one agent are the same lesson when their words are the same, when one is what a delta made of the other,
+    or when they have the same id in two files and half their words in common. Counters of one file add up; over files,
+    which are snapshots of a history or copies in another format, the largest count stands, so nothing is counted twice.
     """
     by_agent: dict[str, list[dict[str, Any]]] = {}
     for bullet in bullets.sort("bullet_id").iter_rows(named=True):
@@ -67,7 +67,10 @@ def _same_lesson(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
     pairs: list[tuple[int, int]] = []
     first_of: dict[str, int] = {}
     of_id: dict[str, list[int]] = {}
+    place_of = {row["bullet_id"]: place for place, row in enumerate(rows)}
     for place, row in enumerate(rows):
+        if row["replaces"] in place_of:
+            pairs.append((place_of[row["replaces"]], place))
         text = normalised(row["content"])
         if first_of.setdefault(text, place) != place:
             pairs.append((first_of[text], place))
@@ -81,7 +84,9 @@ def _same_lesson(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
 
 
 def _advice(agent: str, rows: list[dict[str, Any]]) -> Advice:
-    newest = max(rows, key=lambda row: (_written(row), sum(exact_counters(row)), row["bullet_id"]))
+    replaced = {row["replaces"] for row in rows}
+    latest = [row for row in rows if row["bullet_id"] not in replaced]
+    newest = max(latest, key=lambda row: (_written(row), sum(exact_counters(row)), row["bullet_id"]))
     files: dict[str, tuple[int, int, int]] = {}
     for row in rows:
         files[row["playbook_id"]] = _added(files.get(row["playbook_id"], (0, 0, 0)), exact_counters(row))

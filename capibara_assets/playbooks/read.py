@@ -1,6 +1,6 @@
 """Read a folder of playbooks into tables: bullets, what was quarantined, files, and what is known of the agents."""
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -8,14 +8,13 @@ import polars as pl
 
 from capibara_assets.errors import InputError
 from capibara_assets.playbooks.authors import agents_by_content, manifest_agent
-from capibara_assets.playbooks.families import Contents, read_contents
-from capibara_assets.playbooks.parsed import RawBullet, Rejected
-from capibara_assets.playbooks.schema import INT64_MAX, AgentRun, Bullet, PlaybookFile, QuarantinedBullet
-from capibara_assets.playbooks.topics import domains_of
-from capibara_assets.storage.digests import canonical_json, sha256_bytes
+from capibara_assets.playbooks.families import read_contents
+from capibara_assets.playbooks.parsed import Rejected
+from capibara_assets.playbooks.revisions import DeltaFile, Revisions, Snapshot, revise
+from capibara_assets.playbooks.rows import File, Redact, bullet_row, file_row, quarantined_row, run_rows
+from capibara_assets.playbooks.schema import AgentRun, Bullet, PlaybookFile, QuarantinedBullet
+from capibara_assets.storage.digests import sha256_bytes
 from capibara_assets.storage.records import table
-
-_SHOWN = 65_536
 
 
 @dataclass(frozen=True)
@@ -28,19 +27,10 @@ class Playbooks:
     runs: pl.DataFrame
 
 
-@dataclass(frozen=True)
-class _File:
-    path: str
-    """Below the folder of playbooks."""
-    shown: str
-    """Below the folder that was given."""
-    size: int
-    digest: str
-    contents: Contents
-
-
-def read_playbooks(folder: Path, *, redact: Callable[[str], str] = str) -> Playbooks:
+def read_playbooks(folder: Path, *, redact: Redact = str) -> Playbooks:
     """Read every playbook in `folder/playbooks` or, where there is none, every file below `folder` that looks like one.
+
+    Deltas are applied to the playbooks they are about (`revisions.py`). Does not depend on the order of files.
 
     Args:
         redact: takes secrets out of a text; applied to everything that is kept or quarantined.
@@ -53,32 +43,57 @@ def read_playbooks(folder: Path, *, redact: Callable[[str], str] = str) -> Playb
     own = (folder / "playbooks").is_dir()
     root = folder / "playbooks" if own else folder
     files = [_look(path, root, folder, own_folder=own) for path in _paths(root)]
-    files = [file for file in files if own or file.contents.status != "ignored"]
+    return _tables([file for file in files if own or file.contents.status != "ignored"], redact)
+
+
+def _tables(files: list[File], redact: Redact) -> Playbooks:
+    # a manifest of its own speaks for its folder, one inside a playbook for that playbook alone
     manifests = {
         str(PurePosixPath(file.path).parent): file.contents.manifest.agent_id
         for file in files
-        if file.contents.manifest is not None
+        if file.contents.manifest is not None and file.contents.parsed is None
     }
     repeats = _repeats(files, manifests)
-    agents = _agents(files, manifests, repeats)
-    bullets = [
-        _bullet(file, raw, agents[file.path], redact)
-        for file in files
-        if file.contents.parsed is not None and file.path not in repeats
-        for raw in file.contents.parsed.bullets
-    ]
+    fresh = [file for file in files if file.path not in repeats]
+    agents = _agents(fresh, manifests)
+    revisions = _revisions(fresh, manifests, agents)
+    agents |= {path: revised.agent_id for path, revised in revisions.items()}
+    rows: dict[str, list[Bullet]] = {}
+    rejected: dict[str, list[Rejected]] = {}
+    for file in fresh:
+        parsed, revised = file.contents.parsed, revisions.get(file.path)
+        rows[file.path] = [
+            bullet_row(file, raw, agents[file.path], redact) for raw in (parsed.bullets if parsed else ())
+        ]
+        rejected[file.path] = [*file.contents.rejected, *(parsed.rejected if parsed else ())]
+        if revised is not None:
+            rows[file.path] += [
+                bullet_row(file, each.bullet, revised.agent_id, redact, each.replaces) for each in revised.bullets
+            ]
+            rejected[file.path] += revised.rejected
     quarantine = {
         row.quarantine_id: row
-        for file in files
-        if file.path not in repeats
-        for rejected in _rejected(file)
-        for row in [_quarantined(file, rejected, redact)]
+        for file in fresh
+        for each in rejected[file.path]
+        for row in [quarantined_row(file, each, redact)]
     }
     return Playbooks(
-        bullets=table(Bullet, bullets),
+        bullets=table(Bullet, (row for found in rows.values() for row in found)),
         quarantine=table(QuarantinedBullet, quarantine.values()),
-        files=table(PlaybookFile, [_file_row(file, agents.get(file.path), file.path in repeats) for file in files]),
-        runs=table(AgentRun, [row for file in files if file.path not in repeats for row in _runs(file, files, agents)]),
+        files=table(
+            PlaybookFile,
+            [
+                file_row(
+                    file,
+                    agents.get(file.path),
+                    repeat=file.path in repeats,
+                    bullets=len(rows.get(file.path, ())),
+                    quarantined=len(rejected.get(file.path, ())),
+                )
+                for file in files
+            ],
+        ),
+        runs=table(AgentRun, [row for file in fresh for row in run_rows(file, _runner(file, fresh, agents))]),
     )
 
 
@@ -89,23 +104,23 @@ def _paths(root: Path) -> list[Path]:
     return sorted(visible, key=lambda path: path.relative_to(root).as_posix())
 
 
-def _look(path: Path, root: Path, folder: Path, *, own_folder: bool) -> _File:
+def _look(path: Path, root: Path, folder: Path, *, own_folder: bool) -> File:
     data = path.read_bytes()
-    return _File(
+    return File(
         path=path.relative_to(root).as_posix(),
         shown=path.relative_to(folder).as_posix(),
         size=len(data),
         digest=sha256_bytes(data),
-        contents=read_contents(data, path.name, own_folder=own_folder),
+        contents=read_contents(data, own_folder=own_folder),
     )
 
 
-def _repeats(files: list[_File], manifests: dict[str, str]) -> set[str]:
-    """Paths of playbooks and runs with the same bytes as an earlier file of the same agent."""
+def _repeats(files: list[File], manifests: dict[str, str]) -> set[str]:
+    """Paths of playbooks, deltas and runs with the same bytes as an earlier file of the same agent."""
     seen: set[tuple[str | None, str]] = set()
     repeats: set[str] = set()
     for file in files:
-        if file.contents.parsed is None and file.contents.run is None:
+        if file.contents.parsed is None and file.contents.run is None and not file.contents.deltas:
             continue
         key = (manifest_agent(file.path, manifests), file.digest)
         if key in seen:
@@ -114,108 +129,44 @@ def _repeats(files: list[_File], manifests: dict[str, str]) -> set[str]:
     return repeats
 
 
-def _agents(files: list[_File], manifests: dict[str, str], repeats: set[str]) -> dict[str, str]:
+def _agents(files: list[File], manifests: dict[str, str]) -> dict[str, str]:
     """Path -> agent, for every file with bullets or a manifest."""
     known: dict[str, str] = {}
     anonymous: dict[str, list[str]] = {}
     for file in files:
         parsed, manifest = file.contents.parsed, file.contents.manifest
-        named = manifest_agent(file.path, manifests)
         if manifest is not None:
             known[file.path] = manifest.agent_id
-        elif parsed is not None and file.path not in repeats:
-            if agent := named or parsed.agent_id:
+        elif parsed is not None:
+            if agent := manifest_agent(file.path, manifests) or parsed.agent_id:
                 known[file.path] = agent
             elif parsed.bullets:
                 anonymous[file.path] = [bullet.content for bullet in parsed.bullets]
     return known | agents_by_content(anonymous)
 
 
-def _bullet(file: _File, raw: RawBullet, agent: str, redact: Callable[[str], str]) -> Bullet:
-    counters = (raw.helpful, raw.harmful, raw.neutral)
-    section, content, tags = redact(raw.section), redact(raw.content), [redact(tag) for tag in raw.tags]
-    return Bullet(
-        bullet_id=f"{file.path}/{raw.local_id}",
-        playbook_id=file.path,
-        local_id=raw.local_id,
-        agent_id=agent,
-        section=section,
-        title=redact(raw.title) if raw.title is not None else None,
-        content=content,
-        helpful=min(raw.helpful, INT64_MAX),
-        harmful=min(raw.harmful, INT64_MAX),
-        neutral=min(raw.neutral, INT64_MAX),
-        counters_exact="/".join(map(str, counters)) if max(counters) > INT64_MAX else None,
-        tags=tags,
-        domains=domains_of(section, tags, f"{raw.title or ''}\n{content}"),
-        status=raw.status,
-        created_at=raw.created_at,
-        updated_at=raw.updated_at,
-        flags=list(raw.flags),
-        source_file=file.shown,
-        source_line=raw.line,
-    )
-
-
-def _rejected(file: _File) -> list[Rejected]:
-    return [*file.contents.rejected, *(file.contents.parsed.rejected if file.contents.parsed else ())]
-
-
-def _quarantined(file: _File, rejected: Rejected, redact: Callable[[str], str]) -> QuarantinedBullet:
-    identity = [file.path, rejected.line, rejected.locator, rejected.reason]
-    return QuarantinedBullet(
-        quarantine_id=sha256_bytes(canonical_json(identity))[:32],
-        file=file.shown,
-        line=rejected.line,
-        locator=rejected.locator,
-        reason=rejected.reason,
-        detail=redact(rejected.detail),
-        text=redact(rejected.text[:_SHOWN]),
-    )
-
-
-def _file_row(file: _File, agent: str | None, repeat: bool) -> PlaybookFile:
-    parsed = file.contents.parsed if not repeat else None
-    return PlaybookFile(
-        path=file.shown,
-        family=file.contents.family,
-        status="duplicate" if repeat else file.contents.status,
-        bytes=file.size,
-        digest=file.digest,
-        bullets=len(parsed.bullets) if parsed else 0,
-        quarantined=0 if repeat else len(_rejected(file)),
-        duplicates=parsed.duplicates if parsed else 0,
-        agent_id=agent,
-    )
-
-
-def _runs(file: _File, files: list[_File], agents: dict[str, str]) -> list[AgentRun]:
-    manifest, run = file.contents.manifest, file.contents.run
-    if manifest is not None:
-        return [
-            AgentRun(
-                run_id=file.path,
-                kind="manifest",
-                agent_id=manifest.agent_id,
-                interactions=manifest.interactions,
-                successes=manifest.successes,
-                graduation_score=manifest.graduation_score,
-                domain_expertise=[domain.value for domain in manifest.domain_expertise],
-            )
-        ]
-    if run is None:
-        return []
-    # a run names its agent, or writes playbooks whose file names bear the experiment's id
-    written = {agents[f.path] for f in files if run.experiment and run.experiment in f.path and f.path in agents}
-    agent = run.agent_id or (written.pop() if len(written) == 1 else None)
-    return [
-        AgentRun(
-            run_id=file.path,
-            kind="run",
-            agent_id=agent,
-            interactions=run.interactions,
-            successes=run.successes,
-            graduation_score=None,
-            domain_expertise=[],
-        )
+def _revisions(files: list[File], manifests: dict[str, str], agents: dict[str, str]) -> dict[str, Revisions]:
+    snapshots = [
+        Snapshot(file.path, agents[file.path], tuple(file.contents.parsed.bullets))
+        for file in files
+        if file.contents.parsed is not None and file.path in agents
     ]
+    deltas = [
+        DeltaFile(file.path, file.contents.deltas, manifest_agent(file.path, manifests) or _named(file))
+        for file in files
+        if file.contents.deltas
+    ]
+    return revise(snapshots, deltas)
+
+
+def _named(file: File) -> str | None:
+    return next((delta.agent_id for delta in file.contents.deltas if delta.agent_id is not None), None)
+
+
+def _runner(file: File, files: Iterable[File], agents: dict[str, str]) -> str | None:
+    """Whose run a report is of: it names its agent, or playbooks bear the experiment's id in their file names."""
+    run = file.contents.run
+    if run is None or run.agent_id is not None:
+        return run.agent_id if run is not None else None
+    written = {agents[f.path] for f in files if run.experiment and run.experiment in f.path and f.path in agents}
+    return written.pop() if len(written) == 1 else None

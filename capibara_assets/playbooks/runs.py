@@ -1,4 +1,4 @@
-"""What is known of an agent besides its bullets: its own manifest `agent.json`, and reports of adaptation runs."""
+"""What is known of an agent besides its bullets: its own manifest, and reports of adaptation runs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,23 +9,29 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from capibara_assets.domains import Domain
 from capibara_assets.playbooks.parsed import Unfit
 
-MANIFEST_NAME = "agent.json"
+_RECORD = ("graduation_score", "interactions", "successes", "success_rate")
 
 
 class AgentManifest(BaseModel):
-    """`<agent folder>/agent.json`: speaks for every playbook in its folder and below."""
+    """A JSON object such as `<agent folder>/agent.json`: speaks for every playbook in its folder and below.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    What it does not say is computed; keys of other tools are left alone.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     agent_id: str = Field(min_length=1, description="name of the agent")
-    interactions: int = Field(ge=0, le=2**63 - 1, strict=True, description="tasks attempted")
-    successes: int = Field(ge=0, le=2**63 - 1, strict=True, description="tasks solved")
+    interactions: int | None = Field(default=None, ge=0, le=2**63 - 1, strict=True, description="tasks attempted")
+    successes: int | None = Field(default=None, ge=0, le=2**63 - 1, strict=True, description="tasks solved")
+    success_rate: float | None = Field(default=None, ge=0, le=1, description="where successes are not given")
     domain_expertise: list[Domain] = Field(default_factory=list, description="domains it knows")
     graduation_score: float | None = Field(default=None, ge=0, le=1, description="given instead of computed")
 
     @model_validator(mode="after")
     def _successes_are_interactions(self) -> "AgentManifest":
-        if self.successes > self.interactions:
+        if self.successes is not None and self.interactions is None:
+            raise ValueError("successes without interactions say nothing")
+        if self.successes is not None and self.interactions is not None and self.successes > self.interactions:
             raise ValueError(f"successes {self.successes} exceed interactions {self.interactions}")
         return self
 
@@ -48,6 +54,11 @@ def read_manifest(document: Mapping[str, Any]) -> AgentManifest:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise Unfit(f"agent:{where}" if where else "agent", first["msg"]) from error
+
+
+def looks_like_manifest(document: Mapping[str, Any]) -> bool:
+    """Whether an object names an agent and says how it did."""
+    return isinstance(document.get("agent_id"), str) and any(name in document for name in _RECORD)
 
 
 def looks_like_run(document: Mapping[str, Any]) -> bool:

@@ -13,10 +13,10 @@ GENERAL = "general"
 
 
 class Bullet(Record):
-    """One bullet of one playbook file, as it stands there."""
+    """One bullet of one playbook file, as it stands there; of a delta, the bullet as it is after it."""
 
     schema_name = "Bullet"
-    schema_version = 1
+    schema_version = 2
     key = ("bullet_id",)
     volatile = frozenset({"source_file", "source_line"})
 
@@ -33,7 +33,8 @@ class Bullet(Record):
     counters_exact: str | None = Field(description="helpful/harmful/neutral in decimal when one is beyond 64 bits")
     tags: list[str] = Field(description="tags given in the file")
     domains: list[str] = Field(description="domains it fits, best first; general when none")
-    status: str = Field(description="active, or as the file says (invalid, deprecated)")
+    status: str = Field(description="active, or as the file says (invalid, deprecated, removed, merged, archived)")
+    replaces: str | None = Field(description="bullet_id of the state before, where a delta changed it")
     created_at: datetime | None = Field(description="when it was written")
     updated_at: datetime | None = Field(description="when it was last changed")
     flags: list[str] = Field(description="what was odd but kept")
@@ -61,17 +62,17 @@ class PlaybookFile(Record):
     """One file that was looked at."""
 
     schema_name = "PlaybookFile"
-    schema_version = 1
+    schema_version = 2
     key = ("path",)
 
     path: str = Field(description="path below the experience folder")
     family: str = Field(description="format family, found from the content")
-    status: Literal["read", "recognised", "ignored", "duplicate", "quarantined"] = Field(
-        description="read: bullets or runs taken; recognised: known but not applied; duplicate: same bytes as another"
+    status: Literal["read", "ignored", "duplicate", "quarantined"] = Field(
+        description="read: bullets, changes or runs taken; duplicate: same bytes as another"
     )
     bytes: int = Field(description="size")
     digest: str = Field(description="SHA-256 of the bytes")
-    bullets: int = Field(description="bullets kept")
+    bullets: int = Field(description="bullets kept, of a delta those that it made or changed")
     quarantined: int = Field(description="entries quarantined")
     duplicates: int = Field(description="entries that repeat another one of the file word for word")
     agent_id: str | None = Field(description="the agent, null for files without bullets or runs")
@@ -81,14 +82,15 @@ class AgentRun(Record):
     """What is known of an agent's work: its manifest, or the report of one run."""
 
     schema_name = "AgentRun"
-    schema_version = 1
+    schema_version = 2
     key = ("run_id",)
 
     run_id: str = Field(description="path of the report below the experience folder")
     kind: Literal["manifest", "run"] = Field(description="an agent's own manifest, or a run report")
     agent_id: str | None = Field(description="the agent, null where the report does not name one that is known")
-    interactions: int = Field(description="tasks attempted", ge=0)
+    interactions: int | None = Field(description="tasks attempted, null when not stated", ge=0)
     successes: int | None = Field(description="tasks solved, null when not stated", ge=0)
+    success_rate: float | None = Field(description="where a manifest gives a rate and no successes", ge=0, le=1)
     graduation_score: float | None = Field(description="given by the manifest", ge=0, le=1)
     domain_expertise: list[str] = Field(description="given by the manifest")
 

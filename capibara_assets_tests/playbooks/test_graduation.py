@@ -1,6 +1,7 @@
 """Graduation: the score's known values, where each figure comes from, and the criteria that were missed."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +95,39 @@ def test_the_public_playbooks_graduate_nobody_at_the_defaults(shared_data: Path)
     assert all(len(missed) > 0 for missed in agents["missed"])
     # some run reports name playbooks that are there, and say how often the tasks were solved
     assert agents["success_rate"].is_not_null().any()
+
+
+def test_old_merits_count_less_and_a_manifest_may_give_a_rate(tmp_path: Path) -> None:
+    def book(month: int) -> dict[str, Any]:
+        time = f"2026-{month:02d}-01T00:00:00Z"
+        return {"id": "b-1", "content": "Use parameters", "helpful_count": 40, "harmful_count": 1, "last_updated": time}
+
+    home = tmp_path / "playbooks"
+    for agent, bullets in {"new": [book(7)], "old": [book(1)], "undated": [book(7) | {"last_updated": None}]}.items():
+        (home / agent).mkdir(parents=True)
+        (home / agent / "p.json").write_text(json.dumps({"bullets": bullets}))
+        (home / agent / "agent.json").write_text(json.dumps({"agent_id": agent, "success_rate": 0.5}))
+    playbooks = read_playbooks(tmp_path)
+    half_life = (datetime(2026, 7, 1) - datetime(2026, 1, 1)).days
+    agents = graduate(playbooks, AgentFilter(), half_life_days=half_life)
+    scores = dict(agents.select("agent_id", "graduation_score").iter_rows())
+    assert scores["new"] == scores["undated"] == pytest.approx(wilson_lower_bound(40, 41))
+    assert scores["old"] == pytest.approx(wilson_lower_bound(20, 20.5))
+    later = graduate(playbooks, AgentFilter(), as_of=datetime(2027, 1, 1, tzinfo=UTC))
+    assert later["graduation_score"][0] < scores["new"]
+    # what the manifest leaves open is what the counters imply
+    assert agents["success_rate"].to_list() == [0.5] * 3 and agents["interactions"].to_list() == [41] * 3
+
+
+def test_a_weighted_bound_is_between_those_of_whole_numbers() -> None:
+    assert wilson_lower_bound(3, 3) < wilson_lower_bound(3.5, 3.5) < wilson_lower_bound(4, 4)
+
+
+def test_several_reports_add_up(tmp_path: Path) -> None:
+    write(tmp_path, "ada", ["[s-00001] helpful=5 harmful=0 :: One thing"], interactions=100)
+    for number, (total, solved) in enumerate([(30, 30), (10, 2)]):
+        metrics = {"total_tasks": total, "successful_tasks": solved}
+        run = {"experiment_id": str(number), "agent_id": "ada", "config": {}, "results": {"final_metrics": metrics}}
+        (tmp_path / "playbooks" / f"run{number}.json").write_text(json.dumps(run))
+    (agent,) = graduate(read_playbooks(tmp_path), AgentFilter()).to_dicts()
+    assert (agent["interactions"], agent["success_rate"]) == (100, 0.8)

@@ -62,6 +62,6 @@ def test_any_content_survives_as_text(tmp_path_factory: pytest.TempPathFactory, 
     folder = tmp_path_factory.mktemp("one")
     source = f'{{"bullets": {{"s-00001": {{"section": "S", "content": {json.dumps(content)}, "helpful": {helpful}}}}}}}'
     one = again(folder, "p.json", source)
-    read = read_contents(to_ace_text(one).encode(), "p.txt", own_folder=True)
+    read = read_contents(to_ace_text(one).encode(), own_folder=True)
     assert read.parsed is not None and read.parsed.rejected == []
     assert read.parsed.bullets == [RawBullet("s-00001", "S", content, helpful=helpful, line=2)]
