@@ -1,5 +1,8 @@
 """What the experience teaches: consolidated playbooks, patterns and repair pairs."""
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import dagster as dg
 
 from capibara_assets.assets.experience import ace_playbooks, e2b_executions
@@ -15,34 +18,36 @@ def consolidated_playbook(context: dg.AssetExecutionContext, store: Store, recip
     """The top bullets of graduated agents, deduplicated, with statistics; validly empty when nobody graduates."""
     from capibara_assets.executions.recipe import ExperienceRecipe
     from capibara_assets.playbooks.consolidate import consolidate
-    from capibara_assets.playbooks.graduation import AgentFilter, graduate
+    from capibara_assets.playbooks.graduation import graduate
     from capibara_assets.playbooks.read import Playbooks
     from capibara_assets.playbooks.schema import Agent, Consolidated
+    from capibara_assets.playbooks.write import write_playbook
 
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)
     recipe = inputs.recipe(recipes, "experience", ExperienceRecipe)
     playbooks = inputs.artifact("ace_playbooks")
     read = Playbooks(*(playbooks.frame(table) for table in ("bullets", "quarantine", "files", "runs")))
-    criteria = AgentFilter(
-        min_graduation_score=recipe.min_graduation_score,
-        min_interactions=recipe.min_interactions,
-        min_success_rate=recipe.min_agent_success_rate,
-    )
-    agents = graduate(read, criteria)
+    agents = graduate(read, recipe.agent_filter(), as_of=recipe.as_of, half_life_days=recipe.evidence_half_life_days)
     consolidation = consolidate(
-        read.bullets, agents, domain, top_k=recipe.top_k, budget_tokens=recipe.playbook_budget_tokens
-    )
-    artifact = inputs.publish(
-        "consolidated_playbook",
+        read.bullets,
+        agents,
         domain,
-        tables={"bullets": (Consolidated, consolidation.bullets), "agents": (Agent, agents)},
-        documents={"statistics": consolidation.statistics},
-        volatile=(
-            "statistics.json",
-            "agents.parquet",
-        ),  # of all agents: they must not wake domains they have no word on
+        top_k=recipe.top_k,
+        budget_tokens=recipe.playbook_budget_tokens,
+        coverage=recipe.playbook_coverage,
     )
+    with TemporaryDirectory() as folder:
+        write_playbook(consolidation.bullets, domain.value, Path(folder))
+        artifact = inputs.publish(
+            "consolidated_playbook",
+            domain,
+            tables={"bullets": (Consolidated, consolidation.bullets), "agents": (Agent, agents)},
+            documents={"statistics": consolidation.statistics},
+            trees={"ace": Path(folder)},
+            # of all agents: they must not wake domains they have no word on
+            volatile=("statistics.json", "agents.parquet"),
+        )
     return materialized(
         artifact,
         inputs,

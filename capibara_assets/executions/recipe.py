@@ -2,12 +2,16 @@
 
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.locations import resources_root
+from capibara_assets.playbooks.consolidate import COVERAGE, TOP_K
+from capibara_assets.playbooks.graduation import HALF_LIFE_DAYS, AgentFilter
 
 
 class ExperienceRecipe(BaseModel):
@@ -27,16 +31,31 @@ class ExperienceRecipe(BaseModel):
     min_graduation_score: float = Field(0.85, ge=0, le=1, description="Least graduation score of an agent's playbook")
     min_interactions: int = Field(100, ge=0, description="Least number of interactions of a graduated agent")
     min_agent_success_rate: float = Field(0.85, ge=0, le=1, description="Least success rate of a graduated agent")
-    top_k: int = Field(5000, gt=0, description="Most bullets kept per domain")
+    domain_expertise: tuple[Domain, ...] | None = Field(
+        None, description="A graduated agent knows one of these domains; None: any"
+    )
+    evidence_half_life_days: float = Field(
+        HALF_LIFE_DAYS, gt=0, description="Age at which a rating of a bullet counts half"
+    )
+    top_k: int = Field(TOP_K["standard"], gt=0, description="Most bullets kept per domain, or standard or large")
     playbook_budget_tokens: int = Field(512, gt=0, description="Token budget of the in-context playbook")
+    playbook_coverage: float = Field(
+        COVERAGE, gt=0, le=1, description="Share of the weighted coverage that the in-context playbook keeps"
+    )
 
-    def agent_filter(self) -> dict[str, float | int]:
-        """The thresholds of a graduated agent, under the names of `playbooks.AgentFilter`."""
-        return {
-            "min_graduation_score": self.min_graduation_score,
-            "min_interactions": self.min_interactions,
-            "min_success_rate": self.min_agent_success_rate,
-        }
+    def agent_filter(self) -> AgentFilter:
+        """What an agent must show to graduate."""
+        return AgentFilter(
+            min_graduation_score=self.min_graduation_score,
+            min_interactions=self.min_interactions,
+            min_success_rate=self.min_agent_success_rate,
+            domain_expertise=list(self.domain_expertise) if self.domain_expertise is not None else None,
+        )
+
+    @field_validator("top_k", mode="before")
+    @classmethod
+    def _by_name(cls, value: Any) -> Any:
+        return TOP_K.get(value, value) if isinstance(value, str) else value
 
     @field_validator("as_of")
     @classmethod

@@ -11,10 +11,14 @@ from capibara_assets.domains import Domain
 from capibara_assets.playbooks.coverage import Cover, cover, estimate_tokens
 from capibara_assets.playbooks.graduation import wilson_lower_bound
 from capibara_assets.playbooks.history import Advice, advice_of, merged
+from capibara_assets.playbooks.near import Meaning, distinct, meaning_of, near_pairs, opposed
 from capibara_assets.playbooks.schema import GENERAL, INT64_MAX, Consolidated
-from capibara_assets.playbooks.similarity import components, near_pairs, opposed, words
 from capibara_assets.storage.records import table
 
+TOP_K = {"standard": 5000, "large": 7000}
+"""How many bullets a domain keeps, by name."""
+COVERAGE = 0.95
+"""Share of the weighted coverage that the compressed playbook keeps where the budget allows."""
 UNRATED = 0.05
 """Weight of a lesson that nobody rated; without it such playbooks would have no compressed form."""
 GENERAL_SHARE = 0.5
@@ -45,17 +49,19 @@ def consolidate(
     agents: pl.DataFrame,
     domain: Domain | str,
     *,
-    top_k: int = 5000,
+    top_k: int = TOP_K["standard"],
     budget_tokens: int = 512,
+    coverage: float = COVERAGE,
     count_tokens: Callable[[str], int] = estimate_tokens,
 ) -> Consolidation:
     """Merge the graduated agents' active bullets of a domain (and the general ones).
 
-    Near-duplicates (word Jaccard of at least 0.85, none negating the other) become one lesson: counters added, origins
-    kept. Lessons are ranked by the lower 95 % bound on helpful/(helpful+harmful), then by helpful, then by id; the
-    first `top_k` are kept, and of those a subset covers most within `budget_tokens` (the domain's own lessons weigh
-    twice a general one). Contradictions are reported, not merged away. No graduated agent is an empty, valid result
-    whose statistics name the criteria that each agent missed.
+    Near-duplicates (`near.py`) become one lesson in the best rated wording: counters added, origins kept; every member
+    is near that wording itself, so that a chain of small differences does not drift. Lessons are ranked by the lower
+    95 % bound on helpful/(helpful+harmful), then by helpful, then by id; the first `top_k` are kept, and of those as
+    few as possible keep `coverage` of the weighted words within `budget_tokens` (the domain's own lessons weigh twice a
+    general one). Contradictions are reported, not merged away. No graduated agent is an empty, valid result whose
+    statistics name the criteria that each agent missed.
 
     Args:
         bullets: table of `Bullet`; agents: table of `Agent`, from `graduate`.
@@ -72,11 +78,13 @@ def consolidate(
         [_weight(lesson, str(domain)) for lesson in kept],
         budget=budget_tokens,
         count_tokens=count_tokens,
+        enough=coverage,
     )
     rows = [_row(lesson, rank, rank - 1 in small.chosen) for rank, lesson in enumerate(kept, start=1)]
     counts = {
         "in_domain": len(fitting),
         "of_graduated_agents": len(trusted),
+        "of_rejected_agents": len(fitting) - len(trusted),
         "distinct": len(advice),
         "inactive": len(advice) - len(active),
         "duplicates_merged": len(active) - len(lessons),
@@ -89,23 +97,48 @@ def consolidate(
 
 def _merge(advice: list[Advice]) -> tuple[list[_Lesson], list[dict[str, Any]]]:
     """(lessons, best first; contradictions)."""
-    texts = [each.text for each in advice]
-    pairs, contradictions = [], []
-    for left, right in near_pairs(texts):
-        if opposed(words(texts[left]), words(texts[right])):
-            both = sorted([advice[left].bullet["bullet_id"], advice[right].bullet["bullet_id"]])
+    same = _same(advice)
+    meanings = [meaning for meaning, _ in same]
+    neighbours: list[set[int]] = [set() for _ in same]
+    contradictions: list[dict[str, Any]] = []
+    for left, right in near_pairs(meanings):
+        if opposed(meanings[left], meanings[right]):
+            both = sorted(min(advice[p].bullet["bullet_id"] for p in same[group][1]) for group in (left, right))
             contradictions.append({"kind": "negated", "bullets": both})
-        else:
-            pairs.append((left, right))
-    lessons = [_lesson([advice[place] for place in group]) for group in components(len(advice), pairs)]
+        elif not distinct(meanings[left], meanings[right]):
+            neighbours[left].add(right)
+            neighbours[right].add(left)
+    best = [min(places, key=lambda place: _rank(advice[place])) for _, places in same]
+    free = set(range(len(same)))
+    lessons: list[_Lesson] = []
+    for group in sorted(free, key=lambda group: _rank(advice[best[group]])):
+        if group in free:
+            members = {group} | (neighbours[group] & free)
+            free -= members
+            lessons.append(_lesson([advice[place] for member in sorted(members) for place in same[member][1]]))
     lessons.sort(key=lambda lesson: (-lesson.score, -lesson.helpful, lesson.best.bullet["bullet_id"]))
+    contradictions.sort(key=lambda found: found["bullets"])
     contradictions += [found for lesson in lessons if (found := _disagreement(lesson))]
     return lessons, contradictions
 
 
+def _same(advice: list[Advice]) -> list[tuple[Meaning, list[int]]]:
+    """Places in `advice` by meaning: most copies are equal in it and need no search. A text without words is itself."""
+    groups: dict[tuple[Meaning, str], list[int]] = {}
+    for place, each in enumerate(advice):
+        meaning = meaning_of(each.text)
+        groups.setdefault((meaning, "" if meaning.stems else each.text), []).append(place)
+    return [(meaning, places) for (meaning, _), places in groups.items()]
+
+
+def _rank(advice: Advice) -> tuple[float, int, str]:
+    """Best first."""
+    return (-_score(advice), -advice.helpful, advice.bullet["bullet_id"])
+
+
 def _lesson(parts: list[Advice]) -> _Lesson:
     helpful, harmful = sum(part.helpful for part in parts), sum(part.harmful for part in parts)
-    best = min(parts, key=lambda part: (-_score(part), -part.helpful, part.bullet["bullet_id"]))
+    best = min(parts, key=_rank)
     return _Lesson(best, tuple(parts), helpful, harmful, wilson_lower_bound(helpful, helpful + harmful))
 
 

@@ -38,7 +38,8 @@ def cover(
 
     A word weighs its rarity, log(1 + n/df), times the greatest value of a text that holds it. With the best
     single text as the alternative, this reaches at least (1 - 1/e)/2 of the best cover (Khuller, Moss, Naor 1999).
-    Ties go to the earlier text.
+    Once `enough` is reached, texts that it holds without are taken out again, the latest choice first. Ties go to the
+    earlier text.
     """
     sets = [words(text) for text in texts]
     costs = [max(1, count_tokens(text)) for text in texts]
@@ -80,4 +81,23 @@ def cover(
     )
     if alone is not None and (value := math.fsum(weights[word] for word in ordered[alone])) > gained:
         chosen, gained, tokens = [alone], value, costs[alone]
+    if gained >= enough * total:
+        chosen, gained = _without_spare(chosen, ordered, weights, enough * total)
+        tokens = sum(costs[place] for place in chosen)
     return Cover(tuple(chosen), tokens, gained / total if total else 1.0)
+
+
+def _without_spare(
+    chosen: list[int], ordered: Sequence[Sequence[str]], weights: dict[str, float], needed: float
+) -> tuple[list[int], float]:
+    """(the texts that are needed to keep the weight of `needed`, the weight they cover)."""
+    holders = Counter(word for place in chosen for word in ordered[place])
+    gained = math.fsum(weights[word] for word in sorted(holders))
+    kept = list(chosen)
+    for place in reversed(chosen):
+        loss = math.fsum(weights[word] for word in ordered[place] if holders[word] == 1)
+        if gained - loss >= needed:
+            kept.remove(place)
+            gained -= loss
+            holders.subtract(ordered[place])
+    return kept, gained

@@ -1,26 +1,33 @@
 """Bullets back out as ACE text and ACE JSON: what is written and read again is the same playbook."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from capibara_assets.playbooks.history import exact_counters, full_text
+from capibara_assets.playbooks.schema import Bullet
 from capibara_assets.storage.digests import canonical_json
+from capibara_assets.storage.records import table
 
 _NUMBER = re.compile(r"-(\d+)$")
+_ACTIVE = "active"
 
 
 def to_ace_text(bullets: pl.DataFrame) -> str:
     """One playbook's bullets as ACE text, sections in order of appearance; further lines are indented by two blanks.
 
-    The form has no titles (they go before the content), times, tags or neutral counter: use JSON to keep those.
+    The form has no titles (they go before the content), times, tags, neutral counter or status: use JSON to keep those.
+    A bullet that is not active is left out, or it would stand again.
 
     Raises:
         ValueError: an id or section that this form cannot hold.
     """
     sections: dict[str, list[str]] = {}
     for row in _in_order(bullets):
+        if row["status"] != _ACTIVE:
+            continue
         if re.search(r"[\]\n]", row["local_id"]) or "\n" in row["section"] or row["section"].startswith("#"):
             raise ValueError(f"ACE text cannot hold the id {row['local_id']!r} in section {row['section']!r}")
         helpful, harmful, _ = exact_counters(row)
@@ -56,6 +63,50 @@ def to_ace_json(bullets: pl.DataFrame) -> bytes:
         sections.setdefault(row["section"], []).append(row["local_id"])
     numbers = [int(found[1]) for local_id in entries if (found := _NUMBER.search(local_id))]
     return canonical_json({"bullets": entries, "sections": sections, "next_id": max(numbers, default=0)})
+
+
+def write_playbook(consolidated: pl.DataFrame, name: str, folder: Path) -> None:
+    """A table of `Consolidated` as ACE files for agents to start from: all of it, and the compressed part.
+
+    Writes `playbook.txt`, `playbook.json`, `compressed.txt` and `compressed.json`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for stem, rows in (("playbook", consolidated), ("compressed", consolidated.filter("compressed"))):
+        bullets = as_playbook(rows, name)
+        (folder / f"{stem}.txt").write_text(to_ace_text(bullets), "utf-8")
+        (folder / f"{stem}.json").write_bytes(to_ace_json(bullets))
+
+
+def as_playbook(consolidated: pl.DataFrame, name: str) -> pl.DataFrame:
+    """A table of `Consolidated` as one playbook's `Bullet`s, ids `<name>-%05d` by rank."""
+    return table(
+        Bullet,
+        (
+            Bullet(
+                bullet_id=f"{name}/{name}-{row['rank']:05d}",
+                playbook_id=name,
+                local_id=f"{name}-{row['rank']:05d}",
+                agent_id=name,
+                section=" ".join(row["section"].lstrip("#").split()),
+                title=None,
+                content=row["content"],
+                helpful=row["helpful"],
+                harmful=row["harmful"],
+                neutral=0,
+                counters_exact=None,
+                tags=[],
+                domains=row["domains"],
+                status=_ACTIVE,
+                replaces=None,
+                created_at=None,
+                updated_at=None,
+                flags=[],
+                source_file="",
+                source_line=row["rank"],
+            )
+            for row in consolidated.iter_rows(named=True)
+        ),
+    )
 
 
 def _in_order(bullets: pl.DataFrame) -> list[dict[str, Any]]:

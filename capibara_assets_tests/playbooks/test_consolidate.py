@@ -12,6 +12,7 @@ import pytest
 from capibara_assets.playbooks.consolidate import consolidate
 from capibara_assets.playbooks.coverage import cover, estimate_tokens
 from capibara_assets.playbooks.graduation import AgentFilter, graduate, wilson_lower_bound
+from capibara_assets.playbooks.near import NEAR, likeness, meaning_of, weights_of
 from capibara_assets.playbooks.read import read_playbooks
 from capibara_assets.playbooks.render import HEADING, render_playbook
 from capibara_assets.playbooks.schema import Consolidated
@@ -153,3 +154,45 @@ def test_render_keeps_the_budget_and_whole_bullets(folder: Path) -> None:
             assert line in ("", HEADING, "## RULES") or line.removeprefix("- ") in frame["content"].to_list()
     full = render_playbook(frame, estimate_tokens, 500)
     assert full.count("\n- ") == frame["compressed"].sum() and full.count("## RULES") == 1
+
+
+def test_what_the_cover_holds_without_is_taken_out() -> None:
+    # the first choice, best per token, is spare once the two that follow cover the rest
+    texts = ["a b", "a c c c", "b d d d"]
+    values = [1.0, 1.0, 1.0]
+    everything = cover(texts, values, budget=100, enough=1.0)
+    assert set(everything.chosen) == {1, 2} and everything.share == pytest.approx(1.0)
+    assert everything.tokens == 8
+
+
+def test_a_chain_of_small_differences_does_not_drift(tmp_path: Path) -> None:
+    words = [f"word{letter}" for letter in "abcdefghijklmnopqrst"]
+    home = tmp_path / "playbooks"
+    texts = [" ".join(words[shift : shift + 16]) for shift in range(5)]
+    for number, text in enumerate(texts):
+        (home / str(number)).mkdir(parents=True)
+        (home / str(number) / "agent.json").write_text(json.dumps({"agent_id": f"agent-{number}", "interactions": 1}))
+        (home / str(number) / "p.txt").write_text(f"## SQL\n[s-00001] helpful={9 - number} harmful=0 :: {text}\n")
+    playbooks = read_playbooks(tmp_path)
+    result = consolidate(playbooks.bullets, graduate(playbooks, EVERYBODY), "sql")
+    kept = [meaning_of(row["content"]) for row in result.bullets.sort("rank").to_dicts()]
+    assert 1 < len(kept) < 5
+    everything = [meaning_of(text) for text in texts]
+    weights = weights_of(everything)
+    for row in result.bullets.to_dicts():
+        for origin in row["origins"]:
+            member = everything[int(origin.split("/")[0])]
+            assert likeness(member.stems, meaning_of(row["content"]).stems, weights) >= NEAR
+    assert sum(len(row["origins"]) for row in result.bullets.to_dicts()) == 5
+    assert result.bullets["helpful"].sum() == 9 + 8 + 7 + 6 + 5
+
+
+def test_every_bullet_is_accounted_for(folder: Path) -> None:
+    playbooks = read_playbooks(folder)
+    criteria = AgentFilter(min_graduation_score=0.5, min_interactions=0, min_success_rate=0)
+    counts = consolidate(playbooks.bullets, graduate(playbooks, criteria), "sql", top_k=1).statistics["bullets"]
+    assert counts["in_domain"] == counts["of_graduated_agents"] + counts["of_rejected_agents"] == 6
+    assert counts["of_rejected_agents"] > 0
+    assert counts["distinct"] == (
+        counts["inactive"] + counts["duplicates_merged"] + counts["kept"] + counts["beyond_top_k"]
+    )

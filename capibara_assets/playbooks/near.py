@@ -1,0 +1,180 @@
+"""Advice that says nearly the same: content words, what is negated, and the figures and names that must agree.
+
+Function words are left out and words reduced to stems, so that rephrased advice is near; words weigh by rarity, so that
+advice on another subject in the same sentence pattern is not. English; other languages are compared word by word.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import snowballstemmer
+
+NEAR = 0.85
+_REACH = 3
+"""Words after a negation among which the negated one is sought."""
+_TOKEN = re.compile(r"[^\W_]\w*")
+_FUNCTION = frozenset(
+    _TOKEN.findall(
+        "a an the of to in on at by for from with via using use used uses and or but if then than that this these those"
+        " is are be been being was were it its as so such can could should would may might must will shall do does did"
+        " have has had you your we our they their them when while just also very all any each every both same own here"
+        " there which who how where always ensure make sure please remember need needs"
+    )
+)
+_NEGATIONS = frozenset(
+    _TOKEN.findall(
+        "not never no dont don avoid without cannot cant isnt isn doesnt doesn wont won shouldnt instead rather"
+    )
+)
+_RELATIONS = frozenset({"before", "after"})
+_OPPOSITES = (
+    ("before", "after"),
+    ("most", "least"),
+    ("more", "less"),
+    ("max", "min"),
+    ("maximum", "minimum"),
+    ("first", "last"),
+    ("enable", "disable"),
+    ("include", "exclude"),
+    ("increase", "decrease"),
+    ("ascending", "descending"),
+    ("allow", "deny"),
+    ("start", "end"),
+)
+_stemmer = snowballstemmer.stemmer("english")
+
+
+@lru_cache(maxsize=200_000)
+def _stem(word: str) -> str:
+    return str(_stemmer.stemWord(word))
+
+
+_OPPOSITE_STEMS = tuple((_stem(left), _stem(right)) for left, right in _OPPOSITES)
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What of a text decides whether it is the same advice as another."""
+
+    stems: frozenset[str]
+    negated: frozenset[str]
+    """Stems that a negation governs."""
+    numbers: frozenset[str]
+    names: frozenset[str]
+    """Identifiers of code: with an underscore, digits among letters, or capitals inside."""
+    ordered: frozenset[str]
+    """What `before` and `after` govern: the same words in the other order are other advice."""
+
+
+def meaning_of(text: str) -> Meaning:
+    """The meaning of a text, as far as words tell."""
+    stems: set[str] = set()
+    negated: set[str] = set()
+    numbers: set[str] = set()
+    names: set[str] = set()
+    ordered: set[str] = set()
+    reach = 0
+    relation = ""
+    for token in _TOKEN.findall(text.replace("'", "").replace("’", "")):
+        word = token.lower()
+        if word in _NEGATIONS:
+            reach = _REACH
+            continue
+        if word.isdigit():
+            numbers.add(word)
+        elif _is_name(token):
+            names.add(token)
+        reach -= 1
+        if word in _FUNCTION:
+            continue
+        stem = _stem(word)
+        stems.add(stem)
+        if relation:
+            ordered.add(f"{relation} {stem}")
+        relation = word if word in _RELATIONS else ""
+        if reach >= 0:
+            negated.add(stem)
+            reach = 0
+    return Meaning(frozenset(stems), frozenset(negated), frozenset(numbers), frozenset(names), frozenset(ordered))
+
+
+def opposed(left: Meaning, right: Meaning) -> bool:
+    """Whether one negates a word that the other says plainly."""
+    return any(stem in right.stems and stem not in right.negated for stem in left.negated) or any(
+        stem in left.stems and stem not in left.negated for stem in right.negated
+    )
+
+
+def distinct(left: Meaning, right: Meaning) -> bool:
+    """Whether figures, names of code, the order of steps or opposite words set two near texts apart."""
+    for one, other in zip(_marks(left), _marks(right), strict=True):
+        if not (one <= other or other <= one):
+            return True
+    return any(
+        (x in left.stems and y not in left.stems and y in right.stems and x not in right.stems)
+        or (y in left.stems and x not in left.stems and x in right.stems and y not in right.stems)
+        for x, y in _OPPOSITE_STEMS
+    )
+
+
+def _marks(meaning: Meaning) -> tuple[frozenset[str], ...]:
+    return meaning.numbers, meaning.names, meaning.ordered
+
+
+def weights_of(meanings: Sequence[Meaning]) -> dict[str, float]:
+    """Stem -> weight by rarity, 1 + log((1 + n)/(1 + df)): a word that all texts share weighs 1."""
+    frequency = Counter(stem for each in meanings for stem in each.stems)
+    return {stem: 1.0 + math.log((1 + len(meanings)) / (1 + count)) for stem, count in frequency.items()}
+
+
+def likeness(left: frozenset[str], right: frozenset[str], weights: dict[str, float]) -> float:
+    """Weight of what both have over the weight of what either has; 0 for two empty sets."""
+    either = math.fsum(weights[stem] for stem in sorted(left | right))
+    return math.fsum(weights[stem] for stem in sorted(left & right)) / either if either else 0.0
+
+
+def near_pairs(meanings: Sequence[Meaning], threshold: float = NEAR) -> list[tuple[int, int]]:
+    """Index pairs (i < j) whose stems are alike to at least `threshold`, sorted; exact.
+
+    Prefix filtering (Chaudhuri, Ganti, Kaushik 2006) with weights: in an order from heavy to light words, two sets that
+    alike share a word before the place where what is left weighs less than `threshold` of the set.
+    """
+    weights = weights_of(meanings)
+    totals = [math.fsum(weights[stem] for stem in sorted(each.stems)) for each in meanings]
+    seen_with: dict[str, list[int]] = {}
+    pairs: list[tuple[int, int]] = []
+    for right, each in enumerate(meanings):
+        prefix = _prefix(each.stems, weights, totals[right], threshold)
+        candidates = {left for stem in prefix for left in seen_with.get(stem, ())}
+        for left in candidates:
+            if min(totals[left], totals[right]) < threshold * max(totals[left], totals[right]) - 1e-9:
+                continue
+            if likeness(meanings[left].stems, each.stems, weights) >= threshold:
+                pairs.append((left, right))
+        for stem in prefix:
+            seen_with.setdefault(stem, []).append(right)
+    return sorted(pairs)
+
+
+def _prefix(stems: frozenset[str], weights: dict[str, float], total: float, threshold: float) -> list[str]:
+    ordered = sorted(stems, key=lambda stem: (-weights[stem], stem))
+    left = total
+    for place, stem in enumerate(ordered):
+        if left < threshold * total - 1e-9:
+            return ordered[:place]
+        left -= weights[stem]
+    return ordered
+
+
+def _is_name(token: str) -> bool:
+    """Code rather than prose: snake_case, camelCase, or letters with digits."""
+    inner = token[1:]
+    return (
+        "_" in token
+        or (any(sign.isupper() for sign in inner) and any(sign.islower() for sign in token))
+        or (any(sign.isdigit() for sign in token) and any(sign.isalpha() for sign in token))
+    )
