@@ -18,7 +18,7 @@ def consolidated_playbook(context: dg.AssetExecutionContext, store: Store, recip
     """The top bullets of graduated agents, deduplicated, with statistics; validly empty when nobody graduates."""
     from capibara_assets.executions.recipe import ExperienceRecipe
     from capibara_assets.playbooks.consolidate import consolidate
-    from capibara_assets.playbooks.graduation import graduate
+    from capibara_assets.playbooks.graduation import AgentFilter, graduate
     from capibara_assets.playbooks.read import Playbooks
     from capibara_assets.playbooks.schema import Agent, Consolidated
     from capibara_assets.playbooks.write import write_playbook
@@ -28,7 +28,9 @@ def consolidated_playbook(context: dg.AssetExecutionContext, store: Store, recip
     recipe = inputs.recipe(recipes, "experience", ExperienceRecipe)
     playbooks = inputs.artifact("ace_playbooks")
     read = Playbooks(*(playbooks.frame(table) for table in ("bullets", "quarantine", "files", "runs")))
-    agents = graduate(read, recipe.agent_filter(), as_of=recipe.as_of, half_life_days=recipe.evidence_half_life_days)
+    agents = graduate(
+        read, AgentFilter(**recipe.agent_filter()), as_of=recipe.as_of, half_life_days=recipe.evidence_half_life_days
+    )
     consolidation = consolidate(
         read.bullets,
         agents,

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from capibara_assets.cli.bench_consolidate import consolidate_command
 from capibara_assets.domains import DOMAINS
 
 HEAVY = ("torch", "jax", "transformers", "peft", "deepspeed")
@@ -14,6 +15,9 @@ HEAVY = ("torch", "jax", "transformers", "peft", "deepspeed")
 @click.group()
 def bench() -> None:
     """Measure what the project promises."""
+
+
+bench.add_command(consolidate_command)
 
 
 @bench.command("graph")

@@ -11,7 +11,7 @@ from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.locations import resources_root
 from capibara_assets.playbooks.consolidate import COVERAGE, TOP_K
-from capibara_assets.playbooks.graduation import HALF_LIFE_DAYS, AgentFilter
+from capibara_assets.playbooks.graduation import HALF_LIFE_DAYS
 
 
 class ExperienceRecipe(BaseModel):
@@ -43,14 +43,15 @@ class ExperienceRecipe(BaseModel):
         COVERAGE, gt=0, le=1, description="Share of the weighted coverage that the in-context playbook keeps"
     )
 
-    def agent_filter(self) -> AgentFilter:
-        """What an agent must show to graduate."""
-        return AgentFilter(
-            min_graduation_score=self.min_graduation_score,
-            min_interactions=self.min_interactions,
-            min_success_rate=self.min_agent_success_rate,
-            domain_expertise=list(self.domain_expertise) if self.domain_expertise is not None else None,
-        )
+    def agent_filter(self) -> dict[str, Any]:
+        """The thresholds of a graduated agent, under the names of `playbooks.AgentFilter`."""
+        expertise = {} if self.domain_expertise is None else {"domain_expertise": list(self.domain_expertise)}
+        return {
+            "min_graduation_score": self.min_graduation_score,
+            "min_interactions": self.min_interactions,
+            "min_success_rate": self.min_agent_success_rate,
+            **expertise,
+        }
 
     @field_validator("top_k", mode="before")
     @classmethod

@@ -109,17 +109,27 @@ def _merge(advice: list[Advice]) -> tuple[list[_Lesson], list[dict[str, Any]]]:
             neighbours[left].add(right)
             neighbours[right].add(left)
     best = [min(places, key=lambda place: _rank(advice[place])) for _, places in same]
-    free = set(range(len(same)))
+    order = {group: rank for rank, group in enumerate(sorted(range(len(same)), key=lambda g: _rank(advice[best[g]])))}
+    free = set(order)
     lessons: list[_Lesson] = []
-    for group in sorted(free, key=lambda group: _rank(advice[best[group]])):
-        if group in free:
-            members = {group} | (neighbours[group] & free)
-            free -= members
-            lessons.append(_lesson([advice[place] for member in sorted(members) for place in same[member][1]]))
+    for leader in order:
+        if leader not in free:
+            continue
+        members = [leader]
+        for group in sorted(neighbours[leader] & free, key=order.__getitem__):
+            # the leader may be silent on what sets two of its neighbours apart
+            if not any(_apart(meanings[group], meanings[member]) for member in members):
+                members.append(group)
+        free.difference_update(members)
+        lessons.append(_lesson([advice[place] for member in members for place in same[member][1]]))
     lessons.sort(key=lambda lesson: (-lesson.score, -lesson.helpful, lesson.best.bullet["bullet_id"]))
     contradictions.sort(key=lambda found: found["bullets"])
     contradictions += [found for lesson in lessons if (found := _disagreement(lesson))]
     return lessons, contradictions
+
+
+def _apart(left: Meaning, right: Meaning) -> bool:
+    return opposed(left, right) or distinct(left, right)
 
 
 def _same(advice: list[Advice]) -> list[tuple[Meaning, list[int]]]:

@@ -86,7 +86,8 @@ def _same_lesson(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
 def _advice(agent: str, rows: list[dict[str, Any]]) -> Advice:
     replaced = {row["replaces"] for row in rows}
     latest = [row for row in rows if row["bullet_id"] not in replaced]
-    newest = max(latest, key=lambda row: (_written(row), sum(exact_counters(row)), row["bullet_id"]))
+    # among equals the fuller wording, so that what the files are called does not decide
+    newest = max(latest, key=lambda row: (_written(row), sum(exact_counters(row)), *_fullness(row), row["bullet_id"]))
     files: dict[str, tuple[int, int, int]] = {}
     for row in rows:
         files[row["playbook_id"]] = _added(files.get(row["playbook_id"], (0, 0, 0)), exact_counters(row))
@@ -109,6 +110,11 @@ def merged(lists: Iterable[Iterable[str]]) -> tuple[str, ...]:
 
 def _written(row: Mapping[str, Any]) -> datetime:
     return row["updated_at"] or row["created_at"] or datetime.min.replace(tzinfo=UTC)
+
+
+def _fullness(row: Mapping[str, Any]) -> tuple[int, str]:
+    text = full_text(row)
+    return len(text), text
 
 
 def _added(left: tuple[int, int, int], right: tuple[int, int, int]) -> tuple[int, int, int]:

@@ -45,6 +45,8 @@ _OPPOSITES = (
     ("allow", "deny"),
     ("start", "end"),
 )
+_ENDS = frozenset(".!?:;\n–-)")
+"""Before a word that begins a sentence or an item."""
 _stemmer = snowballstemmer.stemmer("english")
 
 
@@ -63,66 +65,81 @@ class Meaning:
     stems: frozenset[str]
     negated: frozenset[str]
     """Stems that a negation governs."""
-    numbers: frozenset[str]
+    numbers: frozenset[tuple[str, int]]
+    """(figure, how often before)."""
     names: frozenset[str]
-    """Identifiers of code: with an underscore, digits among letters, or capitals inside."""
+    """Stems of identifiers of code and of names: an underscore, digits, or capitals where a sentence does not begin."""
+    topics: frozenset[str]
+    """Stems that occur more than once."""
     ordered: frozenset[str]
     """What `before` and `after` govern: the same words in the other order are other advice."""
 
 
 def meaning_of(text: str) -> Meaning:
     """The meaning of a text, as far as words tell."""
-    stems: set[str] = set()
+    text = text.replace("'", "").replace("’", "")
+    shouted = text.isupper() or text.istitle()  # capitals then say nothing
+    stems: Counter[str] = Counter()
     negated: set[str] = set()
-    numbers: set[str] = set()
+    numbers: Counter[str] = Counter()
     names: set[str] = set()
     ordered: set[str] = set()
     reach = 0
     relation = ""
-    for token in _TOKEN.findall(text.replace("'", "").replace("’", "")):
+    for found in _TOKEN.finditer(text):
+        token = found[0]
         word = token.lower()
         if word in _NEGATIONS:
-            reach = _REACH
+            reach = 0 if reach > 0 else _REACH  # a negation of a negation
             continue
-        if word.isdigit():
-            numbers.add(word)
-        elif _is_name(token):
-            names.add(token)
         reach -= 1
         if word in _FUNCTION:
             continue
         stem = _stem(word)
-        stems.add(stem)
+        stems[stem] += 1
+        if word.isdigit():
+            numbers[word] += 1
+        elif _is_name(token, begins=_begins(text, found.start()), shouted=shouted):
+            names.add(stem)
         if relation:
             ordered.add(f"{relation} {stem}")
         relation = word if word in _RELATIONS else ""
         if reach >= 0:
             negated.add(stem)
             reach = 0
-    return Meaning(frozenset(stems), frozenset(negated), frozenset(numbers), frozenset(names), frozenset(ordered))
+    return Meaning(
+        stems=frozenset(stems),
+        negated=frozenset(negated),
+        numbers=frozenset((number, nth) for number, count in numbers.items() for nth in range(count)),
+        names=frozenset(names),
+        topics=frozenset(stem for stem, count in stems.items() if count > 1),
+        ordered=frozenset(ordered),
+    )
 
 
 def opposed(left: Meaning, right: Meaning) -> bool:
     """Whether one negates a word that the other says plainly."""
-    return any(stem in right.stems and stem not in right.negated for stem in left.negated) or any(
-        stem in left.stems and stem not in left.negated for stem in right.negated
+    return bool(
+        (left.negated & right.stems - right.negated) or (right.negated & left.stems - left.negated),
     )
 
 
 def distinct(left: Meaning, right: Meaning) -> bool:
-    """Whether figures, names of code, the order of steps or opposite words set two near texts apart."""
-    for one, other in zip(_marks(left), _marks(right), strict=True):
-        if not (one <= other or other <= one):
-            return True
-    return any(
-        (x in left.stems and y not in left.stems and y in right.stems and x not in right.stems)
-        or (y in left.stems and x not in left.stems and x in right.stems and y not in right.stems)
-        for x, y in _OPPOSITE_STEMS
+    """Whether figures, names, what they keep speaking of, the order of steps or opposite words set two texts apart.
+
+    One text may say more than the other; they are apart when each has what the other lacks.
+    """
+    return (
+        bool(left.numbers - right.numbers and right.numbers - left.numbers)
+        or bool(left.names - right.stems and right.names - left.stems)
+        or bool(left.topics - right.stems and right.topics - left.stems)
+        or bool(left.ordered - right.ordered and right.ordered - left.ordered)
+        or any(
+            (x in left.stems - right.stems and y in right.stems - left.stems)
+            or (y in left.stems - right.stems and x in right.stems - left.stems)
+            for x, y in _OPPOSITE_STEMS
+        )
     )
-
-
-def _marks(meaning: Meaning) -> tuple[frozenset[str], ...]:
-    return meaning.numbers, meaning.names, meaning.ordered
 
 
 def weights_of(meanings: Sequence[Meaning]) -> dict[str, float]:
@@ -170,11 +187,16 @@ def _prefix(stems: frozenset[str], weights: dict[str, float], total: float, thre
     return ordered
 
 
-def _is_name(token: str) -> bool:
-    """Code rather than prose: snake_case, camelCase, or letters with digits."""
-    inner = token[1:]
-    return (
-        "_" in token
-        or (any(sign.isupper() for sign in inner) and any(sign.islower() for sign in token))
-        or (any(sign.isdigit() for sign in token) and any(sign.isalpha() for sign in token))
-    )
+def _begins(text: str, place: int) -> bool:
+    """Whether a sentence or an item begins at a place, quotes and blanks aside."""
+    while place > 0 and text[place - 1] in ' "(`*':
+        place -= 1
+    return place == 0 or text[place - 1] in _ENDS
+
+
+def _is_name(token: str, *, begins: bool, shouted: bool) -> bool:
+    """Code or a proper name: snake_case, letters with digits, capitals where no sentence begins."""
+    if "_" in token or (any(sign.isdigit() for sign in token) and any(sign.isalpha() for sign in token)):
+        return True
+    inner = any(sign.isupper() for sign in token[1:])
+    return not shouted and (inner or (token[0].isupper() and not begins))

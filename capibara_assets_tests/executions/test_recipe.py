@@ -45,3 +45,11 @@ def test_an_empty_recipe_is_the_default_one(tmp_path: Path) -> None:
 def test_a_date_without_a_zone_is_refused() -> None:
     with pytest.raises(ValidationError, match="time zone"):
         ExperienceRecipe.model_validate({"as_of": "2026-10-01T00:00:00"})
+
+
+def test_top_k_may_be_a_preset_and_expertise_may_be_asked_for() -> None:
+    recipe = ExperienceRecipe.model_validate({"top_k": "large", "domain_expertise": ["sql"]})
+    assert recipe.top_k == 7000
+    assert recipe.agent_filter()["domain_expertise"] == ["sql"]
+    with pytest.raises(ValidationError):
+        ExperienceRecipe.model_validate({"top_k": "huge"})

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from capibara_assets.errors import InputError
 from capibara_assets.playbooks.families import read_contents
-from capibara_assets.playbooks.history import exact_counters
+from capibara_assets.playbooks.history import advice_of, exact_counters
 from capibara_assets.playbooks.parsed import tidy
 from capibara_assets.playbooks.read import Playbooks, read_playbooks
 
@@ -284,3 +284,19 @@ def test_no_input_is_a_crash_and_no_line_is_lost(text: str, own_folder: bool) ->
     for number, line in enumerate(text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n"), start=1):
         if tidy(line) and not line.startswith("##") and number not in starts:
             assert tidy(line) in tidy(kept), line
+
+
+def test_the_order_of_files_does_not_matter(shared_data: Path, tmp_path: Path) -> None:
+    """The same files under names that sort the other way round give the same lessons, agents apart."""
+    source = shared_data / "experience" / "playbooks"
+    files = sorted(path for path in source.rglob("*") if path.is_file() and path.suffix in (".json", ".txt", ".md"))
+    totals = []
+    for turn, ordered in enumerate([files, files[::-1]]):
+        for number, path in enumerate(ordered):
+            copy = tmp_path / str(turn) / "playbooks" / f"{number:03d}__{path.name}"
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+        bullets = read_playbooks(tmp_path / str(turn)).bullets
+        # a lesson may be dated by either of two equal copies, so wordings and counters are what must agree
+        totals.append(sorted((a.text, a.helpful, a.harmful, a.neutral) for a in advice_of(bullets)))
+    assert totals[0] == totals[1]
