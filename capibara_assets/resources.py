@@ -35,15 +35,24 @@ class Store(dg.ConfigurableResource[Any]):
 class Experience(dg.ConfigurableResource[Any]):
     """Where agents' playbooks and execution logs arrive."""
 
-    folder: str = pydantic.Field(description="Folder with e2b_logs/ and playbooks/, or any folder of such files.")
+    folder: str = pydantic.Field(
+        description="Folder or gs://bucket/prefix with e2b_logs/ and playbooks/, or with any such files."
+    )
+    mirror: str = pydantic.Field(default="", description="Local folder for a copy of a remote one.")
 
     @property
     def path(self) -> Path:
-        """The folder.
+        """The folder; of a remote one its local copy, brought up to date.
 
         Raises:
-            InputError: it does not exist.
+            InputError: it does not exist, or is remote and no mirror is named.
         """
+        from capibara_assets.storage.mirror import is_remote, mirror
+
+        if is_remote(self.folder):
+            if not self.mirror:
+                raise InputError(f"the experience folder {self.folder} is remote: name a local folder for its mirror")
+            return mirror(self.folder, Path(self.mirror).expanduser().absolute())
         path = Path(self.folder).expanduser()
         if not path.is_dir():
             raise InputError(f"experience folder {path} does not exist: give a folder of playbooks and execution logs")

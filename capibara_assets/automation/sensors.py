@@ -1,50 +1,45 @@
 """New experience files: the sensor that turns them into one run of what reads them; automation does the rest."""
 
-import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
+from capibara_assets.automation.requests import Asked, Fate, decide, fate_of, request
 from capibara_assets.errors import InputError
 from capibara_assets.resources import Experience
+from capibara_assets.storage.arrivals import Lister, Sweep, local_lister, remote_lister, sweep
+from capibara_assets.storage.mirror import file_system, is_remote
 
 TICK_SECONDS = int(os.environ.get("CAPIBARA_TICK_SECONDS") or 20)
 STATUS = (
     dg.DefaultSensorStatus.STOPPED if os.environ.get("CAPIBARA_AUTOMATION") == "off" else dg.DefaultSensorStatus.RUNNING
 )
 QUIET_SECONDS = 2.0  # a file younger than this may still be being written: it waits for the next tick
+SWEEP_SECONDS = 10.0  # a tick looks about this long at an asset's files; the next one goes on from there
+PATIENCE_SECONDS = float(os.environ.get("CAPIBARA_RUN_PATIENCE_SECONDS") or 1800)
 SUBFOLDERS = {"e2b_logs": "e2b_logs", "ace_playbooks": "playbooks"}
 
 
-def experience_files(folder: Path, asset: str) -> Iterator[os.DirEntry[str]]:
-    """Files that an asset reads: its own subfolder where there is one, else all; hidden and partial files wait."""
-    own = folder / SUBFOLDERS[asset]
-    stack = [own if own.is_dir() else folder]
-    while stack:
-        with os.scandir(stack.pop()) as entries:
-            for entry in entries:
-                if entry.name.startswith(".") or entry.name.endswith((".part", ".tmp")):
-                    continue
-                if entry.is_dir():
-                    stack.append(Path(entry.path))
-                else:
-                    yield entry
+def open_root(location: str, asset: str) -> Lister:
+    """Lists what an asset reads: its own subfolder where there is one, else all.
 
-
-def fingerprint(folder: Path, asset: str, now: float) -> tuple[str, int, int]:
-    """Digest of names, sizes and times of the finished files, their number, and how many are still being written."""
-    lines, waiting = [], 0
-    for entry in experience_files(folder, asset):
-        status = entry.stat()
-        if now - status.st_mtime < QUIET_SECONDS:
-            waiting += 1
-            continue
-        lines.append(f"{entry.path}\0{status.st_size}\0{status.st_mtime_ns}\n")
-    return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()[:24], len(lines), waiting
+    Raises:
+        InputError: there is no such folder.
+    """
+    if is_remote(location):
+        system, root = file_system(location)
+        own = f"{root.rstrip('/')}/{SUBFOLDERS[asset]}"
+        system.invalidate_cache()  # a listing from before says nothing of what is new
+        return remote_lister(system, own if system.isdir(own) else root)
+    folder = Path(location).expanduser()
+    if not folder.is_dir():
+        raise InputError(f"experience folder {folder} does not exist: give a folder of playbooks and execution logs")
+    local = folder / SUBFOLDERS[asset]
+    return local_lister(local if local.is_dir() else folder)
 
 
 @dg.sensor(
@@ -54,28 +49,43 @@ def fingerprint(folder: Path, asset: str, now: float) -> tuple[str, int, int]:
     description="Watches the experience folder; one run per change, for the ledger or the playbooks that changed.",
 )
 def new_experience(context: dg.SensorEvaluationContext, experience: Experience) -> dg.SensorResult | dg.SkipReason:
-    """The cursor is one fingerprint per asset: it stays small with any number of files and misses no late one."""
-    try:
-        folder = experience.path
-    except InputError as error:
-        return dg.SkipReason(str(error))
-    seen: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
-    requests, lines = [], []
+    """The cursor holds one fingerprint and one request per asset: it stays small with any number of files."""
+    cursor = json.loads(context.cursor) if context.cursor else {}
+    now, requests, lines = time.time(), [], []
     for asset in SUBFOLDERS:
-        found, files, waiting = fingerprint(folder, asset, time.time())
-        lines.append(f"{asset}: {files:,} files, {waiting} still being written")
-        if files and seen.get(asset) != found:
-            requests.append(
-                dg.RunRequest(
-                    run_key=f"{asset}:{found}",
-                    asset_selection=[dg.AssetKey(asset)],
-                    tags={"capibara/experience": found, "capibara/files": str(files)},
-                )
-            )
-            seen[asset] = found
+        asked = Asked.read(cursor[asset]) if asset in cursor else None
+        try:
+            look = open_root(experience.folder, asset)
+            begun = _sweep_from(cursor.pop(f"{asset}/sweep", None))
+            state = sweep(look, begun, now=now, quiet=QUIET_SECONDS, budget=SWEEP_SECONDS)
+        except InputError as error:
+            return dg.SkipReason(str(error))
+        lines.append(f"{asset}: {state.files:,} files, {state.waiting} still being written")
+        if not state.done:
+            cursor[f"{asset}/sweep"] = [f"{state.total:x}", state.files, state.waiting, state.after]
+            lines[-1] += f", looked as far as {'/'.join(state.after or ())!r}"
+            continue
+        if not state.files:
+            continue
+        fate = fate_of(context.instance, asked.key(asset)) if asked is not None and not asked.done else Fate.UNKNOWN
+        decision = decide(asked, state.fingerprint, fate, now=now, patience=PATIENCE_SECONDS)
+        cursor[asset] = str(decision.asked)
+        lines[-1] += f", {decision.reason}"
+        if decision.request and decision.asked is not None:
+            requests.append(request(asset, decision.asked, {"capibara/files": state.files}))
+    text = json.dumps(cursor, sort_keys=True)
     if not requests:
-        return dg.SkipReason(f"nothing new in {folder} ({'; '.join(lines)})")
-    return dg.SensorResult(run_requests=requests, cursor=json.dumps(seen, sort_keys=True))
+        reason = f"nothing new in {experience.folder} ({'; '.join(lines)})"
+        return dg.SensorResult(skip_reason=dg.SkipReason(reason), cursor=text)
+    return dg.SensorResult(run_requests=requests, cursor=text)
+
+
+def _sweep_from(saved: list[Any] | None) -> Sweep:
+    """The sweep that the last tick did not end."""
+    if saved is None:
+        return Sweep()
+    total, files, waiting, after = saved
+    return Sweep(int(total, 16), files, waiting, tuple(after) if after is not None else None)
 
 
 # Disjoint targets, so that heavy work cannot starve light work.

@@ -19,6 +19,7 @@ from capibara_assets.deployment import Deployment
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.errors import InputError
 from capibara_assets.storage.jsonfiles import write_json_atomic
+from capibara_assets.storage.mirror import is_remote
 
 
 def parse_domains(text: str) -> tuple[Domain, ...]:
@@ -110,7 +111,7 @@ def run(
 ) -> None:
     """Materialize the graph; what is current is left alone, and an interrupted run goes on where it was."""
     chosen = {
-        "EXPERIENCE": str(Path(experience).expanduser().resolve()) if experience else None,
+        "EXPERIENCE": _location(experience) if experience else None,
         "TARGET": target,
         "TPU_TARGET": tpu_target,
         "BASE_MODEL": base_model,
@@ -121,6 +122,11 @@ def run(
     os.environ.update({f"CAPIBARA_{name}": value for name, value in chosen.items() if value is not None})
     domains = parse_domains(domain_list)
     run_deployment(Deployment.from_environment(), domains, selection, force)
+
+
+def _location(experience: str) -> str:
+    """A remote location as it is, a local one as an absolute path."""
+    return experience if is_remote(experience) else str(Path(experience).expanduser().resolve())
 
 
 def run_deployment(deployment: Deployment, domains: tuple[Domain, ...], selection: str | None, force: bool) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import dagster as dg
@@ -11,6 +12,8 @@ import pytest
 from capibara_assets.automation.sensors import QUIET_SECONDS, new_experience
 from capibara_assets.definitions import defs
 from capibara_assets.resources import Experience
+from capibara_assets.storage.mirror import file_system
+from capibara_assets_tests.storage.test_remote import emulator  # noqa: F401
 
 
 def drop(path: Path, text: str = "{}\n", age: float = 60.0) -> Path:
@@ -21,9 +24,11 @@ def drop(path: Path, text: str = "{}\n", age: float = 60.0) -> Path:
     return path
 
 
-def tick(folder: Path, cursor: str | None) -> tuple[list[dg.RunRequest], str | None, str | None]:
+def tick(
+    folder: Path | str, cursor: str | None, instance: dg.DagsterInstance | None = None
+) -> tuple[list[dg.RunRequest], str | None, str | None]:
     with (
-        dg.DagsterInstance.ephemeral() as instance,
+        nullcontext(instance) if instance is not None else dg.DagsterInstance.ephemeral() as instance,
         dg.build_sensor_context(
             instance=instance, cursor=cursor, definitions=defs, resources={"experience": Experience(folder=str(folder))}
         ) as context,
@@ -96,3 +101,91 @@ def test_the_cursor_stays_small(tmp_path: Path):
         drop(tmp_path / "e2b_logs" / f"{number % 20}" / f"{number}.jsonl")
     _, cursor, _ = tick(tmp_path, None)
     assert len(cursor or "") < 200 and "e2b_logs" in json.loads(cursor or "")
+
+
+def run_of(instance: dg.DagsterInstance, request: dg.RunRequest, status: dg.DagsterRunStatus) -> dg.DagsterRun:
+    """A run such as the daemon starts for a request."""
+    return instance.add_run(dg.DagsterRun(job_name="__ASSET_JOB", tags=dict(request.tags), status=status))
+
+
+def test_content_that_returns_is_read_again(folder: Path):
+    first, cursor, _ = tick(folder, None)
+    moved = drop(folder / "e2b_logs" / "b.jsonl")
+    second, cursor, _ = tick(folder, cursor)
+    moved.unlink()
+    third, _, _ = tick(folder, cursor)
+    keys = [request.run_key for request in (*first, *second, *third)]
+    assert len(keys) == len(set(keys)) == 4
+
+
+def test_while_a_run_is_going_new_files_wait_for_its_end(folder: Path):
+    with dg.DagsterInstance.ephemeral() as instance:
+        requests, cursor, _ = tick(folder, None, instance)
+        runs = [run_of(instance, request, dg.DagsterRunStatus.STARTED) for request in requests]
+        drop(folder / "e2b_logs" / "b.jsonl")
+        requests, cursor, skip = tick(folder, cursor, instance)
+        assert not requests and "e2b_logs: 2 files" in (skip or "") and "run 1 is going" in (skip or "")
+        for run in runs:
+            instance.handle_new_event(_ended(run))
+        requests, cursor, _ = tick(folder, cursor, instance)
+        assert assets(requests) == {"e2b_logs"}
+
+
+def _ended(run: dg.DagsterRun) -> dg.EventLogEntry:
+    event = dg.DagsterEvent("PIPELINE_SUCCESS", run.job_name)
+    return dg.EventLogEntry(None, 10, "", run.run_id, time.time(), job_name=run.job_name, dagster_event=event)
+
+
+def test_a_run_that_failed_is_asked_for_again(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    with dg.DagsterInstance.ephemeral() as instance:
+        requests, cursor, _ = tick(folder, None, instance)
+        for request in requests:
+            run_of(instance, request, dg.DagsterRunStatus.FAILURE)
+        nothing, cursor, skip = tick(folder, cursor, instance)
+        assert not nothing and "failed, again in" in (skip or "")
+        now = time.time() + 120
+        monkeypatch.setattr("capibara_assets.automation.sensors.time.time", lambda: now)
+        again, cursor, _ = tick(folder, cursor, instance)
+        assert assets(again) == {"e2b_logs", "ace_playbooks"}
+        assert not {request.run_key for request in again} & {request.run_key for request in requests}
+        for request in again:
+            run_of(instance, request, dg.DagsterRunStatus.SUCCESS)
+        nothing, cursor, skip = tick(folder, cursor, instance)
+        assert not nothing and "run 2 read it" in (skip or "")
+
+
+def test_a_tick_is_bounded_and_the_next_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("capibara_assets.automation.sensors.SWEEP_SECONDS", -1.0)
+    for day in range(3):
+        drop(tmp_path / "e2b_logs" / f"day-{day}" / "a.jsonl")
+    drop(tmp_path / "playbooks" / "p.txt")
+    found: list[dg.RunRequest] = []
+    cursor = None
+    for count in range(5):
+        requests, cursor, skip = tick(tmp_path, cursor)
+        found += requests
+        if count == 1:
+            assert json.loads(cursor or "")["e2b_logs/sweep"][3] == ["day-0"]
+        if count == 2:
+            assert "looked as far as 'day-1'" in (skip or "")
+    assert assets(found) == {"e2b_logs", "ace_playbooks"}
+    (request,) = [each for each in found if each.asset_selection == [dg.AssetKey("e2b_logs")]]
+    assert request.tags["capibara/files"] == "3"
+    assert "sweep" not in (cursor or "")
+
+
+@pytest.mark.gcs
+def test_a_bucket_is_watched_and_read(emulator: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", emulator)
+    location = "gs://bucket/experience"
+    system, root = file_system(location)
+    system.pipe_file(f"{root}/e2b_logs/a.jsonl", b"{}\n")
+    system.pipe_file(f"{root}/playbooks/p.txt", b"## S\n[s-00001] helpful=1 harmful=0 :: x\n")
+    requests, cursor, _ = tick(location, None)
+    assert assets(requests) == {"e2b_logs", "ace_playbooks"}
+    assert not tick(location, cursor)[0]
+    system.pipe_file(f"{root}/e2b_logs/b.jsonl", b"{}\n")
+    requests, cursor, _ = tick(location, cursor)
+    assert assets(requests) == {"e2b_logs"}
+    experience = Experience(folder=location, mirror=str(tmp_path / "mirror"))
+    assert sorted(path.name for path in experience.path.rglob("*.*")) == ["a.jsonl", "b.jsonl", "p.txt"]

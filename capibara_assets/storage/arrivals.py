@@ -1,0 +1,179 @@
+"""What is in a folder, local or remote, without reading it: a fingerprint of its finished files, in bounded sweeps."""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+UNFINISHED = (".part", ".tmp", ".crdownload", ".filepart")
+"""Suffixes under which programs write a file that they rename when it is whole."""
+_STAMPS = ("generation", "md5Hash", "etag", "ETag", "mtime", "LastModified", "updated", "created")
+_MODULUS = 2**128
+
+Parts = tuple[str, ...]
+
+
+class Entry(NamedTuple):
+    """One file. `stamp` differs when the content does; `changed`: Unix time of the last write, None if always whole."""
+
+    name: str
+    size: int
+    stamp: str
+    changed: float | None
+
+
+class Listing(NamedTuple):
+    """The files and folders right below a folder."""
+
+    files: list[Entry]
+    folders: list[str]
+
+
+Lister = Callable[[Parts], Listing]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """How far a look at a folder has come. Once `done`, `fingerprint` stands for all finished files."""
+
+    total: int = 0
+    files: int = 0
+    waiting: int = 0
+    """Files that may still be being written."""
+    after: Parts | None = None
+    """The last folder that was counted, in the order of the walk."""
+    done: bool = False
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of names, sizes and stamps; does not depend on the order in which files were found."""
+        return f"{self.total:032x}"[:24]
+
+
+def sweep(look: Lister, state: Sweep, *, now: float, quiet: float, budget: float) -> Sweep:
+    """Go on with a sweep, or begin one, for about `budget` seconds: at least one more folder, never part of one.
+
+    Every finished file counts, whatever its time: a file that comes late is as new as any other. A file that was
+    written to less than `quiet` seconds before `now` waits for a later sweep.
+    """
+    if state.done:
+        state = Sweep()
+    deadline = time.monotonic() + budget
+    before = state.after
+    for folder, listing in _walk(look, state.after):
+        if before is not None and folder <= before:
+            continue  # on the way to where the last sweep stopped
+        state = _count(state, folder, listing, now, quiet)
+        if time.monotonic() > deadline:
+            return state
+    return replace(state, after=None, done=True)
+
+
+def local_lister(root: Path) -> Lister:
+    """Lists a local folder; what vanishes while it is looked at is not there."""
+
+    def look(folder: Parts) -> Listing:
+        files: list[Entry] = []
+        folders: list[str] = []
+        try:
+            with os.scandir(root.joinpath(*folder)) as entries:
+                for entry in entries:
+                    if not _visible(entry.name):
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.name)
+                        continue
+                    try:
+                        status = entry.stat()
+                    except FileNotFoundError:
+                        continue
+                    if not entry.is_file():
+                        continue
+                    stamp = f"{status.st_mtime_ns}.{status.st_ctime_ns}"
+                    files.append(Entry(entry.name, status.st_size, stamp, _written(status)))
+        except (FileNotFoundError, NotADirectoryError):
+            if not folder:
+                raise
+        return Listing(files, folders)
+
+    return look
+
+
+def remote_lister(system: Any, root: str) -> Lister:
+    """Lists a folder of an fsspec file system, such as gs://; objects appear whole there."""
+
+    def look(folder: Parts) -> Listing:
+        path = "/".join((root.rstrip("/"), *folder))
+        files: list[Entry] = []
+        folders: list[str] = []
+        try:
+            found = system.ls(path, detail=True, refresh=True)
+        except FileNotFoundError:
+            return Listing([], [])
+        for entry in found:
+            name = PurePosixPath(entry["name"]).name
+            if not _visible(name) or entry["name"].strip("/") == path.strip("/"):
+                continue
+            if entry["type"] == "directory":
+                folders.append(name)
+            else:
+                files.append(Entry(name, int(entry["size"] or 0), stamp_of(entry), None))
+        return Listing(files, folders)
+
+    return look
+
+
+def stamp_of(entry: dict[str, Any]) -> str:
+    """What an object store says of an object's content: its generation, else a digest, else its time."""
+    return str(next((entry[name] for name in _STAMPS if entry.get(name) is not None), ""))
+
+
+def files_below(look: Lister) -> Iterator[tuple[Parts, Entry]]:
+    """Every visible file with its folder, finished or not."""
+    for folder, listing in _walk(look, None):
+        yield from ((folder, entry) for entry in listing.files)
+
+
+def _walk(look: Lister, after: Parts | None) -> Iterator[tuple[Parts, Listing]]:
+    """Folders before what is below them, by name; from `after` on, and what leads there."""
+    stack: list[Parts] = [()]
+    while stack:
+        folder = stack.pop()
+        if after is not None and folder < after and after[: len(folder)] != folder:
+            continue  # all of it lies before
+        listing = look(folder)
+        yield folder, listing
+        stack += [(*folder, name) for name in sorted(listing.folders, reverse=True)]
+
+
+def _count(state: Sweep, folder: Parts, listing: Listing, now: float, quiet: float) -> Sweep:
+    finished = [
+        f"{name}\0{size}\0{stamp}\n"
+        for name, size, stamp, changed in listing.files
+        if changed is None or now - changed >= quiet
+    ]
+    total = state.total
+    if finished:
+        finished.sort()
+        content = "/".join(folder) + "\0" + "".join(finished)
+        digest = hashlib.blake2b(content.encode("utf-8", "surrogateescape"), digest_size=16).digest()
+        total = (total + int.from_bytes(digest)) % _MODULUS
+    return replace(
+        state,
+        total=total,
+        files=state.files + len(finished),
+        waiting=state.waiting + len(listing.files) - len(finished),
+        after=folder,
+    )
+
+
+def _visible(name: str) -> bool:
+    return bool(name) and not name.startswith(".") and not name.endswith(UNFINISHED)
+
+
+def _written(status: os.stat_result) -> float:
+    """When a file was last written to. A time in the future says nothing: then the time of its last change of state."""
+    return status.st_mtime if status.st_mtime <= time.time() else status.st_ctime

@@ -1,0 +1,87 @@
+"""A local copy of a remote folder, brought up to date: for readers that work on files."""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from capibara_assets.errors import InputError
+from capibara_assets.storage.arrivals import files_below, remote_lister
+
+_AT_ONCE = 256  # objects fetched together
+
+
+def is_remote(location: str) -> bool:
+    """Whether a location is on an object store (`gs://bucket/prefix`) rather than a local path."""
+    return "://" in location and not location.startswith("file://")
+
+
+def file_system(location: str, storage_options: Mapping[str, Any] | None = None) -> tuple[Any, str]:
+    """(fsspec file system, path in it) of a remote location.
+
+    Raises:
+        InputError: the scheme is unknown or its library is not installed.
+    """
+    # as in store.py: gcsfs otherwise asks for the bucket's type over gRPC, which may hang for a minute
+    os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+    import fsspec
+
+    try:
+        return fsspec.core.url_to_fs(location, **dict(storage_options or {}))  # type: ignore[no-any-return]
+    except (ImportError, ValueError) as error:
+        raise InputError(f"{location} cannot be opened: {error} (for gs:// install the extra gcp)") from error
+
+
+def mirror(location: str, folder: Path, storage_options: Mapping[str, Any] | None = None) -> Path:
+    """Make `folder` hold what the remote location holds; only what changed is fetched. Returns `folder`.
+
+    A file appears whole or not at all; a crash leaves what was fetched, and the next call goes on. What stands beside
+    the folder as `<name>.index.json` says which generation of each object is there.
+
+    Raises:
+        InputError: the location does not exist or cannot be opened.
+    """
+    system, root = file_system(location, storage_options)
+    there = {
+        "/".join((*parts, entry.name)): f"{entry.size}.{entry.stamp}"
+        for parts, entry in files_below(remote_lister(system, root))
+    }
+    if not there and not system.exists(root):
+        raise InputError(f"experience folder {location} does not exist: give a folder of playbooks and execution logs")
+    if odd := next((name for name in there if ".." in name.split("/")), None):
+        raise InputError(f"{location}/{odd}: a name that leaves its folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    index_file = folder.with_name(f"{folder.name}.index.json")
+    index: dict[str, str] = json.loads(index_file.read_text("utf-8")) if index_file.is_file() else {}
+    changed = sorted(name for name, stamp in there.items() if index.get(name) != stamp or not (folder / name).is_file())
+    staging = folder.with_name(f"{folder.name}.staging-{os.getpid()}")
+    try:
+        for start in range(0, len(changed), _AT_ONCE):
+            names = changed[start : start + _AT_ONCE]
+            _fetch(system, root, names, folder, staging)
+            index |= {name: there[name] for name in names}
+            _write(index_file, index)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    for name in sorted(set(index) - set(there)):
+        (folder / name).unlink(missing_ok=True)
+        del index[name]
+    _write(index_file, index)
+    return folder
+
+
+def _fetch(system: Any, root: str, names: list[str], folder: Path, staging: Path) -> None:
+    staging.mkdir(parents=True, exist_ok=True)
+    parts = [staging / f"{place:06d}" for place in range(len(names))]
+    system.get([f"{root.rstrip('/')}/{name}" for name in names], [str(part) for part in parts])
+    for name, part in zip(names, parts, strict=True):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        part.replace(folder / name)
+
+
+def _write(path: Path, index: dict[str, str]) -> None:
+    part = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    part.write_text(json.dumps(index, sort_keys=True), "utf-8")
+    part.replace(path)
