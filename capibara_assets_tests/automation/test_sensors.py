@@ -171,7 +171,7 @@ def test_a_tick_is_bounded_and_the_next_one_goes_on(tmp_path: Path, monkeypatch:
     assert assets(found) == {"e2b_logs", "ace_playbooks"}
     (request,) = [each for each in found if each.asset_selection == [dg.AssetKey("e2b_logs")]]
     assert request.tags["capibara/files"] == "3"
-    assert "sweep" not in (cursor or "")
+    assert "e2b_logs/sweep" not in (cursor or "")
 
 
 @pytest.mark.gcs
