@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -78,22 +79,27 @@ def local_lister(root: Path) -> Lister:
     def look(folder: Parts) -> Listing:
         files: list[Entry] = []
         folders: list[str] = []
+        now = time.time()
         try:
             with os.scandir(root.joinpath(*folder)) as entries:
+                # one pass with little in it: it runs for every file at every tick
                 for entry in entries:
-                    if not _visible(entry.name):
+                    name = entry.name
+                    if not _visible(name):
                         continue
                     if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.name)
+                        folders.append(name)
                         continue
                     try:
                         status = entry.stat()
                     except FileNotFoundError:
                         continue
-                    if not entry.is_file():
+                    if not stat.S_ISREG(status.st_mode):
                         continue
+                    # a time in the future says nothing: then that of the last change of state
+                    written = status.st_mtime if status.st_mtime <= now else status.st_ctime
                     stamp = f"{status.st_mtime_ns}.{status.st_ctime_ns}"
-                    files.append(Entry(entry.name, status.st_size, stamp, _written(status)))
+                    files.append(Entry(name, status.st_size, stamp, written))
         except (FileNotFoundError, NotADirectoryError):
             if not folder:
                 raise
@@ -171,9 +177,4 @@ def _count(state: Sweep, folder: Parts, listing: Listing, now: float, quiet: flo
 
 
 def _visible(name: str) -> bool:
-    return bool(name) and not name.startswith(".") and not name.endswith(UNFINISHED)
-
-
-def _written(status: os.stat_result) -> float:
-    """When a file was last written to. A time in the future says nothing: then the time of its last change of state."""
-    return status.st_mtime if status.st_mtime <= time.time() else status.st_ctime
+    return name[:1] not in (".", "") and not name.endswith(UNFINISHED)
