@@ -7,6 +7,7 @@ import sys
 import click
 
 from capibara_assets.cli.bench_consolidate import consolidate_command
+from capibara_assets.cli.bench_sensor import sensor_command
 from capibara_assets.domains import DOMAINS
 
 HEAVY = ("torch", "jax", "transformers", "peft", "deepspeed")
@@ -18,6 +19,7 @@ def bench() -> None:
 
 
 bench.add_command(consolidate_command)
+bench.add_command(sensor_command)
 
 
 @bench.command("graph")

@@ -17,13 +17,9 @@ _MODULUS = 2**128
 Parts = tuple[str, ...]
 
 
-class Entry(NamedTuple):
-    """One file. `stamp` differs when the content does; `changed`: Unix time of the last write, None if always whole."""
-
-    name: str
-    size: int
-    stamp: str
-    changed: float | None
+Entry = tuple[str, int, str, float | None]
+"""(name, bytes, stamp, written): a file. The stamp differs when the content does; `written` is the Unix time of the
+last write, None where files are always whole. A plain tuple: there are 100,000 of them at every tick."""
 
 
 class Listing(NamedTuple):
@@ -99,7 +95,7 @@ def local_lister(root: Path) -> Lister:
                     # a time in the future says nothing: then that of the last change of state
                     written = status.st_mtime if status.st_mtime <= now else status.st_ctime
                     stamp = f"{status.st_mtime_ns}.{status.st_ctime_ns}"
-                    files.append(Entry(name, status.st_size, stamp, written))
+                    files.append((name, status.st_size, stamp, written))
         except (FileNotFoundError, NotADirectoryError):
             if not folder:
                 raise
@@ -126,7 +122,7 @@ def remote_lister(system: Any, root: str) -> Lister:
             if entry["type"] == "directory":
                 folders.append(name)
             else:
-                files.append(Entry(name, int(entry["size"] or 0), stamp_of(entry), None))
+                files.append((name, int(entry["size"] or 0), stamp_of(entry), None))
         return Listing(files, folders)
 
     return look
@@ -177,4 +173,4 @@ def _count(state: Sweep, folder: Parts, listing: Listing, now: float, quiet: flo
 
 
 def _visible(name: str) -> bool:
-    return name[:1] not in (".", "") and not name.endswith(UNFINISHED)
+    return name != "" and name[0] != "." and not name.endswith(UNFINISHED)

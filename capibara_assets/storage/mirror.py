@@ -45,8 +45,8 @@ def mirror(location: str, folder: Path, storage_options: Mapping[str, Any] | Non
     """
     system, root = file_system(location, storage_options)
     there = {
-        "/".join((*parts, entry.name)): f"{entry.size}.{entry.stamp}"
-        for parts, entry in files_below(remote_lister(system, root))
+        "/".join((*parts, name)): f"{size}.{stamp}"
+        for parts, (name, size, stamp, _) in files_below(remote_lister(system, root))
     }
     if not there and not system.exists(root):
         raise InputError(f"experience folder {location} does not exist: give a folder of playbooks and execution logs")
