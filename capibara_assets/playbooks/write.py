@@ -41,7 +41,7 @@ def to_ace_text(bullets: pl.DataFrame) -> str:
 
 
 def to_ace_json(bullets: pl.DataFrame) -> bytes:
-    """One playbook's bullets as ACE JSON: `{"bullets": {id: {...}}, "sections": {name: [ids]}, "next_id": n}`."""
+    """One playbook's bullets as ACE JSON: bullets by id, sections that list the ids, next_id, and the agent."""
     entries: dict[str, Any] = {}
     sections: dict[str, list[str]] = {}
     for row in _in_order(bullets):
@@ -62,7 +62,9 @@ def to_ace_json(bullets: pl.DataFrame) -> bytes:
         entries[row["local_id"]] = {name: value for name, value in entry.items() if value is not None}
         sections.setdefault(row["section"], []).append(row["local_id"])
     numbers = [int(found[1]) for local_id in entries if (found := _NUMBER.search(local_id))]
-    return canonical_json({"bullets": entries, "sections": sections, "next_id": max(numbers, default=0)})
+    document = {"bullets": entries, "sections": sections, "next_id": max(numbers, default=0)}
+    agents = bullets["agent_id"].unique().to_list()
+    return canonical_json({**document, "agent_id": agents[0]} if len(agents) == 1 else document)
 
 
 def write_playbook(consolidated: pl.DataFrame, name: str, folder: Path) -> None:
