@@ -17,6 +17,7 @@ class Fate(StrEnum):
     """What became of a requested run."""
 
     SUCCEEDED = "succeeded"
+    QUEUED = "queued"
     GOING = "going"
     FAILED = "failed"
     UNKNOWN = "unknown"
@@ -26,6 +27,8 @@ _FATES = {
     dg.DagsterRunStatus.SUCCESS: Fate.SUCCEEDED,
     dg.DagsterRunStatus.FAILURE: Fate.FAILED,
     dg.DagsterRunStatus.CANCELED: Fate.FAILED,
+    dg.DagsterRunStatus.QUEUED: Fate.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED: Fate.QUEUED,
 }
 
 
@@ -70,17 +73,17 @@ class Decision:
 def decide(asked: Asked | None, found: str, fate: Fate, *, now: float, patience: float) -> Decision:
     """Whether content with the fingerprint `found` needs a run.
 
-    One run at a time: while the last one is going, what comes meanwhile waits for its end (at most `patience` seconds,
-    for a run that was killed with its supervisor stays "started" for ever). A run that failed or got lost is asked for
-    again, later each time; it never is forgotten.
+    One run at a time: while the last one is queued or going, what comes meanwhile waits for its end (of a started one
+    at most `patience` seconds: where no launcher notices a killed run, it stays "started" for ever). A run that failed
+    or got lost is asked for again, later each time; it never is forgotten.
     """
     if asked is not None and not asked.done and fate is Fate.SUCCEEDED:
         asked = replace(asked, done=True)
     if asked is None:
         return _ask(None, found, now, "first look")
     waited = now - asked.at
-    if not asked.done and fate is Fate.GOING and waited < patience:
-        return Decision(asked, False, f"run {asked.serial} is going")
+    if not asked.done and (fate is Fate.QUEUED or (fate is Fate.GOING and waited < patience)):
+        return Decision(asked, False, f"run {asked.serial} is {fate}")
     if asked.fingerprint != found:
         return _ask(asked, found, now, "new content")
     if asked.done:
@@ -95,7 +98,9 @@ def fate_of(instance: dg.DagsterInstance, key: str) -> Fate:
     """What became of the run with this key, retries by Dagster included."""
     runs = instance.get_runs(filters=dg.RunsFilter(tags={TAG: key}), limit=10)
     fates = {_FATES.get(run.status, Fate.GOING) for run in runs}
-    return next((fate for fate in (Fate.SUCCEEDED, Fate.GOING, Fate.FAILED) if fate in fates), Fate.UNKNOWN)
+    return next(
+        (fate for fate in (Fate.SUCCEEDED, Fate.GOING, Fate.QUEUED, Fate.FAILED) if fate in fates), Fate.UNKNOWN
+    )
 
 
 def request(asset: str, asked: Asked, tags: Mapping[str, Any]) -> dg.RunRequest:

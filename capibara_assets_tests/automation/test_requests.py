@@ -30,6 +30,10 @@ def test_what_was_read_is_not_asked_for_again() -> None:
     assert not again.request and again.asked == first.asked
 
 
+def test_a_queued_run_will_see_what_comes_before_it_starts() -> None:
+    assert not decide(SEEN, "new", Fate.QUEUED, now=1e9, patience=60).request
+
+
 def test_one_run_at_a_time_but_a_dead_one_does_not_block_for_ever() -> None:
     assert not decide(SEEN, "new", Fate.GOING, now=1059, patience=60).request
     late = decide(SEEN, "new", Fate.GOING, now=1061, patience=60)
