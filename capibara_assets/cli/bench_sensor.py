@@ -109,7 +109,7 @@ def measure_storm(drops: int, kills: int, seconds: float, wait: float, seed: int
         (folder / "playbooks").mkdir()
         environment = storm_environment(Path(home))
         dropper = Dropper(folder / "e2b_logs", drops, seconds, seed)
-        with open_instance(Deployment.from_environment(environment)) as instance:
+        with own_home(environment), open_instance(Deployment.from_environment(environment)) as instance:
             began = time.monotonic()
             with running_daemon(Path(home), environment) as daemon:
                 thread = threading.Thread(target=dropper.run, daemon=True)
@@ -146,6 +146,19 @@ def storm_environment(home: Path) -> dict[str, str]:
         "DAGSTER_HOME": str(home / "state" / "dagster"),
         "PYTHONWARNINGS": "ignore",
     }
+
+
+@contextmanager
+def own_home(environment: dict[str, str]) -> Iterator[None]:
+    """DAGSTER_HOME of the bench while it lasts: `open_instance` follows the variable, and sets it."""
+    before = os.environ.get("DAGSTER_HOME")
+    os.environ["DAGSTER_HOME"] = environment["DAGSTER_HOME"]
+    try:
+        yield
+    finally:
+        os.environ.pop("DAGSTER_HOME")
+        if before is not None:
+            os.environ["DAGSTER_HOME"] = before
 
 
 class Daemon:
