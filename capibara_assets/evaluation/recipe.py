@@ -2,14 +2,13 @@
 
 from typing import Literal
 
-import pydantic
 from pydantic import Field
 
+from capibara_assets.declarations import Declared
 
-class DecisionRule(pydantic.BaseModel):
+
+class DecisionRule(Declared):
     """When an adapter replaces the base model. Gains are relative: 1 − loss / reference loss."""
-
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
     metric: Literal["loss_per_assistant_token"] = "loss_per_assistant_token"
     direction: Literal["lower"] = "lower"
