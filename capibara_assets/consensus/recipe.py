@@ -57,8 +57,8 @@ class ConsensusRecipe(Declared):
     rank: int | None = Field(
         default=None, gt=0, description="Rank of the consensus adapter; null: exact, the sum of ranks"
     )
-    examples_per_shard: int = Field(default=15, gt=0, description="Validation examples of each shard that a vote reads")
-    tokens_per_shard: int = Field(default=2048, gt=0, description="Most tokens of each shard that a vote reads")
+    examples_per_shard: int = Field(default=60, gt=0, description="Validation examples of each shard that a vote reads")
+    tokens_per_shard: int = Field(default=8192, gt=0, description="Most tokens of each shard that a vote reads")
     max_length: int = Field(default=1024, gt=0, description="Longest example, in tokens")
     merge: MergeRecipe = MergeRecipe()
     moe: MoeRecipe = MoeRecipe()

@@ -16,6 +16,9 @@ class DecisionRule(Declared):
     min_gain_over_playbook: float = Field(
         default=0.05, ge=0, lt=1, description="Likewise, where there is a playbook arm."
     )
+    min_groups: int = Field(
+        default=6, ge=2, description="Groups of test examples without which no interval is believed: inconclusive."
+    )
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
     resamples: int = Field(default=10_000, ge=1_000)
     seed: int = 20_261_120
