@@ -11,7 +11,7 @@ from capibara_assets.automation.progress import progress
 from capibara_assets.automation.sensors import SENSORS
 from capibara_assets.checks import ALL_CHECKS
 from capibara_assets.deployment import Deployment
-from capibara_assets.launchers import Launcher, LaunchMode
+from capibara_assets.launchers import Launcher
 from capibara_assets.resources import (
     BaseModel,
     E2BSandboxes,
@@ -47,7 +47,7 @@ def deployment_resources(deployment: Deployment) -> dict[str, Any]:
         "target": Hardware(name=deployment.target),
         "tpu_target": Hardware(name=deployment.tpu_target),
         "launcher": Launcher(
-            mode=LaunchMode(deployment.launcher),
+            mode=deployment.launcher,
             image=deployment.image,
             namespace=deployment.namespace,
             service_account=deployment.service_account,

@@ -3,12 +3,20 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from capibara_assets.errors import InputError
 from capibara_assets.locations import resources_root
 
 DEFAULT_BASE_MODEL = "capibara-nano"
+
+
+class LaunchMode(Enum):
+    """Where training processes are started."""
+
+    LOCAL = "local"
+    K8S = "k8s"
 
 
 @dataclass(frozen=True)
@@ -24,7 +32,7 @@ class Deployment:
     tpu_target: str
     profile: str
     recipes: str
-    launcher: str
+    launcher: LaunchMode
     image: str
     namespace: str
     service_account: str
@@ -39,7 +47,7 @@ class Deployment:
         """CAPIBARA_* variables, each with the default that `.env.example` names; empty counts as absent.
 
         Raises:
-            InputError: a seed that is no number, or a fault that is no VOTER=FAULT.
+            InputError: a seed that is no number, a launcher that does not exist, or a fault that is no VOTER=FAULT.
         """
 
         def read(name: str, default: str) -> str:
@@ -57,7 +65,7 @@ class Deployment:
             tpu_target=read("TPU_TARGET", "tpu-v5e-64"),
             profile=read("PROFILE", "demo"),
             recipes=read("RECIPES", ""),
-            launcher=read("LAUNCHER", "local"),
+            launcher=_launcher(read("LAUNCHER", "local")),
             image=read("IMAGE", ""),
             namespace=read("NAMESPACE", ""),
             service_account=read("SERVICE_ACCOUNT", ""),
@@ -67,6 +75,13 @@ class Deployment:
             seed=_seed(read("SEED", "")),
             faults=_faults(read("FAULTS", "")),
         )
+
+
+def _launcher(text: str) -> LaunchMode:
+    known = [mode.value for mode in LaunchMode]
+    if text not in known:
+        raise InputError(f"CAPIBARA_LAUNCHER is {text!r}: one of {', '.join(known)}")
+    return LaunchMode(text)
 
 
 def _seed(text: str) -> int | None:

@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Mapping
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +11,13 @@ from dagster._core.errors import DagsterPipesExecutionError
 from pydantic import Field
 
 from capibara_assets import process_groups
+from capibara_assets.deployment import LaunchMode
 from capibara_assets.errors import InputError
 
 if TYPE_CHECKING:
     from capibara_assets.planning.hardware import HardwareTarget
 
 TRAINING_MODULE = "capibara_assets.training"
-
-
-class LaunchMode(Enum):
-    """Where training processes are started."""
-
-    LOCAL = "local"
-    K8S = "k8s"
 
 
 class Launcher(dg.ConfigurableResource[Any]):  # type: ignore[misc]  # dagster is untyped here

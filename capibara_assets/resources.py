@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import dagster as dg
 import pydantic
-import yaml
 
+from capibara_assets.declarations import declared, read_mapping
 from capibara_assets.errors import InputError
 from capibara_assets.locations import resources_root
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
@@ -73,10 +73,7 @@ class Recipes(dg.ConfigurableResource[Any]):
         Raises:
             InputError: no such file, no YAML mapping, or a key or value that the recipe does not know.
         """
-        try:
-            return model.model_validate(self._read(name) | self.overrides.get(name, {}))
-        except pydantic.ValidationError as error:
-            raise InputError(f"{self.file(name)}: {error}") from error
+        return declared(model, self._read(name), self.file(name))
 
     def file(self, name: str) -> Path:
         folder = Path(self.folder) if self.folder else resources_root() / "recipes"
@@ -87,19 +84,13 @@ class Recipes(dg.ConfigurableResource[Any]):
 
     def digest(self, name: str) -> str:
         """Digest of what `load` would read: part of what an artifact was made from."""
-        content = {"file": self._read(name), "overrides": self.overrides.get(name, {})}
-        plain = json.loads(json.dumps(content, default=lambda date: date.isoformat()))  # YAML has dates of its own
+        plain = json.loads(
+            json.dumps(self._read(name), default=lambda date: date.isoformat())
+        )  # YAML has dates of its own
         return sha256_bytes(canonical_json(plain))
 
     def _read(self, name: str) -> dict[str, Any]:
-        path = self.file(name)
-        try:
-            values = yaml.safe_load(path.read_text("utf-8"))
-        except yaml.YAMLError as error:
-            raise InputError(f"{path} is not YAML: {error}") from error
-        if not isinstance(values, dict | None):
-            raise InputError(f"{path}: expected a mapping of keys to values, found a {type(values).__name__}")
-        return values or {}
+        return read_mapping(self.file(name)) | self.overrides.get(name, {})
 
 
 class BaseModel(dg.ConfigurableResource[Any]):

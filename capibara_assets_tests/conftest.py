@@ -7,12 +7,19 @@ import os
 import shutil
 from pathlib import Path
 
+import hypothesis
 import pytest
 import yaml
 
 from capibara_assets.locations import resources_root
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+# The suite tries the same examples each time, so that red means the change at hand; HYPOTHESIS_PROFILE=explore tries
+# others. No deadlines: machines differ.
+hypothesis.settings.register_profile("suite", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("explore", deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 
 @pytest.fixture(scope="session")

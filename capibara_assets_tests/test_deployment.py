@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from capibara_assets.definitions import deployment_resources
-from capibara_assets.deployment import Deployment
+from capibara_assets.deployment import Deployment, LaunchMode
 from capibara_assets.errors import InputError
 from capibara_assets.locations import resources_root
 
@@ -21,7 +21,7 @@ def test_an_empty_environment_means_the_defaults(tmp_path: Path, monkeypatch: py
     assert (found.target, found.profile, found.launcher, found.seed, found.faults) == (
         "cpu-laptop",
         "demo",
-        "local",
+        LaunchMode.LOCAL,
         None,
         {},
     )
@@ -61,6 +61,7 @@ def test_lists_and_pairs_are_read():
     [
         ("SEED", "seven", "CAPIBARA_SEED is 'seven'"),
         ("SEED", "1.5", "whole number"),
+        ("LAUNCHER", "slurm", "CAPIBARA_LAUNCHER is 'slurm': one of local, k8s"),
         ("FAULTS", "voter-3", "'voter-3': expected VOTER=FAULT"),
         ("FAULTS", "voter-1=nan,sign_flip", "'sign_flip': expected VOTER=FAULT"),
     ],

@@ -1,5 +1,6 @@
 """What results depend on besides their upstream: recipes, base model, hardware; recorded, and compared later."""
 
+from importlib import import_module
 from typing import Any
 
 import pydantic
@@ -7,7 +8,15 @@ import pydantic
 from capibara_assets.resources import BaseModel, Hardware, Recipes
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
-RECIPES = ("experience", "dataset", "planning", "training", "consensus", "decision")
+# Recipe → its model, as module:class; resolved when a run begins, so that loading stays light.
+RECIPES = {
+    "experience": "executions.recipe:ExperienceRecipe",
+    "dataset": "datasets.recipe:DatasetRecipe",
+    "planning": "planning.recipe:PlanningRecipe",
+    "training": "training.recipe:TrainingRecipe",
+    "consensus": "consensus.recipe:ConsensusRecipe",
+    "decision": "evaluation.recipe:DecisionRule",
+}
 
 
 def setting_digest(value: Any) -> str:
@@ -22,11 +31,14 @@ def current_settings(recipes: Recipes, base_model: BaseModel, target: Hardware, 
     """Name → digest of every setting an asset may record, as they are now.
 
     Raises:
-        InputError: a recipe, the base model or a hardware target is missing or damaged.
+        InputError: a recipe, the base model or a hardware target is missing, damaged or holds what does not fit.
     """
     from capibara_assets.modeling.base import base_digest
     from capibara_assets.planning.models import read_shape
 
+    for name, where in RECIPES.items():
+        module, model = where.split(":")
+        recipes.load(name, getattr(import_module(f"capibara_assets.{module}"), model))
     path = base_model.path
     values = {
         "base_model": base_digest(path),

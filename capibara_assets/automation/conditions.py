@@ -5,9 +5,14 @@ import dagster as dg
 AC = dg.AutomationCondition
 
 _changed = AC.any_deps_match(AC.data_version_changed()).since_last_handled()
-_quiet = ~AC.any_deps_in_progress() & ~AC.in_progress() & AC.all_deps_blocking_checks_passed()
+_complete = ~AC.any_deps_missing() & ~AC.any_deps_match(AC.execution_failed())
+# An input that is about to change itself: where two inputs stand one behind the other, the later one is waited for,
+# or a consensus would be made of new data and old adapters, and once more when the new adapters are there
+_due = _changed & _complete & AC.all_deps_blocking_checks_passed()
+_settled = ~AC.any_deps_match(AC.in_progress() | AC.will_be_requested() | _due.with_label("due"))
+_quiet = _settled & ~AC.in_progress() & AC.all_deps_blocking_checks_passed()
 
-on_new_data = ((_changed | AC.newly_missing()) & ~AC.any_deps_missing() & _quiet).with_label("on new data")
+on_new_data = ((_changed | AC.newly_missing()) & _complete & _quiet).with_label("on new data")
 
 
 def over_available(*keys: str) -> dg.AutomationCondition:

@@ -99,7 +99,8 @@ def table_of(report: dict[str, Any]) -> pd.DataFrame:
                 "seconds": domain["seconds"],
             }
         )
-    return pd.DataFrame(rows)
+    # Floats throughout: a column that is missing everywhere would otherwise print as None
+    return pd.DataFrame(rows).astype(dict.fromkeys(("base", "playbook", "consensus", "merged"), float))
 
 
 def print_table(report: dict[str, Any]) -> None:

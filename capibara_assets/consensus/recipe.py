@@ -1,24 +1,17 @@
 """What a deployment chooses about votes, aggregation and merges (resources/recipes/consensus.yaml)."""
 
-from pathlib import Path
 from typing import Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from capibara_assets.errors import InputError
-from capibara_assets.locations import resources_root
+from capibara_assets.declarations import Declared
 
 Rule = Literal[
     "mean", "median", "trimmed_mean", "meamed", "krum", "multi_krum", "bulyan", "geometric_median", "mda", "smea", "caf"
 ]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class MergeRecipe(_Part):
+class MergeRecipe(Declared):
     """How the domains' experts become one dense model."""
 
     scales: tuple[float, ...] = Field(
@@ -34,7 +27,7 @@ class MergeRecipe(_Part):
     tokens_per_domain: int = Field(default=3072, gt=0, description="Most tokens of each domain that the search reads")
 
 
-class MoeRecipe(_Part):
+class MoeRecipe(Declared):
     """How the experts become a mixture with a router per layer."""
 
     top_k: int = Field(default=2, gt=0, description="Experts per token")
@@ -44,7 +37,7 @@ class MoeRecipe(_Part):
     spread: float = Field(default=1.0, gt=0, description="Standard deviation of the gate's logits after initialisation")
 
 
-class ConsensusRecipe(_Part):
+class ConsensusRecipe(Declared):
     """Thresholds, the rule, and how much validation data a vote reads."""
 
     fault_tolerance: float = Field(
@@ -64,21 +57,8 @@ class ConsensusRecipe(_Part):
     rank: int | None = Field(
         default=None, gt=0, description="Rank of the consensus adapter; null: exact, the sum of ranks"
     )
-    examples_per_shard: int = Field(default=15, gt=0, description="Validation examples of each shard that a vote reads")
-    tokens_per_shard: int = Field(default=2048, gt=0, description="Most tokens of each shard that a vote reads")
+    examples_per_shard: int = Field(default=60, gt=0, description="Validation examples of each shard that a vote reads")
+    tokens_per_shard: int = Field(default=8192, gt=0, description="Most tokens of each shard that a vote reads")
     max_length: int = Field(default=1024, gt=0, description="Longest example, in tokens")
     merge: MergeRecipe = MergeRecipe()
     moe: MoeRecipe = MoeRecipe()
-
-
-def load_consensus_recipe(path: Path | None = None) -> ConsensusRecipe:
-    """The recipe of a file, by default the one that ships.
-
-    Raises:
-        InputError: the file is missing, not YAML, or has a key or value that the recipe does not know.
-    """
-    file = path or resources_root() / "recipes" / "consensus.yaml"
-    try:
-        return ConsensusRecipe.model_validate(yaml.safe_load(file.read_text("utf-8")))
-    except (OSError, yaml.YAMLError, ValidationError) as error:
-        raise InputError(f"{file}: {error}") from error

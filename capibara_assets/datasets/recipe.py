@@ -1,21 +1,13 @@
 """What a deployment chooses about its training sets (resources/recipes/dataset.yaml)."""
 
-from pathlib import Path
-
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from capibara_assets.datasets.schema import SPLITS, Kind, Split
+from capibara_assets.declarations import Declared
 from capibara_assets.domains import Domain
-from capibara_assets.errors import InputError
-from capibara_assets.locations import resources_root
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class NearDuplicates(_Part):
+class NearDuplicates(Declared):
     """MinHash-LSH over token shingles; candidate pairs are verified by their exact Jaccard similarity."""
 
     permutations: int = Field(112, gt=0, description="MinHash permutations")
@@ -31,7 +23,7 @@ class NearDuplicates(_Part):
         return self
 
 
-class DifficultyWeights(_Part):
+class DifficultyWeights(Declared):
     """Share of each ingredient in an example's difficulty; they are normalised to sum to one."""
 
     attempts: float = Field(0.3, ge=0, description="Failed attempts before the code worked")
@@ -46,7 +38,7 @@ class DifficultyWeights(_Part):
         return self
 
 
-class Routing(_Part):
+class Routing(Declared):
     """Prompts for the router."""
 
     per_domain: int = Field(800, gt=0, description="Most prompts kept of one domain, lowest digest first")
@@ -54,7 +46,7 @@ class Routing(_Part):
     hard_negative_similarity: float = Field(0.35, gt=0, le=1, description="Word Jaccard that makes a hard negative")
 
 
-class DatasetRecipe(_Part):
+class DatasetRecipe(Declared):
     """Parameters of groups, splits, examples and routes."""
 
     splits: dict[Split, float] = Field(description="Share of the groups in train, validation and test")
@@ -88,18 +80,3 @@ class DatasetRecipe(_Part):
         if any(not 0 < cap <= 1 for cap in self.caps.values()):
             raise ValueError("caps must lie in (0, 1]")
         return self
-
-
-def load_recipe(path: Path | None = None) -> DatasetRecipe:
-    """The recipe in `path`, or the deployment's resources/recipes/dataset.yaml.
-
-    Raises:
-        InputError: the file is missing, is no YAML mapping, or holds a value that does not fit.
-    """
-    source = path or resources_root() / "recipes" / "dataset.yaml"
-    try:
-        return DatasetRecipe.model_validate(yaml.safe_load(source.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise InputError(f"cannot read the dataset recipe {source}: {error.strerror}") from error
-    except (yaml.YAMLError, ValidationError) as error:
-        raise InputError(f"the dataset recipe {source} does not fit: {error}") from error

@@ -23,7 +23,8 @@ def decide(domain: str, losses: pl.DataFrame, rule: DecisionRule) -> Decision:
     checks = [("the base model", over_base, rule.min_gain_over_base)]
     if over_playbook is not None:
         checks.append(("the base model with the playbook in context", over_playbook, rule.min_gain_over_playbook))
-    verdict = _verdict(checks)
+    few = over_base.groups < rule.min_groups
+    verdict = "inconclusive" if few else _verdict(checks)
     parts = [
         f"against {name} the loss per assistant token falls by {gain.estimate:.1%} "
         f"({rule.confidence:.0%} interval {gain.low:.1%} to {gain.high:.1%}, "
@@ -38,6 +39,11 @@ def decide(domain: str, losses: pl.DataFrame, rule: DecisionRule) -> Decision:
         "reject": "An interval lies wholly under its bar: keep what serves now.",
         "inconclusive": f"The interval straddles its bar: inconclusive, needs about {_needed(checks)} more examples.",
     }[verdict]
+    if few:
+        ending = (
+            f"{over_base.groups} groups of test examples make no interval ({rule.min_groups} needed): inconclusive, "
+            "add executions of other problems or sessions."
+        )
     return Decision(
         verdict=verdict,
         reason=f"In {domain}, {'; '.join(parts)}. {ending}",

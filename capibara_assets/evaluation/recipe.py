@@ -2,20 +2,22 @@
 
 from typing import Literal
 
-import pydantic
 from pydantic import Field
 
+from capibara_assets.declarations import Declared
 
-class DecisionRule(pydantic.BaseModel):
+
+class DecisionRule(Declared):
     """When an adapter replaces the base model. Gains are relative: 1 − loss / reference loss."""
-
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
     metric: Literal["loss_per_assistant_token"] = "loss_per_assistant_token"
     direction: Literal["lower"] = "lower"
     min_gain_over_base: float = Field(default=0.10, ge=0, lt=1, description="The interval's lower end must reach it.")
     min_gain_over_playbook: float = Field(
         default=0.05, ge=0, lt=1, description="Likewise, where there is a playbook arm."
+    )
+    min_groups: int = Field(
+        default=6, ge=2, description="Groups of test examples without which no interval is believed: inconclusive."
     )
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
     resamples: int = Field(default=10_000, ge=1_000)

@@ -1,5 +1,6 @@
 """The router: which expert answers a prompt; a linear classifier over hashed n-grams, stored without pickle."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,9 @@ class Router:
         )
 
     @classmethod
-    def read(cls, folder: Path, experts: Sequence[str]) -> "Router":
+    def read(cls, folder: Path) -> "Router":
+        """What `write` wrote."""
+        experts = json.loads((folder / "router.json").read_text("utf-8"))["experts"]
         tensors = load_file(folder / "router.safetensors")
         return cls(tuple(experts), tensors["coefficients"], tensors["intercepts"])
 
@@ -53,8 +56,10 @@ class Router:
 def train_router(routes: pl.DataFrame, experts: Sequence[str], seed: int) -> Router:
     """Fit on the train split. A prompt that two experts solve counts for both, half each.
 
+    With one expert (a run of one domain) there is nothing to learn: it answers every prompt.
+
     Raises:
-        ValueError: fewer than two experts have a training prompt (there is nothing to route).
+        ValueError: no expert has a training prompt.
     """
     rows = (
         routes.filter(pl.col("split") == "train")
@@ -64,8 +69,12 @@ def train_router(routes: pl.DataFrame, experts: Sequence[str], seed: int) -> Rou
         .sort("route_id", "domains")
     )
     known = sorted(rows["domains"].unique().to_list())
-    if len(known) < 2:
-        raise ValueError(f"a router needs training prompts of at least two experts, got {known}")
+    if not known:
+        raise ValueError(
+            f"a router needs training prompts of its experts: none of {', '.join(experts) or 'none'} has one"
+        )
+    if len(known) == 1:
+        return Router((known[0],), np.zeros((1, FEATURES), np.float32), np.zeros(1, np.float32))
     model = LogisticRegression(C=20.0, max_iter=100, class_weight="balanced", random_state=seed)
     model.fit(_features(rows["prompt"].to_list()), rows["domains"].to_list(), sample_weight=rows["weight"].to_numpy())
     coefficients, intercepts = model.coef_, model.intercept_

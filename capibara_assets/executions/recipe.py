@@ -1,23 +1,18 @@
 """What a deployment chooses about its experience: the window, the languages and the thresholds."""
 
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
+from capibara_assets.declarations import Declared
 from capibara_assets.domains import Domain
-from capibara_assets.errors import InputError
-from capibara_assets.locations import resources_root
 from capibara_assets.playbooks.consolidate import COVERAGE, TOP_K
 from capibara_assets.playbooks.graduation import HALF_LIFE_DAYS
 
 
-class ExperienceRecipe(BaseModel):
+class ExperienceRecipe(Declared):
     """Parameters of reading executions and playbooks (resources/recipes/experience.yaml)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     time_range_days: int = Field(30, gt=0, description="Executions at most this many days older than as_of are used")
     as_of: datetime | None = Field(None, description="End of the window; None: the newest execution")
@@ -64,19 +59,3 @@ class ExperienceRecipe(BaseModel):
         if value is not None and value.tzinfo is None:
             raise ValueError("as_of needs a time zone, such as 2026-10-30T00:00:00Z")
         return value
-
-
-def load_recipe(path: Path | None = None) -> ExperienceRecipe:
-    """The recipe in `path`, or the deployment's resources/recipes/experience.yaml.
-
-    Raises:
-        InputError: the file is missing, is no YAML mapping, or holds a value that does not fit.
-    """
-    source = path or resources_root() / "recipes" / "experience.yaml"
-    try:
-        document = yaml.safe_load(source.read_text(encoding="utf-8"))
-        return ExperienceRecipe.model_validate({} if document is None else document)
-    except OSError as error:
-        raise InputError(f"cannot read the experience recipe {source}: {error.strerror}") from error
-    except (yaml.YAMLError, ValidationError) as error:
-        raise InputError(f"the experience recipe {source} does not fit: {error}") from error

@@ -4,11 +4,11 @@ import difflib
 from functools import cache
 from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
+from capibara_assets.declarations import Declared, read_declared
 from capibara_assets.errors import InputError
 from capibara_assets.locations import resources_root
 
@@ -16,18 +16,14 @@ GIB = 1024**3
 Quantization = Literal["none", "nf4"]
 
 
-class _Declared(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Peak(_Declared):
+class Peak(Declared):
     """A chip's dense peak for one number format."""
 
     tflops: float = Field(gt=0)
     source: str
 
 
-class Memory(_Declared):
+class Memory(Declared):
     """Memory of one chip (of the machine, for a CPU target)."""
 
     total_gib: float = Field(gt=0)
@@ -43,7 +39,7 @@ class Memory(_Declared):
         return self
 
 
-class Topology(_Declared):
+class Topology(Declared):
     """How the chips of one slice are joined: lengths of the torus or mesh axes, and which of them wrap round."""
 
     axes: tuple[int, ...]
@@ -57,7 +53,7 @@ class Topology(_Declared):
         return self
 
 
-class Links(_Declared):
+class Links(Declared):
     """Bandwidths between chips and between hosts, in GB/s one way."""
 
     chip_gb_per_s: float = Field(gt=0, description="one link (TPU) or the whole port (NVLink), one way")
@@ -66,7 +62,7 @@ class Links(_Declared):
     source: str
 
 
-class Efficiency(_Declared):
+class Efficiency(Declared):
     """Sustained share of the bf16 peak that published training runs reached on this family of chips."""
 
     best: float = Field(gt=0, lt=1)
@@ -80,7 +76,7 @@ class Efficiency(_Declared):
         return self
 
 
-class Price(_Declared):
+class Price(Declared):
     """On-demand price of the whole target; null with the reason where none is certain."""
 
     usd_per_hour: float | None = Field(default=None, ge=0)
@@ -94,14 +90,14 @@ class Price(_Declared):
         return self
 
 
-class Toleration(_Declared):
+class Toleration(Declared):
     key: str
     operator: Literal["Exists", "Equal"]
     value: str | None = None
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
 
 
-class Kubernetes(_Declared):
+class Kubernetes(Declared):
     """What a pod has to ask for to land on this hardware (one pod per node)."""
 
     node_selector: dict[str, str]
@@ -111,7 +107,7 @@ class Kubernetes(_Declared):
     machine_type: str | None = None
 
 
-class HardwareTarget(_Declared):
+class HardwareTarget(Declared):
     """One place where training can run."""
 
     name: str
@@ -166,11 +162,7 @@ def read_target(file: Path) -> HardwareTarget:
     Raises:
         InputError: not YAML, an unknown or missing key, or a name that is not the file's.
     """
-    try:
-        document: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
-        target = HardwareTarget.model_validate(document)
-    except (yaml.YAMLError, ValidationError) as error:
-        raise InputError(f"hardware target {file}: {error}") from error
+    target = read_declared(file, HardwareTarget)
     if target.name != file.stem:
         raise InputError(f"hardware target {file}: its name is {target.name!r}; name the file {target.name}.yaml")
     return target

@@ -1,21 +1,14 @@
 """What a deployment chooses about plans: the typed form of `resources/recipes/planning.yaml`."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from capibara_assets.errors import InputError
-from capibara_assets.locations import resources_root
+from capibara_assets.declarations import Declared
 
 
-class _Declared(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Rung(_Declared):
+class Rung(Declared):
     """One row of a half-open table: `value` for counts under `below`; the last row has no bound."""
 
     below: int | None = Field(default=None, gt=0)
@@ -37,7 +30,7 @@ def _check_ladder(name: str, ladder: Ladder) -> None:
         raise ValueError(f"{name}: bounds must rise, and the last rung (alone) has none; got {bounds}")
 
 
-class LoraRecipe(_Declared):
+class LoraRecipe(Declared):
     """How the LoRA recipe follows from data and hardware."""
 
     ranks: Ladder = Field(description="rank by training examples")
@@ -64,7 +57,7 @@ class LoraRecipe(_Declared):
         return self
 
 
-class TpuRecipe(_Declared):
+class TpuRecipe(Declared):
     """How the TPU configuration follows from data and slice."""
 
     max_length: int = Field(gt=0)
@@ -80,7 +73,7 @@ class TpuRecipe(_Declared):
     storage_root: str = Field(description="where checkpoints and data of TPU jobs lie; a gs:// path or a placeholder")
 
 
-class PlanningRecipe(_Declared):
+class PlanningRecipe(Declared):
     """Choices for all plans."""
 
     headroom: float = Field(gt=0, le=1, description="share of the usable memory that a plan may fill")
@@ -91,16 +84,3 @@ class PlanningRecipe(_Declared):
     )
     lora: LoraRecipe
     tpu: TpuRecipe
-
-
-def load_recipe(file: Path | None = None) -> PlanningRecipe:
-    """The planning recipe; by default the one that ships.
-
-    Raises:
-        InputError: unreadable, or a key that is unknown, missing or out of bounds.
-    """
-    path = resources_root() / "recipes" / "planning.yaml" if file is None else file
-    try:
-        return PlanningRecipe.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError, ValidationError) as error:
-        raise InputError(f"planning recipe {path}: {error}") from error

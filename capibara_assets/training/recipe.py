@@ -1,33 +1,13 @@
 """What a deployment chooses about training (resources/recipes/training-*.yaml): strict, with a seed."""
 
-import difflib
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from capibara_assets.errors import InputError
-from capibara_assets.locations import resources_root
+from capibara_assets.declarations import Declared
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_unknown_key(cls, values: Any) -> Any:
-        if isinstance(values, Mapping):
-            for key in values:
-                if key not in cls.model_fields:
-                    near = difflib.get_close_matches(str(key), cls.model_fields, n=1)
-                    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(cls.model_fields)}"
-                    raise ValueError(f"unknown key {key!r}: {hint}")
-        return values
-
-
-class VoterSpec(_Part):
+class VoterSpec(Declared):
     """One voter: all start from the same LoRA weights, so that their deltas stay comparable."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", description="Folder name of its adapter")
@@ -35,7 +15,7 @@ class VoterSpec(_Part):
     shard: int = Field(ge=0, description="It trains without this part of the train groups and validates on this one")
 
 
-class LoraChoice(_Part):
+class LoraChoice(Declared):
     """LoRA settings that win over the plan's; None leaves the plan's."""
 
     rank: int | None = Field(None, gt=0)
@@ -45,7 +25,7 @@ class LoraChoice(_Part):
     use_rslora: bool | None = None
 
 
-class TrainingRecipe(_Part):
+class TrainingRecipe(Declared):
     """Parameters of training. A None among them is taken from the domain's LoRA plan."""
 
     name: str = Field(description="Name of the profile")
@@ -107,41 +87,3 @@ class TrainingRecipe(_Part):
     def quorum(self) -> int:
         """2f + 1: finished voters without which nothing is published."""
         return 2 * self.tolerated + 1
-
-
-def load_recipe(profile: str, folder: Path | None = None) -> TrainingRecipe:
-    """Read `training-<profile>.yaml`.
-
-    Raises:
-        InputError: no such profile, a key twice, an unknown key, or a value out of range.
-    """
-    folder = folder or resources_root() / "recipes"
-    file = folder / f"training-{profile}.yaml"
-    if not file.is_file():
-        known = sorted(path.stem.removeprefix("training-") for path in folder.glob("training-*.yaml"))
-        raise InputError(f"no training recipe {file}: profiles are {', '.join(known) or 'none'}")
-    return parse_recipe(file.read_text("utf-8"), str(file))
-
-
-def parse_recipe(text: str, source: str) -> TrainingRecipe:
-    """A recipe from YAML text; `source` names it in errors. Raises InputError as `load_recipe`."""
-    try:
-        values = yaml.load(text, Loader=_StrictLoader)
-    except yaml.YAMLError as error:
-        raise InputError(f"{source}: {error}") from error
-    try:
-        return TrainingRecipe.model_validate(values)
-    except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'recipe'}: {one['msg']}" for one in error.errors())
-        raise InputError(f"{source}: {problems}") from error
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """YAML without duplicate keys (plain YAML keeps the last one and says nothing)."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=deep) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", node.start_mark)
-        return super().construct_mapping(node, deep)

@@ -7,12 +7,15 @@ from capibara_assets.automation.conditions import on_new_data, over_available
 from capibara_assets.partitions import domains
 
 VERSIONS: dict[str, str] = {}
+FAILING: set[str] = set()
 
 
 def versioned(name: str, partitioned: bool, deps: list, condition: dg.AutomationCondition | None):
     @dg.asset(name=name, partitions_def=domains if partitioned else None, deps=deps, automation_condition=condition)
     def asset(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         key = f"{name}:{context.partition_key}" if partitioned else name
+        if key in FAILING:
+            raise dg.Failure(f"{key} fails")
         return dg.MaterializeResult(data_version=dg.DataVersion(VERSIONS.get(key, "0")))
 
     return asset
@@ -22,7 +25,13 @@ logs = versioned("logs", False, [], None)
 executions = versioned("executions", True, [logs], on_new_data)
 patterns = versioned("patterns", True, [executions], on_new_data)
 merged = versioned("merged", False, [patterns], over_available("patterns"))
-DEFS = dg.Definitions([logs, executions, patterns, merged])
+# patterns → plan → adapters → agreed, and each of the last two reads patterns as well
+plan = versioned("plan", True, [patterns], on_new_data)
+adapters = versioned("adapters", True, [patterns, plan], on_new_data)
+agreed = versioned("agreed", True, [patterns, adapters], on_new_data)
+everything = versioned("everything", False, [agreed, patterns], over_available("agreed", "patterns"))
+ASSETS = {a.key.to_user_string(): a for a in (logs, executions, patterns, merged, plan, adapters, agreed, everything)}
+DEFS = dg.Definitions(list(ASSETS.values()))
 
 
 class World:
@@ -32,23 +41,25 @@ class World:
         self.instance, self.cursor = instance, None
 
     def make(self, asset, partition: str | None = None) -> None:
-        dg.materialize([asset], partition_key=partition, instance=self.instance, selection=[asset.key])
+        dg.materialize(
+            [asset], partition_key=partition, instance=self.instance, selection=[asset.key], raise_on_error=False
+        )
 
     def tick(self) -> set[tuple[str, str | None]]:
         result = dg.evaluate_automation_conditions(DEFS, instance=self.instance, cursor=self.cursor)
         self.cursor = result.cursor
         requested = {
             (key.to_user_string(), partition)
-            for key in (a.key for a in (logs, executions, patterns, merged))
+            for key in (a.key for a in ASSETS.values())
             for partition in (result.get_requested_partitions(key) or ())
         }
         for name, partition in requested:
-            self.make({"executions": executions, "patterns": patterns, "merged": merged}[name], partition)
+            self.make(ASSETS[name], partition)
         return requested
 
     def settle(self) -> set[tuple[str, str | None]]:
         seen: set[tuple[str, str | None]] = set()
-        for _ in range(6):
+        for _ in range(10):
             seen |= self.tick()
         return seen
 
@@ -56,6 +67,7 @@ class World:
 @pytest.fixture
 def world():
     VERSIONS.clear()
+    FAILING.clear()
     with dg.DagsterInstance.ephemeral() as instance:
         world = World(instance)
         world.settle()
@@ -95,3 +107,23 @@ def test_a_merge_takes_the_domains_there_are():
         world.settle()
         world.make(patterns, "sql")
         assert ("merged", None) in world.settle()
+
+
+def test_what_stands_behind_another_input_waits_for_it(world: World):
+    """No adapters of an old plan, no agreement on old adapters, and each is made once."""
+    later = ("patterns", "plan", "adapters", "agreed")
+    VERSIONS.update({"logs": "2"} | {f"{name}:sql": "2" for name in ("executions", *later)})
+    world.make(logs)
+    order = [name for _ in range(8) for name, partition in sorted(world.tick()) if name in later and partition == "sql"]
+    assert order == list(later)
+
+
+def test_a_domain_that_fails_does_not_hold_up_the_merge_of_the_others(world: World):
+    later = ("executions", "patterns", "plan", "adapters", "agreed")
+    VERSIONS.update({"logs": "3"} | {f"{name}:{domain}": "3" for name in later for domain in ("sql", "ml")})
+    FAILING.add("adapters:ml")
+    world.make(logs)
+    requested = [world.tick() for _ in range(10)]
+    assert sum(("adapters", "ml") in tick for tick in requested) == 1, "asked for once, not for ever"
+    assert ("agreed", "ml") not in set.union(*requested)
+    assert ("agreed", "sql") in set.union(*requested) and ("everything", None) in set.union(*requested)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from capibara_assets.locations import resources_root
+
 
 def capibara(*arguments: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -64,6 +66,24 @@ def test_an_unreadable_base_model(how: str, nano: Path, tmp_path: Path):
 def test_a_hub_id_that_was_not_fetched_is_refused_at_once(tmp_path: Path):
     done = capibara("run", "--base-model", "someone/model@main", home=tmp_path / "home")
     assert done.returncode == 2 and "model fetch" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("recipe", "line", "said"),
+    [
+        ("decision", "min_gain_over_bse: 0.2", "did you mean 'min_gain_over_base'"),
+        ("consensus", "tolerance: 0.5", "key 'tolerance' is given twice"),
+        ("training-demo", "learning_rate: fast", "given twice"),
+    ],
+)
+def test_a_recipe_that_does_not_fit_is_refused_before_anything_runs(recipe: str, line: str, said: str, tmp_path: Path):
+    shutil.copytree(resources_root() / "recipes", tmp_path / "recipes")
+    file = tmp_path / "recipes" / f"{recipe}.yaml"
+    file.write_text(f"{file.read_text()}{line}\n")
+    done = capibara("run", home=tmp_path / "home", CAPIBARA_RECIPES=str(tmp_path / "recipes"))
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr and str(file) in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "home" / "store" / "artifacts").exists()
 
 
 @pytest.mark.slow

@@ -262,3 +262,11 @@ def test_nothing_is_read_but_what_dagster_names(published: Published):
     orphan = table(Execution, [execution(f"o{i}", "1") for i in range(50)])
     published.inputs().publish("e2b_executions", PYTHON, tables={"executions": (Execution, orphan)})
     assert report(published)["domains"]["python"]["executions"] == 3
+
+
+def test_an_arm_that_no_domain_has_is_a_dash(capsys: pytest.CaptureFixture[str]):
+    """No bullet graduated anywhere: the whole column is missing."""
+    losses = {"base_loss": 2.0, "playbook_loss": None, "consensus_loss": 1.0, "merged_loss": 1.5}
+    row = {"executions": 1, "quarantined": 0, "examples": 1, **losses, "voters": [], "verdict": None, "seconds": 1.0}
+    print_table({**RECORD, "quarantined": 0, "loss_matrix": {}, "domains": {"python": row}})
+    assert "None" not in (printed := capsys.readouterr().out) and "–" in printed

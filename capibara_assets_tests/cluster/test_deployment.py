@@ -62,7 +62,7 @@ def test_kubernetes_accepts_every_object(version: str) -> None:
 def test_the_settings_are_those_of_a_deployment() -> None:
     (environment,) = [one["data"] for one in documents("cluster.yaml") if one["kind"] == "ConfigMap"]
     deployment = Deployment.from_environment(environment)
-    assert deployment.launcher == "k8s"
+    assert deployment.launcher.value == "k8s"
     assert deployment.target in load_targets() and deployment.tpu_target in load_targets()
     assert str(deployment.work).startswith("/mnt/capibara")
 

@@ -8,8 +8,9 @@ import dagster as dg
 import kubernetes_validate
 import pytest
 
+from capibara_assets.deployment import LaunchMode
 from capibara_assets.errors import InputError
-from capibara_assets.launchers import Launcher, LaunchMode
+from capibara_assets.launchers import Launcher
 from capibara_assets.planning.hardware import HardwareTarget, find_target, load_targets
 
 IMAGE = "registry.example/capibara-assets:1.0"

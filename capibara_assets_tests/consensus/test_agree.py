@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from capibara_assets.consensus.agree import BASE, CONSENSUS, Agreement, ConsensusError, agree
-from capibara_assets.consensus.recipe import ConsensusRecipe, load_consensus_recipe
+from capibara_assets.consensus.recipe import ConsensusRecipe
+from capibara_assets.declarations import shipped_recipe
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.base import Base
@@ -177,4 +178,4 @@ def test_rounds_and_empty_shards(
 
 
 def test_the_recipe_that_ships_is_the_default() -> None:
-    assert load_consensus_recipe() == ConsensusRecipe()
+    assert shipped_recipe("consensus", ConsensusRecipe) == ConsensusRecipe()

@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 
 from capibara_assets.datasets.evidence import Evidence
-from capibara_assets.datasets.recipe import DatasetRecipe, load_recipe
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.declarations import shipped_recipe
 from capibara_assets.executions.schema import Execution, Pattern, RepairPair
 from capibara_assets.storage.records import table
 
@@ -153,4 +154,4 @@ def fleet(count: int, domain: str = "python", prefix: str = "p") -> list[Executi
 
 @pytest.fixture(scope="session")
 def recipe() -> DatasetRecipe:
-    return load_recipe()
+    return shipped_recipe("dataset", DatasetRecipe)

@@ -12,16 +12,17 @@ from capibara_assets.datasets.examples import Dataset, build_dataset
 from capibara_assets.datasets.groups import assign_groups, group_statistics
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.routing import balance, build_routing
+from capibara_assets.declarations import shipped_recipe
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.executions.ingest import read_experience
 from capibara_assets.executions.patterns import extract_patterns
-from capibara_assets.executions.recipe import load_recipe
+from capibara_assets.executions.recipe import ExperienceRecipe
 from capibara_assets.executions.repairs import find_repairs
 from capibara_assets.executions.selection import evidence, in_window, of_domain
 
 
 def datasets_of(folder: Path, recipe: DatasetRecipe) -> tuple[dict[Domain, Dataset], pl.DataFrame]:
-    experience = load_recipe()
+    experience = shipped_recipe("experience", ExperienceRecipe)
     executions = read_experience(folder, now=datetime(2026, 12, 1, tzinfo=UTC)).executions
     found: dict[Domain, Evidence] = {}
     for domain in DOMAINS:

@@ -116,7 +116,7 @@ def test_a_better_interval_never_makes_the_verdict_worse(
 
 
 def test_losses_that_stand_exactly_on_both_bars_promote():
-    sizes = np.array([1.0, 2.0, 4.0, 8.0])
+    sizes = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
     arms = {"base": single(*120 * sizes), "playbook": single(*112 * sizes), "consensus": single(*105 * sizes)}
     found = decide("sql", losses(**arms), RULE)
     assert (found.gain_over_base.low, found.gain_over_playbook.low) == (BASE_BAR, PLAYBOOK_BAR)
@@ -145,6 +145,18 @@ def test_examples_of_one_group_count_once():
     assert found.verdict == "inconclusive"
     spread = decide("debug", losses(base=single(*[10.0] * 30), consensus=single(*(nll for _, nll in better))), RULE)
     assert spread.verdict == "promote"
+
+
+def test_a_few_groups_make_no_interval():
+    """However good: a bootstrap over three groups has no width to speak of."""
+    enough, few = ([(f"g{i % count}", 10.0) for i in range(30)] for count in (RULE.min_groups, RULE.min_groups - 1))
+    verdicts = []
+    for rows in (enough, few):
+        better = [(group, 2.0) for group, _ in rows]
+        found = decide("ml", losses(base=rows, consensus=better), RULE)
+        verdicts.append(found.verdict)
+    assert verdicts == ["promote", "inconclusive"]
+    assert "5 groups of test examples make no interval (6 needed)" in found.reason
 
 
 def test_the_paragraph_says_what_was_compared_by_how_much_and_why():
@@ -184,7 +196,7 @@ def test_how_many_more_examples(low: float, high: float, n: int, needed: int):
 def test_a_degenerate_interval_just_short_of_the_bar_is_explained():
     """All groups alike: the resampled ratio and the ratio of sums may differ in the last bit."""
     short = float(np.nextafter(BASE_BAR, 0))
-    found = decided(Interval(estimate=BASE_BAR, low=short, high=short, n=9, groups=1), None)
+    found = decided(Interval(estimate=BASE_BAR, low=short, high=short, n=9, groups=9), None)
     assert found.verdict == "reject"
 
 

@@ -1,6 +1,5 @@
 """The router: learns which expert a prompt is for, with shared prompts and any number of experts, and reads back."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -102,8 +101,7 @@ def test_written_twice_it_is_the_same_bytes_and_reads_back(router: Router, tmp_p
     assert files == ["router.json", "router.safetensors"]  # nothing that runs code when it is loaded
     for name in files:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-    described = json.loads((tmp_path / "one" / "router.json").read_text())
-    back = Router.read(tmp_path / "one", described["experts"])
+    back = Router.read(tmp_path / "one")
     prompts = routes(*ASKED)["prompt"].to_list()
     assert back.experts == router.experts
     np.testing.assert_array_equal(back.probabilities(prompts), router.probabilities(prompts))
@@ -113,9 +111,18 @@ def test_a_split_without_prompts_has_no_accuracy(router: Router):
     assert accuracy(router, routes(*ASKED), "validation") == (None, 0)
 
 
-@pytest.mark.parametrize("experts", [[], ["sql"], ["sql", "ml"]])
-def test_fewer_than_two_experts_with_prompts_is_refused(experts: list[str]):
-    with pytest.raises(ValueError, match="at least two experts"):
+@pytest.mark.parametrize("experts", [["sql"], ["sql", "ml"]])
+def test_a_single_expert_answers_everything(experts: list[str], tmp_path: Path):
+    train_router(routes(*ASKED), experts, seed=1).write(tmp_path)
+    router = Router.read(tmp_path)
+    assert router.pick(["anything", ""]) == ["sql", "sql"]
+    assert router.probabilities(["anything"]).tolist() == [[1.0]]
+    assert accuracy(router, routes(*ASKED), "test") == (1.0, 2)
+
+
+@pytest.mark.parametrize("experts", [[], ["ml"]])
+def test_no_expert_with_prompts_is_refused(experts: list[str]):
+    with pytest.raises(ValueError, match="training prompts of its experts"):
         train_router(routes(*ASKED), experts, seed=1)
 
 

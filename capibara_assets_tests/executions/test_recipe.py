@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from capibara_assets.declarations import read_declared, shipped_recipe
 from capibara_assets.errors import InputError
-from capibara_assets.executions.recipe import ExperienceRecipe, load_recipe
+from capibara_assets.executions.recipe import ExperienceRecipe
 
 
 def test_the_shipped_recipe_is_the_default_one() -> None:
-    assert load_recipe() == ExperienceRecipe()
-    recipe = load_recipe()
+    assert shipped_recipe("experience", ExperienceRecipe) == ExperienceRecipe()
+    recipe = shipped_recipe("experience", ExperienceRecipe)
     assert (recipe.time_range_days, recipe.languages, recipe.min_success_rate, recipe.min_quality_score) == (
         30,
         ("python", "javascript", "sql"),
@@ -28,18 +29,13 @@ def test_the_shipped_recipe_is_the_default_one() -> None:
 def test_a_recipe_that_does_not_fit_names_its_file(tmp_path: Path, text: str) -> None:
     path = tmp_path / "experience.yaml"
     path.write_text(text)
-    with pytest.raises(InputError, match=r"experience\.yaml does not fit"):
-        load_recipe(path)
-
-
-def test_a_missing_recipe_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read the experience recipe"):
-        load_recipe(tmp_path / "gone.yaml")
+    with pytest.raises(InputError, match=r"experience\.yaml"):
+        read_declared(path, ExperienceRecipe)
 
 
 def test_an_empty_recipe_is_the_default_one(tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text("# nothing\n")
-    assert load_recipe(tmp_path / "r.yaml") == ExperienceRecipe()
+    assert read_declared(tmp_path / "r.yaml", ExperienceRecipe) == ExperienceRecipe()
 
 
 def test_a_date_without_a_zone_is_refused() -> None:

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from capibara_assets.declarations import shipped_recipe
 from capibara_assets.errors import InputError
 from capibara_assets.planning.accounting import Remat
 from capibara_assets.planning.gin import T5xRun, check_gin, render_gin, size_of, t5x_names
 from capibara_assets.planning.models import read_shape
-from capibara_assets.planning.recipe import load_recipe
+from capibara_assets.planning.recipe import PlanningRecipe
 from capibara_assets_tests.planning.shapes import NANO
 
 
@@ -24,7 +25,7 @@ def run(size: str = "large", remat: Remat = Remat.NONE) -> T5xRun:
         steps=400,
         global_batch=128,
         remat=remat,
-        recipe=load_recipe().tpu,
+        recipe=shipped_recipe("planning", PlanningRecipe).tpu,
     )
 
 

@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capibara_assets.declarations import shipped_recipe
 from capibara_assets.errors import InputError
 from capibara_assets.planning.hardware import GIB, find_target
 from capibara_assets.planning.lora import LoraPlan, plan_lora
 from capibara_assets.planning.models import ModelShape, read_shape
-from capibara_assets.planning.recipe import load_recipe
+from capibara_assets.planning.recipe import PlanningRecipe
 from capibara_assets_tests.planning.shapes import DENSE_120B, NANO, statistics
 
-RECIPE = load_recipe()
+RECIPE = shipped_recipe("planning", PlanningRecipe)
 
 
 def plan(base: ModelShape = NANO, target: str = "cpu-laptop", **figures: Any) -> LoraPlan:

@@ -3,12 +3,13 @@
 import pytest
 import yaml
 
+from capibara_assets.declarations import shipped_recipe
 from capibara_assets.errors import InputError
 from capibara_assets.planning.accounting import Remat
 from capibara_assets.planning.maxtext import MaxTextRun, check_maxtext, maxtext_keys, render_maxtext
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape, read_shape
-from capibara_assets.planning.recipe import load_recipe
+from capibara_assets.planning.recipe import PlanningRecipe
 
 
 def run(shape: ModelShape | None = None, remat: Remat = Remat.FULL) -> MaxTextRun:
@@ -21,7 +22,7 @@ def run(shape: ModelShape | None = None, remat: Remat = Remat.FULL) -> MaxTextRu
         remat=remat,
         steps=100,
         logit_chunks=8,
-        recipe=load_recipe().tpu,
+        recipe=shipped_recipe("planning", PlanningRecipe).tpu,
     )
 
 

@@ -8,9 +8,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capibara_assets.declarations import read_declared
 from capibara_assets.errors import InputError
 from capibara_assets.locations import resources_root
-from capibara_assets.planning.recipe import Rung, climb, load_recipe
+from capibara_assets.planning.recipe import PlanningRecipe, Rung, climb
 
 
 def written(folder: Path, change: Any) -> Path:
@@ -33,12 +34,7 @@ def written(folder: Path, change: Any) -> Path:
 )
 def test_a_wrong_recipe_is_refused_by_name(tmp_path: Path, change: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        load_recipe(written(tmp_path, change))
-
-
-def test_a_missing_recipe_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="absent"):
-        load_recipe(tmp_path / "absent.yaml")
+        read_declared(written(tmp_path, change), PlanningRecipe)
 
 
 @given(st.integers(0, 10**9))

@@ -7,17 +7,18 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capibara_assets.declarations import shipped_recipe
 from capibara_assets.errors import InputError
 from capibara_assets.planning.accounting import Remat
 from capibara_assets.planning.gin import check_gin
 from capibara_assets.planning.hardware import find_target
 from capibara_assets.planning.maxtext import check_maxtext
 from capibara_assets.planning.models import ModelShape, read_shape
-from capibara_assets.planning.recipe import load_recipe
+from capibara_assets.planning.recipe import PlanningRecipe
 from capibara_assets.planning.tpu import TpuPlan, plan_tpu
 from capibara_assets_tests.planning.shapes import NANO, statistics
 
-RECIPE = load_recipe()
+RECIPE = shipped_recipe("planning", PlanningRecipe)
 SLICES = ["tpu-v4-64", "tpu-v5e-64", "tpu-v6e-64", "tpu-v6e-256"]
 MODELS = [NANO, read_shape("llama2-7b"), read_shape("llama3.1-8b"), read_shape("t5_1_1-large")]
 

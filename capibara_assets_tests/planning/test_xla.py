@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from capibara_assets.declarations import shipped_recipe
 from capibara_assets.errors import InputError
 from capibara_assets.planning import jax_step, xla
 from capibara_assets.planning.accounting import Remat
 from capibara_assets.planning.hardware import GIB, find_target
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape, read_shape
-from capibara_assets.planning.recipe import load_recipe
+from capibara_assets.planning.recipe import PlanningRecipe
 from capibara_assets.planning.tpu import TpuPlan, plan_tpu
 from capibara_assets_tests.planning.shapes import NANO, statistics
 
@@ -24,7 +25,7 @@ needs_libtpu = pytest.mark.skipif(find_spec("libtpu") is None, reason="libtpu is
 
 
 def plan(base: ModelShape = NANO, target: str = "tpu-v5e-64") -> TpuPlan:
-    return plan_tpu("python", statistics(), base, find_target(target), load_recipe())
+    return plan_tpu("python", statistics(), base, find_target(target), shipped_recipe("planning", PlanningRecipe))
 
 
 def test_a_plan_lowers_for_its_slice_in_a_process_of_its_own() -> None:

@@ -65,21 +65,23 @@ def test_it_learns_and_peft_loads_the_adapter(make_request: MakeRequest) -> None
     assert sorted(path.name for path in result.parent.iterdir()) == ["events.jsonl", "result"]
 
 
-def test_the_best_validation_is_what_is_kept(make_request: MakeRequest) -> None:
-    # A rate that makes the loss jump: which step is best is the processor's luck, so several runs, one of which has
-    # to end on another step than its best
-    kept = []
-    for seed in (1, 2, 3):
-        wild = {"max_steps": 8, "epochs": 9, "learning_rate": 3.0, "evaluate_every": 1, "warmup": 0.9}
-        result = train(make_request(work=f"work-{seed}", seed=seed, **wild))
-        found = manifest(result)
-        curve = json.loads((result / "curve.json").read_text())
-        losses = {point["step"]: point["validation_loss"] for point in curve if "validation_loss" in point}
-        del losses[0]
-        assert found["best_step"] == min(losses, key=losses.__getitem__)
-        assert found["validation_loss"] == min(losses.values())
-        kept.append(found["best_step"])
-    assert min(kept) < 8
+def test_the_best_validation_is_what_is_kept(make_request: MakeRequest, nano: Path, tmp_path: Path) -> None:
+    # What is learnt is the opposite of what is validated, so that more steps are worse
+    rows = []
+    for number in range(60):
+        split, answer = ("validation", "beta ") if number % 5 == 0 else ("train", "alpha ")
+        messages = [{"role": "user", "content": "Which?"}, {"role": "assistant", "content": answer * 8}]
+        rows.append({"example_id": f"e{number:03}", "group_id": f"g{number:03}", "split": split,
+                     "messages": json.dumps(messages)})  # fmt: skip
+    pl.DataFrame(rows).write_parquet(tmp_path / "opposites.parquet")
+    learn = {"max_steps": 8, "epochs": 9, "learning_rate": 0.02, "evaluate_every": 1, "warmup": 0.0}
+    result = train(make_request(base=nano, data=tmp_path / "opposites.parquet", **learn))
+    found = manifest(result)
+    curve = json.loads((result / "curve.json").read_text())
+    losses = {point["step"]: point["validation_loss"] for point in curve if "validation_loss" in point}
+    del losses[0]
+    assert found["best_step"] == min(losses, key=losses.__getitem__) < 8
+    assert found["validation_loss"] == min(losses.values())
 
 
 def test_micro_batches_do_not_change_the_result(make_request: MakeRequest) -> None:

@@ -1,16 +1,19 @@
 """Recipes: what ships is valid, and what is misspelt, doubled or impossible is refused with a hint."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
+from capibara_assets.declarations import read_declared, shipped_recipe
 from capibara_assets.errors import InputError
 from capibara_assets.locations import resources_root
-from capibara_assets.training.recipe import load_recipe, parse_recipe
+from capibara_assets.training.recipe import TrainingRecipe
 
 
 @pytest.mark.parametrize("profile", ["demo", "full"])
 def test_shipped_recipes_tolerate_one_bad_voter(profile: str) -> None:
-    recipe = load_recipe(profile)
+    recipe = shipped_recipe(f"training-{profile}", TrainingRecipe)
     assert recipe.name == profile
     assert (len(recipe.voters), recipe.tolerated, recipe.quorum) == (4, 1, 3)
     assert len({voter.seed for voter in recipe.voters}) == len({voter.shard for voter in recipe.voters}) == 4
@@ -37,16 +40,13 @@ def changed(**values: object) -> str:
         ("a: [", "recipe.yaml"),
     ],
 )
-def test_bad_recipes_are_refused_with_a_hint(text: str, message: str) -> None:
+def test_bad_recipes_are_refused_with_a_hint(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "recipe.yaml").write_text(text)
     with pytest.raises(InputError, match=message):
-        parse_recipe(text, "recipe.yaml")
+        read_declared(tmp_path / "recipe.yaml", TrainingRecipe)
 
 
-def test_a_number_in_scientific_notation_is_a_number() -> None:
+def test_a_number_in_scientific_notation_is_a_number(tmp_path: Path) -> None:
     text = changed(learning_rate="2e-3").replace("'2e-3'", "2e-3")  # YAML 1.1 reads that as text
-    assert parse_recipe(text, "recipe.yaml").learning_rate == 0.002
-
-
-def test_an_unknown_profile_names_the_known_ones() -> None:
-    with pytest.raises(InputError, match="profiles are demo, full"):
-        load_recipe("huge")
+    (tmp_path / "recipe.yaml").write_text(text)
+    assert read_declared(tmp_path / "recipe.yaml", TrainingRecipe).learning_rate == 0.002
