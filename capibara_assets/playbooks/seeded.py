@@ -1,8 +1,9 @@
 """Seeded copies of real advice with a known answer: rephrasings that are the same advice, changes that make it other.
 
-For benches and tests of consolidation. Nothing here knows how `near.py` works; the edits are those that people and
-curators make: case, punctuation, filler, word forms, the order of clauses, a word left out; and against them a
-negation, another figure, another subject.
+For benches and tests of consolidation. The edits are those that people and curators make: case, punctuation, filler,
+word forms, the order of clauses, a word left out; and against them a negation, another figure, another subject. They
+were written beside `near.py`, with its answers in view: the figures say that it does what it is meant to do, not how it
+fares on playbooks that nobody has seen.
 """
 
 import itertools
