@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
@@ -15,17 +15,18 @@ from capibara_assets.errors import InputError
 from capibara_assets.executions.classify import Label, classify_session
 from capibara_assets.executions.lines import Line, LineReader
 from capibara_assets.executions.quality import score_all
-from capibara_assets.executions.readers import Fault, Recorded, read_line
+from capibara_assets.executions.readers import Fault, Recorded
 from capibara_assets.executions.redact import keyed_digest, quarantine_text, redact_session
 from capibara_assets.executions.repairs import find_repairs
 from capibara_assets.executions.schema import Execution, LogFile, Quarantined
+from capibara_assets.executions.sources import Counted, Layout, is_whole, layout, read_parts
 from capibara_assets.storage.digests import canonical_json
 from capibara_assets.storage.records import conform, polars_schema
 
 LOGS = "e2b_logs"
 _SNIFF_LINES = 20
 _SNIFF_BYTES = 1 << 20
-_IDS, _CONTENT = (b'"sandbox_id"', b'"execution_id"'), (b'"code"', b'"execution"')
+MAX_DOCUMENT = 256 << 20  # bytes of a file that is one JSON document, which is read as a whole
 _RECORD_FIELDS = tuple(f.name for f in fields(Recorded) if f.name != "flags")
 
 
@@ -48,6 +49,7 @@ class _File:
     bytes: int = 0
     digest: str = ""
     counts: Counter[str] = field(default_factory=Counter)
+    known: Counter[str] = field(default_factory=Counter)  # things that are no executions, by kind
 
 
 @dataclass(slots=True)
@@ -93,7 +95,13 @@ def read_experience(folder: Path, *, now: datetime, files: Sequence[Path] | None
     executions = _executions(kept)
     quarantined = conform(Quarantined, pl.DataFrame(quarantine, schema=polars_schema(Quarantined)))
     table = _file_table(logs)
-    return Ingest(executions, quarantined, table, _summary(executions, quarantined, table))
+    known = sum((log.known for log in logs), Counter[str]())
+    return Ingest(
+        executions,
+        quarantined,
+        table,
+        _summary(executions, quarantined, table) | {"known": dict(sorted(known.items()))},
+    )
 
 
 # --- files --------------------------------------------------------------------------------------------------------
@@ -124,14 +132,15 @@ def _read_file(path: Path, log: _File, now: datetime, found: list[_Found], quara
     while len(head) < _SNIFF_LINES and size < _SNIFF_BYTES and (line := next(lines, None)) is not None:
         head.append(line)
         size += len(line.data)
-    if not _is_log(head, reader):
+    form = _layout(head, reader)
+    if form is Layout.OTHER:
         for _ in lines:  # to the end, for the digest
             pass
         log.counts["ignored"] = 1
     else:
         log.kind = "executions"
         last = None
-        for line in (*head, *lines):
+        for line in [_document(head, lines)] if form is Layout.DOCUMENT else (*head, *lines):
             if last is not None:
                 _read_one(last, log, now, found, quarantine)
             last = line
@@ -139,12 +148,23 @@ def _read_file(path: Path, log: _File, now: datetime, found: list[_Found], quara
     log.bytes, log.digest = reader.bytes_read, reader.digest
 
 
-def _is_log(head: Iterable[Line], reader: LineReader) -> bool:
-    """Whether one of the first lines has the fields of an execution; an empty file is an empty log."""
-    lines = [line.data.replace(b"\0", b"") if line.number == 0 else line.data for line in head]
-    if not lines:
-        return reader.bytes_read == 0 or reader.fault is not None
-    return any(any(i in line for i in _IDS) and any(c in line for c in _CONTENT) for line in lines)
+def _layout(head: Sequence[Line], reader: LineReader) -> Layout:
+    """The file's layout; one that cannot be decompressed or decoded is a damaged log."""
+    if head and head[0].number == 0:
+        return layout([head[0].data.replace(b"\0", b"")])
+    return layout([line.data for line in head]) if head or reader.bytes_read == 0 or reader.fault else Layout.OTHER
+
+
+def _document(head: Sequence[Line], lines: Iterator[Line]) -> Line:
+    """The whole file as one line, which is pending until it is complete JSON."""
+    kept, size, fault = [], 0, None
+    for line in (*head, *lines):
+        size += len(line.data) + 1
+        if size > MAX_DOCUMENT:
+            fault = fault or "document_too_large"
+        else:
+            kept.append(line.data)
+    return Line(1, 0, b"\n".join(kept), ended=False, fault=fault)
 
 
 def _read_one(line: Line, log: _File, now: datetime, found: list[_Found], quarantine: list[dict[str, Any]]) -> None:
@@ -154,12 +174,17 @@ def _read_one(line: Line, log: _File, now: datetime, found: list[_Found], quaran
         return
     try:
         if line.fault is not None:
-            raise Fault(line.fault, "the line is longer than any execution")
-        record = read_line(line.data, now)
+            raise Fault(line.fault, "longer than any execution or notebook")
+        for part in read_parts(line.data, now):
+            match part.found:
+                case Fault(reason=reason, detail=detail):
+                    quarantine.append(_quarantined(log, line.number, line.offset, reason, detail, part.data))
+                case Counted(kind=kind, number=number):
+                    log.known[kind] += number
+                case record:
+                    found.append(_Found(record, log, line.number, line.offset, _content(record), part.data))
     except Fault as fault:
         quarantine.append(_quarantined(log, line.number, line.offset, fault.reason, fault.detail, line.data))
-        return
-    found.append(_Found(record, log, line.number, line.offset, _content(record), line.data))
 
 
 def _finish(
@@ -171,7 +196,7 @@ def _finish(
     quarantine: list[dict[str, Any]],
 ) -> None:
     """The last line, which the file's end may have cut off, and what is wrong with the file itself."""
-    cut = last is not None and not last.ended and not _is_whole(last, now)
+    cut = last is not None and not last.ended and not _is_whole(last)
     if last is not None and not cut:
         _read_one(last, log, now, found, quarantine)
     if reader.fault is not None:
@@ -187,21 +212,15 @@ def _finish(
             log.counts["pending"] += 1
 
 
-def _is_whole(line: Line, now: datetime) -> bool:
+def _is_whole(line: Line) -> bool:
     """Whether a line without a line feed is complete: an object that parses cannot grow into another."""
-    if line.number == 0:
-        return False
-    try:
-        read_line(line.data, now)
-    except Fault as fault:
-        return fault.reason not in ("invalid_json", "invalid_utf8", "not_an_object")
-    return True
+    return line.number != 0 and (line.fault is not None or is_whole(line.data))
 
 
 def _quarantined(log: _File, line: int, offset: int, reason: str, detail: str, data: bytes) -> dict[str, Any]:
     log.counts["quarantined"] += 1
     digest = keyed_digest(data)
-    identity = hashlib.sha256(f"{log.path}\n{line}\n{reason}\n{digest}".encode("utf-8", "surrogateescape"))
+    identity = hashlib.sha256(f"{log.path}\n{line}\n{reason}\n{detail}\n{digest}".encode("utf-8", "surrogateescape"))
     return {
         "quarantine_id": identity.hexdigest()[:32],
         "file": log.path,

@@ -64,9 +64,10 @@ def layout(head: Sequence[bytes]) -> Layout:
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether a line whose end has not come yet is complete: JSON that parses as an object or list cannot grow."""
+    """Whether text whose end has not come yet is complete: JSON that ends in an object or a list cannot grow."""
     try:
-        return isinstance(parse_value(data), dict | list)
+        values = parse_values(data)
+        return bool(values) and isinstance(values[-1], dict | list)
     except Fault as fault:
         return fault.reason not in ("invalid_json", "invalid_utf8")
 

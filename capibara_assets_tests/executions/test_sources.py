@@ -1,13 +1,17 @@
 """Which format a file is in, and what each line or document of it holds."""
 
+import gzip
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capibara_assets.executions.ingest import read_experience
 from capibara_assets.executions.readers import Fault, Recorded, read_line
 from capibara_assets.executions.sources import Counted, Layout, Part, is_whole, layout, read_parts
 from capibara_assets_tests.executions.conftest import NOW, envelope, line
@@ -25,6 +29,27 @@ OLD_ENTRY = {"timestamp": "2026-10-05T00:00:00Z", "line": "started"}
 CELL = {"cell_type": "code", "source": ["1 + 1"], "execution_count": 1, "outputs": [], "metadata": {}}
 NOTEBOOK = {"cells": [CELL], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 TRACE = {"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "chat"}]}]}]}
+CODE_TRACE = {
+    "resourceSpans": [
+        {
+            "scopeSpans": [
+                {
+                    "spans": [
+                        {
+                            "traceId": "5b8efff798038103d269b633813fc60c",
+                            "spanId": "eee19b7ec3c1b174",
+                            "name": "execute_tool python",
+                            "startTimeUnixNano": "1791201600000000000",
+                            "attributes": [
+                                {"key": "gen_ai.tool.call.arguments", "value": {"stringValue": '{"code": "x"}'}}
+                            ],
+                        }
+                    ]
+                }
+            ]
+        }
+    ]
+}
 
 
 def parts(data: bytes | Any) -> list[Part]:
@@ -170,3 +195,26 @@ def test_a_cut_document_never_gives_more_than_the_whole(values: list[Any], data:
     whole = json.dumps(values, indent=1).encode()
     cut = whole[: data.draw(st.integers(1, len(whole) - 1))]
     assert [type(part.found) for part in parts(cut)] == [Fault]
+
+
+def test_every_format_in_one_folder_whatever_the_files_are_called(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\n".join(pretty(NOTEBOOK)))
+    (tmp_path / "copy.ipynb").write_bytes(line(NOTEBOOK))
+    (tmp_path / "trace").write_bytes(gzip.compress(line(CODE_TRACE) + b"\n" + line(TRACE) + b"\n"))
+    (tmp_path / "events.json").write_bytes(b"\n".join(pretty([EVENT, EVENT])))
+    (tmp_path / "entries.log").write_bytes(line(ENTRY) + b"\n" + line(OLD_ENTRY) + b"\n")
+    (tmp_path / "log.csv").write_bytes(zstandard.compress(line(envelope(execution_id="z")) + b"\n"))
+    (tmp_path / "growing.ipynb").write_bytes(b"\n".join(pretty(NOTEBOOK))[:-10])
+    (tmp_path / "notes.md").write_text("# a notebook has cells\n")
+    ingest = read_experience(tmp_path, now=NOW)
+    assert sorted(ingest.executions["code"].to_list()) == ["1 + 1", "print(1)", "x"]
+    assert ingest.quarantine.is_empty()
+    assert ingest.summary["known"] == {"span": 1, "sandbox.lifecycle.paused": 2, "sandbox_log_entry": 2}
+    assert (ingest.summary["duplicates"], ingest.summary["pending"], ingest.summary["logs"]) == (1, 1, 7)
+
+
+def test_a_document_beyond_any_notebook_is_refused_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capibara_assets.executions.ingest.MAX_DOCUMENT", 1000)
+    (tmp_path / "big.ipynb").write_bytes(b"\n".join(pretty(NOTEBOOK | {"metadata": {"a": ["x"] * 1000}})))
+    ingest = read_experience(tmp_path, now=NOW)
+    assert ingest.quarantine["reason"].to_list() == ["document_too_large"]
