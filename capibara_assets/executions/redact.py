@@ -40,11 +40,6 @@ def digest_key() -> bytes:
 
 
 def redact_sessions(sessions: Sequence[Sequence[Recorded]]) -> list[list[int]]:
-    """`redact_session` of several sandboxes."""
-    return [redact_session(session) for session in sessions]
-
-
-def redact_sessions(sessions: Sequence[Sequence[Recorded]]) -> list[list[int]]:
     """Redacts the executions of several sandboxes in place and returns how many secrets each held, in their order.
 
     Nearly all text holds nothing that could be a secret, which one pass over the whole batch finds out: give it
