@@ -36,6 +36,10 @@ format: setup
 evidence: setup ## docs/evidence/graph.json: the figure of each promise
 	$(BIN)/python -m benchmarks.evidence
 
+bench-env: ## the peers of the benches, in an environment of their own
+	test -x .benchmarks-venv/bin/python || $(PYTHON) -m venv .benchmarks-venv
+	.benchmarks-venv/bin/pip install --quiet -r benchmarks/requirements.txt
+
 experience: setup ## re-generate the shipped experience by really running it
 	$(BIN)/python -m capibara_assets.executions.fleet --out resources/experience
 

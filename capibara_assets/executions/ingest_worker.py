@@ -4,6 +4,7 @@ Processes of our own instead of a pool: they start the same way from a notebook,
 Dagster run, they inherit no threads, and they end when the process that asked ends, however it does.
 """
 
+import gc
 import json
 import os
 import subprocess
@@ -41,7 +42,9 @@ class Worker:
     def __init__(self, setup: Setup, name: str) -> None:
         self.setup = setup
         self.spill = Spill(Path(setup.folder), bytes.fromhex(setup.key), name)
-        self.intake = Intake(self.spill, datetime.fromisoformat(setup.now), setup.buckets, setup.indexes)
+        self.intake = Intake(
+            self.spill, datetime.fromisoformat(setup.now), setup.buckets, setup.indexes, setup.labelled
+        )
 
     def do(self, kind: str, value: Any) -> Any:
         """`read` or `fetch` a file, `finish` a bucket, or `flush` what waits."""
@@ -160,12 +163,16 @@ def read_of(answer: Any) -> FileRead | None:
 def main() -> None:
     setup, name = json.loads(sys.stdin.readline())
     worker = Worker(Setup(**setup), name)
+    # millions of small objects and no cycles among them: the collector would walk them all again and again
+    gc.freeze()
+    gc.disable()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints is no answer
     for line in sys.stdin:
         kind, value = json.loads(line)
         answers.write(json.dumps(worker.do(kind, value)) + "\n")
         answers.flush()
+        gc.collect()
 
 
 if __name__ == "__main__":

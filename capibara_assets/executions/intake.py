@@ -92,9 +92,9 @@ def signature(status: os.stat_result) -> tuple[int, ...]:
     return (status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
 
 
-def content_digest(blob: bytes) -> bytes:
+def content_digest(blob: bytes, key: bytes) -> bytes:
     """Keyed digest of what a record says, the same whatever its formatting, SDK and file."""
-    return hashlib.blake2b(blob, digest_size=16, key=digest_key()).digest()
+    return hashlib.blake2b(blob, digest_size=16, key=key).digest()
 
 
 def pack(record: Recorded) -> bytes:
@@ -110,8 +110,8 @@ def unpack(blob: bytes, flags: list[str]) -> Recorded:
 class Intake:
     """Reads files; one per process."""
 
-    def __init__(self, spill: Spill, now: datetime, buckets: int, indexes: int) -> None:
-        self.spill, self.now, self.buckets, self.indexes = spill, now, buckets, indexes
+    def __init__(self, spill: Spill, now: datetime, buckets: int, indexes: int, labelled: bool = True) -> None:
+        self.spill, self.now, self.buckets, self.indexes, self.labelled = spill, now, buckets, indexes, labelled
         self._index: dict[str, list[Any]] = {name: [] for name in INDEX}
         self._indexed = 0
         self._key = digest_key()
@@ -158,7 +158,7 @@ class Intake:
         for part in read_parts(data, self.now):
             if isinstance(part.found, Recorded):
                 blob = pack(part.found)
-                self._spill(part.found, blob, content_digest(blob))
+                self._spill(part.found, blob, content_digest(blob, self._key))
 
     def _lines(self, reader: LineReader, task: FileTask, counts: "_Counts") -> Iterator[Line]:
         """The lines of a log; a document is one line, any other file none."""
@@ -223,15 +223,14 @@ class Intake:
 
     def _keep(self, record: Recorded, line: Line, part: int, counts: "_Counts") -> None:
         blob = pack(record)
-        content = content_digest(blob)
+        content = content_digest(blob, self._key)
         bucket = self._spill(record, blob, content)
         index = self._index
         index["execution_id"].append(record.execution_id)
         index["sandbox_id"].append(record.sandbox_id)
         index["content"].append(content)
         index["timestamp"].append((record.timestamp - _EPOCH) // _MICROSECOND)
-        code = novelty_text(record).encode("utf-8")
-        index["code"].append(hashlib.blake2b(code, digest_size=16, key=self._key).digest())
+        index["code"].append(content_digest(novelty_text(record).encode("utf-8"), self._key) if self.labelled else b"")
         index["bucket"].append(bucket)
         index["file"].append(counts.read.number)
         index["line"].append(line.number)
