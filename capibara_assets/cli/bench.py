@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from capibara_assets.cli.bench_redact import redact
 from capibara_assets.domains import DOMAINS
 
 HEAVY = ("torch", "jax", "transformers", "peft", "deepspeed")
@@ -66,6 +67,9 @@ def load(repeats: int, as_json: bool) -> None:
         "heavy": sorted(set(heavy)),
     }
     print_result(result, as_json)
+
+
+bench.add_command(redact)
 
 
 def print_result(result: dict, as_json: bool) -> None:

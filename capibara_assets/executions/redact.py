@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 import polars as pl
 
 from capibara_assets.executions.personal import personal_rules
+from capibara_assets.executions.plausibility import entropy
 from capibara_assets.executions.readers import Recorded, strip_ansi
 from capibara_assets.executions.secret_gate import may_hold_secrets
-from capibara_assets.executions.secret_rules import Rule, Secret, entropy, find_secrets, provider_rules, rules_for
+from capibara_assets.executions.secret_rules import Rule, Secret, find_secrets, provider_rules, rules_for
 
 TEXT_LIMIT = 64 << 10  # characters of quarantined text that are kept
 _OUTPUT = ("stdout", "stderr", "result_text", "error_name", "error_value", "traceback")
