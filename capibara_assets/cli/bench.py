@@ -7,6 +7,7 @@ import sys
 import click
 
 from capibara_assets.cli.bench_ingest import ingest
+from capibara_assets.cli.bench_redact import redact
 from capibara_assets.domains import DOMAINS
 
 HEAVY = ("torch", "jax", "transformers", "peft", "deepspeed")
@@ -70,6 +71,7 @@ def load(repeats: int, as_json: bool) -> None:
 
 
 bench.add_command(ingest)
+bench.add_command(redact)
 
 
 def print_result(result: dict, as_json: bool) -> None:

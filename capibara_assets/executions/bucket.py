@@ -93,7 +93,7 @@ def _frame(sessions: Sequence[Sequence[_Row]], labelled: bool) -> pl.DataFrame:
     values = [_values(row.record) for row in every]
     columns: dict[str, Any] = dict(zip(("timestamp", *RECORD_FIELDS), zip(*values, strict=True), strict=True))
     columns |= {
-        "flags": [row.record.flags for row in every],
+        "flags": lists([row.record.flags for row in every]),
         "secrets": [row.secrets for row in every],
         "record_digest": [hashlib.sha256(orjson.dumps(row)).hexdigest() for row in values],
         "source_file": [row.verdict[2] for row in every],
@@ -104,7 +104,7 @@ def _frame(sessions: Sequence[Sequence[_Row]], labelled: bool) -> pl.DataFrame:
         return pl.DataFrame(columns, schema_overrides=schema(False)).select(list(schema(False)))
     labels = [label for session in sessions for label in classify_session([row.record for row in session])]
     columns |= {
-        "domains": [[str(domain) for domain in label.domains] for label in labels],
+        "domains": lists([[str(domain) for domain in label.domains] for label in labels]),
         "confidence": [label.confidence for label in labels],
         "evidence": [label.evidence for label in labels],
         "quality": [
@@ -113,6 +113,12 @@ def _frame(sessions: Sequence[Sequence[_Row]], labelled: bool) -> pl.DataFrame:
     }
     frame = conform(Execution, pl.DataFrame(columns, schema_overrides=schema(True)))
     return with_debug(frame, find_repairs(frame))
+
+
+def lists(values: Sequence[Sequence[str]]) -> pl.Series:
+    """A column of lists of words; Polars builds one from nested lists thirty times slower."""
+    joined = pl.Series(["\n".join(words) for words in values], dtype=pl.String).str.split("\n")
+    return joined.list.eval(pl.element().filter(pl.element() != ""))
 
 
 def with_debug(executions: pl.DataFrame, repairs: pl.DataFrame) -> pl.DataFrame:

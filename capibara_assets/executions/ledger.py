@@ -12,7 +12,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -113,6 +113,17 @@ class Ledger:
         return Generation(
             folder, {read.name: read for read in files}, state["names"], state["fingerprint"] == fingerprint()
         )
+
+    def read_again(self, names: Iterable[str]) -> None:
+        """Lets the next look read these files whole, changed or not."""
+        with self.look():
+            if (base := self.last()) is None:
+                return
+            state = json.loads((base.folder / _STATE).read_bytes())
+            chosen = set(names)
+            for read in state["files"]:
+                read["again"] |= read["name"] in chosen
+            write_json_atomic(base.folder / _STATE, state)
 
     def commit(self, tables: Path, files: list[FileRead], names: list[str]) -> Path:
         """Makes a folder with the tables of a look the last generation; returns where it lies now."""

@@ -12,13 +12,14 @@ from operator import or_
 
 import polars as pl
 
+from capibara_assets.executions.personal import personal_rules
 from capibara_assets.executions.secret_rules import BARE_TOKEN_NAME, NAME_ANCHORS, Rule, provider_rules
 
 _WORTH_A_PASS = 32  # texts; fewer are looked at rule by rule in less time than the passes take to set up
 
 
-def may_hold_secrets(texts: Sequence[str]) -> list[bool]:
-    """For each text whether a rule could match in it; texts hold no lone surrogates."""
+def may_hold_secrets(texts: Sequence[str], also: Sequence[str] = ()) -> list[bool]:
+    """For each text whether a rule (or one of `personal_rules(also)`) could match; texts hold no lone surrogates."""
     if len(texts) < _WORTH_A_PASS:
         return [True] * len(texts)
     passes = _passes()
@@ -27,6 +28,7 @@ def may_hold_secrets(texts: Sequence[str]) -> list[bool]:
         text.str.contains_any(list(passes.anchors)),
         text.str.contains_any(list(passes.folded), ascii_case_insensitive=True),
         *(text.str.contains(expression) for expression in passes.expressions),
+        *(text.str.contains(rule.gate) for rule in personal_rules(also)),
     )
     # names such as `token` stand in one text of twenty: only there their longer expressions are tried
     named = text.str.contains_any(list(passes.names), ascii_case_insensitive=True)

@@ -4,16 +4,20 @@ Each rule has anchors, substrings of which a text must hold one before the rule'
 substring is two orders of magnitude cheaper than matching expressions, and nearly every text holds none.
 """
 
-import base64
-import binascii
-import json
-import math
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from capibara_assets.executions.plausibility import (
+    has_digit,
+    hex_letters_and_digits,
+    json_web_token,
+    mixed_case_and_digits,
+    random_looking,
+    token,
+)
+from capibara_assets.executions.secret_contexts import CONTEXT_SHAPES, LINE_START
 from capibara_assets.executions.secret_providers import PROVIDER_SHAPES
 
 _TOKEN = "A-Za-z0-9_-"
@@ -104,11 +108,6 @@ def _has_anchor(anchors: tuple[str, ...], text: str) -> bool:
     return False
 
 
-def entropy(text: str) -> float:
-    """Shannon entropy in bits per character."""
-    return -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values()) if text else 0.0
-
-
 def _matches(rule: Rule, text: str) -> Iterator[Secret]:
     stretch = re.compile(f"[{rule.tail}]*") if rule.tail else None
     for match in rule.pattern.finditer(text):
@@ -157,82 +156,8 @@ def _secret_name(code: str) -> str | None:
 def _bare_tokens(text: str, name: str) -> Iterator[Secret]:
     kind = "AWS_SECRET_ACCESS_KEY" if name == "AWS_SECRET_ACCESS_KEY" else "SECRET"
     for match in _BARE.finditer(text):
-        if _random_looking(match.group(1)):
+        if random_looking(match.group(1)):
             yield Secret(match.start(1), match.end(1), kind)
-
-
-# --- plausibility -------------------------------------------------------------------------------------------------
-
-_PLACEHOLDER = re.compile(
-    r"your|example|placeholder|x{4}|\*{3}|changeme|dummy|insert|replace|todo|redacted", re.IGNORECASE
-)
-_ACCESS_NAMES = "password passwd pass pwd secret user username postgres mysql root admin test guest token changeme key"
-_ACCESS_WORDS = frozenset(_ACCESS_NAMES.split())
-
-
-def _random_looking(value: str) -> bool:
-    """A long run of mixed letters and digits with high entropy, in two of upper, lower and digit at least."""
-    longest = max(re.split(r"[-_./:=+]", value), key=len)
-    classes = sum(any(test(c) for c in value) for test in (str.isupper, str.islower, str.isdigit))
-    mixed = any(c.isdigit() for c in value) and any(c.isalpha() for c in value)
-    return mixed and (classes == 3 or len(longest) >= 24) and len(longest) >= 8 and entropy(value) >= 3.5
-
-
-def _assigned_secret(value: str) -> bool:
-    """A literal that is assigned to a secret-looking name and no placeholder, path, model name or sentence."""
-    if len(value) < 16 or _PLACEHOLDER.search(value) or value[0] in "<{$%/.":
-        return False
-    longest = max(re.split(r"[-_./:]", value), key=len)
-    if len(longest) < 12 or not (any(c.isdigit() for c in longest) and any(c.isalpha() for c in longest)):
-        return False
-    return entropy(value) >= 3.3
-
-
-def _password(value: str) -> bool:
-    """The password of a connection string: not a template, not a word of documentation."""
-    return (
-        value.lower() not in _ACCESS_WORDS
-        and not _PLACEHOLDER.search(value)
-        and value[0] not in "<{$%["
-        and len(value) > 3
-    )
-
-
-def _strong_password(value: str) -> bool:
-    """A password of letters and digits with capitals or signs among them; `password1` is a word of documentation."""
-    if not _password(value) or not (_has_digit(value) and any(c.isalpha() for c in value)) or entropy(value) < 2.7:
-        return False
-    signs = sum(not c.isalnum() for c in value)
-    return value[0] not in "./\\" and (
-        (value != value.lower() and value != value.upper()) or 0 < signs <= len(value) / 2
-    )
-
-
-def _header_credential(value: str) -> bool:
-    mixed = _has_digit(value) or (value != value.lower() and value != value.upper())
-    return len(value) >= 12 and mixed and not _PLACEHOLDER.search(value) and entropy(value) >= 2.5
-
-
-def _json_web_token(value: str) -> bool:
-    """The first part decodes to a JSON object with an algorithm or a type."""
-    head = value.split(".")[0]
-    try:
-        header = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
-    except (ValueError, binascii.Error):
-        return False
-    return isinstance(header, dict) and bool({"alg", "typ", "enc"} & header.keys())
-
-
-def _has_digit(value: str) -> bool:
-    return any(c.isdigit() for c in value)
-
-
-def _mixed_case_and_digits(value: str) -> bool:
-    return _has_digit(value) and value != value.lower() and value != value.upper()
-
-
-def _hex_letters_and_digits(value: str) -> bool:
-    return _has_digit(value) and any(c.isalpha() for c in value[2:]) and entropy(value[2:]) > 2.5
 
 
 # --- the rules ----------------------------------------------------------------------------------------------------
@@ -257,12 +182,12 @@ def _block_rules() -> Iterator[Rule]:
 
 def _extra_rules() -> Iterator[Rule]:
     for kind, anchors, expression in PROVIDER_SHAPES:
-        plausible = _has_digit if kind != "HF_TOKEN" else None
+        plausible = token if kind != "HF_TOKEN" else None
         gate = f"(?-u:{_LOOKAROUND.sub('', expression)})" if min(map(len, anchors)) <= 3 else ""
         yield Rule(kind, anchors, re.compile(expression, re.ASCII), plausible=plausible, tail=_TOKEN, gate=gate)
     # one start per word, or a long word of "eyJeyJ..." costs the square of its length
     jwt = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*){0,3}"
-    yield Rule("JWT", ("eyJ",), re.compile(jwt), plausible=_json_web_token, tail="=")
+    yield Rule("JWT", ("eyJ",), re.compile(jwt), plausible=json_web_token, tail="=")
 
 
 def _detect_secrets_rules() -> Iterator[Rule]:
@@ -291,9 +216,7 @@ def _detect_secrets_rules() -> Iterator[Rule]:
     )
 
     access_key, secret_key = aws.AWSKeyDetector.denylist
-    yield Rule(
-        "AWS_ACCESS_KEY_ID", ("AKIA", "ASIA", "ABIA", "ACCA", "A3T"), access_key, plausible=_has_digit, tail="A-Z0-9"
-    )
+    yield Rule("AWS_ACCESS_KEY_ID", ("AKIA", "ASIA", "ABIA", "ACCA", "A3T"), access_key, tail="A-Z0-9")
     yield Rule("AWS_SECRET_ACCESS_KEY", ("aws",), secret_key, 1, ignore_case=True, tail="")
     gates = {
         "DISCORD_TOKEN": r"[MNO][a-zA-Z\d_-]{23,25}\.[a-zA-Z\d_-]{6}\.[a-zA-Z\d_-]{27}",
@@ -303,16 +226,16 @@ def _detect_secrets_rules() -> Iterator[Rule]:
     }
     for kind, anchors, plugin, plausible, tail in (
         ("AZURE_STORAGE_KEY", ("AccountKey=",), azure_storage_key.AzureStorageKeyDetector, None, ""),
-        ("DISCORD_TOKEN", (".",), discord.DiscordBotTokenDetector, _mixed_case_and_digits, _TOKEN),
+        ("DISCORD_TOKEN", (".",), discord.DiscordBotTokenDetector, mixed_case_and_digits, _TOKEN),
         ("GITLAB_TOKEN", ("glpat-", "gldt-", "glft-", "glsoat-", "glrt-", "GR1348941", "glcbt-", "glimt-", "glptt-",
                           "glagent-", "gloas-"), gitlab_token.GitLabTokenDetector, None, _TOKEN),
-        ("MAILCHIMP_KEY", ("-us",), mailchimp.MailchimpDetector, _has_digit, ""),
+        ("MAILCHIMP_KEY", ("-us",), mailchimp.MailchimpDetector, has_digit, ""),
         ("PYPI_TOKEN", ("pypi-",), pypi_token.PypiTokenDetector, None, _TOKEN),
         ("SENDGRID_KEY", ("SG.",), sendgrid.SendGridDetector, None, _TOKEN),
         ("SLACK_TOKEN", ("xox", "hooks.slack.com", "XOX"), slack.SlackDetector, None, _TOKEN),
         ("SQUARE_SECRET", ("sq0csp-",), square_oauth.SquareOAuthDetector, None, _TOKEN),
-        ("TELEGRAM_TOKEN", (":",), telegram_token.TelegramBotTokenDetector, _mixed_case_and_digits, _TOKEN),
-        ("TWILIO_KEY", ("AC", "SK"), twilio.TwilioKeyDetector, _hex_letters_and_digits, ""),
+        ("TELEGRAM_TOKEN", (":",), telegram_token.TelegramBotTokenDetector, mixed_case_and_digits, _TOKEN),
+        ("TWILIO_KEY", ("AC", "SK"), twilio.TwilioKeyDetector, hex_letters_and_digits, ""),
     ):  # fmt: skip
         for pattern in plugin.denylist:
             yield Rule(kind, anchors, pattern, plausible=plausible, tail=tail, gate=gates.get(kind, ""))
@@ -324,12 +247,12 @@ def _detect_secrets_rules() -> Iterator[Rule]:
     ):  # fmt: skip
         for pattern in plugin.denylist:
             if pattern.groups == 1:
-                yield Rule(kind, anchors, pattern, 1, plausible=_has_digit, ignore_case=True, tail="", gate=gate)
+                yield Rule(kind, anchors, pattern, 1, plausible=has_digit, ignore_case=True, tail="", gate=gate)
 
 
 def _context_rules() -> Iterator[Rule]:
     """Secrets known by what stands before them: connection strings, headers, assignments to secret-looking names."""
-    for kind, anchors, expression, plausible in _CONTEXTS:
+    for kind, anchors, expression, plausible in CONTEXT_SHAPES:
         pattern = re.compile(expression, re.IGNORECASE | re.MULTILINE)
         gate = "" if anchors == ("aws",) else _gate(expression)
         yield Rule(kind, anchors, pattern, 1, plausible, anchors != ("://",), whole_word=False, tail="", gate=gate)
@@ -341,48 +264,8 @@ def _gate(expression: str) -> str:
     It has no lookarounds and narrower \s and \w, which stand in character classes in all expressions that come here;
     a name's class is widened further, to one that costs a third, and what may stand before a name is left out.
     """
-    wider = _LOOKAROUND.sub("", expression).replace(_LINE_START, "").replace(r"[\w.-]{", r"[^\s\"']{")
+    wider = _LOOKAROUND.sub("", expression).replace(LINE_START, "").replace(r"[\w.-]{", r"[^\s\"']{")
     return "(?im)" + wider.replace(r"\w", r"\w\p{N}").replace(r"[\s", r"[\s\x1c-\x1f")
 
 
 _LOOKAROUND = re.compile(r"\(\?<?[!=](?:\[[^\]]*\]|[^()\[\]])*\)")
-_LINE_START = r"^[ \t]*(?:export[ \t]+|set[ \t]+)?[\w.-]{0,60}?"
-_NAME = (
-    r"(?:secret|token|passw(?:or)?d|passphrase|pwd|credential|(?:api|access|auth|encryption|private|signing|account"
-    r"|client|session|master|storage|webhook|subscription|service|app|consumer|deploy|admin)[_-]?key)[\w.-]{0,40}"
-)
-_PASSWORD_NAME = r"(?:passw(?:or)?d|passphrase|pwd|_pass)[\w.-]{0,20}"
-_SECRET_ANCHORS = ("secret", "token", "passw", "passphrase", "pwd", "_pass", "key", "credential")
-_PASSWORD_ANCHORS = ("passw", "passphrase", "pwd", "_pass")
-_QUOTE = r"\\?[\"']"
-_IS = r"[\s]*(?::[\s]*[\w]+[\s]*)?(?::=|=>|=|:|,)[\s]*"  # with a type between, as in `KEY: str = "…"`
-_SCHEME = r"(?:bearer|basic|token|apikey|api-key|key)[\s]+"
-
-#: (kind, anchors, expression with the secret in its group, plausibility)
-_CONTEXTS: tuple[tuple[str, tuple[str, ...], str, Callable[[str], bool]], ...] = (
-    ("PASSWORD", ("://",), r"[a-z][a-z0-9+.-]{1,30}://[^\s:/?#\[\]@'\"<>]*:([^\s/'\"@<>{}]+)@[^\s'\"]", _password),
-    ("PASSWORD", _PASSWORD_ANCHORS, r"[;?&][\s]*(?:user[\s])?(?:password|pwd)[\s]?=[\s]?([^\s\"';&<>{}$\\]{5,})",
-     _password),
-    ("PASSWORD", ("-u", "--user"), rf"[\s](?:-u|--user)(?:[\s]|=)[\s]*{_QUOTE}?[\w.@-]+:([^\s\"'\\$]{{6,}})",
-     _strong_password),
-    ("AUTHORIZATION", ("authorization",),
-     rf"authorization{_QUOTE}?[\s]*[\]:=,]+[\s]*[frb]?{_QUOTE}?{_SCHEME}([A-Za-z0-9._~+/=-]+)", _header_credential),
-    ("AUTHORIZATION", ("authorization", "bearer"),
-     rf"(?:authorization{_QUOTE}?[\s]*[\]:=,]+[\s]*{_QUOTE}?|bearer[\s]+)([A-Za-z0-9._~+/=-]{{20,}})", _random_looking),
-    ("AWS_SECRET_ACCESS_KEY", ("aws",),
-     rf"aws[\w.-]{{0,20}}secret[\w.-]{{0,20}}{_QUOTE}?\]?[\s]*[:=][\s]*{_QUOTE}?([0-9A-Za-z/+]{{38,42}})"
-     r"(?![0-9A-Za-z/+])", _has_digit),
-    ("SECRET", _SECRET_ANCHORS, rf"{_NAME}{_QUOTE}?\]?{_IS}[frb]?{_QUOTE}([^\"'\s\\]{{16,}}){_QUOTE}",
-     _assigned_secret),
-    ("PASSWORD", _PASSWORD_ANCHORS, rf"{_PASSWORD_NAME}{_QUOTE}?\]?{_IS}[frb]?{_QUOTE}([^\"'\s\\]{{8,64}}){_QUOTE}",
-     _strong_password),
-    # env dumps and settings without quotes
-    ("SECRET", _SECRET_ANCHORS,
-     rf"{_LINE_START}{_NAME}=([^\s\"']{{16,}})", _assigned_secret),
-    ("PASSWORD", _PASSWORD_ANCHORS,
-     rf"{_LINE_START}{_PASSWORD_NAME}=([^\s\"']{{8,64}})$", _strong_password),
-    # query parameters, HTTP headers, YAML
-    ("SECRET", _SECRET_ANCHORS,
-     rf"(?:{_NAME}{_QUOTE}?[\s]?[:=][\s]?|[?&](?:api_?key|key|sig|signature)=)([A-Za-z0-9_.+/~=%-]{{16,}})"
-     r"(?![\w(\[.])", _random_looking),
-)  # fmt: skip
