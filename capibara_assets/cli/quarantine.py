@@ -1,7 +1,9 @@
 """`capibara quarantine`: what the ingest could not use, why, and another try."""
 
 import json
+import sys
 from collections import Counter
+from contextlib import redirect_stdout
 from datetime import UTC, datetime
 from typing import Any
 
@@ -77,7 +79,8 @@ def retry_rows(identifiers: tuple[str, ...], reason: str | None, file: str | Non
         click.echo(json.dumps(line) if as_json else f"{item.quarantine_id[:12]}  {_place(line)}  {item.outcome}")
     ledger = resources["store"].open().work_dir("e2b_logs", None, ledger_name(folder))
     Ledger(ledger).read_again(files_of(rows))
-    before, after = _materialize(deployment)
+    with redirect_stdout(sys.stderr):  # the run tells its progress
+        before, after = _materialize(deployment)
     if not as_json:
         click.echo(f"{len(found)} read again: {before} executions before, {after} now")
 

@@ -1,4 +1,4 @@
-"""Quarantined lines read again from their source: the quarantine keeps them redacted, so only the source can be mended."""
+"""Quarantined lines read again from their source: what is kept of them is redacted, only the source can be mended."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
