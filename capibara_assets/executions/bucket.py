@@ -32,7 +32,7 @@ VERDICT = {
     "copy_now": pl.Int64(),
 }
 LABELS = ("domains", "confidence", "evidence", "quality")
-_values = attrgetter("timestamp", *RECORD_FIELDS)
+_values = attrgetter(*RECORD_FIELDS)
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ def _remembered(missing: Mapping[str, tuple[Any, ...]], base: Path | None) -> li
     held = pl.scan_parquet(base).filter(pl.col("execution_id").is_in(list(missing))).collect()
     rows = []
     for row in held.iter_rows(named=True):
-        record = Recorded(**{name: row[name] for name in ("timestamp", *RECORD_FIELDS, "flags")})
+        record = Recorded(**{name: row[name] for name in (*RECORD_FIELDS, "flags")})
         rows.append(_Row(record, missing[record.execution_id], row["secrets"]))
     return rows
 
@@ -91,7 +91,7 @@ def _frame(sessions: Sequence[Sequence[_Row]], labelled: bool) -> pl.DataFrame:
             row.secrets = count
     every = [row for session in sessions for row in session]
     values = [_values(row.record) for row in every]
-    columns: dict[str, Any] = dict(zip(("timestamp", *RECORD_FIELDS), zip(*values, strict=True), strict=True))
+    columns: dict[str, Any] = dict(zip(RECORD_FIELDS, zip(*values, strict=True), strict=True))
     columns |= {
         "flags": lists([row.record.flags for row in every]),
         "secrets": [row.secrets for row in every],

@@ -21,6 +21,7 @@ _ENVELOPE = frozenset(REQUIRED)
 _SPACE_BEFORE_COLON = re.compile(rb'"[ \t\r\n]+:')
 _LANGUAGES = ("python", "javascript", "typescript", "sql", "bash", "r", "java")  # as `read_record` names them
 _OUTPUT_KEYS = frozenset({"results", "logs", "error"})
+_SILENT = '{"stdout": [], "stderr": []}'  # four records of ten
 _STREAMS = frozenset({"stdout", "stderr"})
 _SURELY_EXACT = float(2**53)
 _TEXT_OR_NONE = frozenset({str, NoneType})
@@ -146,7 +147,10 @@ def _output(execution: Any, language: str) -> tuple[str, str, str | None] | None
     """stdout, stderr and text of the results."""
     if type(execution) is not dict or not _OUTPUT_KEYS.issuperset(execution):
         return None
-    logs, results = _object(execution.get("logs")), execution.get("results")
+    logs, results = execution.get("logs"), execution.get("results")
+    if logs == _SILENT and type(results) is list and not results:
+        return "", "", None
+    logs = _object(logs)
     if logs is None or not _STREAMS.issuperset(logs) or type(results) is not list:
         return None
     streams = []

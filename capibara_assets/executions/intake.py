@@ -33,7 +33,8 @@ _SNIFF_BYTES = 1 << 20
 _INDEX_ROWS = 50_000  # held before they are written
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-RECORD_FIELDS = tuple(f.name for f in fields(Recorded) if f.name not in ("timestamp", "flags"))
+RECORD_FIELDS = tuple(f.name for f in fields(Recorded) if f.name != "flags")
+_TIMESTAMP = RECORD_FIELDS.index("timestamp")
 _values = attrgetter(*RECORD_FIELDS)
 
 INDEX = {
@@ -97,14 +98,22 @@ def content_digest(blob: bytes, key: bytes) -> bytes:
     return hashlib.blake2b(blob, digest_size=16, key=key).digest()
 
 
-def pack(record: Recorded) -> bytes:
-    return marshal.dumps(((record.timestamp - _EPOCH) // _MICROSECOND, *_values(record)), 2)
+def microseconds(moment: datetime) -> int:
+    """Since 1970, exact."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def pack(record: Recorded, moment: int) -> bytes:
+    """All that a record says, its flags apart; equal records give equal bytes."""
+    values = list(_values(record))
+    values[_TIMESTAMP] = moment
+    return marshal.dumps(values, 2)
 
 
 def unpack(blob: bytes, flags: list[str]) -> Recorded:
-    moment, *values = marshal.loads(blob)
-    named = dict(zip(RECORD_FIELDS, values, strict=True))
-    return Recorded(timestamp=_EPOCH + moment * _MICROSECOND, flags=flags, **named)
+    values = marshal.loads(blob)
+    values[_TIMESTAMP] = _EPOCH + values[_TIMESTAMP] * _MICROSECOND
+    return Recorded(*values, flags=flags)
 
 
 class Intake:
@@ -112,8 +121,7 @@ class Intake:
 
     def __init__(self, spill: Spill, now: datetime, buckets: int, indexes: int, labelled: bool = True) -> None:
         self.spill, self.now, self.buckets, self.indexes, self.labelled = spill, now, buckets, indexes, labelled
-        self._index: dict[str, list[Any]] = {name: [] for name in INDEX}
-        self._indexed = 0
+        self._index: list[tuple[Any, ...]] = []  # in the order of INDEX
         self._key = digest_key()
 
     def read(self, task: FileTask) -> FileRead:
@@ -157,7 +165,7 @@ class Intake:
     def _fetch(self, data: bytes) -> None:
         for part in read_parts(data, self.now):
             if isinstance(part.found, Recorded):
-                blob = pack(part.found)
+                blob = pack(part.found, microseconds(part.found.timestamp))
                 self._spill(part.found, blob, content_digest(blob, self._key))
 
     def _lines(self, reader: LineReader, task: FileTask, counts: "_Counts") -> Iterator[Line]:
@@ -222,22 +230,14 @@ class Intake:
         counts.store_last()
 
     def _keep(self, record: Recorded, line: Line, part: int, counts: "_Counts") -> None:
-        blob = pack(record)
+        moment = microseconds(record.timestamp)
+        blob = pack(record, moment)
         content = content_digest(blob, self._key)
         bucket = self._spill(record, blob, content)
-        index = self._index
-        index["execution_id"].append(record.execution_id)
-        index["sandbox_id"].append(record.sandbox_id)
-        index["content"].append(content)
-        index["timestamp"].append((record.timestamp - _EPOCH) // _MICROSECOND)
-        index["code"].append(content_digest(novelty_text(record).encode("utf-8"), self._key) if self.labelled else b"")
-        index["bucket"].append(bucket)
-        index["file"].append(counts.read.number)
-        index["line"].append(line.number)
-        index["part"].append(part)
-        index["offset"].append(line.offset)
-        self._indexed += 1
-        if self._indexed >= _INDEX_ROWS:
+        code = content_digest(novelty_text(record).encode("utf-8"), self._key) if self.labelled else b""
+        place = (bucket, counts.read.number, line.number, part, line.offset)
+        self._index.append((record.execution_id, record.sandbox_id, content, moment, code, *place))
+        if len(self._index) >= _INDEX_ROWS:
             self._write_index()
 
     def _spill(self, record: Recorded, blob: bytes, content: bytes) -> int:
@@ -251,12 +251,12 @@ class Intake:
         self.spill.add("quarantine", 0, list(row.items()), len(row["text"]) + 200)
 
     def _write_index(self) -> None:
-        if self._indexed:
-            frame = pl.DataFrame(self._index, schema=INDEX).with_columns(gone=False, copy=_NO_COPY)
+        if self._index:
+            columns = dict(zip(INDEX, zip(*self._index, strict=True), strict=True))
+            frame = pl.DataFrame(columns, schema=INDEX).with_columns(gone=False, copy=_NO_COPY)
             for part, rows in partitions(frame, "execution_id", self.indexes):
                 self.spill.add_frame("index", part, rows)
-            self._index = {name: [] for name in INDEX}
-            self._indexed = 0
+            self._index = []
 
 
 class _Counts:
