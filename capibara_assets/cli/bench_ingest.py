@@ -2,16 +2,20 @@
 
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
+import psutil
 
 from capibara_assets.errors import InputError
 from capibara_assets.locations import resources_root
@@ -45,12 +49,30 @@ with ingest(Path(sys.argv[1]), now=datetime.now(UTC), ledger=Path(sys.argv[2]), 
 )
 @click.option("--records", default=100_000, show_default=True, help="Perturbed copies to read.")
 @click.option("--repeats", default=5, show_default=True, help="Interleaved runs.")
+@click.option("--alone", is_flag=True, help="Only ours: seconds, CPU and memory, for many records.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
-def ingest(experience: str | None, records: int, repeats: int, as_json: bool) -> None:
+def ingest(experience: str | None, records: int, repeats: int, alone: bool, as_json: bool) -> None:
     """Records per second of read + check + redact + ledger + write, beside datatrove and beside parsing alone."""
     from capibara_assets.cli.bench import print_result
 
-    print_result(measure(experience, records, repeats), as_json)
+    print_result((measure_alone if alone else measure)(experience, records, repeats), as_json)
+
+
+def measure_alone(experience: str | None, records: int, repeats: int) -> dict[str, Any]:
+    """Ours alone: does memory stay flat, and CPU linear, as the records grow?"""
+    from capibara_assets.cli.bench_corpus import write_corpus
+
+    facts: dict[str, Any] = {}
+    with TemporaryDirectory() as folder:
+        size = write_corpus(Path(experience) if experience else default_experience(), Path(folder) / "corpus", records)
+        seconds = [run_ours(Path(folder) / "corpus", facts) for _ in range(repeats)]
+    return {
+        "ours": round(records / statistics.median(seconds)),
+        "records": records,
+        "bytes": size,
+        "repeats": repeats,
+        **facts,
+    }
 
 
 def measure(experience: str | None, records: int, repeats: int) -> dict[str, Any]:
@@ -123,11 +145,38 @@ def _timed(run: Callable[[], None]) -> float:
 
 def run_ours(corpus: Path, facts: dict[str, Any]) -> float:
     """Seconds from the call to the tables, with the start of its processes; as of the peer, imports do not count."""
-    with TemporaryDirectory() as ledger:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with TemporaryDirectory() as ledger, _memory() as peak:
         out = _output([sys.executable, "-c", INGEST, str(corpus), ledger])
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     rows, quarantined, seconds = out.split()
     facts["our_rows"], facts["our_quarantined"] = int(rows), int(quarantined)
+    facts["our_cpu_us_per_record"] = round(cpu / max(1, int(rows)) * 1e6, 1)
+    facts["our_peak_memory_mib"] = max(round(max(peak) / 2**20), facts.get("our_peak_memory_mib", 0))
     return float(seconds)
+
+
+@contextmanager
+def _memory() -> Iterator[list[int]]:
+    """Bytes that our children and theirs hold together, sampled until the block ends."""
+    samples, done = [0], threading.Event()
+
+    def sample() -> None:
+        while not done.wait(0.1):
+            total = 0
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):  # it may have ended
+                    total += process.memory_info().rss
+            samples.append(total)
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        done.set()
+        thread.join()
 
 
 def run_peer(python: Path, script: Path, corpus: Path, setting: dict[str, Any], facts: dict[str, Any]) -> float:

@@ -111,9 +111,10 @@ def pack(record: Recorded, moment: int) -> bytes:
 
 
 def unpack(blob: bytes, flags: list[str]) -> Recorded:
-    values = marshal.loads(blob)
+    values: list[Any] = marshal.loads(blob)
     values[_TIMESTAMP] = _EPOCH + values[_TIMESTAMP] * _MICROSECOND
-    return Recorded(*values, flags=flags)
+    values.append(flags)
+    return Recorded(*values)
 
 
 class Intake:
