@@ -30,8 +30,8 @@ def has_digit(value: str) -> bool:
 
 
 def token(value: str) -> bool:
-    """A token with a telling prefix: with a digit, or of scattered capitals, and not filled up with one letter."""
-    return filled_in(value) and (has_digit(value) or _scattered_capitals(value))
+    """A token with a telling prefix: with a digit or letters of both cases, and not filled up with one letter."""
+    return filled_in(value) and (has_digit(value) or (value != value.lower() and value != value.upper()))
 
 
 def filled_in(value: str) -> bool:
