@@ -7,6 +7,7 @@ import sys
 import click
 
 from capibara_assets.cli.bench_ingest import ingest
+from capibara_assets.cli.bench_recorder import recorder
 from capibara_assets.cli.bench_redact import redact
 from capibara_assets.domains import DOMAINS
 
@@ -71,6 +72,7 @@ def load(repeats: int, as_json: bool) -> None:
 
 
 bench.add_command(ingest)
+bench.add_command(recorder)
 bench.add_command(redact)
 
 

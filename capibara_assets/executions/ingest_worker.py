@@ -163,9 +163,9 @@ def read_of(answer: Any) -> FileRead | None:
 def main() -> None:
     setup, name = json.loads(sys.stdin.readline())
     worker = Worker(Setup(**setup), name)
-    # millions of small objects and no cycles among them: the collector would walk them all again and again
+    # millions of small objects and hardly a cycle among them: the collector would walk them all again and again
     gc.freeze()
-    gc.disable()
+    gc.set_threshold(50_000, 50, 100)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints is no answer
     for line in sys.stdin:

@@ -12,6 +12,7 @@ from itertools import pairwise
 _PLACEHOLDER = re.compile(
     r"your|example|placeholder|x{4}|\*{3}|changeme|dummy|insert|replace|todo|redacted", re.IGNORECASE
 )
+_BLANK = re.compile(r"(.)\1{5}|your[-_]", re.IGNORECASE)
 _WORDS = "password passwd pass pwd secret user username postgres mysql root admin test guest token changeme key"
 _ACCESS_WORDS = frozenset(_WORDS.split())
 _HEX = frozenset(string.hexdigits)
@@ -29,8 +30,13 @@ def has_digit(value: str) -> bool:
 
 
 def token(value: str) -> bool:
-    """The rest of a token behind a telling prefix: with a digit, or of scattered capitals."""
-    return has_digit(value) or _scattered_capitals(value)
+    """A token with a telling prefix: with a digit or letters of both cases, and not filled up with one letter."""
+    return filled_in(value) and (has_digit(value) or (value != value.lower() and value != value.upper()))
+
+
+def filled_in(value: str) -> bool:
+    """Not `hf_xxxxxxxx`, `sk-...` or `key-your-key-here`, as documentation writes keys."""
+    return not _BLANK.search(value)
 
 
 def random_looking(value: str) -> bool:
@@ -108,7 +114,8 @@ def hex_letters_and_digits(value: str) -> bool:
 
 
 def _scattered_capitals(value: str) -> bool:
-    """Capitals and small letters as chance puts them: every third neighbour at least is of the other case."""
+    """Capitals and small letters as chance puts them: CamelCase has a capital in five letters, chance one in two."""
     letters = [c for c in value if c.isalpha()]
     changes = sum(a.isupper() != b.isupper() for a, b in pairwise(letters))
-    return len(letters) >= 12 and changes >= 0.3 * len(letters)
+    capitals = sum(map(str.isupper, letters))
+    return len(letters) >= 12 and changes >= 0.3 * len(letters) and 0.32 <= capitals / len(letters) <= 0.75

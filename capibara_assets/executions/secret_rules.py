@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from capibara_assets.executions.plausibility import (
+    filled_in,
     has_digit,
     hex_letters_and_digits,
     json_web_token,
@@ -182,8 +183,10 @@ def _block_rules() -> Iterator[Rule]:
 
 def _extra_rules() -> Iterator[Rule]:
     for kind, anchors, expression in PROVIDER_SHAPES:
-        plausible = token if kind != "HF_TOKEN" else None
-        gate = f"(?-u:{_LOOKAROUND.sub('', expression)})" if min(map(len, anchors)) <= 3 else ""
+        plausible = filled_in if kind == "HF_TOKEN" else None if kind == "TWITTER_BEARER" else token
+        # an expression that starts with a class is slow to look for, and its anchors are rare enough
+        literal = min(map(len, anchors)) > 5 or expression.startswith(("[", "(?<="))
+        gate = "" if literal else f"(?-u:{_LOOKAROUND.sub('', expression)})"
         yield Rule(kind, anchors, re.compile(expression, re.ASCII), plausible=plausible, tail=_TOKEN, gate=gate)
     # one start per word, or a long word of "eyJeyJ..." costs the square of its length
     jwt = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*){0,3}"

@@ -112,6 +112,22 @@ _PARTS = (
 )
 
 
+#: What only looks like a secret, and must stay.
+LOOKALIKES = (
+    "run_id = '{hex:8}-{hex:4}-4{hex:3}-a{hex:3}-{hex:12}'", "digest = '{hex:64}'", "commit {hex:40}",
+    "assert md5(data) == '{hex:32}'", "sandbox_id = 'i{low:20}'", "api_key = os.environ['OPENAI_API_KEY']",
+    "OPENAI_API_KEY=sk-your-key-goes-here-please", "HF_TOKEN = 'hf_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'",
+    "token_count = {dig:12}", "model = 'claude-3-5-sonnet-20241022'", "tokenizer = load('bert-base-uncased-v{dig:4}')",
+    "password = getpass.getpass('Database password: ')", "url = 'postgresql://user:password@localhost:5432/test'",
+    "headers = {{'Authorization': f'Bearer {{token}}'}}", "<img src='data:image/png;base64,{b64:120}'>",
+    "primary_key = 'customer_identifier_{dig:3}'", "https://cdn.example.com/assets/app.{hex:20}.js",
+    "pad_token = '<|endoftext|>'", "etag: W/'{hex:16}'", "sha256:{hex:64}", "page {dig:4}:{dig:6}",
+    "mail ada@example.com",    "msg_01{an:22}", "toolu_01{an:22}", "0x{hex:40}", "secret = input('The secret word? ')",
+    "key = lambda row: row[{dig:1}]",
+    "vector<{let:24}> {let:18};", "arn:aws:iam::{dig:12}:role/reader", "passwords = ['hunter', 'letmein']",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Seed:
     """One made-up secret and where it was put."""
@@ -164,21 +180,27 @@ Put = Callable[[dict[str, Any], str], None]
 
 
 def seed(lines: Sequence[bytes], count: int, random: Random) -> tuple[list[bytes], list[Seed]]:
-    """`count` secrets put into `lines` (envelopes, a line each), at most one in a record.
+    """`count` secrets, and half as many look-alikes, put into `lines` (envelopes, a line each), one in a record.
 
-    Records that have no execution (timeouts) are left alone. Returns all lines, and what was put where.
+    Records that have no execution (timeouts) are left alone. Returns all lines, and which secret was put where.
     """
     out = list(lines)
     seeds: list[Seed] = []
+    similar = 0
     for place in random.sample(range(len(out)), len(out)):
-        if len(seeds) == count:
+        if len(seeds) == count and similar >= count // 2:
             break
         record = json.loads(out[place])
         if not isinstance(record.get("execution"), dict) or not isinstance(record["execution"].get("logs"), str):
             continue
-        kind, value, text, put = _choose(random, len(seeds))
-        put(record, text)
-        seeds.append(Seed(record["execution_id"], kind, value))
+        if len(seeds) < count:
+            kind, value, text, put = _choose(random, len(seeds))
+            put(record, text)
+            seeds.append(Seed(record["execution_id"], kind, value))
+        else:
+            text = filled(LOOKALIKES[similar % len(LOOKALIKES)], random).replace("{{", "{").replace("}}", "}")
+            random.choice((_to_code, _to_stdout, _to_result))(record, text)
+            similar += 1
         out[place] = json.dumps(record).encode()
     return out, seeds
 
