@@ -28,9 +28,9 @@ from capibara_assets.executions.settle import KNOWN, Settled, settle, taken
 from capibara_assets.executions.spill import Spill, new_key
 
 TABLES = ("executions", "quarantine", "files")
-_BUCKET = 24 << 20  # bytes of text in a partition of sandboxes
-_INDEX_ROWS = 500_000  # lines in a partition of the index
-_RANGE_ROWS = 20_000  # executions sorted at once
+_BUCKET = 12 << 20  # bytes of text in a partition of sandboxes
+_INDEX_ROWS = 150_000  # lines in a partition of the index
+_RANGE_ROWS = 10_000  # executions sorted at once
 _LINE = 2_000  # bytes of a line, about
 _PACKED = 6  # how much smaller compressed logs are, about
 _ALONE = 24 << 20  # bytes of text that are read faster than processes start
@@ -141,11 +141,12 @@ def _look(
         folder=str(scratch / "spill"),
         key=new_key().hex(),
         now=now.isoformat(),
-        buckets=min(buckets, 4096),
+        buckets=min(buckets, 8192),
         indexes=max(1, math.ceil((size / _LINE + known) / _INDEX_ROWS)),
         labelled=labelled,
         base=str(base.executions) if base else None,
     )
+    Path(setup.folder).mkdir()
     spill = Spill(Path(setup.folder), bytes.fromhex(setup.key), "main")
     with workers(setup, count) as crew:
         reads, lines_read = _read(crew, planned, base)

@@ -30,7 +30,7 @@ from capibara_assets.executions.spill import Spill
 MAX_DOCUMENT = 256 << 20  # bytes of a file that is one JSON document, which is read as a whole
 SNIFF_LINES = 20
 _SNIFF_BYTES = 1 << 20
-_INDEX_ROWS = 50_000  # held before they are written
+_INDEX_ROWS = 20_000  # held before they are written
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 RECORD_FIELDS = tuple(f.name for f in fields(Recorded) if f.name != "flags")

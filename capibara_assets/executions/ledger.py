@@ -29,7 +29,7 @@ from capibara_assets.storage.jsonfiles import sync_folder, write_durable, write_
 EXECUTIONS, QUARANTINE, FILES, INDEX = "executions.parquet", "quarantine.parquet", "files.parquet", "index.parquet"
 SUMMARY = "summary.json"
 _STATE = "state.json"
-_INDEX_ROWS = 500_000
+_INDEX_ROWS = 100_000
 _POINTER = "current.json"
 _KEPT_S = 3600.0  # an older generation may still be read by the run that made it
 
@@ -88,13 +88,14 @@ class Ledger:
         self.root.mkdir(parents=True, exist_ok=True)
         with (self.root / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # let go by the system however the process ends
-            scratch = self.root / "scratch"
-            shutil.rmtree(scratch, ignore_errors=True)  # of a look that was killed
-            scratch.mkdir()
+            shutil.rmtree(self.root / "scratch", ignore_errors=True)  # of a look that was killed
+            # a name of its own: processes of that look may not have noticed its end yet
+            scratch = self.root / "scratch" / uuid.uuid4().hex
+            scratch.mkdir(parents=True)
             try:
                 yield scratch
             finally:
-                shutil.rmtree(scratch, ignore_errors=True)
+                shutil.rmtree(self.root / "scratch", ignore_errors=True)
 
     def last(self) -> Generation | None:
         """The last generation; None where there is none, or it is damaged."""

@@ -17,7 +17,7 @@ import polars as pl
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _BLOCK = 64 << 10  # bytes of a partition that are written at once
-_HELD = 48 << 20  # bytes of all partitions that wait in memory
+_HELD = 16 << 20  # bytes of all partitions that wait in memory
 _NONCE = 12
 
 
@@ -78,7 +78,7 @@ class Spill:
         nonce = os.urandom(_NONCE)
         # version 2 has no references between equal objects: it is faster, and what it writes depends on values alone
         sealed = nonce + self._cipher.encrypt(nonce, marshal.dumps(self._waiting[place], 2), None)
-        (self.folder / name).mkdir(parents=True, exist_ok=True)
+        (self.folder / name).mkdir(exist_ok=True)  # not the folder itself: without it the look is over
         with (self.folder / name / f"{part}.{self.writer}").open("ab") as file:
             file.write(len(sealed).to_bytes(8, "big") + sealed)
         self._held -= self._sizes[place]
