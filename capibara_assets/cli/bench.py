@@ -8,6 +8,9 @@ import click
 
 from capibara_assets.cli.bench_consolidate import consolidate_command
 from capibara_assets.cli.bench_sensor import sensor_command
+from capibara_assets.cli.bench_ingest import ingest
+from capibara_assets.cli.bench_recorder import recorder
+from capibara_assets.cli.bench_redact import redact
 from capibara_assets.domains import DOMAINS
 
 HEAVY = ("torch", "jax", "transformers", "peft", "deepspeed")
@@ -72,6 +75,11 @@ def load(repeats: int, as_json: bool) -> None:
         "heavy": sorted(set(heavy)),
     }
     print_result(result, as_json)
+
+
+bench.add_command(ingest)
+bench.add_command(recorder)
+bench.add_command(redact)
 
 
 def print_result(result: dict, as_json: bool) -> None:

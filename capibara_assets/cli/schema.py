@@ -12,6 +12,7 @@ from capibara_assets.consensus.voting import Ballot
 from capibara_assets.datasets.schema import Example, Group, LeftOut, Route
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.schema import Decision, ExampleLoss
+from capibara_assets.executions.envelope import envelope_schema
 from capibara_assets.executions.schema import Execution, LogFile, Pattern, Quarantined, RepairPair
 from capibara_assets.playbooks.schema import Agent, AgentRun, Bullet, Consolidated, PlaybookFile, QuarantinedBullet
 from capibara_assets.storage.records import Record, json_schema
@@ -25,6 +26,7 @@ RECORDS: tuple[type[Record], ...] = (
 def schemas() -> dict[str, dict[str, Any]]:
     """Name → JSON Schema, sorted by name."""
     found = {record.__name__: json_schema(record) for record in RECORDS}
+    found |= {"Envelope": envelope_schema()}
     found |= {"Certificate": certificate_schema(), "Decision": Decision.model_json_schema()}
     return dict(sorted(found.items()))
 

@@ -1,36 +1,43 @@
 """The recorder: wraps a code-interpreter sandbox and writes one JSON line for every execution.
 
-E2B keeps no history of executions, and `Execution.to_json()` fails on results with a MIME type it does not know, so the
-recorder serialises by itself. It never breaks the agent's run: whatever goes wrong in here is reported to the logger
-`capibara_assets.executions.recorder` and the sandbox's own answer (or exception) is passed on untouched.
+E2B keeps no history of executions, so the caller must. The recorder never breaks the agent's run: whatever goes wrong
+in here is reported to the logger `capibara_assets.executions.recorder`, and the sandbox's own answer (or exception) is
+passed on untouched.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import logging
-import math
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from inspect import iscoroutinefunction
+from inspect import isawaitable, iscoroutinefunction
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
-SCHEMA_VERSION = 1
+from capibara_assets.executions.envelope import (
+    SCHEMA_VERSION,
+    JsonObject,
+    command_json,
+    encode,
+    envelope_schema,
+    execution_json,
+)
+from capibara_assets.executions.journal import MAX_BYTES, Journal
 
-#: MIME keys of an E2B result, in the order of its SDK; whatever else it carries stands in `extra`.
-RESULT_KEYS = (
-    "text", "html", "markdown", "svg", "png", "jpeg", "pdf", "latex", "json", "javascript", "data", "chart",
-)  # fmt: skip
+__all__ = ["SCHEMA_VERSION", "AsyncRecordedSandbox", "RecordedSandbox", "envelope_schema", "record"]
 
 Clock = Callable[[], datetime]
-JsonObject = dict[str, Any]
+Messages = Sequence[Mapping[str, Any]]
+
+#: The options of `run_code` and of `commands.run` that may come by position.
+_CODE_OPTIONS = ("language", "context", "on_stdout", "on_stderr", "on_result", "on_error", "envs", "timeout")
+_COMMAND_OPTIONS = ("background", "envs", "user", "cwd", "on_stdout", "on_stderr", "stdin", "timeout")
+#: Methods that give the sandbox itself, or another one of the same agent: these stay recorded.
+_GIVE_SANDBOXES = ("connect", "resume", "pause", "beta_pause", "fork")
 
 _log = logging.getLogger(__name__)
 
@@ -55,144 +62,13 @@ class Provenance:
 
 
 @dataclass
-class Journal:
-    """Append-only JSON lines, one `write` each; a folder gets one file per (UTC) day, a `.jsonl` path is one file."""
-
-    path: Path
-    _lock: Lock = field(default_factory=Lock, repr=False)
-    _file: int | None = field(default=None, repr=False)
-    _open_path: Path | None = field(default=None, repr=False)
-
-    def append(self, line: bytes, when: datetime) -> None:
-        """Writes `line` (without its newline). Raises OSError where the file cannot be written."""
-        with self._lock:
-            descriptor = self._descriptor(when)
-            data = line + b"\n"
-            if os.write(descriptor, data) != len(data):
-                raise OSError(f"short write to {self._open_path}: is the disk full?")
-
-    def close(self) -> None:
-        with self._lock:
-            if self._file is not None:
-                os.close(self._file)
-                self._file = None
-
-    def _descriptor(self, when: datetime) -> int:
-        path = self.path if self.path.suffix == ".jsonl" else self.path / f"executions-{when:%Y-%m-%d}.jsonl"
-        if self._file is None or path != self._open_path:
-            if self._file is not None:
-                os.close(self._file)
-                self._file = None
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            self._open_path = path
-            size = os.fstat(self._file).st_size
-            # A writer that was killed in the middle of a line must not swallow ours.
-            if size and os.pread(self._file, 1, size - 1) != b"\n":
-                os.write(self._file, b"\n")
-        return self._file
-
-
-def plain(value: Any) -> Any:
-    """`value` as strict JSON can hold it: NaN and infinities become null, bytes base64, unknown objects their repr."""
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, bytes | bytearray):
-        return base64.b64encode(value).decode()
-    if isinstance(value, Sequence | set | frozenset):
-        return [plain(item) for item in value]
-    for method in ("to_dict", "isoformat", "item"):
-        convert = getattr(value, method, None)
-        if callable(convert):
-            return plain(convert())
-    return repr(value)
-
-
-def result_json(result: Any) -> JsonObject:
-    """One result of an execution as `{"text": ..., "<mime key>": ...}`; `text` is always there, other keys when set."""
-    values = {key: getattr(result, key, None) for key in RESULT_KEYS}
-    extra = getattr(result, "extra", None)
-    if isinstance(extra, Mapping):
-        values |= {str(key): value for key, value in extra.items()}
-    return {key: plain(value) for key, value in values.items() if value is not None or key == "text"}
-
-
-def execution_json(execution: Any) -> JsonObject:
-    """The shape of `Execution.to_json()` of E2B's Python SDK, parsed once: `logs` and `error` are JSON strings."""
-    logs, error = execution.logs, execution.error
-    return {
-        "results": [result_json(result) for result in execution.results],
-        "logs": _dumps({"stdout": list(logs.stdout), "stderr": list(logs.stderr)}),
-        "error": None
-        if error is None
-        else _dumps({"name": error.name, "value": error.value, "traceback": error.traceback}),
-    }
-
-
-def envelope_schema() -> JsonObject:
-    """JSON Schema of one recorded line."""
-    text, number = {"type": ["string", "null"]}, {"type": ["number", "null"]}
-    execution = {
-        "type": ["object", "null"],
-        "required": ["results", "logs", "error"],
-        "properties": {"results": {"type": "array"}, "logs": {"type": "string"}, "error": text},
-    }
-    properties: JsonObject = {
-        "schema_version": {"const": SCHEMA_VERSION},
-        "sandbox_id": {"type": "string"},
-        "execution_id": {"type": "string"},
-        "timestamp": {"type": "string", "format": "date-time"},
-        "template_id": text,
-        "language": {"type": "string"},
-        "code": {"type": "string"},
-        "execution": execution,
-        "execution_count": {"type": ["integer", "null"]},
-        "duration_ms": number,
-        "timeout_s": number,
-        "context_id": text,
-        "agent_id": text,
-        "tenant": text,
-        "task": text,
-        "messages": {"type": ["array", "null"], "items": {"type": "object"}},
-        "licence": text,
-        "source": text,
-        "exception": {"type": ["object", "null"], "properties": {"name": text, "message": text}},
-    }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Recorded execution",
-        "type": "object",
-        "required": list(properties),
-        "properties": properties,
-        "additionalProperties": False,
-        "x-schema-version": SCHEMA_VERSION,
-    }
-
-
-def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(", ", ": "))
-
-
-def _encode(record: JsonObject) -> bytes:
-    text = _dumps(record)
-    try:
-        return text.encode()
-    except UnicodeEncodeError:  # lone surrogates: no UTF-8 file can hold them
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
-
-
-@dataclass
 class _Call:
-    """One `run_code` under way: what was asked, and since when."""
+    """One execution under way: what was asked, and since when."""
 
     code: str
     options: JsonObject
     task: str | None
-    messages: Sequence[Mapping[str, Any]] | None
+    messages: Messages | None
     started: datetime
     began: float
 
@@ -206,7 +82,7 @@ class _Recorded:
         journal: Journal,
         provenance: Provenance,
         task: str | None,
-        messages: Sequence[Mapping[str, Any]] | None,
+        messages: Messages | None,
         clock: Clock,
         new_id: Callable[[], str],
     ) -> None:
@@ -219,27 +95,57 @@ class _Recorded:
         self.messages = messages
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._sandbox, name)
+        value = getattr(self._sandbox, name)
+        if name in _GIVE_SANDBOXES and callable(value):
+            return self._still_recorded(value)
+        return value
 
-    def _begin(self, code: str, arguments: Sequence[Any], options: JsonObject) -> _Call:
+    @property
+    def commands(self) -> RecordedCommands:
+        """The sandbox's shell; `commands.run` is recorded too."""
+        return RecordedCommands(self, self._sandbox.commands)
+
+    def _still_recorded(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            given = method(*arguments, **options)
+            return self._awaited_sandbox(given) if isawaitable(given) else self._wrapped(given)
+
+        return call
+
+    async def _awaited_sandbox(self, given: Awaitable[Any]) -> Any:
+        return self._wrapped(await given)
+
+    def _wrapped(self, given: Any) -> Any:
+        if given is self._sandbox:
+            return self
+        if not callable(getattr(given, "run_code", None)):
+            return given
+        return _wrap(given, self._journal, self._provenance, self.task, self.messages, self._clock, self._new_id)
+
+    def _begin(self, code: str, names: Sequence[str], arguments: Sequence[Any], options: JsonObject) -> _Call:
         """Takes the recorder's own keywords out of `options` (they are not passed on)."""
         task = options.pop("task", self.task)
         messages = options.pop("messages", self.messages)
-        known = {"language": arguments[0], **options} if arguments else dict(options)
+        known = dict(zip(names, arguments, strict=False)) | options
         return _Call(code, known, task, messages, _timestamp(self._clock), time.perf_counter())
 
-    def _end(self, call: _Call, execution: Any, exception: BaseException | None) -> None:
+    def _end(self, call: _Call, answer: Any, exception: BaseException | None) -> None:
+        """Writes the call down; `answer` is an Execution or a CommandResult."""
         duration_ms = (time.perf_counter() - call.began) * 1000
         try:
-            record = self._envelope(call, execution, exception, duration_ms)
-            self._journal.append(_encode(record), call.started)
+            record = self._envelope(call, answer, exception, duration_ms)
+            self._journal.append(encode(record), call.started)
         except Exception:  # noqa: BLE001 (the agent's run outranks its record)
             _log.exception("execution not recorded in %s", self._journal.path)
 
-    def _envelope(self, call: _Call, execution: Any, exception: BaseException | None, duration_ms: float) -> JsonObject:
+    def _envelope(self, call: _Call, answer: Any, exception: BaseException | None, duration_ms: float) -> JsonObject:
         options, context = call.options, call.options.get("context")
         language = options.get("language") or getattr(context, "language", None) or "python"
         provenance = self._provenance
+        if answer is None:
+            execution = None
+        else:
+            execution = command_json(answer) if hasattr(answer, "exit_code") else execution_json(answer)
         return {
             "schema_version": SCHEMA_VERSION,
             "sandbox_id": str(getattr(self._sandbox, "sandbox_id", None) or ""),
@@ -248,19 +154,45 @@ class _Recorded:
             "template_id": provenance.template_id or getattr(self._sandbox, "template_id", None),
             "language": str(language),
             "code": call.code,
-            "execution": None if execution is None else execution_json(execution),
-            "execution_count": getattr(execution, "execution_count", None),
+            "execution": execution,
+            "execution_count": getattr(answer, "execution_count", None),
             "duration_ms": round(duration_ms, 3),
             "timeout_s": options.get("timeout"),
             "context_id": getattr(context, "id", None),
             "agent_id": provenance.agent_id,
             "tenant": provenance.tenant,
             "task": call.task,
-            "messages": plain(call.messages),
+            "messages": call.messages,
             "licence": provenance.licence,
             "source": provenance.source,
             "exception": None if exception is None else {"name": type(exception).__name__, "message": str(exception)},
         }
+
+    def _run(self, call: _Call, run: Callable[[], Any]) -> Any:
+        """The answer of `run`, recorded; an awaitable answer is recorded when it has been awaited."""
+        try:
+            answer = run()
+        except BaseException as exception:
+            self._end(call, *_failed(exception))
+            raise
+        if isawaitable(answer):
+            return self._awaited(call, answer)
+        self._end(call, answer, None)
+        return answer
+
+    async def _awaited(self, call: _Call, answer: Awaitable[Any]) -> Any:
+        try:
+            execution = await answer
+        except BaseException as exception:
+            self._end(call, *_failed(exception))
+            raise
+        self._end(call, execution, None)
+        return execution
+
+
+def _failed(exception: BaseException) -> tuple[Any, BaseException | None]:
+    """Answer and exception of a call that raised: a command that exits with an error raises its own result."""
+    return (exception, None) if hasattr(exception, "exit_code") else (None, exception)
 
 
 def _timestamp(clock: Clock) -> datetime:
@@ -272,18 +204,12 @@ def _timestamp(clock: Clock) -> datetime:
 
 
 class RecordedSandbox(_Recorded):
-    """A synchronous sandbox with a record; every attribute but `run_code` is the sandbox's own."""
+    """A synchronous sandbox with a record; every attribute that runs nothing is the sandbox's own."""
 
     def run_code(self, code: str, *args: Any, **options: Any) -> Any:
         """Runs `code` as the sandbox does. `task=` and `messages=` describe this call alone and are not passed on."""
-        call = self._begin(code, args, options)
-        try:
-            execution = self._sandbox.run_code(code, *args, **options)
-        except BaseException as exception:
-            self._end(call, None, exception)
-            raise
-        self._end(call, execution, None)
-        return execution
+        call = self._begin(code, _CODE_OPTIONS, args, options)
+        return self._run(call, lambda: self._sandbox.run_code(code, *args, **options))
 
     def __enter__(self) -> RecordedSandbox:
         self._sandbox.__enter__()
@@ -295,18 +221,12 @@ class RecordedSandbox(_Recorded):
 
 
 class AsyncRecordedSandbox(_Recorded):
-    """An asynchronous sandbox with a record; every attribute but `run_code` is the sandbox's own."""
+    """An asynchronous sandbox with a record; every attribute that runs nothing is the sandbox's own."""
 
     async def run_code(self, code: str, *args: Any, **options: Any) -> Any:
         """As `RecordedSandbox.run_code`, awaited."""
-        call = self._begin(code, args, options)
-        try:
-            execution = await self._sandbox.run_code(code, *args, **options)
-        except BaseException as exception:
-            self._end(call, None, exception)
-            raise
-        self._end(call, execution, None)
-        return execution
+        call = self._begin(code, _CODE_OPTIONS, args, options)
+        return await self._awaited(call, self._sandbox.run_code(code, *args, **options))
 
     async def __aenter__(self) -> AsyncRecordedSandbox:
         await self._sandbox.__aenter__()
@@ -317,6 +237,57 @@ class AsyncRecordedSandbox(_Recorded):
         return await self._sandbox.__aexit__(*failure)
 
 
+class RecordedCommands:
+    """A sandbox's shell with a record; a command in the background is recorded when its handle has been waited for."""
+
+    def __init__(self, recorded: _Recorded, commands: Any) -> None:
+        self._recorded = recorded
+        self._commands = commands
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._commands, name)
+
+    def run(self, cmd: str, *args: Any, **options: Any) -> Any:
+        """Runs `cmd` as the sandbox does, synchronously or not; `task=` and `messages=` as for `run_code`."""
+        call = self._recorded._begin(cmd, _COMMAND_OPTIONS, args, options)
+        call.options["language"] = "bash"
+        if not call.options.get("background"):
+            return self._recorded._run(call, lambda: self._commands.run(cmd, *args, **options))
+        handle = self._commands.run(cmd, *args, **options)
+        return self._handle(call, handle) if isawaitable(handle) else _RecordedHandle(self._recorded, call, handle)
+
+    async def _handle(self, call: _Call, handle: Awaitable[Any]) -> _RecordedHandle:
+        return _RecordedHandle(self._recorded, call, await handle)
+
+
+class _RecordedHandle:
+    """The handle of a command in the background."""
+
+    def __init__(self, recorded: _Recorded, call: _Call, handle: Any) -> None:
+        self._recorded = recorded
+        self._call = call
+        self._handle = handle
+        self._waited_for = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handle, name)
+
+    def __iter__(self) -> Any:
+        return iter(self._handle)
+
+    def wait(self, *args: Any, **options: Any) -> Any:
+        """Waits as the handle does and records the command's result, once."""
+        if self._waited_for:
+            return self._handle.wait(*args, **options)
+        self._waited_for = True
+        return self._recorded._run(self._call, lambda: self._handle.wait(*args, **options))
+
+
+def _wrap(sandbox: Any, *settings: Any) -> RecordedSandbox | AsyncRecordedSandbox:
+    wrapper = AsyncRecordedSandbox if iscoroutinefunction(sandbox.run_code) else RecordedSandbox
+    return wrapper(sandbox, *settings)
+
+
 def record(
     sandbox: Any,
     path: str | os.PathLike[str],
@@ -324,14 +295,15 @@ def record(
     agent_id: str | None = None,
     tenant: str | None = None,
     task: str | None = None,
-    messages: Sequence[Mapping[str, Any]] | None = None,
+    messages: Messages | None = None,
     template_id: str | None = None,
     licence: str | None = None,
     source: str | None = None,
+    max_bytes: int = MAX_BYTES,
     clock: Clock = _now,
     new_id: Callable[[], str] = _new_id,
 ) -> Any:
-    """Wraps `sandbox` so that each `run_code` leaves one JSON line under `path`.
+    """Wraps `sandbox` so that each `run_code` and `commands.run` leaves one JSON line under `path`.
 
     Args:
         sandbox: anything with E2B's `run_code(code, language=..., context=..., ...)`, synchronous or asynchronous.
@@ -339,11 +311,12 @@ def record(
         agent_id, tenant, template_id, licence, source: written with every execution.
         task: what the code is meant to do; `sandbox.task = ...` changes it, `run_code(..., task=...)` does once.
         messages: the conversation that led to the code, `[{"role": ..., "content": ...}]`; same rules as `task`.
+        max_bytes: when a file would grow beyond it, the next one (`.1`, `.2`, …) is begun.
         clock, new_id: where timestamps and execution ids come from.
 
     Returns:
-        A sandbox with the same interface: `AsyncRecordedSandbox` where `run_code` is a coroutine function.
+        A sandbox with the same interface: `AsyncRecordedSandbox` where `run_code` is a coroutine function. Other
+        sandboxes that it gives (`connect`, `resume`) are recorded in the same place.
     """
     provenance = Provenance(agent_id, tenant, template_id, licence, source)
-    wrapper = AsyncRecordedSandbox if iscoroutinefunction(sandbox.run_code) else RecordedSandbox
-    return wrapper(sandbox, Journal(Path(path)), provenance, task, messages, clock, new_id)
+    return _wrap(sandbox, Journal(Path(path), max_bytes), provenance, task, messages, clock, new_id)

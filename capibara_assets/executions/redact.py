@@ -6,13 +6,21 @@ import hmac
 import os
 from collections.abc import Iterable, Sequence
 
+import polars as pl
+
+from capibara_assets.executions.personal import personal_rules
+from capibara_assets.executions.plausibility import entropy
 from capibara_assets.executions.readers import Recorded, strip_ansi
-from capibara_assets.executions.secret_rules import Rule, Secret, entropy, find_secrets, rules_for
+from capibara_assets.executions.secret_gate import may_hold_secrets
+from capibara_assets.executions.secret_rules import Rule, Secret, find_secrets, provider_rules, rules_for
 
 TEXT_LIMIT = 64 << 10  # characters of quarantined text that are kept
-_OUTPUT = ("stdout", "stderr", "result_text", "error_value", "traceback")
-_FIELDS = ("code", "task", *_OUTPUT)
+_OUTPUT = ("stdout", "stderr", "result_text", "error_name", "error_value", "traceback")
+_FIELDS = ("code", "task", "source", *_OUTPUT)
 _KEY = "CAPIBARA_DIGEST_KEY"
+_PLACEHOLDER = r"<([A-Z][A-Z0-9_]{2,40}):(\d{1,9})>"
+
+Found = dict[tuple[int, str], list[Secret]]
 
 
 def redact_text(text: str) -> str:
@@ -30,32 +38,79 @@ def quarantine_text(data: bytes) -> str:
 
 def keyed_digest(data: bytes) -> str:
     """HMAC-SHA-256 under the deployment's key (CAPIBARA_DIGEST_KEY): equal bytes are found again, but not guessed."""
-    key = os.environ.get(_KEY, "capibara-assets").encode("utf-8")[:64]
-    return hmac.new(key, data, hashlib.sha256).hexdigest()
+    return hmac.new(digest_key(), data, hashlib.sha256).hexdigest()
 
 
-def redact_session(session: Sequence[Recorded]) -> list[int]:
-    """Redacts the executions of one sandbox in place and returns how many secrets each held.
+def digest_key() -> bytes:
+    """The key of keyed digests: CAPIBARA_DIGEST_KEY, at most 64 bytes of it."""
+    return os.environ.get(_KEY, "capibara-assets").encode("utf-8")[:64]
 
-    Numbers follow (timestamp, execution id), whatever the order of `session`. A value that was recognised once is
-    replaced everywhere in the sandbox, also where it stands alone.
+
+def redact_sessions(sessions: Sequence[Sequence[Recorded]], also: Sequence[str] = ()) -> list[list[int]]:
+    """Redacts the executions of several sandboxes in place and returns how many secrets each held, in their order.
+
+    Nearly all text holds nothing that could be a secret, which one pass over the whole batch finds out: give it
+    thousands of executions at a time. Numbers follow (timestamp, execution id), whatever the order within a session.
+
+    Args:
+        also: personal data that goes as well: "email", "ip".
     """
-    order = sorted(range(len(session)), key=lambda i: (session[i].timestamp, session[i].execution_id))
-    rules = rules_for("\n".join(getattr(record, name) or "" for record in session for name in _FIELDS))
-    found = {(i, name): secrets for i in order for name, secrets in _scan(session[i], rules)}
+    return [
+        _replace_all(session, found) if found else [0] * len(session)
+        for session, found in zip(sessions, find_in_sessions(sessions, also), strict=True)
+    ]
+
+
+def redact_session(session: Sequence[Recorded], also: Sequence[str] = ()) -> list[int]:
+    """As `redact_sessions`, of one sandbox."""
+    return redact_sessions([session], also)[0]
+
+
+def find_in_sessions(sessions: Sequence[Sequence[Recorded]], also: Sequence[str] = ()) -> list[Found]:
+    """For each sandbox the secrets in its executions, by (place in the session, field), left to right.
+
+    A value that was recognised once is found everywhere in the sandbox, also where it stands alone.
+    """
+    texts = [_joined(record) for session in sessions for record in session]
+    suspects = iter(may_hold_secrets(texts, also))
+    rules = (*provider_rules(), *personal_rules(also))
+    every = []
+    for session in sessions:
+        marked = [next(suspects) for _ in session]
+        every.append(_find(session, marked, rules) if any(marked) else {})
+    return every
+
+
+def _joined(record: Recorded) -> str:
+    return "\n".join([value for name in _FIELDS if (value := getattr(record, name))])
+
+
+def _find(session: Sequence[Recorded], suspect: Sequence[bool], rules: Sequence[Rule]) -> Found:
+    """The secrets of one sandbox; `suspect` says in which executions a rule could find something."""
+    near = rules_for("\n".join(_joined(record) for record, scan in zip(session, suspect, strict=True) if scan), rules)
+    found = {
+        (i, name): secrets for i, record in enumerate(session) if suspect[i] for name, secrets in _scan(record, near)
+    }
     if not found:
-        return [0] * len(session)
+        return {}
     known = _known_values(session, found)
-    numbers, counts = _Numbers(), [0] * len(session)
-    for i in order:
-        record = session[i]
+    spread: Found = {}
+    for i, record in enumerate(session):
         for name in _FIELDS:
             text: str | None = getattr(record, name)
-            if not text:
+            if text and (secrets := _with_known(text, found.get((i, name), []), known)):
+                spread[i, name] = secrets
+    return spread
+
+
+def _replace_all(session: Sequence[Recorded], found: Found) -> list[int]:
+    numbers, counts = _Numbers(), [0] * len(session)
+    for i in sorted(range(len(session)), key=lambda i: (session[i].timestamp, session[i].execution_id)):
+        record = session[i]
+        for name in _FIELDS:
+            if (secrets := found.get((i, name))) is None:
                 continue
-            secrets = _with_known(text, found.get((i, name), []), known)
-            if not secrets:
-                continue
+            text = getattr(record, name)
             marks = [numbers.placeholder(s.kind, text[s.start : s.end]) for s in secrets]
             replaced = _replaced(text, secrets, marks)
             if name == "code" and record.language == "python" and _parses(text) and not _parses(replaced):
@@ -73,7 +128,7 @@ def _scan(record: Recorded, rules: Sequence[Rule]) -> Iterable[tuple[str, list[S
             yield name, secrets
 
 
-def _known_values(session: Sequence[Recorded], found: dict[tuple[int, str], list[Secret]]) -> dict[str, str]:
+def _known_values(session: Sequence[Recorded], found: Found) -> dict[str, str]:
     """Value -> kind of the secrets that are long and random enough to be replaced wherever they stand."""
     known: dict[str, str] = {}
     for (i, name), secrets in found.items():
@@ -96,6 +151,31 @@ def _with_known(text: str, secrets: list[Secret], known: dict[str, str]) -> list
                 merged.append(Secret(start, end, kind))
             start = text.find(value, end)
     return sorted(merged, key=lambda s: s.start)
+
+
+def redaction_report(executions: pl.DataFrame) -> pl.DataFrame:
+    """What was replaced: a row per kind with its places, its distinct values and the sandboxes that held one.
+
+    It is read off the placeholders of the redacted table, so that it cannot hold a secret.
+
+    Args:
+        executions: the Execution table, or its columns of text and `sandbox_id`.
+    """
+    columns = [name for name in _FIELDS if name in executions.columns]
+    marked = executions.filter(pl.col("secrets") > 0) if "secrets" in executions.columns else executions
+    marks = pl.concat([marked.select("sandbox_id", text=pl.col(name)) for name in columns])
+    return (
+        marks.select("sandbox_id", mark=pl.col("text").str.extract_all(_PLACEHOLDER))
+        .explode("mark", empty_as_null=False, keep_nulls=False)
+        .select("sandbox_id", "mark", kind=pl.col("mark").str.extract(_PLACEHOLDER, 1))
+        .group_by("kind")
+        .agg(
+            places=pl.len(),
+            values=pl.struct("sandbox_id", "mark").n_unique(),
+            sandboxes=pl.col("sandbox_id").n_unique(),
+        )
+        .sort("kind")
+    )
 
 
 class _Numbers:

@@ -33,7 +33,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.connect import write_connection_file
 
 from capibara_assets.errors import InputError
-from capibara_assets.executions.recorder import execution_json
+from capibara_assets.executions.envelope import execution_json
 
 LANGUAGES = ("python", "javascript", "sql")
 DEFAULT_TIMEOUT_S = 10.0

@@ -1,18 +1,25 @@
-"""What a secret looks like: detect-secrets' provider rules, and those it lacks.
+"""What a secret looks like: detect-secrets' rules, those of the providers it lacks, and secrets known by context.
 
 Each rule has anchors, substrings of which a text must hold one before the rule's expression is tried: scanning for a
 substring is two orders of magnitude cheaper than matching expressions, and nearly every text holds none.
 """
 
-import base64
-import binascii
-import json
-import math
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+
+from capibara_assets.executions.plausibility import (
+    filled_in,
+    has_digit,
+    hex_letters_and_digits,
+    json_web_token,
+    mixed_case_and_digits,
+    random_looking,
+    token,
+)
+from capibara_assets.executions.secret_contexts import CONTEXT_SHAPES, LINE_START
+from capibara_assets.executions.secret_providers import PROVIDER_SHAPES
 
 _TOKEN = "A-Za-z0-9_-"
 
@@ -32,6 +39,9 @@ class Rule:
 
     A match must not start inside a word, and is stretched over `tail` characters that follow it: keys are pasted with
     a character too many as often as with one too few, and half a key in the log is a leak all the same.
+
+    `gate` is for rules whose anchors stand in every other text: an expression in the syntax of Rust's regex crate that
+    matches whatever the rule matches, or more (`secret_gate`).
     """
 
     kind: str
@@ -42,6 +52,7 @@ class Rule:
     ignore_case: bool = False
     whole_word: bool = True
     tail: str = "A-Za-z0-9"
+    gate: str = ""
 
 
 def find_secrets(text: str, names_in_code: str | None = None, rules: Sequence[Rule] | None = None) -> list[Secret]:
@@ -52,20 +63,36 @@ def find_secrets(text: str, names_in_code: str | None = None, rules: Sequence[Ru
             (`print(os.environ["AWS_SECRET_ACCESS_KEY"])`), a high-entropy token standing alone in the output is one.
         rules: those of `rules_for` a larger text that holds this one; None tries all.
     """
+    candidates = rules_for(text, rules)
+    name = _secret_name(names_in_code) if names_in_code is not None else None
     found: list[Secret] = []
-    inside: list[Secret] = []
-    for rule in rules_for(text, rules):
-        for secret in _matches(rule, text):
-            (inside if rule.whole_word and _inside_word(text, secret.start) else found).append(secret)
-    # inside a word, yet right behind another secret: two keys without a gap
-    ends = {secret.end for secret in found}
-    while touching := [secret for secret in inside if secret.start in ends]:
-        found += touching
-        inside = [secret for secret in inside if secret.start not in ends]
-        ends |= {secret.end for secret in touching}
-    if names_in_code is not None and (name := _secret_name(names_in_code)):
+    left = text
+    # one key may hide another: two without a gap, or a long match that swallows a shorter one's end
+    while new := _find_once(left, candidates, name):
+        found += new
+        left = _masked(left, new)
+    return sorted(found, key=lambda secret: secret.start)
+
+
+def _find_once(text: str, rules: Sequence[Rule], name: str | None) -> list[Secret]:
+    found = [
+        secret
+        for rule in rules
+        for secret in _matches(rule, text)
+        if not (rule.whole_word and _inside_word(text, secret.start))
+    ]
+    if name is not None:
         found += _bare_tokens(text, name)
     return _without_overlaps(found)
+
+
+def _masked(text: str, secrets: Sequence[Secret]) -> str:
+    """`text` with NUL in place of each character of `secrets` (left to right, not overlapping)."""
+    parts, last = [], 0
+    for secret in secrets:
+        parts += [text[last : secret.start], "\0" * (secret.end - secret.start)]
+        last = secret.end
+    return "".join([*parts, text[last:]])
 
 
 def rules_for(text: str, rules: Sequence[Rule] | None = None) -> list[Rule]:
@@ -82,18 +109,13 @@ def _has_anchor(anchors: tuple[str, ...], text: str) -> bool:
     return False
 
 
-def entropy(text: str) -> float:
-    """Shannon entropy in bits per character."""
-    return -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values()) if text else 0.0
-
-
 def _matches(rule: Rule, text: str) -> Iterator[Secret]:
     stretch = re.compile(f"[{rule.tail}]*") if rule.tail else None
     for match in rule.pattern.finditer(text):
         start, end = match.span(rule.group)
         if stretch is not None and (more := stretch.match(text, end)):
             end = more.end()
-        if rule.plausible is None or rule.plausible(text[start:end]):
+        if start < end and "\0" not in text[start:end] and (rule.plausible is None or rule.plausible(text[start:end])):
             yield Secret(start, end, rule.kind)
 
 
@@ -119,11 +141,14 @@ def _without_overlaps(found: list[Secret]) -> list[Secret]:
 
 _SECRET_NAME = re.compile(r"\b[A-Z][A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_ID|_VALUE)?\b")
 _BARE = re.compile(r"(?:^|(?<=[\s=:]))[\"']?([A-Za-z0-9+/_-]{20,}={0,2})[\"']?$", re.MULTILINE)
-_NAME_ANCHORS = ("KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL")
+NAME_ANCHORS = ("KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL")
+
+#: What a text with such a name matches (see `Rule.gate`).
+BARE_TOKEN_NAME = r"(?-u)[A-Z0-9_](?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)"
 
 
 def _secret_name(code: str) -> str | None:
-    if not any(anchor in code for anchor in _NAME_ANCHORS):
+    if not any(anchor in code for anchor in NAME_ANCHORS):
         return None
     match = _SECRET_NAME.search(code)
     return match.group() if match else None
@@ -132,118 +157,11 @@ def _secret_name(code: str) -> str | None:
 def _bare_tokens(text: str, name: str) -> Iterator[Secret]:
     kind = "AWS_SECRET_ACCESS_KEY" if name == "AWS_SECRET_ACCESS_KEY" else "SECRET"
     for match in _BARE.finditer(text):
-        if _random_looking(match.group(1)):
+        if random_looking(match.group(1)):
             yield Secret(match.start(1), match.end(1), kind)
 
 
-# --- plausibility -------------------------------------------------------------------------------------------------
-
-_PLACEHOLDER = re.compile(
-    r"your|example|placeholder|x{4}|\*{3}|changeme|dummy|insert|replace|todo|redacted", re.IGNORECASE
-)
-_ACCESS_NAMES = "password passwd pass pwd secret user username postgres mysql root admin test guest token changeme key"
-_ACCESS_WORDS = frozenset(_ACCESS_NAMES.split())
-
-
-def _random_looking(value: str) -> bool:
-    """A long run of mixed letters and digits with high entropy, in two of upper, lower and digit at least."""
-    longest = max(re.split(r"[-_./:=+]", value), key=len)
-    classes = sum(any(test(c) for c in value) for test in (str.isupper, str.islower, str.isdigit))
-    mixed = any(c.isdigit() for c in value) and any(c.isalpha() for c in value)
-    return mixed and (classes == 3 or len(longest) >= 24) and len(longest) >= 8 and entropy(value) >= 3.5
-
-
-def _assigned_secret(value: str) -> bool:
-    """A literal that is assigned to a secret-looking name and no placeholder, path, model name or sentence."""
-    if len(value) < 16 or _PLACEHOLDER.search(value) or value[0] in "<{$%/.":
-        return False
-    longest = max(re.split(r"[-_./:]", value), key=len)
-    if len(longest) < 12 or not (any(c.isdigit() for c in longest) and any(c.isalpha() for c in longest)):
-        return False
-    return entropy(value) >= 3.3
-
-
-def _password(value: str) -> bool:
-    """The password of a connection string: not a template, not a word of documentation."""
-    return (
-        value.lower() not in _ACCESS_WORDS
-        and not _PLACEHOLDER.search(value)
-        and value[0] not in "<{$%["
-        and len(value) > 3
-    )
-
-
-def _header_credential(value: str) -> bool:
-    return len(value) >= 12 and not _PLACEHOLDER.search(value) and any(c.isdigit() for c in value)
-
-
-def _json_web_token(value: str) -> bool:
-    """The first part decodes to a JSON object with an algorithm or a type."""
-    head = value.split(".")[0]
-    try:
-        header = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
-    except (ValueError, binascii.Error):
-        return False
-    return isinstance(header, dict) and bool({"alg", "typ", "enc"} & header.keys())
-
-
-def _has_digit(value: str) -> bool:
-    return any(c.isdigit() for c in value)
-
-
-def _mixed_case_and_digits(value: str) -> bool:
-    return _has_digit(value) and value != value.lower() and value != value.upper()
-
-
-def _hex_letters_and_digits(value: str) -> bool:
-    return _has_digit(value) and any(c.isalpha() for c in value[2:]) and entropy(value[2:]) > 2.5
-
-
 # --- the rules ----------------------------------------------------------------------------------------------------
-
-#: Shapes that detect-secrets 1.5 lacks or matches only in part: (kind, anchors, expression).
-_EXTRA: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    # E2B: e2b_ and 40 hex digits; a digit short or long is a badly pasted key, not another thing
-    ("E2B_API_KEY", ("e2b_",), r"e2b_[0-9a-f]{32,48}"),
-    ("E2B_ACCESS_TOKEN", ("sk_e2b_",), r"sk_e2b_[0-9a-f]{32,48}"),
-    # model vendors
-    ("ANTHROPIC_API_KEY", ("sk-ant-",), r"sk-ant-[a-z]{2,12}\d{2}-[A-Za-z0-9_-]{20,}"),
-    ("OPENAI_API_KEY", ("sk-proj-", "sk-svcacct-", "sk-admin-"), r"sk-(?:proj|svcacct|admin)-[A-Za-z0-9_-]{20,}"),
-    ("OPENAI_API_KEY", ("sk-",), r"sk-[A-Za-z0-9]{46,52}"),
-    ("OPENAI_API_KEY", ("T3BlbkFJ",), r"sk-[A-Za-z0-9_-]{0,200}T3BlbkFJ[A-Za-z0-9_-]{16,}"),
-    ("OPENROUTER_API_KEY", ("sk-or-",), r"sk-or-v1-[0-9a-f]{56,66}"),
-    ("HF_TOKEN", ("hf_", "api_org_"), r"(?:hf|api_org)_[A-Za-z0-9]{32,38}"),
-    ("GOOGLE_API_KEY", ("AIza",), r"AIza[A-Za-z0-9_-]{33,37}"),
-    ("GOOGLE_OAUTH", ("GOCSPX-", "ya29."), r"GOCSPX-[A-Za-z0-9_-]{20,}|ya29\.[A-Za-z0-9_-]{20,}"),
-    ("GROQ_API_KEY", ("gsk_",), r"gsk_[A-Za-z0-9]{48,56}"),
-    ("XAI_API_KEY", ("xai-",), r"xai-[A-Za-z0-9]{70,90}"),
-    ("REPLICATE_API_TOKEN", ("r8_",), r"r8_[A-Za-z0-9]{36,42}"),
-    ("PERPLEXITY_API_KEY", ("pplx-",), r"pplx-[A-Za-z0-9]{40,60}"),
-    ("PINECONE_API_KEY", ("pcsk_",), r"pcsk_[A-Za-z0-9_]{40,}"),
-    ("LANGSMITH_API_KEY", ("lsv2_",), r"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}"),
-    ("TAVILY_API_KEY", ("tvly-",), r"tvly-[A-Za-z0-9-]{28,}"),
-    # code hosts, registries, clouds and services
-    ("GITHUB_TOKEN", ("github_pat_",), r"github_pat_[A-Za-z0-9_]{22,255}"),
-    ("GITHUB_TOKEN", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"gh[pousr]_[A-Za-z0-9]{34,38}"),
-    ("NPM_TOKEN", ("npm_",), r"npm_[A-Za-z0-9]{34,38}"),
-    ("NPM_TOKEN", (":_authToken=",), r"(?<=:_authToken=)[^\s\"']{8,}"),
-    ("ARTIFACTORY_TOKEN", ("AKC",), r"AKC[A-Za-z0-9]{30,}"),
-    ("DOCKER_TOKEN", ("dckr_",), r"dckr_[a-z]{3,4}_[A-Za-z0-9_-]{25,}"),
-    ("AWS_SESSION_TOKEN", ("FwoG", "IQoJ"), r"(?:FwoG|IQoJ)[A-Za-z0-9+/=]{100,}"),
-    ("DIGITALOCEAN_TOKEN", ("do",), r"do[opr]_v1_[a-f0-9]{60,66}"),
-    ("DATABRICKS_TOKEN", ("dapi",), r"dapi[a-f0-9]{30,34}(?:-\d)?"),
-    ("DAYTONA_API_KEY", ("dtn_",), r"dtn_[a-f0-9]{60,68}"),
-    ("SUPABASE_TOKEN", ("sbp_", "sb_secret_"), r"(?:sbp_[a-f0-9]{38,42}|sb_secret_[A-Za-z0-9_-]{20,})"),
-    ("LINEAR_API_KEY", ("lin_api_",), r"lin_api_[A-Za-z0-9]{38,42}"),
-    ("NOTION_TOKEN", ("ntn_", "secret_"), r"(?:ntn_|secret_)[A-Za-z0-9]{42,50}"),
-    ("SHOPIFY_TOKEN", ("shp",), r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{30,34}"),
-    ("VAULT_TOKEN", ("hvs.", "hvb."), r"hv[sb]\.[A-Za-z0-9_-]{24,}"),
-    ("STRIPE_KEY", ("sk_live_", "rk_live_", "sk_test_", "rk_test_", "whsec_"),
-     r"(?:[rs]k_(?:live|test)_[0-9a-zA-Z]{16,}|whsec_[A-Za-z0-9+/=]{24,})"),
-    ("SLACK_TOKEN", ("xox", "xapp-"), r"(?:xox[abcdeporst]|xapp)-[A-Za-z0-9][A-Za-z0-9-]{18,}"),
-    ("DISCORD_WEBHOOK", ("discord",), r"https://(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\d+/[A-Za-z0-9_-]{40,}"),
-    ("AGE_SECRET_KEY", ("AGE-SECRET-KEY-",), r"AGE-SECRET-KEY-1[0-9A-Z]{50,60}"),
-)  # fmt: skip
 
 
 @cache
@@ -264,13 +182,15 @@ def _block_rules() -> Iterator[Rule]:
 
 
 def _extra_rules() -> Iterator[Rule]:
-    for kind, anchors, expression in _EXTRA:
-        yield Rule(
-            kind, anchors, re.compile(expression), plausible=_has_digit if kind != "HF_TOKEN" else None, tail=_TOKEN
-        )
+    for kind, anchors, expression in PROVIDER_SHAPES:
+        plausible = filled_in if kind == "HF_TOKEN" else None if kind == "TWITTER_BEARER" else token
+        # an expression that starts with a class is slow to look for, and its anchors are rare enough
+        literal = min(map(len, anchors)) > 5 or expression.startswith(("[", "(?<="))
+        gate = "" if literal else f"(?-u:{_LOOKAROUND.sub('', expression)})"
+        yield Rule(kind, anchors, re.compile(expression, re.ASCII), plausible=plausible, tail=_TOKEN, gate=gate)
     # one start per word, or a long word of "eyJeyJ..." costs the square of its length
     jwt = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*){0,3}"
-    yield Rule("JWT", ("eyJ",), re.compile(jwt), plausible=_json_web_token, tail="=")
+    yield Rule("JWT", ("eyJ",), re.compile(jwt), plausible=json_web_token, tail="=")
 
 
 def _detect_secrets_rules() -> Iterator[Rule]:
@@ -299,54 +219,56 @@ def _detect_secrets_rules() -> Iterator[Rule]:
     )
 
     access_key, secret_key = aws.AWSKeyDetector.denylist
-    yield Rule(
-        "AWS_ACCESS_KEY_ID", ("AKIA", "ASIA", "ABIA", "ACCA", "A3T"), access_key, plausible=_has_digit, tail="A-Z0-9"
-    )
+    yield Rule("AWS_ACCESS_KEY_ID", ("AKIA", "ASIA", "ABIA", "ACCA", "A3T"), access_key, tail="A-Z0-9")
     yield Rule("AWS_SECRET_ACCESS_KEY", ("aws",), secret_key, 1, ignore_case=True, tail="")
+    gates = {
+        "DISCORD_TOKEN": r"[MNO][a-zA-Z\d_-]{23,25}\.[a-zA-Z\d_-]{6}\.[a-zA-Z\d_-]{27}",
+        "TELEGRAM_TOKEN": r"\d{8}:[0-9A-Za-z_-]{35}",
+        "TWILIO_KEY": r"(?-u)(?:AC|SK)[a-z0-9]{32}",
+        "MAILCHIMP_KEY": r"(?-u)[0-9a-z]{32}-us[0-9]",
+    }
     for kind, anchors, plugin, plausible, tail in (
         ("AZURE_STORAGE_KEY", ("AccountKey=",), azure_storage_key.AzureStorageKeyDetector, None, ""),
-        ("DISCORD_TOKEN", (".",), discord.DiscordBotTokenDetector, _mixed_case_and_digits, _TOKEN),
+        ("DISCORD_TOKEN", (".",), discord.DiscordBotTokenDetector, mixed_case_and_digits, _TOKEN),
         ("GITLAB_TOKEN", ("glpat-", "gldt-", "glft-", "glsoat-", "glrt-", "GR1348941", "glcbt-", "glimt-", "glptt-",
                           "glagent-", "gloas-"), gitlab_token.GitLabTokenDetector, None, _TOKEN),
-        ("MAILCHIMP_KEY", ("-us",), mailchimp.MailchimpDetector, _has_digit, ""),
+        ("MAILCHIMP_KEY", ("-us",), mailchimp.MailchimpDetector, has_digit, ""),
         ("PYPI_TOKEN", ("pypi-",), pypi_token.PypiTokenDetector, None, _TOKEN),
         ("SENDGRID_KEY", ("SG.",), sendgrid.SendGridDetector, None, _TOKEN),
         ("SLACK_TOKEN", ("xox", "hooks.slack.com", "XOX"), slack.SlackDetector, None, _TOKEN),
         ("SQUARE_SECRET", ("sq0csp-",), square_oauth.SquareOAuthDetector, None, _TOKEN),
-        ("TELEGRAM_TOKEN", (":",), telegram_token.TelegramBotTokenDetector, _mixed_case_and_digits, _TOKEN),
-        ("TWILIO_KEY", ("AC", "SK"), twilio.TwilioKeyDetector, _hex_letters_and_digits, ""),
+        ("TELEGRAM_TOKEN", (":",), telegram_token.TelegramBotTokenDetector, mixed_case_and_digits, _TOKEN),
+        ("TWILIO_KEY", ("AC", "SK"), twilio.TwilioKeyDetector, hex_letters_and_digits, ""),
     ):  # fmt: skip
         for pattern in plugin.denylist:
-            yield Rule(kind, anchors, pattern, plausible=plausible, tail=tail)
-    for kind, anchors, plugin in (
-        ("CLOUDANT_KEY", ("cl",), cloudant.CloudantDetector),
-        ("IBM_COS_KEY", ("secret",), ibm_cos_hmac.IbmCosHmacDetector),
-        ("SOFTLAYER_KEY", ("softlayer", "sl_", "slapi"), softlayer.SoftlayerDetector),
-    ):
+            yield Rule(kind, anchors, pattern, plausible=plausible, tail=tail, gate=gates.get(kind, ""))
+    for kind, anchors, plugin, gate in (
+        ("CLOUDANT_KEY", ("cl",), cloudant.CloudantDetector,
+         r"(?i)cl(?:ou(?:dant)?)?[_-]?(?:api)?(?:key|pw|pass|token)|cloudant\.com"),
+        ("IBM_COS_KEY", ("secret",), ibm_cos_hmac.IbmCosHmacDetector, r"(?i)secret[_-]?(?:access)?[_-]?key"),
+        ("SOFTLAYER_KEY", ("softlayer", "sl_", "slapi"), softlayer.SoftlayerDetector, ""),
+    ):  # fmt: skip
         for pattern in plugin.denylist:
             if pattern.groups == 1:
-                yield Rule(kind, anchors, pattern, 1, plausible=_has_digit, ignore_case=True, tail="")
+                yield Rule(kind, anchors, pattern, 1, plausible=has_digit, ignore_case=True, tail="", gate=gate)
 
 
 def _context_rules() -> Iterator[Rule]:
-    """Secrets known by what stands before them."""
-    name = (
-        r"(?:secret|token|passw(?:or)?d|passphrase|pwd|(?:api|access|auth|encryption)[_-]?key|credential)[\w.-]{0,40}"
-    )
-    anchors = ("secret", "token", "passw", "passphrase", "pwd", "key", "credential")
-    connection = r"[a-z][a-z0-9+.-]{1,30}://[^\s:/?#\[\]@'\"<>]*:([^\s/'\"@<>{}]+)@[^\s'\"]"
-    header = r"authorization[\"']?\s*[\]:=,]+\s*[frb]?[\"']?(?:bearer|basic|token|apikey)\s+([A-Za-z0-9._~+/=-]+)"
-    yield Rule(
-        "PASSWORD", ("://",), re.compile(connection, re.IGNORECASE), 1, plausible=_password, whole_word=False, tail=""
-    )
-    yield Rule("AUTHORIZATION", ("authorization",), re.compile(header, re.IGNORECASE), 1, plausible=_header_credential,
-               ignore_case=True, tail="")  # fmt: skip
-    aws = r"aws[\w.-]{0,20}secret[\w.-]{0,20}[\"']?\]?\s*[:=]\s*[\"']?([0-9A-Za-z/+]{38,42})(?![0-9A-Za-z/+])"
-    yield Rule("AWS_SECRET_ACCESS_KEY", ("aws",), re.compile(aws, re.IGNORECASE), 1, ignore_case=True, tail="")
-    quoted = rf"{name}[\"']?\]?\s*(?::\s*\w+\s*)?(?::=|=>|=|:|,)\s*[frb]?[\"']([^\"'\s]{{16,}})[\"']"
-    yield Rule(
-        "SECRET", anchors, re.compile(quoted, re.IGNORECASE), 1, plausible=_assigned_secret, ignore_case=True, tail=""
-    )
-    environment = rf"^[ \t]*(?:export[ \t]+|set[ \t]+)?[\w.-]{{0,60}}?{name}=([^\s\"']{{16,}})"
-    yield Rule("SECRET", anchors, re.compile(environment, re.IGNORECASE | re.MULTILINE), 1, plausible=_assigned_secret,
-               ignore_case=True, tail="")  # fmt: skip
+    """Secrets known by what stands before them: connection strings, headers, assignments to secret-looking names."""
+    for kind, anchors, expression, plausible in CONTEXT_SHAPES:
+        pattern = re.compile(expression, re.IGNORECASE | re.MULTILINE)
+        gate = "" if anchors == ("aws",) else _gate(expression)
+        yield Rule(kind, anchors, pattern, 1, plausible, anchors != ("://",), whole_word=False, tail="", gate=gate)
+
+
+def _gate(expression: str) -> str:
+    r"""`expression`, or something that matches more, for Rust's regex crate.
+
+    It has no lookarounds and narrower \s and \w, which stand in character classes in all expressions that come here;
+    a name's class is widened further, to one that costs a third, and what may stand before a name is left out.
+    """
+    wider = _LOOKAROUND.sub("", expression).replace(LINE_START, "").replace(r"[\w.-]{", r"[^\s\"']{")
+    return "(?im)" + wider.replace(r"\w", r"\w\p{N}").replace(r"[\s", r"[\s\x1c-\x1f")
+
+
+_LOOKAROUND = re.compile(r"\(\?<?[!=](?:\[[^\]]*\]|[^()\[\]])*\)")

@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 
 from capibara_assets.domains import Domain
+from capibara_assets.executions.notebooks import UNDATED
 from capibara_assets.executions.recipe import ExperienceRecipe
 
 
@@ -17,17 +18,16 @@ def of_domain(executions: pl.DataFrame, domain: Domain | str) -> pl.DataFrame:
 def in_window(executions: pl.DataFrame, recipe: ExperienceRecipe) -> pl.DataFrame:
     """The executions in the recipe's languages from `time_range_days` before `as_of` (or the newest one) to it.
 
-    Both ends belong to the window. Quality is not judged here (see `evidence`): a repair pair may well hold a poor
-    failing execution.
+    Both ends belong to the window, and so does what has no date (a notebook that notes no times). Quality is not
+    judged here (see `evidence`): a repair pair may well hold a poor failing execution.
     """
     if executions.is_empty():
         return executions
     newest: Any = executions["timestamp"].max()
     end = recipe.as_of or newest
     start = end - timedelta(days=recipe.time_range_days)
-    return executions.filter(
-        pl.col("timestamp").is_between(start, end), pl.col("language").is_in(list(recipe.languages))
-    )
+    inside = pl.col("timestamp").is_between(start, end) | pl.col("flags").list.contains(UNDATED)
+    return executions.filter(inside, pl.col("language").is_in(list(recipe.languages)))
 
 
 def evidence(executions: pl.DataFrame, repairs: pl.DataFrame, recipe: ExperienceRecipe) -> pl.DataFrame:

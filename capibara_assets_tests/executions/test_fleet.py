@@ -34,9 +34,9 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 
 def comparable(line: dict[str, Any]) -> dict[str, Any]:
-    """Everything but the duration, and where a kernel happened to cut its output into chunks."""
+    """Everything but the duration, the envelope's version, and where a kernel happened to cut its output."""
     logs = {name: "".join(chunks) for name, chunks in json.loads(line["execution"]["logs"]).items()}
-    return {**line, "duration_ms": None, "execution": {**line["execution"], "logs": logs}}
+    return {**line, "schema_version": None, "duration_ms": None, "execution": {**line["execution"], "logs": logs}}
 
 
 @pytest.fixture(scope="module")

@@ -33,6 +33,12 @@ def test_domain(ingest: Ingest) -> None:
     assert ids(of_domain(ingest.executions, "python")) == ["new"]
 
 
+def test_what_has_no_date_is_in_every_window(ingest: Ingest) -> None:
+    undated = ingest.executions.filter(pl.col("execution_id") == "old").with_columns(flags=pl.lit(["undated"]))
+    rest = ingest.executions.filter(pl.col("execution_id") != "old")
+    assert ids(in_window(pl.concat([undated, rest]), ExperienceRecipe())) == ["edge", "new", "old"]
+
+
 def test_the_window_ends_at_the_newest_execution_and_holds_both_its_ends(ingest: Ingest) -> None:
     assert ids(in_window(ingest.executions, ExperienceRecipe())) == ["edge", "new"]
     assert in_window(ingest.executions.clear(), ExperienceRecipe()).is_empty()

@@ -1,0 +1,124 @@
+"""JSON as logs hold it: exact integers, NaN allowed, duplicate keys and absurd nesting refused with a reason."""
+
+import json
+import re
+from typing import Any
+
+MAX_DEPTH = 200  # nesting of a record; deeper ones are no executions and exhaust the stack of whoever walks them
+_MAX_DIGITS = 4000
+SURROGATE = re.compile("[\ud800-\udfff]")
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+class Fault(Exception):
+    """Why a line is no execution: a reason class and what was found; `value` is the part of a document it is about."""
+
+    def __init__(self, reason: str, detail: str, value: Any = None) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason, self.detail, self.value = reason, detail, value
+
+
+def parse_object(data: bytes) -> dict[str, Any]:
+    """The JSON object in `data`: integers exact at any size, NaN and infinities accepted, duplicate keys refused.
+
+    Raises:
+        Fault: invalid_utf8, invalid_json, invalid_record (nested too deep, absurd numbers), duplicate_key:K or
+            not_an_object.
+    """
+    value = parse_value(data)
+    if not isinstance(value, dict):
+        raise Fault("not_an_object", f"expected a JSON object, found {json_type(value)}")
+    return value
+
+
+def parse_value(data: bytes) -> Any:
+    """Any JSON value, under the rules of `parse_object`."""
+    value = parse_text(_decoded(data), "the line", "invalid_json")
+    if data.count(b"{") + data.count(b"[") > MAX_DEPTH and _depth_exceeds(value, MAX_DEPTH):
+        raise Fault("invalid_record", f"nested deeper than {MAX_DEPTH}")
+    return value
+
+
+def parse_values(data: bytes) -> list[Any]:
+    """The JSON values that follow one another in `data`, as pretty-printed objects in one file do."""
+    text = _decoded(data)
+    values: list[Any] = []
+    at = _after_space(text, 0)
+    while at < len(text):
+        value, at = _one(text, at, "the file", "invalid_json")
+        if _depth_exceeds(value, MAX_DEPTH):
+            raise Fault("invalid_record", f"nested deeper than {MAX_DEPTH}")
+        values.append(value)
+        at = _after_space(text, at)
+    return values
+
+
+def parse_text(text: str, where: str, reason: str) -> Any:
+    """The JSON value in `text`; `where` and `reason` name it in the fault."""
+    at = _after_space(text, 0)
+    value, end = _one(text, at, where, reason)
+    if _after_space(text, end) != len(text):
+        raise Fault(reason, f"{where} is no JSON: Extra data at character {end}")
+    return value
+
+
+def json_type(value: Any) -> str:
+    """What `value` is called in an error message."""
+    names = {dict: "an object", list: "a list", str: "text", bool: "a boolean", int: "a number", float: "a number"}
+    return names.get(type(value), "null")
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Fault("invalid_utf8", f"byte {error.start} of the line is not UTF-8") from None
+
+
+def _one(text: str, at: int, where: str, reason: str) -> tuple[Any, int]:
+    try:
+        return _DECODER.raw_decode(text, at)
+    except RecursionError:
+        raise Fault("invalid_record", f"{where} is nested deeper than {MAX_DEPTH}") from None
+    except json.JSONDecodeError as error:
+        raise Fault(reason, f"{where} is no JSON: {error.msg} at character {error.pos}") from None
+
+
+def _after_space(text: str, at: int) -> int:
+    space = _SPACE.match(text, at)
+    return space.end() if space else at
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Fault(
+            f"duplicate_key:{SURROGATE.sub('?', twice)[:64]}", f"the key {twice[:64]!r} occurs twice in one object"
+        )
+    return found
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise Fault("invalid_record", f"an integer of {len(digits)} digits")
+    return int(digits)
+
+
+def _depth_exceeds(value: Any, limit: int) -> bool:
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(limit):
+        level = [
+            child
+            for parent in level
+            for child in (parent.values() if isinstance(parent, dict) else parent)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+# made once: json.loads with hooks builds a decoder per call, which costs as much as a short line
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_integer)
