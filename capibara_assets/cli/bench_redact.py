@@ -17,30 +17,36 @@ import click
 
 from capibara_assets.errors import InputError
 
-PEERS_PYTHON = "CAPIBARA_BENCH_PYTHON"
-GITLEAKS_RULES = "CAPIBARA_GITLEAKS_RULES"
+#: Where `make bench-env` and `make bench-gitleaks` put the peers, and the variable that names another place.
+PEERS, PEERS_VARIABLE = ".benchmarks-venv", "CAPIBARA_BENCH_ENV"
+_ROOT = Path(__file__).resolve().parents[2]
+RULES = "gitleaks/config/gitleaks.toml"
 
 
 @click.command("redact")
 @click.option("--experience", type=click.Path(path_type=Path), help="Folder of experience; default: what ships.")
 @click.option("--secrets", default=2000, show_default=True, help="Secrets that are strewn over the logs.")
 @click.option("--seed", default=1, show_default=True, help="Of the generator of secrets and places.")
-@click.option("--peers-python", envvar=PEERS_PYTHON, help="Python of the benchmarks' environment; without: no peers.")
-@click.option("--gitleaks", envvar=GITLEAKS_RULES, help="gitleaks' config/gitleaks.toml; without: not measured.")
+@click.option(
+    "--gitleaks", type=click.Path(path_type=Path), help="gitleaks' rule file; default: `make bench-gitleaks`."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
-def redact(
-    experience: Path | None, secrets: int, seed: int, peers_python: str | None, gitleaks: str | None, as_json: bool
-) -> None:
+def redact(experience: Path | None, secrets: int, seed: int, gitleaks: Path | None, as_json: bool) -> None:
     """Recall and precision of redaction on seeded secrets, and those of detect-secrets and gitleaks' rules."""
     from capibara_assets.cli.bench import print_result
 
-    print_result(measure(experience, secrets, seed, peers_python, gitleaks), as_json)
+    environment = Path(os.environ.get(PEERS_VARIABLE) or _ROOT / PEERS)
+    python, rules = environment / "bin" / "python", gitleaks or environment / RULES
+    print_result(measure(experience, secrets, seed, python, rules), as_json)
 
 
-def measure(
-    experience: Path | None, secrets: int, seed: int, peers_python: str | None, gitleaks: str | None
-) -> dict[str, Any]:
-    """The figures, as `capibara bench redact --json` prints them."""
+def measure(experience: Path | None, secrets: int, seed: int, python: Path, rules: Path) -> dict[str, Any]:
+    """The figures, as `capibara bench redact --json` prints them.
+
+    Args:
+        python: of the peers' environment; where it is absent, there are no peers.
+        rules: gitleaks' rule file; where it is absent, gitleaks is not measured.
+    """
     from capibara_assets.executions.readers import read_line
     from capibara_assets.executions.redact import find_in_sessions, redact_sessions
     from capibara_assets.executions.seeded_secrets import seed as strew
@@ -89,7 +95,7 @@ def measure(
         "records": len(lines),
         "us_per_record": round(seconds / len(lines) * 1e6, 1),
         "us_per_record_without_secrets": round(clean / len(lines) * 1e6, 1),
-        "peers": _peers(texts, values_by_id, peers_python, gitleaks),
+        "peers": _peers(texts, values_by_id, python, rules),
         "experience": "shipped" if experience is None else experience.name,
         "seed": seed,
     }
@@ -152,19 +158,15 @@ def _all_covered(record: Any, found: Mapping[str, Sequence[Any]], value: str) ->
     return places > 0
 
 
-def _peers(
-    texts: Mapping[str, str], values: Mapping[str, str], python: str | None, gitleaks: str | None
-) -> dict[str, Any]:
+def _peers(texts: Mapping[str, str], values: Mapping[str, str], python: Path, rules: Path) -> dict[str, Any]:
     """Recall and precision of each peer, counted in its favour: any overlap with the secret is a find."""
-    if python is None:
+    script = _ROOT / "benchmarks" / "secret_peers.py"
+    if not python.is_file() or not script.is_file():
         return {}
-    script = Path(__file__).resolve().parents[2] / "benchmarks" / "secret_peers.py"
-    if not script.is_file():
-        raise InputError(f"no {script}: the peers run from a checkout of the repository")
     with tempfile.TemporaryDirectory() as folder:
         listing = Path(folder) / "texts.jsonl"
         listing.write_text("".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in texts.items()))
-        command = [python, str(script), str(listing), *([gitleaks] if gitleaks else [])]
+        command = [str(python), str(script), str(listing), *([str(rules)] if rules.is_file() else [])]
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:

@@ -42,7 +42,7 @@ def test_templates_hold_no_key() -> None:
 
 @pytest.mark.parametrize("number", [11, 12])
 def test_recall_and_precision_on_the_real_logs(shared_data: Path, number: int) -> None:
-    result = measure(shared_data / "experience", 1000, number, None, None)
+    result = measure(shared_data / "experience", 1000, number, Path("no peers"), Path("no rules"))
     assert result["seeded"] == 1000
     assert result["recall"] >= 0.99
     assert result["precision"] >= 0.95
