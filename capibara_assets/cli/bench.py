@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from capibara_assets.cli import bench_knowledge
 from capibara_assets.domains import DOMAINS
 
 HEAVY = ("torch", "jax", "transformers", "peft", "deepspeed")
@@ -14,6 +15,10 @@ HEAVY = ("torch", "jax", "transformers", "peft", "deepspeed")
 @click.group()
 def bench() -> None:
     """Measure what the project promises."""
+
+
+bench.add_command(bench_knowledge.classify)
+bench.add_command(bench_knowledge.repair)
 
 
 @bench.command("graph")

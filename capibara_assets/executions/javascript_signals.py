@@ -12,12 +12,13 @@ from capibara_assets.executions.libraries import HTTP_METHODS, JAVASCRIPT_MODULE
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-# most programs hold none of these words: they need no walk
-_TELLING = re.compile(
-    r"\bfetch\(|\brequire\(|\bimport[\s({]|\.(?:get|post|put|delete|patch)\(\s*['\"`](?:/|http)|XMLHttpRequest|WebSocket"
-    r"|['\"`]\s*(?:select|insert into|update|delete from|create table)\s",
-    re.IGNORECASE,
+_WORDS = ("fetch(", "XMLHttpRequest", "WebSocket", "EventSource", "'/", '"/', "`/", "http")
+# most programs hold nothing of this kind: they need no walk
+_CALLS = re.compile(
+    r"\bfetch\(|XMLHttpRequest|WebSocket|EventSource|\.(?:get|post|put|delete|patch)\(\s*['\"`](?:/|http)"
 )
+_IMPORTS = re.compile(r"\b(?:require\(|import\b[^;'\"`]*)\s*['\"`](?:node:)?([^'\"`]+)['\"`]")
+_QUERIES = re.compile(r"['\"`]\s*(?:select|insert into|update|delete from|create table)\s", re.IGNORECASE)
 _SQL = re.compile(
     r"\s*(?:select\b.+\bfrom\b|insert\s+into\b|update\s+\S+\s+set\b|delete\s+from\b|create\s+table\b)",
     re.IGNORECASE | re.DOTALL,
@@ -27,7 +28,7 @@ _CONSTRUCTED = {"XMLHttpRequest", "WebSocket", "EventSource"}
 
 def javascript_signs(root: Node, code: str) -> Iterator[tuple[Domain, str, float, bool]]:
     """(domain, what was seen, weight, helper) for each call or import that speaks for a further domain."""
-    if _TELLING.search(code) is None:
+    if not _is_telling(code):
         return
     stack = [root]
     while stack:
@@ -41,6 +42,15 @@ def javascript_signs(root: Node, code: str) -> Iterator[tuple[Domain, str, float
                 yield Domain.API, f"new {name}", 3.0, False
         elif kind == "call_expression":
             yield from _called(node)
+
+
+def _is_telling(code: str) -> bool:
+    imported = ("require(" in code or "import" in code) and not JAVASCRIPT_MODULES.keys().isdisjoint(
+        _IMPORTS.findall(code)
+    )
+    if imported or (any(word in code for word in _WORDS) and _CALLS.search(code) is not None):
+        return True
+    return _QUERIES.search(code) is not None
 
 
 def _called(node: Node) -> Iterator[tuple[Domain, str, float, bool]]:
@@ -63,7 +73,7 @@ def _called(node: Node) -> Iterator[tuple[Domain, str, float, bool]]:
 
 def _imported(source: Node | None) -> Iterator[tuple[Domain, str, float, bool]]:
     name = _text(source).strip("'\"`").removeprefix("node:")
-    if (domain := JAVASCRIPT_MODULES.get(name) or JAVASCRIPT_MODULES.get(f"node:{name}")) is not None:
+    if (domain := JAVASCRIPT_MODULES.get(name)) is not None:
         yield domain, f"import {name}", 4.0, False
 
 

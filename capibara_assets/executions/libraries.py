@@ -253,7 +253,7 @@ _JAVASCRIPT_NAMES: tuple[tuple[Domain, str], ...] = (
     (
         Domain.SQL,
         """pg mysql mysql2 sqlite3 better-sqlite3 sql.js mssql oracledb tedious knex sequelize typeorm @prisma/client
-        drizzle-orm kysely postgres duckdb @duckdb/node-api node:sqlite objection slonik""",
+        drizzle-orm kysely postgres duckdb @duckdb/node-api sqlite objection slonik""",
     ),
     (
         Domain.ML,

@@ -22,13 +22,23 @@ _MAGIC = re.compile(r"^\s*(?:[\w, ]+=\s*)?%{1,2}(\w+)(.*)$")
 _LEAF_NAMES = """ctx op ops id attr kind type_comment type_ignores name module level asname arg is_async simple
     conversion kwd_attrs rest"""
 _LEAF_FIELDS = frozenset(_LEAF_NAMES.split())
-_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
+_CHILDLESS = (ast.Constant, ast.MatchSingleton, ast.Global, ast.Nonlocal)
 _MAX_SQL = 20_000  # characters; a longer text is data, not a query
+
+
+class _ChildFields(dict[type[ast.AST], tuple[str, ...]]):
+    def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
+        self[kind] = () if kind in _CHILDLESS else tuple(f for f in kind._fields if f not in _LEAF_FIELDS)
+        return self[kind]
+
+
+#: Fields of a kind of node that hold nodes (not names, constants, operators or contexts).
+CHILD_FIELDS = _ChildFields()
 
 
 # Trees are kept for a moment, not for good: who classifies a session also looks for its idioms, and both read the same
 # tree, but thousands of trees would cost gigabytes.
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def parse_python(code: str) -> ast.Module | None:
     """The tree of a notebook cell; None when it is no Python even without its magics."""
     tree = _parse(code)
@@ -75,8 +85,7 @@ def descend(tree: ast.AST) -> Iterator[ast.AST]:
     while stack:
         node = stack.pop()
         yield node
-        fields = _FIELDS.get(type(node))
-        for name in child_fields(type(node)) if fields is None else fields:
+        for name in CHILD_FIELDS[type(node)]:
             value = getattr(node, name, None)
             if value.__class__ is list:
                 stack.extend(value if None not in value else filter(None, value))  # a dict's `**more` has no key
@@ -84,20 +93,13 @@ def descend(tree: ast.AST) -> Iterator[ast.AST]:
                 stack.append(value)
 
 
-def child_fields(kind: type[ast.AST]) -> tuple[str, ...]:
-    """The fields of a kind of node that hold nodes (not names, constants, operators or contexts)."""
-    leaf = kind in (ast.Constant, ast.MatchSingleton, ast.Global, ast.Nonlocal)
-    _FIELDS[kind] = () if leaf else tuple(name for name in kind._fields if name not in _LEAF_FIELDS)
-    return _FIELDS[kind]
-
-
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def parse_javascript(code: str) -> tree_sitter.Tree:
     """The tree of a program; `tree.root_node.has_error` tells whether it is one."""
     return _javascript_parser().parse(code.encode("utf-8"))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def parse_sql(code: str) -> list[exp.Expr] | None:
     """The statements of a SQL text; None when no common dialect can read it."""
     if len(code) > _MAX_SQL:

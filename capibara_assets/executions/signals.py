@@ -105,6 +105,10 @@ def _python_facts(code: str) -> CodeFacts:
             unread = node.value  # type: ignore[attr-defined]  # a docstring is for people
         elif kind is ast.Assert:
             checks = True
+        elif (known := _KNOWN.get(kind)) is not None:
+            field, table, spell = known
+            if (word := getattr(node, field)) in table:
+                signs.append(Sign(table[word].domain, spell.format(word), table[word].weight, table[word].helper))
         elif (read := _READERS.get(kind)) is not None and (node is not unread or kind is not ast.Constant):
             signs.extend(read(node))
     queries = any(sign.what == "a SQL magic" for sign in magic)
@@ -185,14 +189,6 @@ def _call(call: ast.Call) -> Iterator[Sign]:
         yield Sign(Domain.API, "a call of a model client", 3.0)
 
 
-def _attribute(node: ast.Attribute) -> Iterable[Sign]:
-    return (_known(ATTRIBUTES[node.attr], f".{node.attr}"),) if node.attr in ATTRIBUTES else ()
-
-
-def _name(node: ast.Name) -> Iterable[Sign]:
-    return (_known(VARIABLES[node.id], node.id),) if node.id in VARIABLES else ()
-
-
 def _function(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Sign]:
     for decorator in function.decorator_list:
         match decorator:
@@ -232,13 +228,18 @@ _READERS: dict[type[ast.AST], Callable[[Any], Iterable[Sign]]] = {
     ast.Import: _import,
     ast.ImportFrom: _import_from,
     ast.Call: _call,
-    ast.Attribute: _attribute,
-    ast.Name: _name,
     ast.FunctionDef: _function,
     ast.AsyncFunctionDef: _function,
     ast.Dict: _dict,
     ast.Constant: _constant,
     ast.JoinedStr: _formatted,
+}
+
+
+# the most frequent kinds of nodes say one word each: (its field, what the word may say, how it is shown)
+_KNOWN: dict[type[ast.AST], tuple[str, dict[str, Signal], str]] = {
+    ast.Attribute: ("attr", ATTRIBUTES, ".{}"),
+    ast.Name: ("id", VARIABLES, "{}"),
 }
 
 
