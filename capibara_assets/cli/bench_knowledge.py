@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
+from itertools import groupby
 from multiprocessing import get_context
 from typing import Any
 
@@ -131,14 +132,16 @@ def _speed(executions: Any, workers: int) -> dict[str, Any]:
 
 def _rate(pool: ProcessPoolExecutor, executions: Any, workers: int, copy: int) -> float:
     from capibara_assets.domains import Domain
+    from capibara_assets.executions.garbage import rare_collections
     from capibara_assets.executions.patterns import merge_patterns, pattern_table
     from capibara_assets.executions.recipe import load_recipe
 
     shares = list(_shares(executions, workers, copy))
     begun = time.perf_counter()
-    found = list(pool.map(_study, shares, chunksize=1))
-    for domain in Domain:
-        pattern_table(merge_patterns(share[domain] for share in found), load_recipe())
+    with rare_collections():
+        found = list(pool.map(_study, shares, chunksize=1))
+        for domain in Domain:
+            pattern_table(merge_patterns(share[domain] for share in found), load_recipe())
     return float(executions.height / (time.perf_counter() - begun))
 
 
@@ -170,14 +173,19 @@ def _study(executions: Any) -> dict[Any, Any]:
 
     from capibara_assets.domains import Domain
     from capibara_assets.executions.classify import classify_session
-    from capibara_assets.executions.patterns import find_patterns
+    from capibara_assets.executions.garbage import rare_collections
+    from capibara_assets.executions.patterns import find_patterns, idioms_of
     from capibara_assets.executions.readers import Recorded
     from capibara_assets.executions.selection import of_domain
 
     names = [field.name for field in fields(Recorded)]
+    rows = map(Recorded, *(executions[name].to_list() for name in names))
     domains: list[list[str]] = []
-    for session in executions.select(names).partition_by("sandbox_id", maintain_order=True):
-        records = [Recorded(**row) for row in session.iter_rows(named=True)]
-        domains += [[str(domain) for domain in label.domains] for label in classify_session(records)]
+    with rare_collections():
+        for _, session in groupby(rows, key=lambda record: record.sandbox_id):
+            records = list(session)
+            domains += [[str(domain) for domain in label.domains] for label in classify_session(records)]
+            for record in records:
+                idioms_of(record.language, record.code)  # while its tree is at hand; found again by its code below
     labelled = executions.with_columns(pl.Series("domains", domains, dtype=pl.List(pl.String)))
     return {domain: find_patterns(of_domain(labelled, domain), domain) for domain in Domain}

@@ -9,11 +9,11 @@ from capibara_assets.executions.idioms import Flat
 from capibara_assets.executions.libraries import ALIASES
 from capibara_assets.executions.parsing import CHILD_FIELDS
 
+_SHORT_TEXT = 12  # characters
 _KEPT = frozenset(dir(builtins)) | {"self", "cls"}
-#: Nodes that idioms are made of, or told by.
+#: Nodes that idioms are made of, or told by; and texts that may be queries.
 RANGES = frozenset(ast.stmt.__subclasses__()) | frozenset(
     (
-        ast.Constant,
         ast.JoinedStr,
         ast.Call,
         ast.Subscript,
@@ -50,6 +50,9 @@ class _Flattener:
         kind = type(node)
         flat = self.flat
         tokens = flat.tokens
+        if kind is ast.Constant:
+            self._constant(node)
+            return
         index = flat.open(node, kind) if kind in RANGES else -1
         tokens.append(kind.__name__)
         if (leaves := _LEAVES.get(kind)) is not None:
@@ -71,6 +74,16 @@ class _Flattener:
         if index >= 0:
             flat.close(index)
 
+    def _constant(self, node: Any) -> None:
+        value = node.value
+        kind = type(value)
+        if kind is not str or len(value) < _SHORT_TEXT:  # longer ones may be queries
+            self.flat.literal(repr(value), kind.__name__)
+            return
+        index = self.flat.open(node, ast.Constant)
+        self.flat.literal(repr(value), "str")
+        self.flat.close(index)
+
     # --- what a node says beside its children -------------------------------------------------------------------------
 
     def named(self, name: str | None) -> None:
@@ -82,9 +95,6 @@ class _Flattener:
             self.flat.tokens.append(self._imported[name])
         else:
             self.flat.name(name)
-
-    def constant(self, node: ast.Constant) -> None:
-        self.flat.literal(repr(node.value), type(node.value).__name__)
 
     def attribute(self, node: ast.Attribute) -> None:
         if type(node.value) is ast.Name and node.value.id in ("self", "cls"):
@@ -130,7 +140,6 @@ _LEAVES: dict[type[ast.AST], Callable[[_Flattener, Any], None]] = {
     ast.ImportFrom: lambda self, node: self.say("." * (node.level or 0) + (node.module or "")),
     ast.FormattedValue: lambda self, node: self.say(node.conversion),
     ast.comprehension: lambda self, node: self.say(node.is_async),
-    ast.Constant: _Flattener.constant,
     ast.Attribute: _Flattener.attribute,
     ast.FunctionDef: _Flattener.function,
     ast.AsyncFunctionDef: _Flattener.function,

@@ -53,29 +53,31 @@ class _Finder:
         """Writes a tree out as tokens: identifiers are numbered, properties keep their names, comments go."""
         kind = node.type
         flat = self._flat
-        if kind in _NAMES:
-            name = self._text(node)
-            if name in _GLOBALS:
-                flat.tokens.append(name)
-            else:
-                flat.name(name)
-        elif kind in _LITERALS:
-            flat.literal(self._text(node), kind)
-        elif kind == "comment":
-            return
-        elif not node.child_count:
-            flat.tokens.append(self._text(node) if node.is_named else kind)  # `{` is its own kind
-        else:
-            index = flat.open(node, kind) if kind in _RANGES else -1
-            if kind == "call_expression" and not scoped:
-                self._calls[self._text(node.children[0])].append(index)
-            scoped = scoped or kind in _NAMED_SCOPES
-            flat.tokens.append(kind)
-            for child in node.children:
+        index = flat.open(node, kind) if kind in _RANGES else -1
+        children = node.children
+        if kind == "call_expression" and not scoped:
+            self._calls[self._text(children[0])].append(index)
+        scoped = scoped or kind in _NAMED_SCOPES
+        flat.tokens.append(kind)
+        for child in children:
+            kind = child.type
+            if not child.is_named:
+                flat.tokens.append(kind)  # `{` is its own kind
+            elif kind in _NAMES:
+                name = self._text(child)
+                if name in _GLOBALS:
+                    flat.tokens.append(name)
+                else:
+                    flat.name(name)
+            elif kind in _LITERALS:
+                flat.literal(self._text(child), kind)
+            elif child.child_count:
                 self._add(child, scoped)
-            flat.tokens.append(")")
-            if index >= 0:
-                flat.close(index)
+            elif kind != "comment":
+                flat.tokens.append(self._text(child))
+        flat.tokens.append(")")
+        if index >= 0:
+            flat.close(index)
 
     def find(self) -> Iterator[Idiom]:
         flat = self._flat
@@ -164,8 +166,12 @@ class _Finder:
 
     def _inputs(self, name: str) -> tuple[str, ...]:
         """Short calls of a function at the top of the program, as examples of its inputs."""
-        texts = (self._text(self._flat.nodes[i]) for i in self._calls.get(name, ()))
-        return tuple(dict.fromkeys(text for text in texts if len(text) <= 80))[:_INPUTS]
+        found: dict[str, None] = {}
+        for i in self._calls.get(name, ()):
+            node = self._flat.nodes[i]
+            if node.end_byte - node.start_byte <= 80 and len(found) < _INPUTS:
+                found[self._text(node)] = None
+        return tuple(found)
 
     def _comment(self, node: Node) -> str:
         """First sentence of the comment right before a definition."""

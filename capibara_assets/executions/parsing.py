@@ -19,6 +19,7 @@ _PYTHON_CELL_MAGICS = ("time", "timeit", "capture", "prun", "memit", "python", "
 _MAGIC_LINE = re.compile(r"^(\s*)(?:[%!?]|[\w.\]\[]+\?{1,2}\s*$)")
 _MAGIC_VALUE = re.compile(r"^(\s*[\w, ]+=\s*)[!%](?=\w).*$")
 _MAGIC = re.compile(r"^\s*(?:[\w, ]+=\s*)?%{1,2}(\w+)(.*)$")
+_MAGICS = re.compile(r"^\s*(?:[\w, ]+=\s*)?%{1,2}\w", re.MULTILINE)
 _LEAF_NAMES = """ctx op ops id attr kind type_comment type_ignores name module level asname arg is_async simple
     conversion kwd_attrs rest"""
 _LEAF_FIELDS = frozenset(_LEAF_NAMES.split())
@@ -71,6 +72,8 @@ def without_magics(code: str) -> str:
 
 def magics(code: str) -> Iterator[tuple[str, str]]:
     """IPython's magics in a cell: (name without %, the rest of its line)."""
+    if "%" not in code or _MAGICS.search(code) is None:
+        return
     for line in code.splitlines():
         if found := _MAGIC.match(line):
             yield found.group(1), found.group(2).strip()
@@ -91,6 +94,13 @@ def descend(tree: ast.AST) -> Iterator[ast.AST]:
                 stack.extend(value if None not in value else filter(None, value))  # a dict's `**more` has no key
             elif value is not None:
                 stack.append(value)
+
+
+@lru_cache(maxsize=32)
+def python_nodes(code: str) -> list[ast.AST]:
+    """`descend` of a cell's tree, once for all who read it; empty when it does not parse."""
+    tree = parse_python(code)
+    return [] if tree is None else list(descend(tree))
 
 
 @lru_cache(maxsize=32)

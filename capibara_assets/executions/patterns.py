@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from capibara_assets.domains import Domain
+from capibara_assets.executions.garbage import rare_collections
 from capibara_assets.executions.idioms import Idiom
 from capibara_assets.executions.idioms_javascript import javascript_idioms
 from capibara_assets.executions.idioms_python import python_idioms
@@ -96,19 +97,19 @@ def extract_patterns(executions: pl.DataFrame, domain: Domain | str, recipe: Exp
     return pattern_table(find_patterns(executions, domain), recipe)
 
 
+@rare_collections()
 def find_patterns(executions: pl.DataFrame, domain: Domain | str) -> dict[Key, Seen]:
     """The idioms of a domain's kinds in executions, each with its occurrences."""
     kinds = _KINDS[Domain(domain)]
     found: dict[Key, Seen] = {}
     for row in executions.select(_COLUMNS).iter_rows():
         when, execution_id, sandbox_id, language, outcome, error_name, task, result_text, stdout, code = row
-        finder = _FINDERS.get(language)
-        if finder is None:
+        if language not in _FINDERS:
             continue
         said = _short((result_text or stdout)[: 20 * _SHOWN])
         occurrence = _Occurrence(when, execution_id, sandbox_id, language, outcome, error_name, task, said)
         counted: set[Key] = set()
-        for idiom in finder(code):
+        for idiom in idioms_of(language, code):
             key = (idiom.kind, idiom.canonical)
             if idiom.kind not in kinds or key in counted:
                 continue
@@ -117,6 +118,12 @@ def find_patterns(executions: pl.DataFrame, domain: Domain | str) -> dict[Key, S
                 seen = found[key] = Seen(idiom, occurrence)
             seen.add(idiom, occurrence)
     return found
+
+
+def idioms_of(language: str, code: str) -> tuple[Idiom, ...]:
+    """The idioms of one program; none in languages that are not read. Equal code is read once."""
+    finder = _FINDERS.get(language)
+    return () if finder is None else finder(code)
 
 
 def merge_patterns(parts: Iterable[dict[Key, Seen]]) -> dict[Key, Seen]:

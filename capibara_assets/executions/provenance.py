@@ -13,11 +13,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from capibara_assets.executions.libraries import ALIASES, MODULES, Signal, module_signal
-from capibara_assets.executions.parsing import descend, parse_python
+from capibara_assets.executions.parsing import descend, python_nodes
 from capibara_assets.executions.signals import Sign
 
 _IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]", re.MULTILINE)
 _ALIAS = re.compile(rf"\b(?:{'|'.join(ALIASES)})\.")
+_IMPORTS = frozenset((ast.Import, ast.ImportFrom))
+_MAKERS = frozenset(
+    (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.AugAssign, ast.For, ast.AsyncFor, ast.comprehension, ast.withitem)
+) | {ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef}
 _HOPS = 3  # assignments between a library and a name
 _DIRECT, _DERIVED = 0.8, 0.6  # weight of one use of a library, and of what came from it
 _MOST_DIRECT, _MOST_DERIVED = 3.0, 2.0  # per library and cell
@@ -95,33 +99,42 @@ def _used(flow: NameFlow, origins: dict[str, _Origin]) -> Iterator[Sign]:
 @lru_cache(maxsize=16_384)
 def name_flow(code: str) -> NameFlow:
     """The name flow of one cell; empty when it does not parse."""
-    tree = parse_python(code)
-    if tree is None:
-        return NameFlow((), (), ())
     imports: list[tuple[str, str]] = []
     edges: list[tuple[str, frozenset[str]]] = []
     uses: Counter[str] = Counter()
-    for node in descend(tree):
-        match node:
-            case ast.Import() | ast.ImportFrom():
-                imports += _imports(node)
-            case ast.Assign(targets=targets, value=value):
-                edges += _edges(targets, value)
-            case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value):
-                edges += _edges([target], value)
-            case ast.AugAssign(target=target, value=value) | ast.For(target=target, iter=value):
-                edges += _edges([target], value)
-            case ast.AsyncFor(target=target, iter=value) | ast.comprehension(target=target, iter=value):
-                edges += _edges([target], value)
-            case ast.withitem(optional_vars=ast.expr() as target, context_expr=value):
-                edges += _edges([target], value)
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                edges.append((name, frozenset(_loaded(node))))
-            case ast.Attribute(value=ast.Name(id=name), attr=attribute):
-                uses[name] += not attribute.startswith("read_sql")  # pandas is also how SQL is run from Python
-            case ast.Call(func=ast.Name(id=name)):
-                uses[name] += 1
+    for node in python_nodes(code):
+        kind = type(node)
+        if kind is ast.Attribute:
+            if type(node.value) is ast.Name:  # type: ignore[attr-defined]
+                # pandas is also how SQL is run from Python
+                uses[node.value.id] += not node.attr.startswith("read_sql")  # type: ignore[attr-defined]
+        elif kind is ast.Call:
+            if type(node.func) is ast.Name:  # type: ignore[attr-defined]
+                uses[node.func.id] += 1  # type: ignore[attr-defined]
+        elif kind in _IMPORTS:
+            imports += _imports(node)  # type: ignore[arg-type]
+        elif kind in _MAKERS:
+            edges += _made(node)
     return NameFlow(tuple(imports), tuple((n, s) for n, s in edges if s), tuple(sorted(uses.items())))
+
+
+def _made(node: ast.AST) -> Iterator[tuple[str, frozenset[str]]]:
+    """The names that a statement gives a value, and the names it is made from."""
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            yield from _edges(targets, value)
+        case ast.For(target=target, iter=value) | ast.AsyncFor(target=target, iter=value):
+            yield from _edges([target], value)
+        case ast.comprehension(target=target, iter=value):
+            yield from _edges([target], value)
+        case ast.withitem(optional_vars=ast.expr() as target, context_expr=value):
+            yield from _edges([target], value)
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name, frozenset(_loaded(node))
+        case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value):
+            yield from _edges([target], value)
+        case ast.AugAssign(target=target, value=value):
+            yield from _edges([target], value)
 
 
 def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:

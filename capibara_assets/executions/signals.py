@@ -24,12 +24,12 @@ from capibara_assets.executions.libraries import (
     module_signal,
 )
 from capibara_assets.executions.parsing import (
-    descend,
     is_statementless,
     magics,
     parse_javascript,
     parse_python,
     parse_sql,
+    python_nodes,
 )
 
 _PER_SIGN = 3.0  # one sign, repeated in a cell, counts at most this much
@@ -42,7 +42,7 @@ _SQL = re.compile(
 )
 _URL = re.compile(r"(?:https?|wss?)://")
 _ROUTE = re.compile(r"/[\w{}<>:./?=&%-]*$")
-_INSTALL = re.compile(r"^\s*[%!]\s*(?:uv\s+)?(?:pip3?|conda|mamba|python3? -m pip)\s+install\s+(.*)")
+_INSTALL = re.compile(r"^\s*[%!]\s*(?:uv\s+)?(?:pip3?|conda|mamba|python3? -m pip)\s+install\s+(.*)", re.MULTILINE)
 _DISTRIBUTION = re.compile(r"^['\"]?([A-Za-z][\w.-]*)")
 
 
@@ -88,7 +88,7 @@ def code_facts(language: str, code: str) -> CodeFacts:
 
 
 def _python_facts(code: str) -> CodeFacts:
-    magic = list(_magic_signs(code)) if "%" in code or "!" in code else []
+    magic = list(_magic_signs(code))
     tree = parse_python(code)
     if tree is None:
         if is_sql(code):  # sent under the wrong language
@@ -99,7 +99,7 @@ def _python_facts(code: str) -> CodeFacts:
     signs: list[Sign] = magic
     checks = False
     unread: ast.AST | None = None
-    for node in descend(tree):
+    for node in python_nodes(code):
         kind = type(node)
         if kind is ast.Expr:
             unread = node.value  # type: ignore[attr-defined]  # a docstring is for people
@@ -141,12 +141,11 @@ def _magic_signs(code: str) -> Iterator[Sign]:
             yield Sign(Domain.SQL, "a SQL magic", 4.0)
         elif name == "load_ext" and rest.split(".")[0] in SQL_MAGICS:
             yield Sign(Domain.SQL, "a SQL extension", 3.0)
-    for line in code.splitlines():
-        if installed := _INSTALL.match(line):
-            for word in installed.group(1).split():
-                named = _DISTRIBUTION.match(word)
-                if named and (found := distribution_signal(named.group(1))):
-                    yield Sign(found[1].domain, f"install {found[0]}", found[1].weight / 2, found[1].helper)
+    for installed in _INSTALL.findall(code) if "install" in code else ():
+        for word in installed.split():
+            named = _DISTRIBUTION.match(word)
+            if named and (found := distribution_signal(named.group(1))):
+                yield Sign(found[1].domain, f"install {found[0]}", found[1].weight / 2, found[1].helper)
 
 
 # --- Python, by kind of node ----------------------------------------------------------------------------------------
