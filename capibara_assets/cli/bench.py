@@ -7,10 +7,11 @@ import sys
 import click
 
 from capibara_assets.cli.bench_consolidate import consolidate_command
-from capibara_assets.cli.bench_sensor import sensor_command
 from capibara_assets.cli.bench_ingest import ingest
+from capibara_assets.cli.bench_knowledge import classify, repair
 from capibara_assets.cli.bench_recorder import recorder
 from capibara_assets.cli.bench_redact import redact
+from capibara_assets.cli.bench_sensor import sensor_command
 from capibara_assets.domains import DOMAINS
 
 HEAVY = ("torch", "jax", "transformers", "peft", "deepspeed")
@@ -19,10 +20,6 @@ HEAVY = ("torch", "jax", "transformers", "peft", "deepspeed")
 @click.group()
 def bench() -> None:
     """Measure what the project promises."""
-
-
-bench.add_command(consolidate_command)
-bench.add_command(sensor_command)
 
 
 @bench.command("graph")
@@ -77,11 +74,10 @@ def load(repeats: int, as_json: bool) -> None:
     print_result(result, as_json)
 
 
-bench.add_command(ingest)
-bench.add_command(recorder)
-bench.add_command(redact)
-
-
 def print_result(result: dict, as_json: bool) -> None:
     """One JSON line, or the same indented."""
     click.echo(json.dumps(result) if as_json else json.dumps(result, indent=2))
+
+
+for command in (ingest, recorder, redact, classify, repair, consolidate_command, sensor_command):
+    bench.add_command(command)

@@ -1,12 +1,14 @@
 """What an idiom is: a piece of code of some kind and its canonical form, in which names are numbered by appearance."""
 
-import ast
-import builtins
 import hashlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
-_BUILTINS = frozenset(dir(builtins)) | {"self", "cls"}
+LONGEST = 6_000  # characters of one idiom; longer ones are programs
+
+NodeT = TypeVar("NodeT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,69 +28,62 @@ def digest(language: str, kind: str, form: Iterable[str]) -> str:
     return hashlib.sha256("\x1f".join((language, kind, *form)).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-class Names:
-    """Numbers names in the order in which they come; those in `keep` stay."""
+@dataclass(slots=True)
+class Flat(Generic[NodeT]):
+    """A tree written out once as a list of tokens, of which a node is a range.
 
-    def __init__(self, keep: frozenset[str] = frozenset()) -> None:
-        self._keep = keep
-        self._numbers: dict[str, int] = {}
-
-    def __getitem__(self, name: str) -> str:
-        if name in self._keep:
-            return name
-        return f"${self._numbers.setdefault(name, len(self._numbers))}"
-
-
-def python_form(node: ast.AST, *, literals: bool) -> Iterator[str]:
-    """The canonical form of a tree: attributes, keywords and builtins stay, other names are numbered, docstrings go.
-
-    With `literals=False` a literal counts by its type alone.
+    The canonical form of any node is then its range with the names in it numbered by appearance: idioms that contain
+    one another need no further walk.
     """
-    return _form(node, Names(_BUILTINS), literals)
 
+    nodes: list[NodeT] = field(default_factory=list)  # those of interest; parents before children
+    kinds: list[object] = field(default_factory=list)  # of each of them
+    last: list[int] = field(default_factory=list)  # index of the first node after the node's subtree
+    starts: list[int] = field(default_factory=list)  # first token of each node
+    ends: list[int] = field(default_factory=list)  # token after its last
+    tokens: list[str] = field(default_factory=list)
+    names: list[int] = field(default_factory=list)  # positions of tokens that are numbered
+    literals: list[int] = field(default_factory=list)  # positions of literals' values
+    literal_kinds: list[str] = field(default_factory=list)  # what stands for each where its value does not count
 
-def _form(node: ast.AST, names: Names, literals: bool) -> Iterator[str]:
-    yield type(node).__name__
-    match node:
-        case ast.Name(id=name) | ast.arg(arg=name):
-            yield names[name]
-        case ast.Constant(value=value):
-            yield repr(value) if literals else type(value).__name__
-            return
-        case ast.Attribute(attr=name):
-            yield name
-        case ast.keyword(arg=name):
-            yield name or "**"
-        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-            yield names[name]
-        case ast.ExceptHandler(name=str(name)):
-            yield names[name]
-        case ast.alias(name=name, asname=asname):
-            yield f"{name} as {names[asname]}" if asname else name
-        case ast.Global(names=listed) | ast.Nonlocal(names=listed):
-            yield from (names[name] for name in listed)
-        case ast.ImportFrom(module=module):
-            yield module or "."
-    for field, value in ast.iter_fields(node):
-        if isinstance(value, ast.AST):
-            if not isinstance(value, ast.expr_context):
-                yield from _form(value, names, literals)
-        elif isinstance(value, list):
-            yield f"({field}"
-            children = [child for child in value if isinstance(child, ast.AST)]
-            if field == "body" and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                children = without_docstring(children)
-            for child in children:
-                yield from _form(child, names, literals)
-            yield ")"
+    def open(self, node: NodeT, kind: object) -> int:
+        """Begins a node; its index."""
+        index = len(self.nodes)
+        self.nodes.append(node)
+        self.kinds.append(kind)
+        self.starts.append(len(self.tokens))
+        self.last.append(index)
+        self.ends.append(0)
+        return index
 
+    def close(self, index: int) -> None:
+        self.last[index] = len(self.nodes)
+        self.ends[index] = len(self.tokens)
 
-def without_docstring(body: list[ast.AST]) -> list[ast.AST]:
-    """The statements of a definition without its docstring."""
-    match body:
-        case [ast.Expr(value=ast.Constant(value=str())), *rest]:
-            return rest
-    return body
+    def name(self, text: str) -> None:
+        self.names.append(len(self.tokens))
+        self.tokens.append(text)
+
+    def literal(self, value: str, kind: str) -> None:
+        self.literals.append(len(self.tokens))
+        self.literal_kinds.append(kind)
+        self.tokens.append(value)
+
+    def form(self, index: int, *, literals: bool) -> list[str]:
+        """The canonical form of a node. With `literals=False` a literal counts by its type alone."""
+        start, end = self.starts[index], self.ends[index]
+        form = self.tokens[start:end]
+        numbers: dict[str, str] = {}
+        for at in self.names[bisect_left(self.names, start) : bisect_left(self.names, end)]:
+            name = form[at - start]
+            number = numbers.get(name)
+            if number is None:
+                number = numbers[name] = f"${len(numbers)}"
+            form[at - start] = number
+        if not literals:
+            for i in range(bisect_left(self.literals, start), bisect_left(self.literals, end)):
+                form[self.literals[i] - start] = self.literal_kinds[i]
+        return form
 
 
 def first_sentence(text: str | None) -> str:

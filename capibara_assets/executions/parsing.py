@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import logging
 import re
+import types
 import warnings
-from functools import cache
+from collections.abc import Iterator
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,9 +18,28 @@ if TYPE_CHECKING:
 _PYTHON_CELL_MAGICS = ("time", "timeit", "capture", "prun", "memit", "python", "python3", "py")
 _MAGIC_LINE = re.compile(r"^(\s*)(?:[%!?]|[\w.\]\[]+\?{1,2}\s*$)")
 _MAGIC_VALUE = re.compile(r"^(\s*[\w, ]+=\s*)[!%](?=\w).*$")
+_MAGIC = re.compile(r"^\s*(?:[\w, ]+=\s*)?%{1,2}(\w+)(.*)$")
+_MAGICS = re.compile(r"^\s*(?:[\w, ]+=\s*)?%{1,2}\w", re.MULTILINE)
+_LEAF_NAMES = """ctx op ops id attr kind type_comment type_ignores name module level asname arg is_async simple
+    conversion kwd_attrs rest"""
+_LEAF_FIELDS = frozenset(_LEAF_NAMES.split())
+_CHILDLESS = (ast.Constant, ast.MatchSingleton, ast.Global, ast.Nonlocal)
 _MAX_SQL = 20_000  # characters; a longer text is data, not a query
 
 
+class _ChildFields(dict[type[ast.AST], tuple[str, ...]]):
+    def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
+        self[kind] = () if kind in _CHILDLESS else tuple(f for f in kind._fields if f not in _LEAF_FIELDS)
+        return self[kind]
+
+
+#: Fields of a kind of node that hold nodes (not names, constants, operators or contexts).
+CHILD_FIELDS = _ChildFields()
+
+
+# Trees are kept for a moment, not for good: who classifies a session also looks for its idioms, and both read the same
+# tree, but thousands of trees would cost gigabytes.
+@lru_cache(maxsize=32)
 def parse_python(code: str) -> ast.Module | None:
     """The tree of a notebook cell; None when it is no Python even without its magics."""
     tree = _parse(code)
@@ -48,24 +70,56 @@ def without_magics(code: str) -> str:
     return "\n".join(lines)
 
 
+def magics(code: str) -> Iterator[tuple[str, str]]:
+    """IPython's magics in a cell: (name without %, the rest of its line)."""
+    if "%" not in code or _MAGICS.search(code) is None:
+        return
+    for line in code.splitlines():
+        if found := _MAGIC.match(line):
+            yield found.group(1), found.group(2).strip()
+
+
+def descend(tree: ast.AST) -> Iterator[ast.AST]:
+    """Nodes of a tree, parents before children, siblings in no particular order; no operators and contexts.
+
+    Several times as fast as `ast.walk`, which looks at every field of every node.
+    """
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        yield node
+        for name in CHILD_FIELDS[type(node)]:
+            value = getattr(node, name, None)
+            if value.__class__ is list:
+                stack.extend(value if None not in value else filter(None, value))  # a dict's `**more` has no key
+            elif value is not None:
+                stack.append(value)
+
+
+@lru_cache(maxsize=32)
+def python_nodes(code: str) -> list[ast.AST]:
+    """`descend` of a cell's tree, once for all who read it; empty when it does not parse."""
+    tree = parse_python(code)
+    return [] if tree is None else list(descend(tree))
+
+
+@lru_cache(maxsize=32)
 def parse_javascript(code: str) -> tree_sitter.Tree:
     """The tree of a program; `tree.root_node.has_error` tells whether it is one."""
     return _javascript_parser().parse(code.encode("utf-8"))
 
 
+@lru_cache(maxsize=32)
 def parse_sql(code: str) -> list[exp.Expr] | None:
     """The statements of a SQL text; None when no common dialect can read it."""
-    # imported here: 0.1 s, which loading the asset definitions should not pay
-    import sqlglot
-    from sqlglot.errors import SqlglotError
-
     if len(code) > _MAX_SQL:
         return None
+    sqlglot = _sqlglot()
     for dialect in ("sqlite", "postgres", "tsql"):
         try:
             statements = [statement for statement in sqlglot.parse(code, read=dialect) if statement is not None]
-        except (SqlglotError, RecursionError, ValueError):
-            continue
+        except (sqlglot.errors.SqlglotError, RecursionError, ValueError, TypeError):
+            continue  # TypeError: the compiled parser's way to say that an operand is missing
         if statements:
             return statements
     return None
@@ -86,6 +140,15 @@ def _parse(code: str) -> ast.Module | None:
             return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+@cache
+def _sqlglot() -> types.ModuleType:
+    # imported here: 0.1 s, which loading the asset definitions should not pay
+    import sqlglot
+
+    logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of every statement that it reads in part only
+    return sqlglot
 
 
 @cache

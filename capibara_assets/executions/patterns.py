@@ -1,14 +1,16 @@
 """Patterns: idioms of executed code, one per canonical form, with how often they occurred and how often they worked."""
 
 import hashlib
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from capibara_assets.domains import Domain
+from capibara_assets.executions.garbage import rare_collections
 from capibara_assets.executions.idioms import Idiom
 from capibara_assets.executions.idioms_javascript import javascript_idioms
 from capibara_assets.executions.idioms_python import python_idioms
@@ -23,111 +25,169 @@ _FINDERS: dict[str, Callable[[str], tuple[Idiom, ...]]] = {
     "typescript": javascript_idioms,
     "sql": sql_idioms,
 }
-_RECURRING = {"loop", "comprehension", "dataframe"}  # too small to teach something by one occurrence
+_RECURRING = {"loop", "comprehension", "dataframe", "training", "sql_clause"}  # too small to teach by one occurrence
 _GENERAL = {"function", "class", "loop", "comprehension", "async", "error_handling"}
 _KINDS: dict[Domain, set[str]] = {
     Domain.PYTHON: _GENERAL,
     Domain.JAVASCRIPT: _GENERAL | {"api_call"},
-    Domain.SQL: {"sql_query", "function", "class", "error_handling"},
+    Domain.SQL: {"sql_query", "sql_clause", "function", "class", "error_handling"},
     Domain.API: _GENERAL | {"api_call"},
-    Domain.ML: _GENERAL | {"dataframe", "training_loop"},
-    Domain.DEBUG: _GENERAL | {"api_call", "dataframe", "training_loop", "sql_query"},
+    Domain.ML: _GENERAL | {"dataframe", "training", "training_loop"},
+    Domain.DEBUG: _GENERAL | {"api_call", "dataframe", "training", "training_loop", "sql_query", "sql_clause"},
 }
 _SHOWN = 160
 
 
-@dataclass
-class _Seen:
-    """Where one canonical form occurred, in time order."""
+_COLUMNS = [
+    "timestamp",
+    "execution_id",
+    "sandbox_id",
+    "language",
+    "outcome",
+    "error_name",
+    "task",
+    "result_text",
+    "stdout",
+    "code",
+]
+
+Key = tuple[str, str]  # kind and canonical form
+
+
+class _Occurrence(NamedTuple):
+    """One execution with an idiom, reduced to what is told of it; ordered by time."""
+
+    timestamp: datetime
+    execution_id: str
+    sandbox_id: str
+    language: str
+    outcome: str
+    error_name: str | None
+    task: str | None
+    said: str
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome == "ok"
+
+
+@dataclass(slots=True)
+class Seen:
+    """Where one canonical form occurred, and the occurrence that stands for all: the first that worked."""
 
     idiom: Idiom
-    language: str
-    works: bool
-    executions: list[dict[str, Any]] = field(default_factory=list)
+    shown: _Occurrence
+    occurrences: list[_Occurrence] = field(default_factory=list)
+
+    def add(self, idiom: Idiom, occurrence: _Occurrence) -> None:
+        self.occurrences.append(occurrence)
+        self.prefer(idiom, occurrence)
+
+    def prefer(self, idiom: Idiom, occurrence: _Occurrence) -> None:
+        if (not occurrence.ok, *occurrence[:2]) < (not self.shown.ok, *self.shown[:2]):
+            self.idiom, self.shown = idiom, occurrence
 
 
 def extract_patterns(executions: pl.DataFrame, domain: Domain | str, recipe: ExperienceRecipe) -> pl.DataFrame:
     """Patterns of a domain's executions that worked in at least `recipe.min_success_rate` of the executions with them.
 
-    Loops, comprehensions and data frame operations must occur in two executions at least. Independent of the order of
-    rows: the code shown is that of the first execution by time that worked.
+    Loops, comprehensions, clauses, data frame and training statements must occur in two executions at least.
+    Independent of the order of rows: the code shown is that of the first execution by time that worked.
     """
+    return pattern_table(find_patterns(executions, domain), recipe)
+
+
+@rare_collections()
+def find_patterns(executions: pl.DataFrame, domain: Domain | str) -> dict[Key, Seen]:
+    """The idioms of a domain's kinds in executions, each with its occurrences."""
     kinds = _KINDS[Domain(domain)]
-    columns = [
-        "execution_id",
-        "sandbox_id",
-        "timestamp",
-        "language",
-        "code",
-        "task",
-        "outcome",
-        "result_text",
-        "stdout",
-        "error_name",
-    ]
-    seen: dict[tuple[str, str], _Seen] = {}
-    for row in executions.select(columns).sort("timestamp", "execution_id").iter_rows(named=True):
-        finder = _FINDERS.get(row["language"])
-        if finder is None:
+    found: dict[Key, Seen] = {}
+    for row in executions.select(_COLUMNS).iter_rows():
+        when, execution_id, sandbox_id, language, outcome, error_name, task, result_text, stdout, code = row
+        if language not in _FINDERS:
             continue
-        counted: set[tuple[str, str]] = set()
-        for idiom in finder(row["code"]):
+        said = _short((result_text or stdout)[: 20 * _SHOWN])
+        occurrence = _Occurrence(when, execution_id, sandbox_id, language, outcome, error_name, task, said)
+        counted: set[Key] = set()
+        for idiom in idioms_of(language, code):
             key = (idiom.kind, idiom.canonical)
             if idiom.kind not in kinds or key in counted:
                 continue
             counted.add(key)
-            works = row["outcome"] == "ok"
-            entry = seen.get(key)
-            if entry is None:
-                language = "sql" if idiom.kind == "sql_query" else row["language"]
-                entry = seen[key] = _Seen(idiom, language, works)
-            elif works and not entry.works:
-                entry.idiom, entry.works = idiom, True
-            entry.executions.append(row)
-    rows = [_row(entry) for entry in seen.values()]
-    kept = [
-        row
-        for row in rows
-        if row["success_rate"] >= recipe.min_success_rate and (row["kind"] not in _RECURRING or row["frequency"] > 1)
-    ]
+            if (seen := found.get(key)) is None:
+                seen = found[key] = Seen(idiom, occurrence)
+            seen.add(idiom, occurrence)
+    return found
+
+
+def idioms_of(language: str, code: str) -> tuple[Idiom, ...]:
+    """The idioms of one program; none in languages that are not read. Equal code is read once."""
+    finder = _FINDERS.get(language)
+    return () if finder is None else finder(code)
+
+
+def merge_patterns(parts: Iterable[dict[Key, Seen]]) -> dict[Key, Seen]:
+    """What several shares of the executions hold together; the order of the shares does not matter."""
+    merged: dict[Key, Seen] = {}
+    for part in parts:
+        for key, seen in part.items():
+            if (known := merged.get(key)) is None:
+                merged[key] = seen
+            else:
+                known.occurrences += seen.occurrences
+                known.prefer(seen.idiom, seen.shown)
+    return merged
+
+
+def pattern_table(found: dict[Key, Seen], recipe: ExperienceRecipe) -> pl.DataFrame:
+    """Those that worked often enough, as a table of Pattern."""
+    kept = []
+    for seen in found.values():
+        rate = sum(occurrence.ok for occurrence in seen.occurrences) / len(seen.occurrences)
+        if rate >= recipe.min_success_rate and (seen.idiom.kind not in _RECURRING or len(seen.occurrences) > 1):
+            kept.append(_row(seen))
     return conform(Pattern, pl.DataFrame(kept, schema=polars_schema(Pattern)))
 
 
-def _row(seen: _Seen) -> dict[str, Any]:
-    idiom, executions = seen.idiom, seen.executions
-    successes = sum(row["outcome"] == "ok" for row in executions)
-    identity = hashlib.sha256(f"{idiom.kind}\n{seen.language}\n{idiom.canonical}".encode())
+def _row(seen: Seen) -> dict[str, Any]:
+    idiom, occurrences = seen.idiom, sorted(seen.occurrences)
+    language = "sql" if idiom.kind in ("sql_query", "sql_clause") else seen.shown.language
+    outcomes: dict[str, list[bool]] = defaultdict(list)
+    for occurrence in occurrences:
+        outcomes[occurrence.language].append(occurrence.ok)
+    successes = sum(occurrence.ok for occurrence in occurrences)
+    identity = hashlib.sha256(f"{idiom.kind}\n{language}\n{idiom.canonical}".encode())
     return {
         "pattern_id": identity.hexdigest()[:32],
         "kind": idiom.kind,
         "name": idiom.name,
-        "language": seen.language,
+        "language": language,
         "code": idiom.code,
         "canonical": idiom.canonical,
-        "frequency": len(executions),
+        "frequency": len(occurrences),
         "successes": successes,
-        "success_rate": successes / len(executions),
-        "execution_ids": sorted(row["execution_id"] for row in executions),
-        "sandbox_ids": sorted({row["sandbox_id"] for row in executions}),
-        "context": _context(seen, successes),
+        "success_rate": successes / len(occurrences),
+        "languages": sorted(outcomes),
+        "language_success_rates": [sum(outcomes[name]) / len(outcomes[name]) for name in sorted(outcomes)],
+        "execution_ids": sorted(occurrence.execution_id for occurrence in occurrences),
+        "sandbox_ids": sorted({occurrence.sandbox_id for occurrence in occurrences}),
+        "context": _context(idiom, occurrences, successes),
         "explanation": idiom.explanation,
     }
 
 
-def _context(seen: _Seen, successes: int) -> str:
+def _context(idiom: Idiom, occurrences: list[_Occurrence], successes: int) -> str:
     """One paragraph of what is known: how often, for what task, with which inputs, results and errors."""
-    executions = seen.executions
-    sandboxes = len({row["sandbox_id"] for row in executions})
-    where = f"{_count(len(executions), 'execution')} of {_count(sandboxes, 'sandbox')}"
+    sandboxes = len({occurrence.sandbox_id for occurrence in occurrences})
+    where = f"{_count(len(occurrences), 'execution')} of {_count(sandboxes, 'sandbox')}"
     parts = [f"Seen in {where}; {successes} ended without error."]
-    if task := next((row["task"] for row in executions if row["task"]), None):
+    if task := next((occurrence.task for occurrence in occurrences if occurrence.task), None):
         parts.append(f"Task: {_short(task)}")
-    if seen.idiom.inputs:
-        parts.append(f"Inputs seen: {'; '.join(seen.idiom.inputs)}.")
-    worked = next((row for row in executions if row["outcome"] == "ok" and (row["result_text"] or row["stdout"])), None)
-    if worked is not None:
-        parts.append(f"Output of an execution with it: {_short(worked['result_text'] or worked['stdout'])}")
-    errors = Counter(row["error_name"] or row["outcome"] for row in executions if row["outcome"] != "ok")
+    if idiom.inputs:
+        parts.append(f"Inputs seen: {'; '.join(idiom.inputs)}.")
+    if said := next((occurrence.said for occurrence in occurrences if occurrence.ok and occurrence.said), None):
+        parts.append(f"Output of an execution with it: {said}")
+    errors = Counter(o.error_name or o.outcome for o in occurrences if not o.ok)
     if errors:
         listed = ", ".join(f"{name} ({n})" for name, n in sorted(errors.items(), key=lambda item: (-item[1], item[0])))
         parts.append(f"Errors of executions with it: {listed}.")

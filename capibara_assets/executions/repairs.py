@@ -75,7 +75,7 @@ class _Attempt:
 
     @cached_property
     def tokens(self) -> list[str]:
-        return _TOKEN.findall(self.code)[:_MAX_TOKENS]
+        return tokens(self.code)
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -159,6 +159,11 @@ def _binds(attempt: _Attempt, name: str) -> bool:
     word = re.escape(name.split(".")[-1])
     keyword = rf"\b(?:import|def|class|as|for|let|const|var|function|table|view|exists)\s+[\"'`]?{word}\b"
     return re.search(rf"{keyword}|\b{word}\s*=(?!=)", attempt.code, re.IGNORECASE) is not None
+
+
+def tokens(code: str) -> list[str]:
+    """Words and signs of a program, at most so many as a comparison can take."""
+    return _TOKEN.findall(code)[:_MAX_TOKENS]
 
 
 def distance(a: Sequence[str], b: Sequence[str]) -> int:

@@ -16,8 +16,10 @@ PatternKind = Literal[
     "async",
     "error_handling",
     "sql_query",
+    "sql_clause",
     "api_call",
     "dataframe",
+    "training",
     "training_loop",
 ]
 
@@ -104,7 +106,7 @@ class Pattern(Record):
     """An idiom that occurs in executed code, counted once per canonical form."""
 
     schema_name: ClassVar[str] = "Pattern"
-    schema_version: ClassVar[int] = 1
+    schema_version: ClassVar[int] = 2
     key: ClassVar[tuple[str, ...]] = ("pattern_id",)
 
     pattern_id: str = Field(description="Digest of kind, language and canonical form")
@@ -116,6 +118,8 @@ class Pattern(Record):
     frequency: int = Field(description="Executions that contain it", ge=1)
     successes: int = Field(description="Those of them that ended without error", ge=0)
     success_rate: float = Field(description="successes / frequency", ge=0, le=1)
+    languages: list[str] = Field(description="Languages of the executions that contain it (SQL runs in Python, too)")
+    language_success_rates: list[float] = Field(description="Success rate in each of `languages`")
     execution_ids: list[str] = Field(description="Executions that contain it, sorted")
     sandbox_ids: list[str] = Field(description="Their sandboxes, sorted")
     context: str = Field(description="Where it was seen: task, inputs and result or error")

@@ -4,22 +4,33 @@ import ast
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 from capibara_assets.domains import Domain
+from capibara_assets.executions.hosted_models import MODEL_ENDPOINTS, hosted_model_text, is_model_call
+from capibara_assets.executions.javascript_signals import javascript_signs
 from capibara_assets.executions.libraries import (
-    ALIASES,
     ATTRIBUTES,
     HTTP_METHODS,
     KEYWORDS,
     METHODS,
-    MODULES,
+    SQL_MAGICS,
     VARIABLES,
+    Signal,
+    distribution_signal,
     module_signal,
 )
-from capibara_assets.executions.parsing import is_statementless, parse_javascript, parse_python, parse_sql
+from capibara_assets.executions.parsing import (
+    is_statementless,
+    magics,
+    parse_javascript,
+    parse_python,
+    parse_sql,
+    python_nodes,
+)
 
 _PER_SIGN = 3.0  # one sign, repeated in a cell, counts at most this much
 _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([\w.]+))", re.MULTILINE)
@@ -29,10 +40,19 @@ _SQL = re.compile(
     r"|pragma\s+\w+)",
     re.IGNORECASE | re.DOTALL,
 )
-_URL = re.compile(r"https?://")
-_MODEL_CALL = frozenset({"llm", "completion", "completions", "chat"})  # words of a function's name
-_MODEL_ENDPOINTS = ("messages.create", "completions.create", "responses.create", "embeddings.create")
-_ROUTE = re.compile(r"/[\w{}./?=&%-]*$")
+_URL = re.compile(r"(?:https?|wss?)://")
+_ROUTE = re.compile(r"/[\w{}<>:./?=&%-]*$")
+_INSTALL = re.compile(r"^\s*[%!]\s*(?:uv\s+)?(?:pip3?|conda|mamba|python3? -m pip)\s+install\s+(.*)", re.MULTILINE)
+_DISTRIBUTION = re.compile(r"^['\"]?([A-Za-z][\w.-]*)")
+
+
+class Sign(NamedTuple):
+    """One thing seen in a piece of code and how much it weighs for a domain."""
+
+    domain: Domain
+    what: str
+    weight: float
+    helper: bool = False  # of a library that turns up in sessions about anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +62,10 @@ class CodeFacts:
     parses: bool
     empty: bool  # only comments, magics, shell lines: noise
     checks: bool  # asserts something, so that silence is a result
-    signs: tuple[tuple[Domain, str, float], ...]  # (domain, what was seen, weight), strongest first
+    signs: tuple[Sign, ...]  # strongest first
 
     def score(self, domain: Domain) -> float:
-        return sum(weight for of, _, weight in self.signs if of == domain)
+        return sum(sign.weight for sign in self.signs if sign.domain == domain)
 
 
 @lru_cache(maxsize=16_384)
@@ -57,8 +77,10 @@ def code_facts(language: str, code: str) -> CodeFacts:
             return _python_facts(code)
         case "javascript" | "typescript":
             # TypeScript is read by JavaScript's grammar: good enough to tell code from rubbish
-            parses = not blank and (language == "typescript" or not parse_javascript(code).root_node.has_error)
-            return CodeFacts(parses, blank, "assert" in code or "throw " in code, ())
+            root = parse_javascript(code).root_node
+            parses = not blank and (language == "typescript" or not root.has_error)
+            signs = ranked(Sign(*sign) for sign in javascript_signs(root, code))
+            return CodeFacts(parses, blank, "assert" in code or "throw " in code, signs)
         case "sql":
             statements = None if blank else parse_sql(code)
             return CodeFacts(statements is not None, blank, False, ())
@@ -66,89 +88,162 @@ def code_facts(language: str, code: str) -> CodeFacts:
 
 
 def _python_facts(code: str) -> CodeFacts:
+    magic = list(_magic_signs(code))
     tree = parse_python(code)
     if tree is None:
+        if is_sql(code):  # sent under the wrong language
+            return CodeFacts(False, False, False, (Sign(Domain.SQL, "a SQL statement", 4.0),))
         # broken code is still told by its imports
         modules = [a or b for a, b in _IMPORT.findall(code)]
-        return CodeFacts(False, not code.strip(), False, _ranked(_import_signs(modules)))
-    nodes = list(ast.walk(tree))
-    checks = any(isinstance(node, ast.Assert) for node in nodes)
-    return CodeFacts(True, is_statementless(tree), checks, _ranked(_signs(nodes)))
+        return CodeFacts(False, not code.strip(), False, ranked([*magic, *_import_signs(modules)]))
+    signs: list[Sign] = magic
+    checks = False
+    unread: ast.AST | None = None
+    for node in python_nodes(code):
+        kind = type(node)
+        if kind is ast.Expr:
+            unread = node.value  # type: ignore[attr-defined]  # a docstring is for people
+        elif kind is ast.Assert:
+            checks = True
+        elif (known := _KNOWN.get(kind)) is not None:
+            field, table, spell = known
+            if (word := getattr(node, field)) in table:
+                signs.append(Sign(table[word].domain, spell.format(word), table[word].weight, table[word].helper))
+        elif (read := _READERS.get(kind)) is not None and (node is not unread or kind is not ast.Constant):
+            signs.extend(read(node))
+    queries = any(sign.what == "a SQL magic" for sign in magic)
+    return CodeFacts(True, not queries and is_statementless(tree), checks, ranked(signs))
 
 
-def _ranked(signs: Iterator[tuple[Domain, str, float]]) -> tuple[tuple[Domain, str, float], ...]:
+def ranked(signs: Iterable[Sign]) -> tuple[Sign, ...]:
     """Repetitions added up to a cap, strongest first."""
-    totals: dict[tuple[Domain, str], float] = defaultdict(float)
-    for domain, what, weight in signs:
-        totals[domain, what] = min(totals[domain, what] + weight, max(_PER_SIGN, weight))
-    return tuple((d, w, t) for (d, w), t in sorted(totals.items(), key=lambda item: (-item[1], item[0])))
+    totals: dict[tuple[Domain, str, bool], float] = defaultdict(float)
+    for domain, what, weight, helper in signs:
+        key = domain, what, helper
+        totals[key] = min(totals[key] + weight, max(_PER_SIGN, weight))
+    ordered = sorted(totals.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(Sign(domain, what, weight, helper) for (domain, what, helper), weight in ordered)
 
 
-def _import_signs(modules: list[str]) -> Iterator[tuple[Domain, str, float]]:
+# --- imports and magics ---------------------------------------------------------------------------------------------
+
+
+def _import_signs(modules: Iterable[str]) -> Iterator[Sign]:
     for module in modules:
-        if signal := module_signal(module):
-            yield signal[1], f"import {signal[0]}", signal[2]
+        if found := module_signal(module):
+            name, signal = found
+            yield Sign(signal.domain, f"import {name}", signal.weight, signal.helper)
 
 
-def _signs(nodes: Iterable[ast.AST]) -> Iterator[tuple[Domain, str, float]]:
-    for node in nodes:
-        match node:
-            case ast.Import():
-                yield from _import_signs([alias.name for alias in node.names])
-            case ast.ImportFrom(module=str(module)):
-                yield from _import_signs([f"{module}.{alias.name}" for alias in node.names][:1])
-            case ast.Call():
-                yield from _call_signs(node)
-            case ast.Attribute(attr=str(name), value=value):
-                if name in ATTRIBUTES:
-                    yield ATTRIBUTES[name][0], f".{name}", ATTRIBUTES[name][1]
-                if isinstance(value, ast.Name) and value.id in ALIASES:
-                    domain = MODULES[ALIASES[value.id]][0]
-                    # pandas is also how SQL is run from Python
-                    yield (Domain.SQL if name.startswith("read_sql") else domain), f"{value.id}.", 0.8
-            case ast.Name(id=name) if name in VARIABLES:
-                yield VARIABLES[name][0], name, VARIABLES[name][1]
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
-                yield from _decorator_signs(node)
-            case ast.Dict(keys=keys) if {"role", "content"} <= {k.value for k in keys if isinstance(k, ast.Constant)}:
-                yield Domain.API, "a chat message", 1.5
-            case ast.Constant(value=str(text)) if len(text) >= 12 and is_sql(text):
-                yield Domain.SQL, "a SQL string", 2.0
+def _magic_signs(code: str) -> Iterator[Sign]:
+    for name, rest in magics(code):
+        if name.lower() in SQL_MAGICS:
+            yield Sign(Domain.SQL, "a SQL magic", 4.0)
+        elif name == "load_ext" and rest.split(".")[0] in SQL_MAGICS:
+            yield Sign(Domain.SQL, "a SQL extension", 3.0)
+    for installed in _INSTALL.findall(code) if "install" in code else ():
+        for word in installed.split():
+            named = _DISTRIBUTION.match(word)
+            if named and (found := distribution_signal(named.group(1))):
+                yield Sign(found[1].domain, f"install {found[0]}", found[1].weight / 2, found[1].helper)
 
 
-def _call_signs(call: ast.Call) -> Iterator[tuple[Domain, str, float]]:
+# --- Python, by kind of node ----------------------------------------------------------------------------------------
+
+
+def _import(node: ast.Import) -> Iterable[Sign]:
+    return _import_signs([alias.name for alias in node.names])
+
+
+def _import_from(node: ast.ImportFrom) -> Iterable[Sign]:
+    if node.module is None or node.level:
+        return ()
+    return _import_signs([f"{node.module}.{node.names[0].name}"])
+
+
+def _call(call: ast.Call) -> Iterator[Sign]:
     for keyword in call.keywords:
         if keyword.arg in KEYWORDS:
-            domain, weight = KEYWORDS[keyword.arg]
-            yield domain, f"{keyword.arg}=", weight
-    called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    if not _MODEL_CALL.isdisjoint(called.lower().split("_")):
-        yield Domain.API, "a call of a language model", 1.5
-    if not isinstance(call.func, ast.Attribute):
+            yield _known(KEYWORDS[keyword.arg], f"{keyword.arg}=")
+    function = call.func
+    called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    if is_model_call(called):
+        yield Sign(Domain.API, "a call of a language model", 1.5)
+    if not isinstance(function, ast.Attribute):
         return
-    name, first = call.func.attr, call.args[0] if call.args else None
-    owner = call.func.value.id if isinstance(call.func.value, ast.Name) else ""
-    if name in METHODS and owner not in sys.stdlib_module_names:
-        yield METHODS[name][0], f".{name}()", METHODS[name][1]
+    first = call.args[0] if call.args else None
+    owner = function.value.id if isinstance(function.value, ast.Name) else ""
+    if called in METHODS and owner not in sys.stdlib_module_names:
+        yield _known(METHODS[called], f".{called}()")
     text = leading_text(first)
-    if name in HTTP_METHODS and text is not None and (_URL.match(text) or _ROUTE.match(text)):
-        yield Domain.API, f".{name}(path)", 2.5
-    elif text is not None and _URL.match(text):
-        yield Domain.API, "a URL argument", 0.5
-    if name == "execute" and (first is None or text is None or is_sql(text)):
-        yield Domain.SQL, ".execute()", 1.5
-    if name == "create" and _dotted(call.func).endswith(_MODEL_ENDPOINTS):
-        yield Domain.API, ".create() of a model client", 3.0
+    if text is not None:
+        if called in HTTP_METHODS and (_URL.match(text) or _ROUTE.match(text)):
+            # a whole address may be a mere download; a path belongs to a client of some service
+            yield Sign(Domain.API, f".{called}(path)", 2.5, helper=_URL.match(text) is not None)
+        elif _URL.match(text):
+            yield Sign(Domain.API, "a URL argument", 0.5, helper=True)
+    if called == "execute" and (first is None or text is None or is_sql(text)):
+        yield Sign(Domain.SQL, ".execute()", 1.5)
+    if _dotted(function).endswith(MODEL_ENDPOINTS):
+        yield Sign(Domain.API, "a call of a model client", 3.0)
 
 
-def _decorator_signs(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[Domain, str, float]]:
+def _function(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Sign]:
     for decorator in function.decorator_list:
         match decorator:
             case ast.Call(func=ast.Attribute(attr=name), args=[first, *_]) if name in HTTP_METHODS:
                 if leading_text(first) is not None:
-                    yield Domain.API, f"@.{name}(path)", 3.0
+                    yield Sign(Domain.API, f"@.{name}(path)", 3.0)
             case ast.Call(func=ast.Attribute(attr="middleware" | "exception_handler" | "on_event")):
-                yield Domain.API, "@ of a web application", 2.0
+                yield Sign(Domain.API, "@ of a web application", 2.0)
+            case ast.Attribute(attr="before_request" | "after_request" | "errorhandler" | "teardown_request"):
+                yield Sign(Domain.API, "@ of a web application", 2.0)
+
+
+def _dict(node: ast.Dict) -> Iterable[Sign]:
+    keys = {key.value for key in node.keys if type(key) is ast.Constant}
+    return (Sign(Domain.API, "a chat message", 1.5),) if {"role", "content"} <= keys else ()
+
+
+def _constant(node: ast.Constant) -> Iterator[Sign]:
+    text = node.value
+    if type(text) is not str or len(text) < 4:
+        return
+    if len(text) >= 12 and is_sql(text):
+        yield Sign(Domain.SQL, "a SQL string", 2.0)
+    elif (what := hosted_model_text(text)) is not None:
+        yield Sign(Domain.API, what, 1.5)
+
+
+def _formatted(node: ast.JoinedStr) -> Iterator[Sign]:
+    """An f-string is SQL when it reads as SQL with a name in place of each value."""
+    parts = [part.value if isinstance(part, ast.Constant) else "x1" for part in node.values]
+    text = "".join(part for part in parts if isinstance(part, str))
+    if len(parts) > 1 and len(text) >= 12 and is_sql(text):
+        yield Sign(Domain.SQL, "a SQL string", 2.0)
+
+
+_READERS: dict[type[ast.AST], Callable[[Any], Iterable[Sign]]] = {
+    ast.Import: _import,
+    ast.ImportFrom: _import_from,
+    ast.Call: _call,
+    ast.FunctionDef: _function,
+    ast.AsyncFunctionDef: _function,
+    ast.Dict: _dict,
+    ast.Constant: _constant,
+    ast.JoinedStr: _formatted,
+}
+
+
+# the most frequent kinds of nodes say one word each: (its field, what the word may say, how it is shown)
+_KNOWN: dict[type[ast.AST], tuple[str, dict[str, Signal], str]] = {
+    ast.Attribute: ("attr", ATTRIBUTES, ".{}"),
+    ast.Name: ("id", VARIABLES, "{}"),
+}
+
+
+def _known(signal: Signal, what: str) -> Sign:
+    return Sign(signal.domain, what, signal.weight, signal.helper)
 
 
 def leading_text(node: ast.expr | None) -> str | None:

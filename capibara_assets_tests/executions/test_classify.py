@@ -1,6 +1,5 @@
 """Domains by content: rules one by one, and the real sessions against their labels."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,28 +7,21 @@ import pytest
 from capibara_assets.domains import Domain
 from capibara_assets.executions.classify import classify_session
 from capibara_assets.executions.ingest import Ingest
-from capibara_assets.executions.measure import ClassifierScores, classifier_scores, read_labels
+from capibara_assets.executions.measure import (
+    FAMILIES,
+    ClassifierScores,
+    classifier_scores,
+    read_labels,
+    read_source_domains,
+)
 from capibara_assets_tests.executions.conftest import recorded
-
-FAMILIES = {
-    "mbpp": "mbpp",
-    "mbxp-js": "mbpp",
-    "humanevalpack": "humanevalpack",
-    "sql-eval": "sql",
-    "sql-eval-python": "sql",
-    "fastapi-docs": "fastapi",
-    "anthropic-cookbook-recorded": "api notebooks",
-    "rasbt-ml-executed": "ml notebooks",
-    "rasbt-ml-recorded": "ml notebooks",
-}
 
 
 @pytest.fixture(scope="module")
 def scores(shared_data: Path, real: Ingest) -> ClassifierScores:
     folder = shared_data / "experience"
-    sources = json.loads((folder / "sources.json").read_text())
-    domains = {name: entry["domain"] for name, entry in sources.items()}
-    return classifier_scores(real.executions, read_labels(folder / "labels.jsonl.gz"), domains, FAMILIES)
+    labels = read_labels(folder / "labels.jsonl.gz")
+    return classifier_scores(real.executions, labels, read_source_domains(folder / "sources.json"), FAMILIES)
 
 
 def test_real_sessions_are_classified(scores: ClassifierScores) -> None:

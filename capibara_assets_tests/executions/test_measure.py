@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from capibara_assets.errors import InputError
-from capibara_assets.executions.measure import classifier_scores, read_labels, repair_scores
+from capibara_assets.executions.measure import classifier_scores, read_labels, read_source_domains, repair_scores
 
 
 def label(execution: str, sandbox: str, source: str, **more: Any) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def test_classifier_scores_by_session_and_family() -> None:
     assert scores.macro_f1 == pytest.approx((1 + 1 + 2 / 3) / 3)
 
 
-def test_repair_scores_set_aside_what_labels_cannot_know() -> None:
+def test_repair_scores_complete_the_labels_by_their_roles() -> None:
     labels = [
         label("f1", "a", "x", outcome="error"),
         label("s1", "a", "x", repairs="f1"),
@@ -43,16 +43,24 @@ def test_repair_scores_set_aside_what_labels_cannot_know() -> None:
         label("s2", "b", "x", repairs="f2"),
         label("f3", "c", "x", outcome="error"),
         label("s3", "c", "x"),
-        label("f4", "d", "x"),  # a failure that the label calls ok
-        label("s4", "d", "x"),
+        label("f4", "d", "x", role="bug:operator", problem="p", cell=0),  # a failure that the label calls ok
+        label("s4", "d", "x", role="solution", problem="p", cell=1),
+        label("f6", "d", "x", role="bug:operator", problem="q", cell=2),
+        label("s6", "d", "x", role="solution", problem="q", cell=3),
+        label("f7", "f", "x", role="model", problem="r", cell=0),
+        label("s7", "f", "x", role="solution", problem="r", cell=1),
         label("f5", "e", "elsewhere", outcome="error"),
         label("s5", "e", "elsewhere"),
     ]
-    pairs = [("f1", "s1"), ("f3", "s3"), ("f4", "s4"), ("f5", "s5")]
+    pairs = [("f1", "s1"), ("f3", "s3"), ("f4", "s4"), ("f5", "s5"), ("f7", "s7")]
     found = pl.DataFrame(pairs, schema=["failing_execution_id", "fixed_execution_id"], orient="row")
-    scores = repair_scores(found, labels)
-    assert (scores.precision, scores.recall, scores.strict_precision) == (0.5, 0.5, pytest.approx(1 / 3))
-    assert (scores.pairs, scores.labelled, scores.unlabelled_failures) == (3, 2, 1)
+    outcomes = [(row["execution_id"], "error" if row["execution_id"][0] == "f" else "ok") for row in labels]
+    executions = pl.DataFrame(outcomes, schema=["execution_id", "outcome"], orient="row")
+    scores = repair_scores(found, labels, executions)
+    assert (scores.pairs, scores.labelled, scores.completed) == (4, 2, 2)
+    assert (scores.precision, scores.recall) == (2 / 4, 2 / 4)  # f1, f4 of f1, f2, f4, f6
+    assert (scores.labelled_precision, scores.labelled_recall) == (1 / 2, 1 / 2)
+    assert scores.strict_precision == 1 / 4
 
 
 def test_labels_that_cannot_be_read_are_named(tmp_path: Path) -> None:
@@ -61,3 +69,14 @@ def test_labels_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "bad").write_text("{")
     with pytest.raises(InputError, match="no JSON lines"):
         read_labels(tmp_path / "bad")
+
+
+def test_sources_of_another_shape_are_named(tmp_path: Path) -> None:
+    (tmp_path / "sources.json").write_text('{"mbpp": {"domain": "python"}}')
+    assert read_source_domains(tmp_path / "sources.json") == {"mbpp": "python"}
+    for text in ("[]", '{"mbpp": {}}', "{"):
+        (tmp_path / "sources.json").write_text(text)
+        with pytest.raises(InputError, match="must map each source"):
+            read_source_domains(tmp_path / "sources.json")
+    with pytest.raises(InputError, match="cannot read the sources"):
+        read_source_domains(tmp_path / "gone.json")
