@@ -1,6 +1,5 @@
 """`capibara bench`: the figures behind the promises, measured in one run on the same input, one JSON line each."""
 
-import json
 import subprocess
 import sys
 
@@ -9,6 +8,7 @@ import click
 from capibara_assets.cli.bench_consolidate import consolidate_command
 from capibara_assets.cli.bench_ingest import ingest
 from capibara_assets.cli.bench_knowledge import classify, repair
+from capibara_assets.cli.bench_output import print_result
 from capibara_assets.cli.bench_recorder import recorder
 from capibara_assets.cli.bench_redact import redact
 from capibara_assets.cli.bench_sensor import sensor_command
@@ -72,11 +72,6 @@ def load(repeats: int, as_json: bool) -> None:
         "heavy": sorted(set(heavy)),
     }
     print_result(result, as_json)
-
-
-def print_result(result: dict, as_json: bool) -> None:
-    """One JSON line, or the same indented."""
-    click.echo(json.dumps(result) if as_json else json.dumps(result, indent=2))
 
 
 for command in (ingest, recorder, redact, classify, repair, consolidate_command, sensor_command):

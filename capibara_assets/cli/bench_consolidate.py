@@ -14,6 +14,8 @@ from typing import Any
 
 import click
 
+from capibara_assets.cli.bench_output import print_result
+
 
 @click.command("consolidate")
 @click.option("--experience", help="Folder of experience; default: what ships.")
@@ -22,7 +24,6 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
 def consolidate_command(experience: str | None, bullets: int, seed: int, as_json: bool) -> None:
     """Merging of seeded rephrasings and of changed advice, round trips, speed, and independence of file order."""
-    from capibara_assets.cli.bench import print_result
     from capibara_assets.locations import resources_root
 
     folder = Path(experience) if experience else resources_root() / "experience"

@@ -17,6 +17,7 @@ from typing import Any
 import click
 import psutil
 
+from capibara_assets.cli.bench_output import print_result
 from capibara_assets.errors import InputError
 from capibara_assets.locations import resources_root
 
@@ -53,7 +54,6 @@ with ingest(Path(sys.argv[1]), now=datetime.now(UTC), ledger=Path(sys.argv[2]), 
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
 def ingest(experience: str | None, records: int, repeats: int, alone: bool, as_json: bool) -> None:
     """Records per second of read + check + redact + ledger + write, beside datatrove and beside parsing alone."""
-    from capibara_assets.cli.bench import print_result
 
     print_result((measure_alone if alone else measure)(experience, records, repeats), as_json)
 

@@ -15,6 +15,8 @@ from typing import Any
 import click
 
 from capibara_assets.cli.bench_experience import BenchInput, bench_input
+from capibara_assets.cli.bench_output import print_result
+from capibara_assets.declarations import shipped_recipe
 
 _RUNS = 5
 _NAME = re.compile(r"\b(?:def|class|function|const|let|var|for)\s+(\w{2,})|^\s*(\w{2,})\s*=(?!=)", re.MULTILINE)
@@ -35,8 +37,6 @@ _json = click.option("--json", "as_json", is_flag=True, help="One JSON line.")
 @_json
 def classify(experience: str | None, labels: str | None, workers: int, as_json: bool) -> None:
     """Domains by sandbox session, each family of sources held out; executions per second with patterns."""
-    from capibara_assets.cli.bench import print_result
-
     given = bench_input(experience, labels)
     executions = _executions(given)
     result = {"experience": given.name, "executions": executions.height, **_accuracy(given, executions)}
@@ -49,7 +49,6 @@ def classify(experience: str | None, labels: str | None, workers: int, as_json: 
 @_json
 def repair(experience: str | None, labels: str | None, as_json: bool) -> None:
     """Repair pairs against the labels of the benchmark sources, beside "the next success with similar code"."""
-    from capibara_assets.cli.bench import print_result
     from capibara_assets.executions.measure import next_similar_success, read_labels, repair_scores
     from capibara_assets.executions.repairs import find_repairs
 
@@ -134,14 +133,16 @@ def _rate(pool: ProcessPoolExecutor, executions: Any, workers: int, copy: int) -
     from capibara_assets.domains import Domain
     from capibara_assets.executions.garbage import rare_collections
     from capibara_assets.executions.patterns import merge_patterns, pattern_table
-    from capibara_assets.executions.recipe import load_recipe
+    from capibara_assets.executions.recipe import ExperienceRecipe
 
     shares = list(_shares(executions, workers, copy))
     begun = time.perf_counter()
     with rare_collections():
         found = list(pool.map(_study, shares, chunksize=1))
         for domain in Domain:
-            pattern_table(merge_patterns(share[domain] for share in found), load_recipe())
+            pattern_table(
+                merge_patterns(share[domain] for share in found), shipped_recipe("experience", ExperienceRecipe)
+            )
     return float(executions.height / (time.perf_counter() - begun))
 
 

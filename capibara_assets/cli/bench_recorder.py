@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from capibara_assets.cli.bench_output import print_result
+
 
 @click.command("recorder")
 @click.option("--executions", default=2000, show_default=True)
@@ -15,8 +17,6 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
 def recorder(executions: int, conversation: int, as_json: bool) -> None:
     """Milliseconds that one line costs the agent's run: a sandbox that answers at once, recorded and bare."""
-    from capibara_assets.cli.bench import print_result
-
     print_result(measure(executions, conversation), as_json)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from capibara_assets.cli.bench_output import print_result
 from capibara_assets.errors import InputError
 
 #: Where `make bench-env` and `make bench-gitleaks` put the peers, and the variable that names another place.
@@ -33,7 +34,6 @@ RULES = "gitleaks/config/gitleaks.toml"
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
 def redact(experience: Path | None, secrets: int, seed: int, gitleaks: Path | None, as_json: bool) -> None:
     """Recall and precision of redaction on seeded secrets, and those of detect-secrets and gitleaks' rules."""
-    from capibara_assets.cli.bench import print_result
 
     environment = Path(os.environ.get(PEERS_VARIABLE) or _ROOT / PEERS)
     python, rules = environment / "bin" / "python", gitleaks or environment / RULES

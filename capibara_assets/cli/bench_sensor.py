@@ -17,6 +17,7 @@ import click
 import psutil
 
 from capibara_assets.cli.bench_drops import Dropper
+from capibara_assets.cli.bench_output import print_result
 
 LOCATION = "capibara_assets.cli.bench_sensor_location"
 _TICKS = 5
@@ -35,7 +36,6 @@ def sensor_command(
     files: int, new: int, drops: int, kills: int, seconds: float, wait: float, seed: int, as_json: bool
 ) -> None:
     """Ticks over a big folder, then a real daemon with files that arrive while it and its runs are killed."""
-    from capibara_assets.cli.bench import print_result
 
     result = measure_ticks(files, new)
     if drops:
