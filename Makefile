@@ -6,19 +6,22 @@ STAMP := $(VENV)/.installed
 EXTRAS := dev,gcp,k8s,tpu
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test test-fast test-numbers ui lint format setup evidence bench-env experience base-model clean
+.PHONY: run test test-fast test-numbers test-fuzz ui lint format setup evidence bench-env experience base-model clean
 
 run: setup ## the whole graph for all six domains on the shipped experience
 	$(BIN)/capibara run --profile demo
 
 test: setup ## the whole suite
-	$(BIN)/python -m pytest -m "not numbers" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not numbers and not fuzz" -n 2 --dist loadfile
 
 test-fast: setup ## under two minutes, for every change
-	$(BIN)/python -m pytest -m "not slow and not ui and not gcs and not numbers" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not slow and not ui and not gcs and not numbers and not fuzz" -n 2 --dist loadfile
 
 test-numbers: setup ## the headline figures over three seeds (about an hour)
 	$(BIN)/python -m pytest -m numbers
+
+test-fuzz: setup ## 100,000 damaged lines and 1,000 damaged files: no crash, no valid line lost
+	$(BIN)/python -m pytest -m fuzz -n 2
 
 ui: setup ## dagster dev on what `make run` made
 	$(BIN)/capibara ui
@@ -35,6 +38,10 @@ format: setup
 
 evidence: setup ## docs/evidence/graph.json: the figure of each promise
 	$(BIN)/python -m benchmarks.evidence
+
+bench-env: ## the peers of the benches, in an environment of their own
+	test -x .benchmarks-venv/bin/python || $(PYTHON) -m venv .benchmarks-venv
+	.benchmarks-venv/bin/pip install --quiet -r benchmarks/requirements.txt
 
 experience: setup ## re-generate the shipped experience by really running it
 	$(BIN)/python -m capibara_assets.executions.fleet --out resources/experience

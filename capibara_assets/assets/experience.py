@@ -43,39 +43,41 @@ def ace_playbooks(context: dg.AssetExecutionContext, store: Store, experience: E
     )
 
 
-@dg.asset(group_name="experience", kinds={"parquet"}, code_version="1")
+@dg.asset(group_name="experience", kinds={"parquet"}, code_version="2")
 def e2b_logs(context: dg.AssetExecutionContext, store: Store, experience: Experience) -> dg.MaterializeResult:
     """The ledger: every file and line seen exactly once; executions parsed, checked, redacted and classified."""
-    from capibara_assets.executions.ingest import read_experience
+    from capibara_assets.executions.ingest import ingest, ledger_name
     from capibara_assets.executions.schema import Execution, LogFile, Quarantined
 
     inputs = Inputs.of(context, store)
-    ingest = read_experience(experience.path, now=datetime.now(UTC))
-    artifact = inputs.publish(
-        "e2b_logs",
-        None,
-        tables={
-            "executions": (Execution, ingest.executions),
-            "quarantine": (Quarantined, ingest.quarantine),
-            "files": (LogFile, ingest.files),
-        },
-        documents={"summary": ingest.summary},
-        volatile=("files.parquet", "summary.json"),
-    )
-    reasons = dict(ingest.quarantine["reason"].value_counts().iter_rows())
+    ledger = inputs.store.work_dir("e2b_logs", None, ledger_name(experience.path))
+    with ingest(experience.path, now=datetime.now(UTC), ledger=ledger) as read:
+        artifact = inputs.publish(
+            "e2b_logs",
+            None,
+            tables={
+                "executions": (Execution, read.path("executions")),
+                "quarantine": (Quarantined, read.path("quarantine")),
+                "files": (LogFile, read.path("files")),
+            },
+            documents={"summary": read.summary},
+            volatile=("files.parquet", "summary.json"),
+        )
+        summary, files, newest = read.summary, read.table("files"), read.newest()
+    shown = ["timestamp", "language", "domains", "outcome", "code", "error_name"]
     return materialized(
         artifact,
         inputs,
         {
-            "executions": ingest.executions.height,
-            "quarantined": ingest.quarantine.height,
-            "secrets_redacted": int(ingest.executions["secrets"].sum()),
-            "reasons": counts(reasons),
-            "outcomes": counts(dict(ingest.executions["outcome"].value_counts().iter_rows())),
-            "files": preview(ingest.files),
-            "preview": preview(
-                ingest.executions, ["timestamp", "language", "domains", "outcome", "code", "error_name"]
-            ),
+            "executions": summary["executions"],
+            "quarantined": summary["quarantined"],
+            "secrets_redacted": summary["secrets"],
+            "new_lines": read.lines_read,
+            "reasons": counts(summary["reasons"]),
+            "outcomes": counts(summary["by_outcome"]),
+            "not_executions": counts(summary["known"]),
+            "files": preview(files),
+            "preview": preview(newest, shown),
         },
     )
 

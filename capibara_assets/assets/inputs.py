@@ -108,7 +108,7 @@ class Inputs:
         name: str,
         partition: Domain | None,
         *,
-        tables: "Mapping[str, tuple[type[Record], pl.DataFrame]] | None" = None,
+        tables: "Mapping[str, tuple[type[Record], pl.DataFrame | Path]] | None" = None,
         documents: Mapping[str, Any] | None = None,
         trees: Mapping[str, Path] | None = None,
         volatile: Collection[str] = (),

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from capibara_assets.cli.bench_ingest import ingest
 from capibara_assets.cli.bench_recorder import recorder
 from capibara_assets.cli.bench_redact import redact
 from capibara_assets.domains import DOMAINS
@@ -70,6 +71,7 @@ def load(repeats: int, as_json: bool) -> None:
     print_result(result, as_json)
 
 
+bench.add_command(ingest)
 bench.add_command(recorder)
 bench.add_command(redact)
 

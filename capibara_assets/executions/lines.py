@@ -5,19 +5,21 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+import numpy as np
 import zstandard
 
-_BLOCK = 1 << 20
+from capibara_assets.executions.key_ends import UNKNOWN, key_ends
+
+BLOCK = 1 << 20
 MAX_LINE = 64 << 20  # bytes; real lines reach 2 MB
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _UTF8_BOM = b"\xef\xbb\xbf"
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One physical line without its line end."""
 
     number: int  # from 1
@@ -25,6 +27,31 @@ class Line:
     data: bytes
     ended: bool = True  # False: the file ended before the line did
     fault: str | None = None  # line_too_long
+    keys: int = UNKNOWN  # of the JSON objects in it, see key_ends
+
+
+class Chain:
+    """A file's digest that can be continued: SHA-256 of one block of 1 MiB, then of each digest with the next block.
+
+    For a file of at most one block it is the SHA-256 of its bytes.
+    """
+
+    def __init__(self, state: bytes = b"") -> None:
+        self.state = state  # of the whole blocks
+        self.first = b""  # digest of the first block that was added
+        self._partial = b""  # digest that includes a last block that is not whole
+
+    def add(self, block: bytes) -> None:
+        digest = hashlib.sha256(self.state + block).digest()
+        self.first = self.first or digest
+        if len(block) == BLOCK:
+            self.state, self._partial = digest, b""
+        else:
+            self._partial = digest
+
+    @property
+    def hex(self) -> str:
+        return (self._partial or self.state or hashlib.sha256().digest()).hex()
 
 
 @dataclass
@@ -34,23 +61,30 @@ class LineReader:
     `fault` is None, or the reason why the file could not be read to its end: truncated_gzip, invalid_gzip,
     truncated_zstd, invalid_zstd, or invalid_utf8 for a file in UTF-16 (none of whose lines are given).
     `closed` says that no more can come: a compressed file that reached its proper end.
+
+    A plain file can be read from `start` on, where the line `number` begins, with the `chain` of the blocks before.
     """
 
     path: Path
+    start: int = 0
+    number: int = 1
+    chain: Chain = field(default_factory=Chain)
     fault: str | None = None
     detail: str = ""
     closed: bool = False
+    compressed: bool = False
     bytes_read: int = 0
-    _sha: "hashlib._Hash" = field(default_factory=hashlib.sha256, repr=False)
+    end: int = 0  # offset behind the last line that ended
 
     @property
     def digest(self) -> str:
-        return self._sha.hexdigest()
+        return self.chain.hex
 
     def __iter__(self) -> Iterator[Line]:
-        number, offset, held, too_long = 1, 0, b"", False
+        number, offset, held, too_long = self.number, self.start, b"", False
+        self.end = self.start
         for index, block in enumerate(self._decompressed()):
-            if index == 0:
+            if index == 0 and self.start == 0:
                 if _is_utf16(block):
                     self.fault, self.detail = "invalid_utf8", "the file is UTF-16; save it as UTF-8"
                     self._drain()
@@ -58,11 +92,16 @@ class LineReader:
                     return
                 if block.startswith(_UTF8_BOM):
                     offset, block = len(_UTF8_BOM), block[len(_UTF8_BOM) :]
-            pieces = (held + block).split(b"\n")
+            text = held + block
+            pieces = text.split(b"\n")
             held = pieces.pop()
-            for piece in pieces:
-                yield _line(number, offset, piece, too_long)
-                number, offset, too_long = number + 1, offset + len(piece) + 1, False
+            if pieces:
+                ends = np.cumsum([len(piece) + 1 for piece in pieces])
+                for piece, keys in zip(pieces, key_ends(text[: ends[-1]], ends), strict=True):
+                    fault = "line_too_long" if too_long else None
+                    yield Line(number, offset, piece.removesuffix(b"\r"), True, fault, keys)
+                    number, offset, too_long = number + 1, offset + len(piece) + 1, False
+                self.end = offset
             if len(held) > MAX_LINE:
                 # the head is enough to say which line it was
                 offset, held, too_long = offset + len(held) - 4096, held[:4096], True
@@ -70,27 +109,34 @@ class LineReader:
             yield Line(number, offset, held.rstrip(b"\r"), ended=False, fault="line_too_long" if too_long else None)
 
     def _blocks(self) -> Iterator[bytes]:
+        """The file's bytes from `start` on; what stands before it in its block counts for the digest only."""
+        skipped = self.start % BLOCK
+        self.bytes_read = self.start - skipped
         with self.path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                self._sha.update(block)
+            file.seek(self.bytes_read)
+            while block := file.read(BLOCK):
+                self.chain.add(block)
                 self.bytes_read += len(block)
-                yield block
+                if fresh := block[skipped:] if skipped else block:
+                    yield fresh
+                skipped = 0
 
     def _drain(self) -> None:
         """Reads the rest, so that digest and size are those of the whole file."""
         with self.path.open("rb") as file:
             file.seek(self.bytes_read)
-            while block := file.read(_BLOCK):
-                self._sha.update(block)
+            while block := file.read(BLOCK):
+                self.chain.add(block)
                 self.bytes_read += len(block)
 
     def _decompressed(self) -> Iterator[bytes]:
         blocks = self._blocks()
         first = next(blocks, b"")
         codec: _Codec
-        if first.startswith(_GZIP):
+        self.compressed = self.start == 0 and first.startswith((_GZIP, _ZSTD))
+        if self.compressed and first.startswith(_GZIP):
             codec = _Gzip()
-        elif first.startswith(_ZSTD):
+        elif self.compressed:
             codec = _Zstd()
         else:
             if first:
@@ -139,7 +185,7 @@ class _Gzip:
                 if not block.strip(b"\0"):  # padding after the last member
                     return
                 self._inflate = zlib.decompressobj(31)
-            yield self._inflate.decompress(block, _BLOCK)
+            yield self._inflate.decompress(block, BLOCK)
             block = self._inflate.unconsumed_tail or self._inflate.unused_data
 
 
@@ -166,10 +212,6 @@ class _Zstd:
 def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     yield first
     yield from rest
-
-
-def _line(number: int, offset: int, data: bytes, too_long: bool) -> Line:
-    return Line(number, offset, data.removesuffix(b"\r"), fault="line_too_long" if too_long else None)
 
 
 def _is_utf16(block: bytes) -> bool:

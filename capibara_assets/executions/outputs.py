@@ -57,7 +57,7 @@ def read_output(record: dict[str, Any], language: str, clean: Cleaner) -> dict[s
             "outcome": "error",
             "error_name": name or "Error",
             "error_value": value,
-            "traceback": _readable_traceback(trace) if trace else None,
+            "traceback": readable_traceback(trace) if trace else None,
         }
     if language in ("javascript", "typescript") and (failed := _failed_assertion(stderr)) is not None:
         # console.assert writes to stderr and goes on: error is null, but the program did not do what it should
@@ -160,6 +160,6 @@ def _failed_assertion(stderr: str) -> str | None:
     return None
 
 
-def _readable_traceback(text: str) -> str:
+def readable_traceback(text: str) -> str:
     """The server joins a traceback's lines with "": gives its first two lines their ends back."""
     return _HEADER_BEFORE_FRAME.sub(r"\1\n", _RULE_BEFORE_TEXT.sub(r"\1\n", text))

@@ -26,14 +26,19 @@ _SHORT, _LONG = 40, 8_000
 
 def score_all(records: Sequence[Recorded]) -> list[float]:
     """Quality of each execution, in the order given; novelty is counted over all of them."""
-    copies: dict[tuple[str, str], int] = defaultdict(int)
+    copies: dict[str, int] = defaultdict(int)
     scores = [0.0] * len(records)
     for i in sorted(range(len(records)), key=lambda i: (records[i].timestamp, records[i].execution_id)):
         record = records[i]
-        text = " ".join(record.code.split())
-        copies[record.language, text] += 1
-        scores[i] = score(record, code_facts(record.language, record.code), copies[record.language, text])
+        text = novelty_text(record)
+        copies[text] += 1
+        scores[i] = score(record, code_facts(record.language, record.code), copies[text])
     return scores
+
+
+def novelty_text(record: Recorded) -> str:
+    """What executions of the same code have in common."""
+    return f"{record.language} {' '.join(record.code.split())}"
 
 
 def score(record: Recorded, facts: CodeFacts, copy: int) -> float:

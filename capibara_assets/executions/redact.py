@@ -38,8 +38,12 @@ def quarantine_text(data: bytes) -> str:
 
 def keyed_digest(data: bytes) -> str:
     """HMAC-SHA-256 under the deployment's key (CAPIBARA_DIGEST_KEY): equal bytes are found again, but not guessed."""
-    key = os.environ.get(_KEY, "capibara-assets").encode("utf-8")[:64]
-    return hmac.new(key, data, hashlib.sha256).hexdigest()
+    return hmac.new(digest_key(), data, hashlib.sha256).hexdigest()
+
+
+def digest_key() -> bytes:
+    """The key of keyed digests: CAPIBARA_DIGEST_KEY, at most 64 bytes of it."""
+    return os.environ.get(_KEY, "capibara-assets").encode("utf-8")[:64]
 
 
 def redact_sessions(sessions: Sequence[Sequence[Recorded]], also: Sequence[str] = ()) -> list[list[int]]:

@@ -91,7 +91,7 @@ class LogFile(Record):
     path: str = Field(description="File, relative to the experience folder")
     kind: Literal["executions", "other"] = Field(description="Whether its content looks like an execution log")
     bytes: int = Field(description="Size on disk", ge=0)
-    digest: str = Field(description="SHA-256 of the file's bytes")
+    digest: str = Field(description="SHA-256 of the file's first MiB, chained with each further MiB (lines.Chain)")
     lines: int = Field(description="Lines read (of execution logs)", ge=0)
     kept: int = Field(description="Executions taken from this file", ge=0)
     quarantined: int = Field(description="Lines, or the file itself, put in quarantine", ge=0)

@@ -30,19 +30,27 @@ from capibara_assets.storage.manifest import (
     content_digest,
     parse_manifest,
 )
-from capibara_assets.storage.records import Record, conform, frame_digest
+from capibara_assets.storage.records import (
+    Record,
+    SchemaError,
+    conform,
+    frame_digest,
+    frames_digest,
+    problems,
+)
 
 __all__ = ["Artifact", "ArtifactStore", "Artifacts", "MissingArtifact", "Table"]
 
 POINTER = "latest.json"
+_PART_ROWS = 16_384  # of a table in a file that are checked and digested at once
 _UNPARTITIONED = "_"
 
 
 class Table(NamedTuple):
-    """A table to publish: its row type and its rows."""
+    """A table to publish: its row type and its rows, or a Parquet file of them, conforming and sorted by the key."""
 
     model: type[Record]
-    frame: pl.DataFrame
+    frame: pl.DataFrame | Path
 
 
 class MissingArtifact(InputError):
@@ -110,7 +118,11 @@ class ArtifactStore:
         with self._staging() as staging:
             files: dict[str, FileEntry] = {}
             for key, (model, frame) in (tables or {}).items():
-                files[f"{key}.parquet"] = _write_table(_new(staging, f"{key}.parquet"), model, frame)
+                path = _new(staging, f"{key}.parquet")
+                if isinstance(frame, Path):
+                    files[f"{key}.parquet"] = _copy_table(path, model, frame)
+                else:
+                    files[f"{key}.parquet"] = _write_table(path, model, frame)
             for key, document in (documents or {}).items():
                 files[f"{key}.json"] = _write_document(_new(staging, f"{key}.json"), document)
             for key, tree in (trees or {}).items():
@@ -281,6 +293,27 @@ def _write_table(path: Path, model: type[Record], frame: pl.DataFrame) -> FileEn
         content=frame_digest(model, shaped),
         record=f"{model.schema_name}/{model.schema_version}",
     )
+
+
+def _copy_table(path: Path, model: type[Record], source: Path) -> FileEntry:
+    """A table that is too large for memory, checked and digested a part at a time."""
+    copied = _copy_file(path, source)
+    content = frames_digest(model, _checked_parts(model, source))
+    return copied.model_copy(update={"content": content, "record": f"{model.schema_name}/{model.schema_version}"})
+
+
+def _checked_parts(model: type[Record], source: Path) -> Iterator[pl.DataFrame]:
+    scan = pl.scan_parquet(source)
+    rows, last = scan.select(pl.len()).collect().item(), None
+    for start in range(0, max(rows, 1), _PART_ROWS):
+        part = scan.slice(start, _PART_ROWS).collect()
+        keys = part.select(model.key).rows()
+        if found := problems(model, part):
+            raise SchemaError("; ".join(found))
+        if keys != sorted(keys) or (keys and last is not None and keys[0] <= last):
+            raise SchemaError(f"{model.schema_name}: the rows of {source.name} are not sorted by {model.key}")
+        last = keys[-1] if keys else last
+        yield part
 
 
 def _write_document(path: Path, document: Any) -> FileEntry:
