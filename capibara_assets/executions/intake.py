@@ -235,7 +235,7 @@ class Intake:
         blob = pack(record, moment)
         content = content_digest(blob, self._key)
         bucket = self._spill(record, blob, content)
-        code = content_digest(novelty_text(record).encode("utf-8"), self._key) if self.labelled else b""
+        code = content_digest(novelty_text(record).encode("utf-8"), self._key) if self.labelled else content
         place = (bucket, counts.read.number, line.number, part, line.offset)
         self._index.append((record.execution_id, record.sandbox_id, content, moment, code, *place))
         if len(self._index) >= _INDEX_ROWS:
