@@ -36,6 +36,7 @@ class Experience(dg.ConfigurableResource[Any]):
     """Where agents' playbooks and execution logs arrive."""
 
     folder: str = pydantic.Field(description="Folder with e2b_logs/ and playbooks/, or any folder of such files.")
+    redact_also: list[str] = pydantic.Field(default=[], description="Personal data redacted beside secrets: email, ip.")
 
     @property
     def path(self) -> Path:

@@ -2,7 +2,6 @@
 
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -29,9 +28,6 @@ class ExperienceRecipe(BaseModel):
     min_interactions: int = Field(100, ge=0, description="Least number of interactions of a graduated agent")
     min_agent_success_rate: float = Field(0.85, ge=0, le=1, description="Least success rate of a graduated agent")
     top_k: int = Field(5000, gt=0, description="Most bullets kept per domain")
-    redact_also: tuple[Literal["email", "ip"], ...] = Field(
-        (), description="Personal data that is redacted beside secrets"
-    )
     playbook_budget_tokens: int = Field(512, gt=0, description="Token budget of the in-context playbook")
 
     def agent_filter(self) -> dict[str, float | int]:
