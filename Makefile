@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 EXTRAS := dev,gcp,k8s,tpu
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test test-fast test-numbers test-fuzz ui lint format setup evidence bench-env experience base-model clean
+.PHONY: run test test-fast test-numbers test-fuzz ui lint format setup evidence bench-env bench-gitleaks experience base-model clean
 
 run: setup ## the whole graph for all six domains on the shipped experience
 	$(BIN)/capibara run --profile demo
@@ -42,6 +42,10 @@ evidence: setup ## docs/evidence/graph.json: the figure of each promise
 bench-env: ## the peers of the benches, in an environment of their own
 	test -x .benchmarks-venv/bin/python || $(PYTHON) -m venv .benchmarks-venv
 	.benchmarks-venv/bin/pip install --quiet -r benchmarks/requirements.txt
+
+bench-gitleaks: bench-env ## gitleaks' rules (MIT), another peer of `capibara bench redact`
+	test -d .benchmarks-venv/gitleaks || git clone --quiet --depth 1 --branch v8.30.1 \
+		https://github.com/gitleaks/gitleaks .benchmarks-venv/gitleaks
 
 experience: setup ## re-generate the shipped experience by really running it
 	$(BIN)/python -m capibara_assets.executions.fleet --out resources/experience

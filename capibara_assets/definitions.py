@@ -37,7 +37,11 @@ def deployment_resources(deployment: Deployment) -> dict[str, Any]:
     overrides = {"training": {"seed": deployment.seed}} if deployment.seed is not None else {}
     return {
         "store": Store(root=deployment.store, work=str(deployment.work)),
-        "experience": Experience(folder=deployment.experience, mirror=str(deployment.work / "experience")),
+        "experience": Experience(
+            folder=deployment.experience,
+            mirror=str(deployment.work / "experience"),
+            redact_also=list(deployment.redact_also),
+        ),
         "recipes": Recipes(
             profile=deployment.profile, folder=deployment.recipes, overrides=overrides, faults=deployment.faults
         ),

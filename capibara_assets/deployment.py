@@ -27,6 +27,7 @@ class Deployment:
     store: str
     work: Path
     experience: str
+    redact_also: tuple[str, ...]
     base_model: str
     target: str
     tpu_target: str
@@ -60,6 +61,7 @@ class Deployment:
             store=read("STORE", str(home / "store")),
             work=Path(read("WORK", str(home / "work"))),
             experience=read("EXPERIENCE", str(resources_root() / "experience")),
+            redact_also=tuple(name for name in read("REDACT_ALSO", "").split(",") if name),
             base_model=base_model,
             target=read("TARGET", "cpu-laptop"),
             tpu_target=read("TPU_TARGET", "tpu-v5e-64"),

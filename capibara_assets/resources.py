@@ -39,6 +39,7 @@ class Experience(dg.ConfigurableResource[Any]):
         description="Folder or gs://bucket/prefix with e2b_logs/ and playbooks/, or with any such files."
     )
     mirror: str = pydantic.Field(default="", description="Local folder for a copy of a remote one.")
+    redact_also: list[str] = pydantic.Field(default=[], description="Personal data redacted beside secrets: email, ip.")
 
     @property
     def path(self) -> Path:

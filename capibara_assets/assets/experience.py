@@ -50,8 +50,8 @@ def e2b_logs(context: dg.AssetExecutionContext, store: Store, experience: Experi
     from capibara_assets.executions.schema import Execution, LogFile, Quarantined
 
     inputs = Inputs.of(context, store)
-    ledger = inputs.store.work_dir("e2b_logs", None, ledger_name(experience.path))
-    with ingest(experience.path, now=datetime.now(UTC), ledger=ledger) as read:
+    ledger = inputs.store.work_dir("e2b_logs", None, ledger_name(experience.path, experience.redact_also))
+    with ingest(experience.path, now=datetime.now(UTC), ledger=ledger, also=experience.redact_also) as read:
         artifact = inputs.publish(
             "e2b_logs",
             None,

@@ -77,7 +77,9 @@ def retry_rows(identifiers: tuple[str, ...], reason: str | None, file: str | Non
         line = {"quarantine_id": item.quarantine_id, "file": item.file, "line": item.line}
         line |= {"reason": item.reason, "outcome": item.outcome}
         click.echo(json.dumps(line) if as_json else f"{item.quarantine_id[:12]}  {_place(line)}  {item.outcome}")
-    ledger = resources["store"].open().work_dir("e2b_logs", None, ledger_name(folder))
+    ledger = (
+        resources["store"].open().work_dir("e2b_logs", None, ledger_name(folder, resources["experience"].redact_also))
+    )
     Ledger(ledger).read_again(files_of(rows))
     with redirect_stdout(sys.stderr):  # the run tells its progress
         before, after = _materialize(deployment)

@@ -49,7 +49,9 @@ def schema(labelled: bool) -> dict[str, pl.DataType]:
     return {name: kind for name, kind in polars_schema(Execution).items() if labelled or name not in LABELS}
 
 
-def finish_bucket(spill: Spill, bucket: int, ranges: Sequence[str], base: Path | None, labelled: bool) -> None:
+def finish_bucket(
+    spill: Spill, bucket: int, ranges: Sequence[str], base: Path | None, labelled: bool, also: Sequence[str]
+) -> None:
     """Adds the bucket's executions to the partitions of `out`, by ranges of ids that begin at `ranges`."""
     wanted = {row[1]: row for row in spill.frame("verdicts", bucket, VERDICT).select(list(VERDICT)).iter_rows()}
     rows: dict[bytes, _Row] = {}
@@ -65,7 +67,7 @@ def finish_bucket(spill: Spill, bucket: int, ranges: Sequence[str], base: Path |
     for session in sessions.values():
         session.sort(key=lambda row: (row.record.timestamp, row.record.execution_id))
     if sessions:
-        frame = _frame([sessions[sandbox] for sandbox in sorted(sessions)], labelled).sort("execution_id")
+        frame = _frame([sessions[sandbox] for sandbox in sorted(sessions)], labelled, also).sort("execution_id")
         _add_by_range(spill, frame, ranges)
 
 
@@ -83,10 +85,12 @@ def _remembered(missing: Mapping[str, tuple[Any, ...]], base: Path | None) -> li
     return rows
 
 
-def _frame(sessions: Sequence[Sequence[_Row]], labelled: bool) -> pl.DataFrame:
+def _frame(sessions: Sequence[Sequence[_Row]], labelled: bool, also: Sequence[str]) -> pl.DataFrame:
     """Rows of whole sandboxes."""
     fresh = [[row for row in session if row.secrets < 0] for session in sessions]
-    for rows, counts in zip(fresh, redact_sessions([[row.record for row in rows] for rows in fresh]), strict=True):
+    for rows, counts in zip(
+        fresh, redact_sessions([[row.record for row in rows] for rows in fresh], also), strict=True
+    ):
         for row, count in zip(rows, counts, strict=True):
             row.secrets = count
     every = [row for session in sessions for row in session]

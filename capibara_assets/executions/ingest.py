@@ -23,6 +23,7 @@ from capibara_assets.executions.ingest_worker import Setup, Workers, read_of, wo
 from capibara_assets.executions.intake import FileRead, FileTask, bucket_of, partitions
 from capibara_assets.executions.ledger import Generation, Ledger
 from capibara_assets.executions.output import Sources, write_tables
+from capibara_assets.executions.personal import personal_rules
 from capibara_assets.executions.plan import Plan, log_files, merged, plan
 from capibara_assets.executions.settle import KNOWN, Settled, settle, taken
 from capibara_assets.executions.spill import Spill, new_key
@@ -70,9 +71,10 @@ class Tables:
         return Ingest(executions, quarantine, files, self.summary)
 
 
-def ledger_name(folder: Path) -> str:
-    """Name of the ledger of a folder of logs: another folder is another experience."""
-    return hashlib.sha256(str(folder.resolve()).encode("utf-8")).hexdigest()[:16]
+def ledger_name(folder: Path, also: Sequence[str] = ()) -> str:
+    """Name of the ledger of a folder of logs: another folder, or other redaction, is another experience."""
+    name = "\n".join([str(folder.resolve()), *sorted(also)])
+    return hashlib.sha256(name.encode("utf-8")).hexdigest()[:16]
 
 
 def read_experience(
@@ -92,6 +94,7 @@ def ingest(
     ledger: Path | None = None,
     processes: int | None = None,
     labelled: bool = True,
+    also: Sequence[str] = (),
 ) -> Iterator[Tables]:
     """Reads, checks, deduplicates, redacts, classifies and scores every execution below `folder`.
 
@@ -105,19 +108,21 @@ def ingest(
             stay in the table. One ledger belongs to one `folder`.
         processes: how many read; by default as many as there are cores, and one for little.
         labelled: False leaves out domains, repairs and quality.
+        also: personal data that is redacted beside secrets: "email", "ip".
 
     Raises:
-        InputError: the folder, or a file of `files`, does not exist or cannot be read.
+        InputError: the folder, or a file of `files`, does not exist or cannot be read; `also` names something else.
     """
+    personal_rules(also)
     paths = log_files(folder, files)
     if ledger is None or files is not None:
         with tempfile.TemporaryDirectory(prefix="capibara-ingest-") as scratch:
-            yield _look(paths, now, Path(scratch), None, None, processes, labelled)
+            yield _look(paths, now, Path(scratch), None, None, processes, labelled, tuple(also))
         return
     book = Ledger(ledger)
     with book.look() as scratch:
         # listed again: another look may have waited long for this one
-        tables = _look(log_files(folder, None), now, scratch, book, book.last(), processes, labelled)
+        tables = _look(log_files(folder, None), now, scratch, book, book.last(), processes, labelled, tuple(also))
     yield tables
 
 
@@ -129,6 +134,7 @@ def _look(
     base: Generation | None,
     processes: int | None,
     labelled: bool,
+    also: tuple[str, ...],
 ) -> Tables:
     planned = plan(paths, base)
     if base is not None and base.current and planned.nothing_new and set(paths) == set(base.files):
@@ -144,6 +150,7 @@ def _look(
         buckets=min(buckets, 8192),
         indexes=max(1, math.ceil((size / _LINE + known) / _INDEX_ROWS)),
         labelled=labelled,
+        also=also,
         base=str(base.executions) if base else None,
     )
     Path(setup.folder).mkdir()

@@ -33,6 +33,7 @@ class Setup:
     buckets: int
     indexes: int
     labelled: bool
+    also: tuple[str, ...]  # personal data that is redacted
     base: str | None  # the last table of executions
 
 
@@ -60,7 +61,7 @@ class Worker:
             case "finish":
                 bucket, ranges = value
                 base = Path(self.setup.base) if self.setup.base else None
-                return finish_bucket(self.spill, bucket, ranges, base, self.setup.labelled)
+                return finish_bucket(self.spill, bucket, ranges, base, self.setup.labelled, self.setup.also)
             case "flush":
                 return self.intake.close()
         raise ValueError(kind)

@@ -1,7 +1,7 @@
 """What a deployment chooses about its experience: the window, the languages and the thresholds."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, field_validator
 
@@ -33,9 +33,6 @@ class ExperienceRecipe(Declared):
         HALF_LIFE_DAYS, gt=0, description="Age at which a rating of a bullet counts half"
     )
     top_k: int = Field(TOP_K["standard"], gt=0, description="Most bullets kept per domain, or standard or large")
-    redact_also: tuple[Literal["email", "ip"], ...] = Field(
-        (), description="Personal data that is redacted beside secrets"
-    )
     playbook_budget_tokens: int = Field(512, gt=0, description="Token budget of the in-context playbook")
     playbook_coverage: float = Field(
         COVERAGE, gt=0, le=1, description="Share of the weighted coverage that the in-context playbook keeps"

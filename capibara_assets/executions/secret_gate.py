@@ -5,6 +5,7 @@ whose anchors stand in many texts. What they find is looked at rule by rule (`se
 text in which a rule would find something (a property test holds them to that).
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
@@ -26,7 +27,6 @@ def may_hold_secrets(texts: Sequence[str], also: Sequence[str] = ()) -> list[boo
     text = pl.col("text")
     found = _anyone(
         text.str.contains_any(list(passes.anchors)),
-        text.str.contains_any(list(passes.folded), ascii_case_insensitive=True),
         *(text.str.contains(expression) for expression in passes.expressions),
         *(text.str.contains(rule.gate) for rule in personal_rules(also)),
     )
@@ -45,10 +45,9 @@ def _anyone(*conditions: pl.Expr) -> pl.Expr:
 
 @dataclass(frozen=True)
 class _Passes:
-    """What is looked for: literally, in any case, by expression, and by expression where a name stands."""
+    """What is looked for: literally, by expression, and by expression where a name stands (in any case)."""
 
     anchors: tuple[str, ...]
-    folded: tuple[str, ...]
     expressions: tuple[str, ...]
     names: tuple[str, ...]
     after_names: tuple[str, ...]
@@ -58,6 +57,7 @@ class _Passes:
 def _passes() -> _Passes:
     rules = provider_rules()
     literal = [rule for rule in rules if not rule.gate]
+    folded = _anchors(rule for rule in literal if rule.ignore_case)
     gated = [rule for rule in rules if rule.gate]
     named = [rule for rule in gated if rule.ignore_case and min(map(len, rule.anchors)) >= 3]
     gates = dict.fromkeys(rule.gate for rule in gated if rule not in named)
@@ -65,10 +65,13 @@ def _passes() -> _Passes:
     joined = [gate for gate in gates if gate.startswith("(?-u:")]
     return _Passes(
         anchors=_anchors(rule for rule in literal if not rule.ignore_case),
-        folded=_anchors(rule for rule in literal if rule.ignore_case),
         expressions=("|".join(joined), *(gate for gate in gates if gate not in joined)),
-        names=(*_anchors(named), *(name.lower() for name in NAME_ANCHORS)),
-        after_names=(*dict.fromkeys(rule.gate for rule in named), BARE_TOKEN_NAME),
+        names=(*folded, *_anchors(named), *(name.lower() for name in NAME_ANCHORS)),
+        after_names=(
+            "(?i)" + "|".join(map(re.escape, folded)),
+            *dict.fromkeys(rule.gate for rule in named),
+            BARE_TOKEN_NAME,
+        ),
     )
 
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capibara_assets.errors import InputError
-from capibara_assets.executions.ingest import Ingest
+from capibara_assets.executions.ingest import Ingest, ingest, ledger_name
 from capibara_assets.executions.readers import Recorded, read_line
 from capibara_assets.executions.redact import (
     TEXT_LIMIT,
@@ -328,3 +328,13 @@ def test_what_only_looks_personal_stays(text: str) -> None:
 def test_an_unknown_sort_of_personal_data_is_refused() -> None:
     with pytest.raises(InputError, match="phone"):
         redact_session([recorded()], ("phone",))
+
+
+def test_a_deployment_may_redact_personal_data_too(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text(json.dumps(envelope("mail('ada@example.com')")) + "\n")
+    for also, code in (((), "mail('ada@example.com')"), (("email",), "mail('<EMAIL:1>')")):
+        ledger = tmp_path / ".ledgers" / ledger_name(tmp_path, also)
+        with ingest(tmp_path, now=NOW, ledger=ledger, also=also) as tables:
+            assert tables.load().executions["code"].to_list() == [code]
+    with pytest.raises(InputError, match="phone"), ingest(tmp_path, now=NOW, also=("phone",)):
+        pass
