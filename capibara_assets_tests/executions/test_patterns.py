@@ -184,6 +184,13 @@ def test_the_code_of_an_idiom_is_as_written_with_its_decorators() -> None:
     assert idiom.code == "@cache\ndef f(n):  # fast\n    for i in range(n):\n        n += i\n    return n"
 
 
+def test_text_beyond_ascii_is_cut_where_it_should_be() -> None:
+    (python, _) = python_idioms('é = "ü"; größe = [ß for ß in é]\ndef f(ä):\n    return ä + 1')
+    assert python.code == "[ß for ß in é]"
+    (javascript, _) = javascript_idioms('const é = "ü"; ss.map((ß) => ß + é); function f(ä) { return ä }')
+    assert javascript.code == "ss.map((ß) => ß + é)"
+
+
 def test_a_pattern_counts_executions_and_tells_what_is_known(ingest_lines: Callable[..., Ingest]) -> None:
     renamed = FUNCTION.replace("best", "b")
     ingest = ingest_lines(
