@@ -68,7 +68,7 @@ def consolidated_playbook(context: dg.AssetExecutionContext, store: Store, recip
 @dg.asset(partitions_def=domains, group_name="knowledge", kinds={"parquet"}, code_version="1", deps=[e2b_executions])
 def e2b_patterns(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
     """Functions, queries, API calls … and repair pairs (failing code + traceback → later fix), with their evidence."""
-    from capibara_assets.executions.patterns import extract_patterns
+    from capibara_assets.executions.patterns import extract_patterns, success_by_language
     from capibara_assets.executions.recipe import ExperienceRecipe
     from capibara_assets.executions.repairs import find_repairs
     from capibara_assets.executions.schema import Execution, Pattern, RepairPair
@@ -97,6 +97,7 @@ def e2b_patterns(context: dg.AssetExecutionContext, store: Store, recipes: Recip
             "patterns": patterns.height,
             "repair_pairs": repairs.height,
             "kinds": counts(dict(patterns["kind"].value_counts().iter_rows())),
+            "success_by_language": preview(success_by_language(patterns)),
             "preview": preview(patterns, ["kind", "name", "language", "frequency", "success_rate", "explanation"]),
             "repairs": preview(repairs, ["language", "error_name", "distance", "diff"]),
         },

@@ -46,19 +46,24 @@ class _Flattener:
         self._methods: set[ast.AST] = set()
         self._add(tree)
 
-    def _add(self, node: ast.AST) -> None:
+    def _add(self, node: Any) -> None:
         kind = type(node)
         flat = self.flat
         tokens = flat.tokens
+        if kind is ast.Name:  # the most frequent by far
+            tokens.append("Name")
+            self.named(node.id)
+            return
         if kind is ast.Constant:
             self._constant(node)
             return
-        index = flat.open(node, kind) if kind in RANGES else -1
-        tokens.append(kind.__name__)
-        if (leaves := _LEAVES.get(kind)) is not None:
+        token, leaves, fields, ranged = _PLANS[kind]
+        index = flat.open(node, kind) if ranged else -1
+        tokens.append(token)
+        if leaves is not None:
             leaves(self, node)
-        for name in CHILD_FIELDS[kind]:
-            value = getattr(node, name, None)
+        for name in fields:
+            value = getattr(node, name)
             if value.__class__ is list:
                 tokens.append("(")
                 for child in without_docstring(value) if name == "body" and kind in _DEFINITIONS else value:
@@ -127,7 +132,6 @@ class _Flattener:
 
 
 _LEAVES: dict[type[ast.AST], Callable[[_Flattener, Any], None]] = {
-    ast.Name: lambda self, node: self.named(node.id),
     ast.arg: lambda self, node: self.named(node.arg),
     ast.ExceptHandler: lambda self, node: self.named(node.name),
     ast.MatchAs: lambda self, node: self.named(node.name),
@@ -152,6 +156,20 @@ _LEAVES: dict[type[ast.AST], Callable[[_Flattener, Any], None]] = {
     ast.Global: _Flattener.names,
     ast.Nonlocal: _Flattener.names,
 }
+
+
+_Leaves = Callable[[_Flattener, Any], None]
+
+
+class _Plans(dict[type[ast.AST], tuple[str, _Leaves | None, tuple[str, ...], bool]]):
+    """Of a kind of node: its token, what it says beside its children, the fields of these, whether it is a range."""
+
+    def __missing__(self, kind: type[ast.AST]) -> tuple[str, _Leaves | None, tuple[str, ...], bool]:
+        self[kind] = kind.__name__, _LEAVES.get(kind), CHILD_FIELDS[kind], kind in RANGES
+        return self[kind]
+
+
+_PLANS = _Plans()
 
 
 def without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:

@@ -34,7 +34,7 @@ def javascript_idioms(code: str) -> tuple[Idiom, ...]:
     if root.has_error:
         return ()
     try:
-        return tuple(_Finder(root, code.encode()).find())
+        return tuple(_Finder(root, code).find())
     except RecursionError:
         return ()
 
@@ -42,8 +42,9 @@ def javascript_idioms(code: str) -> tuple[Idiom, ...]:
 class _Finder:
     """Looks at each node once, parents first."""
 
-    def __init__(self, root: Node, source: bytes) -> None:
-        self._source = source
+    def __init__(self, root: Node, code: str) -> None:
+        self._code = code
+        self._bytes = None if code.isascii() else code.encode()  # the parser counts bytes
         self._flat: Flat[Node] = Flat()
         self._calls: dict[str, list[int]] = defaultdict(list)  # outside named functions and classes
         self._loop_end = 0
@@ -186,7 +187,9 @@ class _Finder:
         return "" if child is None else self._text(child)
 
     def _text(self, node: Node) -> str:
-        return self._source[node.start_byte : node.end_byte].decode("utf-8", "replace")
+        if self._bytes is None:
+            return self._code[node.start_byte : node.end_byte]
+        return self._bytes[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
 
 _READERS: dict[object, Callable[[_Finder, Node, int], Iterator[Idiom]]] = {

@@ -165,7 +165,7 @@ class _Finder:
         function = node.func
         name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
         if name in _FITTING and node.args:
-            yield from self._of_statement("training", f"{name}()", "Trains or evaluates a model by")
+            yield from self._of_statement("training", f"{name}()", "Training statement")
         if not isinstance(function, ast.Attribute):
             return
         if (route := self._service(node, function)) is not None:

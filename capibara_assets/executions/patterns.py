@@ -149,6 +149,16 @@ def pattern_table(found: dict[Key, Seen], recipe: ExperienceRecipe) -> pl.DataFr
     return conform(Pattern, pl.DataFrame(kept, schema=polars_schema(Pattern)))
 
 
+def success_by_language(patterns: pl.DataFrame) -> pl.DataFrame:
+    """Kind, language, patterns and their mean success rate: which idioms work where."""
+    each = patterns.explode("languages", "language_success_rates")
+    return (
+        each.group_by("kind", pl.col("languages").alias("language"))
+        .agg(pl.len().alias("patterns"), pl.col("language_success_rates").mean().round(3).alias("success_rate"))
+        .sort("kind", "language")
+    )
+
+
 def _row(seen: Seen) -> dict[str, Any]:
     idiom, occurrences = seen.idiom, sorted(seen.occurrences)
     language = "sql" if idiom.kind in ("sql_query", "sql_clause") else seen.shown.language

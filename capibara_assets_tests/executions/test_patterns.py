@@ -12,7 +12,13 @@ from capibara_assets.executions.idioms_javascript import javascript_idioms
 from capibara_assets.executions.idioms_python import python_idioms
 from capibara_assets.executions.idioms_sql import sql_idioms
 from capibara_assets.executions.ingest import Ingest
-from capibara_assets.executions.patterns import extract_patterns
+from capibara_assets.executions.patterns import (
+    extract_patterns,
+    find_patterns,
+    merge_patterns,
+    pattern_table,
+    success_by_language,
+)
 from capibara_assets.executions.recipe import ExperienceRecipe
 from capibara_assets.executions.schema import Pattern
 from capibara_assets.executions.selection import of_domain
@@ -50,6 +56,17 @@ TRAINING = """for x, y in loader:
         ("@app.get('/items/')\ndef items():\n    return []", ["function"]),
         ("top = df.groupby('a').agg('sum').sort_values('b')", ["dataframe"]),
         (TRAINING, ["training_loop"]),
+        ("model = SVC().fit(X, y)", ["training"]),
+        ("parts = train_test_split(X, y, test_size=0.2)", ["training"]),
+        ("suitcase.fit()", []),
+        ("big = df[df['a'] > 3]", ["dataframe"]),
+        ("answer = client.chat.completions.create(model=m, messages=q)", ["api_call"]),
+        ("reply = requests.get(url, timeout=3)", ["api_call"]),
+        ("both = await asyncio.gather(f(), g())", ["async"]),
+        ("c.execute(f'SELECT a FROM {table} WHERE b = {value}')", ["sql_query"]),
+        ("%%sql\nSELECT a FROM b", ["sql_query"]),
+        ("rows = %sql SELECT a FROM b", ["sql_query"]),
+        ("name = 'please select one from these'", []),
         ("%matplotlib inline\nfor i in range(3):\n    print(i)", ["loop"]),
         ("not python at all", []),
     ],
@@ -69,6 +86,9 @@ def test_kinds_of_python_idioms(code: str, kinds: list[str]) -> None:
         ("async function f() { return 1 }", ["async"]),
         ("try { f() } catch (e) { g(e) }", ["error_handling"]),
         ("fetch('https://example.com')", ["api_call"]),
+        ("app.get('/items', (req, res) => res.json([]))", ["api_call"]),
+        ("cache.get('items')", []),
+        ("const a = 1, f = (x) => x", ["function"]),
         ("function (", []),
     ],
 )
@@ -76,9 +96,51 @@ def test_kinds_of_javascript_idioms(code: str, kinds: list[str]) -> None:
     assert [idiom.kind for idiom in javascript_idioms(code)] == kinds
 
 
+def test_clauses_of_a_query_are_idioms() -> None:
+    query = (
+        "WITH big AS (SELECT a, sum(b) AS s FROM t GROUP BY a HAVING sum(b) > 3) SELECT big.a,"
+        " row_number() OVER (ORDER BY s), CASE WHEN s > 9 THEN 'x' ELSE 'y' END FROM big JOIN u ON u.a = big.a"
+    )
+    found = [(idiom.kind, idiom.name) for idiom in sql_idioms(query)]
+    clauses = ["common table expression", "group by", "having", "window function", "case", "join"]
+    assert found[0][0] == "sql_query"
+    assert sorted(found[1:]) == sorted(("sql_clause", clause) for clause in clauses)
+
+
+CLASS = """class Account:
+    def __init__(self, owner):
+        self.owner = owner
+        self.total = 0
+    def pay(self, amount):
+        self.total += amount
+        return self.report()
+    def report(self):
+        return f"{self.owner}: {self.total}"
+"""
+
+
 @pytest.mark.parametrize(
     ("find", "one", "same", "other"),
     [
+        (
+            python_idioms,
+            CLASS,
+            CLASS.replace("total", "sum_").replace("pay", "add").replace("report", "show").replace("Account", "Purse"),
+            CLASS.replace("self.report()", "self.pay(1)"),
+        ),
+        (
+            python_idioms,
+            "import numpy as np\na = [np.mean(x) for x in y]",
+            "import numpy\nb = [numpy.mean(row) for row in rows]",
+            "import torch\na = [torch.mean(x) for x in y]",
+        ),
+        (
+            python_idioms,
+            "def f(a, b=1):\n    return a - b",
+            "def g(x, y=1):\n    return x - y",
+            "def f(a, b=1):\n    return b - a",
+        ),
+        (python_idioms, "a = [x[:n] for x in y]", "b = [r[:k] for r in s]", "a = [x[n:] for x in y]"),
         (
             python_idioms,
             FUNCTION,
@@ -122,6 +184,13 @@ def test_the_code_of_an_idiom_is_as_written_with_its_decorators() -> None:
     assert idiom.code == "@cache\ndef f(n):  # fast\n    for i in range(n):\n        n += i\n    return n"
 
 
+def test_text_beyond_ascii_is_cut_where_it_should_be() -> None:
+    (python, _) = python_idioms('é = "ü"; größe = [ß for ß in é]\ndef f(ä):\n    return ä + 1')
+    assert python.code == "[ß for ß in é]"
+    (javascript, _) = javascript_idioms('const é = "ü"; ss.map((ß) => ß + é); function f(ä) { return ä }')
+    assert javascript.code == "ss.map((ß) => ß + é)"
+
+
 def test_a_pattern_counts_executions_and_tells_what_is_known(ingest_lines: Callable[..., Ingest]) -> None:
     renamed = FUNCTION.replace("best", "b")
     ingest = ingest_lines(
@@ -148,6 +217,30 @@ def test_a_pattern_counts_executions_and_tells_what_is_known(ingest_lines: Calla
         "IndexError (1)",
     ):
         assert part in row["context"]
+
+
+def test_success_is_told_for_each_language(ingest_lines: Callable[..., Ingest]) -> None:
+    query = "SELECT a FROM b WHERE c > 3"
+    error = executed(error=("OperationalError", "no such table: b", ""))
+    ingest = ingest_lines(
+        envelope(query, language="sql", execution_id="a", execution=error),
+        *[envelope(query, language="sql", execution_id=f"b{n}") for n in range(3)],
+        envelope(f"c.execute('{query}').fetchall()", execution_id="c", sandbox_id="other"),
+    )
+    patterns = extract_patterns(ingest.executions, Domain.SQL, RECIPE)
+    (row,) = patterns.filter(pl.col("kind") == "sql_query").iter_rows(named=True)
+    assert (row["language"], row["frequency"], row["success_rate"]) == ("sql", 5, 0.8)
+    assert (row["languages"], row["language_success_rates"]) == (["python", "sql"], [1.0, 0.75])
+    assert success_by_language(patterns).rows() == [("sql_query", "python", 1, 1.0), ("sql_query", "sql", 1, 0.75)]
+
+
+def test_shares_found_apart_make_the_same_table(real: Ingest) -> None:
+    some = real.executions.filter(pl.col("sandbox_id") < "i6")
+    for domain in (Domain.PYTHON, Domain.SQL, Domain.DEBUG):
+        own = of_domain(some, domain)
+        shares = [own.filter(pl.col("sandbox_id").hash(seed=1) % 3 == n) for n in (2, 0, 1)]
+        merged = merge_patterns(find_patterns(share, domain) for share in shares)
+        assert pattern_table(merged, RECIPE).equals(extract_patterns(own, domain, RECIPE))
 
 
 def test_what_mostly_fails_is_no_pattern(ingest_lines: Callable[..., Ingest]) -> None:
