@@ -28,7 +28,6 @@ _FATES = {
     dg.DagsterRunStatus.FAILURE: Fate.FAILED,
     dg.DagsterRunStatus.CANCELED: Fate.FAILED,
     dg.DagsterRunStatus.QUEUED: Fate.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED: Fate.QUEUED,
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from capibara_assets.automation.sensors import QUIET_SECONDS, new_experience
+from capibara_assets.automation.sensors import PATIENCE_SECONDS, QUIET_SECONDS, new_experience
 from capibara_assets.definitions import defs
 from capibara_assets.resources import Experience
 from capibara_assets.storage.mirror import file_system
@@ -129,6 +129,18 @@ def test_while_a_run_is_going_new_files_wait_for_its_end(folder: Path):
             instance.handle_new_event(_ended(run))
         requests, cursor, _ = tick(folder, cursor, instance)
         assert assets(requests) == {"e2b_logs"}
+
+
+def test_a_run_that_was_made_but_never_queued_does_not_block_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """A daemon that is killed between the two leaves such a run."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        requests, cursor, _ = tick(folder, None, instance)
+        for request in requests:
+            run_of(instance, request, dg.DagsterRunStatus.NOT_STARTED)
+        assert not tick(folder, cursor, instance)[0]
+        later = time.time() + PATIENCE_SECONDS + 1
+        monkeypatch.setattr("capibara_assets.automation.sensors.time.time", lambda: later)
+        assert assets(tick(folder, cursor, instance)[0]) == {"e2b_logs", "ace_playbooks"}
 
 
 def _ended(run: dg.DagsterRun) -> dg.EventLogEntry:
