@@ -94,6 +94,8 @@ def pattern(name: str, code: str, explanation: str, executions: list[Execution])
         sandbox_ids=sorted({e.sandbox_id for e in executions}),
         context="",
         explanation=explanation,
+        languages=[executions[0].language],
+        language_success_rates=[1.0],
     )
 
 
