@@ -36,7 +36,7 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-evidence: setup ## docs/evidence/graph.json: the figure of each promise
+evidence: setup bench-env ## docs/evidence/<stage>.json: the figure of each promise (over an hour)
 	$(BIN)/python -m benchmarks.evidence
 
 bench-env: ## the peers of the benches, in an environment of their own

@@ -1,0 +1,36 @@
+"""What a line of evidence is made of: a promise, the command that shows it, and when its figure holds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+TESTS = "capibara_assets_tests"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One promise: the command that shows it, what to read off its output, and when it holds."""
+
+    promise: str
+    command: tuple[str, ...]
+    figure: Callable[[Any], Any]
+    holds: Callable[[Any], bool]
+    needs_shared: bool = False
+
+
+def bench(*arguments: str) -> tuple[str, ...]:
+    return ("capibara", "bench", *arguments, "--json")
+
+
+def tests(*names: str, marker: str = "") -> tuple[str, ...]:
+    chosen = ("-m", marker) if marker else ()
+    return ("pytest", "-q", "--no-header", "-p", "no:cacheprovider", *chosen, *(f"{TESTS}/{name}" for name in names))
+
+
+def passed(output: str) -> str:
+    """The closing line of pytest."""
+    return output.strip().splitlines()[-1].strip("= ")
+
+
+def all_passed(summary: str) -> bool:
+    return " passed" in summary and "failed" not in summary and "error" not in summary and "skipped" not in summary
