@@ -89,6 +89,7 @@ def test_loads_without_heavy_imports_and_without_credentials(tmp_path: Path):
     assert load(code, tmp_path).strip() == "[]"
 
 
+@pytest.mark.slow
 def test_loading_takes_at_most_1_6_times_dagster(tmp_path: Path):
     def seconds(module: str) -> float:
         code = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"

@@ -6,6 +6,8 @@ import pytest
 from capibara_assets.automation.conditions import on_new_data, over_available
 from capibara_assets.partitions import domains
 
+pytestmark = pytest.mark.slow
+
 VERSIONS: dict[str, str] = {}
 FAILING: set[str] = set()
 

@@ -1,5 +1,7 @@
 """The consolidation bench on the playbooks that ship: rephrasings merge, changed advice does not, files survive."""
 
+import pytest
+
 from capibara_assets.cli.bench_consolidate import (
     groups_of,
     lessons_of,
@@ -10,6 +12,8 @@ from capibara_assets.cli.bench_consolidate import (
 )
 from capibara_assets.locations import resources_root
 from capibara_assets.playbooks.seeded import OTHER, SAME, seeded_copies
+
+pytestmark = pytest.mark.slow
 
 SHIPPED = resources_root() / "experience"
 

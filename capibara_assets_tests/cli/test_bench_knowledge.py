@@ -15,6 +15,8 @@ from capibara_assets.executions.idioms_python import python_idioms
 from capibara_assets.executions.parsing import parse_sql
 from capibara_assets_tests.executions.conftest import envelope, executed, line
 
+pytestmark = pytest.mark.slow
+
 GOOD = "def area(r):\n    return 3.14 * r * r\nassert area(1) == 3.14"
 BAD = GOOD.replace("r * r", "r + r")
 

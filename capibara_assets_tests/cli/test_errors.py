@@ -11,6 +11,8 @@ import pytest
 
 from capibara_assets.locations import resources_root
 
+pytestmark = pytest.mark.slow
+
 
 def capibara(*arguments: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(

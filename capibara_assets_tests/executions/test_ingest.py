@@ -220,6 +220,7 @@ def test_a_log_of_nothing_but_damage_is_still_a_log(tmp_path: Path) -> None:
     assert read_experience(tmp_path, now=NOW).quarantine["reason"].to_list() == ["invalid_json"] * 3
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.integers(0, 400), st.integers(0, 255), st.sampled_from(["set", "cut", "insert", "drop"])),

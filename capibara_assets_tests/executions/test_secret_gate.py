@@ -32,6 +32,7 @@ def gate(texts: list[str]) -> list[bool]:
     return may_hold_secrets(list(islice(cycle([*texts, "print(1)"]), max(len(texts), 64))))[: len(texts)]
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(TEXTS.filter(lambda text: text.isprintable() or "\n" in text or "\x1c" in text), min_size=1))
 def test_a_text_in_which_a_rule_finds_something_is_never_held_back(texts: list[str]) -> None:
@@ -51,6 +52,7 @@ def test_no_rule_matches_what_the_gate_holds_back(rule: object) -> None:
     holds()
 
 
+@pytest.mark.slow
 def test_nearly_all_real_text_is_let_by(real: Ingest) -> None:
     texts = real.executions.select(pl.concat_str("code", "stdout", "stderr", separator="\n")).to_series().to_list()
     assert sum(may_hold_secrets(texts)) < 0.02 * len(texts)

@@ -13,6 +13,8 @@ from capibara_assets.executions.readers import read_line
 from capibara_assets.executions.seeded_secrets import NAMED, SHAPED, filled, private_key, seed
 from capibara_assets_tests.executions.conftest import NOW, envelope, line
 
+pytestmark = pytest.mark.slow
+
 
 def test_every_kind_comes_up_and_every_secret_is_in_its_record() -> None:
     lines = [line(envelope(execution_id=f"e{number}")) for number in range(400)]

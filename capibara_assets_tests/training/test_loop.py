@@ -118,6 +118,7 @@ class StopAt:
             raise Interrupted
 
 
+@pytest.mark.slow
 @pytest.mark.resume
 def test_stopped_anywhere_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest) -> None:
     expected = digests(train(make_request(work="whole")))

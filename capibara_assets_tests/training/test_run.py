@@ -20,6 +20,8 @@ from capibara_assets.training.run import TooFewVoters, TrainingInterrupted, trai
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.test_loop import digests
 
+pytestmark = pytest.mark.slow
+
 VOTERS = [f"voter-{number}" for number in range(4)]
 
 
