@@ -23,6 +23,8 @@ from capibara_assets.executions.schema import Execution, LogFile, Quarantined
 from capibara_assets.storage.records import problems
 from capibara_assets_tests.executions.conftest import NOW, envelope, executed, line
 
+pytestmark = pytest.mark.slow
+
 SECRET = "e2b" + "_" + "0123456789abcdef" * 2 + "01234567"
 
 

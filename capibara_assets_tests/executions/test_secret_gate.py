@@ -12,6 +12,8 @@ from capibara_assets.executions.ingest import Ingest
 from capibara_assets.executions.secret_gate import may_hold_secrets
 from capibara_assets.executions.secret_rules import find_secrets, provider_rules
 
+pytestmark = pytest.mark.slow
+
 PIECES = [
     *sorted({anchor for rule in provider_rules() for anchor in rule.anchors}),
     *(' = "', "'", '\\"', ": ", "=", ":", "@", "//", "?", "&", ";", " ", "\n", "\t", "\x1c", "\u00e9", "\u0660", "²"),

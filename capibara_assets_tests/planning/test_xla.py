@@ -20,6 +20,8 @@ from capibara_assets.planning.recipe import PlanningRecipe
 from capibara_assets.planning.tpu import TpuPlan, plan_tpu
 from capibara_assets_tests.planning.shapes import NANO, statistics
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("jax")
 needs_libtpu = pytest.mark.skipif(find_spec("libtpu") is None, reason="libtpu is not installed (extra aot)")
 

@@ -20,6 +20,8 @@ from capibara_assets.training.loop import Interrupted, TrainingDiverged, train_v
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets_tests.training.conftest import MakeRequest
 
+pytestmark = pytest.mark.slow
+
 
 def go_on() -> None:
     """A poll that never stops anything."""

@@ -16,6 +16,8 @@ from capibara_assets.modeling.pretraining.corpus import (
     permissive_licence,
 )
 
+pytestmark = pytest.mark.slow
+
 _PACKAGES = ("click", "packaging", "no-such-distribution-on-any-machine")
 
 
