@@ -95,7 +95,8 @@ def test_loading_takes_at_most_1_6_times_dagster(tmp_path: Path):
         code = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
         return float(load(code, tmp_path))
 
-    pairs = [(seconds("dagster"), seconds("capibara_assets.definitions")) for _ in range(5)]
+    # The least of nine, interleaved: other tests run beside this one
+    pairs = [(seconds("dagster"), seconds("capibara_assets.definitions")) for _ in range(9)]
     ours, theirs = min(d for _, d in pairs), min(d for d, _ in pairs)
     print(f"import dagster {theirs:.2f} s, definitions {ours:.2f} s, ratio {ours / theirs:.2f}")
     assert ours / theirs <= 1.6
