@@ -17,9 +17,9 @@ from typing import Any
 import click
 import psutil
 
+from capibara_assets.cli.bench_experience import bench_input
 from capibara_assets.cli.bench_output import print_result
 from capibara_assets.errors import InputError
-from capibara_assets.locations import resources_root
 
 PARSE = """
 import gzip, sys
@@ -64,7 +64,7 @@ def measure_alone(experience: str | None, records: int, repeats: int) -> dict[st
 
     facts: dict[str, Any] = {}
     with TemporaryDirectory() as folder:
-        size = write_corpus(Path(experience) if experience else default_experience(), Path(folder) / "corpus", records)
+        size = write_corpus(bench_input(experience, None).folder, Path(folder) / "corpus", records)
         seconds = [run_ours(Path(folder) / "corpus", facts) for _ in range(repeats)]
     return {
         "ours": round(records / statistics.median(seconds)),
@@ -80,13 +80,13 @@ def measure(experience: str | None, records: int, repeats: int) -> dict[str, Any
     from capibara_assets.cli.bench_corpus import write_corpus
 
     peer_python, peer_script = peer()
-    source = Path(experience) if experience else default_experience()
+    source = bench_input(experience, None)
     cores = len(os.sched_getaffinity(0))
     seconds: dict[str, list[float]] = {"ours": [], "peer": [], "parse": [], "parse_one_process": []}
     facts: dict[str, Any] = {}
     with TemporaryDirectory() as folder:
         corpus = Path(folder) / "corpus"
-        size = write_corpus(source, corpus, records)
+        size = write_corpus(source.folder, corpus, records)
         files = sorted(map(str, corpus.iterdir()))
         grid = [{"compression": compression, "workers": cores} for compression in ("snappy", "zstd")]
         best = min(grid, key=lambda setting: run_peer(peer_python, peer_script, corpus, setting, facts))
@@ -108,17 +108,10 @@ def measure(experience: str | None, records: int, repeats: int) -> dict[str, Any
         "bytes": size,
         "repeats": repeats,
         "cores": cores,
-        "experience": experience or ("shared" if source != resources_root() / "experience" else "shipped"),
+        "experience": source.name,
         "peer_settings": best,
         **facts,
     }
-
-
-def default_experience() -> Path:
-    """The shared collection beside the checkout (or where CAPIBARA_SHARED says), else the shipped experience."""
-    checkout = Path(__file__).resolve().parents[2]
-    shared = Path(os.environ.get("CAPIBARA_SHARED") or checkout.parent / "shared") / "data" / "experience"
-    return shared if shared.is_dir() else resources_root() / "experience"
 
 
 def peer() -> tuple[Path, Path]:

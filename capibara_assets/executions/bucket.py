@@ -13,6 +13,7 @@ import polars as pl
 
 from capibara_assets.domains import Domain
 from capibara_assets.executions.classify import classify_session
+from capibara_assets.executions.garbage import rare_collections
 from capibara_assets.executions.intake import RECORD_FIELDS, unpack
 from capibara_assets.executions.quality import score
 from capibara_assets.executions.readers import Recorded
@@ -106,7 +107,8 @@ def _frame(sessions: Sequence[Sequence[_Row]], labelled: bool, also: Sequence[st
     }
     if not labelled:
         return pl.DataFrame(columns, schema_overrides=schema(False)).select(list(schema(False)))
-    labels = [label for session in sessions for label in classify_session([row.record for row in session])]
+    with rare_collections():
+        labels = [label for session in sessions for label in classify_session([row.record for row in session])]
     columns |= {
         "domains": lists([[str(domain) for domain in label.domains] for label in labels]),
         "confidence": [label.confidence for label in labels],
