@@ -185,14 +185,19 @@ def _example(domain: Domain, item: _Placed, evidence: Evidence) -> Example:
         split=item.split,
         difficulty=candidate.difficulty,
         quality=candidate.quality,
+        cluster_id=item.example_id,
         weight=item.weight,
+        balance=1.0,
         verified="recorded",
+        not_replayed=None,
+        provenance="experience",
         execution_ids=list(dict.fromkeys(candidate.execution_ids)),
         bullet_ids=[],
         sandbox_ids=sorted({row["sandbox_id"] for row in rows}),
         licence=_stated(row["licence"] for row in rows),
         source=_stated(row["source"] for row in rows),
-        source_files=sorted({row["source_file"] for row in rows}),
+        tenants=sorted({row["tenant"] for row in rows if row["tenant"]}),
+        source_places=sorted({f"{row['source_file']}:{row['source_line']}" for row in rows}),
     )
 
 

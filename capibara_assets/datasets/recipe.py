@@ -46,6 +46,39 @@ class Routing(Declared):
     hard_negative_similarity: float = Field(0.35, gt=0, le=1, description="Word Jaccard that makes a hard negative")
 
 
+class Verification(Declared):
+    """Which examples' code is executed again in the local sandbox; verdicts are cached by digest."""
+
+    kinds: tuple[Kind, ...] = Field(
+        ("predict",), description="Kinds whose code is executed again; without predict in it there are no such examples"
+    )
+    per_kind: int = Field(400, ge=0, description="Most examples of each kind executed again, lowest digest first")
+    timeout_s: float = Field(10.0, gt=0, description="Most seconds of one cell")
+    memory_mib: int = Field(2048, gt=0, description="Most memory of one session")
+
+
+class Decontamination(Declared):
+    """Benchmarks that no training example may hold, and what counts as holding one of their items."""
+
+    benchmarks: dict[str, str] = Field(
+        default_factory=dict, description="Name -> path of a HumanEval- or MBPP-style JSONL file (plain or .gz)"
+    )
+    ngram: int = Field(13, gt=0, description="Tokens of a run that may not be shared with an item")
+
+
+class Balance(Declared):
+    """Share of the weight that easy, medium and hard examples (difficulty below 1/3, below 2/3, above) are to have."""
+
+    target: tuple[float, float, float] | None = Field(None, description="Shares, or null: as they come")
+    most: float = Field(4.0, ge=1, description="Largest factor by which an example's weight is raised or lowered")
+
+    @model_validator(mode="after")
+    def _shares(self) -> "Balance":
+        if self.target is not None and (min(self.target) < 0 or abs(sum(self.target) - 1) > 1e-9):
+            raise ValueError("target must be three shares of at least zero that sum to 1")
+        return self
+
+
 class DatasetRecipe(Declared):
     """Parameters of groups, splits, examples and routes."""
 
@@ -68,6 +101,13 @@ class DatasetRecipe(Declared):
     max_output_chars: int = Field(400, gt=0, description="Longest output that predict asks for")
     difficulty: DifficultyWeights = Field(default_factory=lambda: DifficultyWeights.model_validate({}))
     routing: Routing
+    verification: Verification = Field(default_factory=lambda: Verification.model_validate({}))
+    decontamination: Decontamination = Field(default_factory=lambda: Decontamination.model_validate({}))
+    balance: Balance = Field(default_factory=lambda: Balance.model_validate({}))
+    target_examples: int = Field(10_000, ge=0, description="Examples wanted of each domain; what is missing is stated")
+    tenants: tuple[str, ...] | None = Field(
+        None, description="Only rows of these tenants, and of none, are used; null: of every tenant"
+    )
 
     @model_validator(mode="after")
     def _sound(self) -> "DatasetRecipe":

@@ -8,11 +8,12 @@ from capibara_assets.domains import Domain
 from capibara_assets.storage.records import Record
 
 Split = Literal["train", "validation", "test"]
-Kind = Literal["solve", "repair", "explain", "predict"]
+Kind = Literal["solve", "repair", "explain", "predict", "apply"]
 Verified = Literal["reexecuted", "recorded", "unverified"]
+Provenance = Literal["experience", "imported"]
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-KINDS: tuple[Kind, ...] = ("solve", "repair", "explain", "predict")
+KINDS: tuple[Kind, ...] = ("solve", "repair", "explain", "predict", "apply")
 
 
 def main_kind(domain: Domain) -> Kind:
@@ -38,27 +39,32 @@ class Example(Record):
     """One training, validation or test example as chat messages, with its provenance."""
 
     schema_name: ClassVar[str] = "Example"
-    schema_version: ClassVar[int] = 1
+    schema_version: ClassVar[int] = 2
     key: ClassVar[tuple[str, ...]] = ("example_id",)
-    volatile: ClassVar[frozenset[str]] = frozenset({"source_files"})
+    volatile: ClassVar[frozenset[str]] = frozenset({"source_places"})
 
     example_id: str = Field(description="Digest of domain, kind, messages and executions")
     domain: str = Field(description="Domain of the dataset")
-    kind: Kind = Field(description="solve, repair, explain or predict")
+    kind: Kind = Field(description="solve, repair, explain, predict or apply")
     language: str = Field(description="Language of the code")
     messages: str = Field(description="JSON list of {role, content}: user, then assistant")
     group_id: str = Field(description="Group of its executions")
     split: Split = Field(description="Split of the group")
     difficulty: float = Field(description="0 easy .. 1 hard (datasets/difficulty.py)", ge=0, le=1)
     quality: float = Field(description="Quality of its executions, 0..1, less for weaker statements", ge=0, le=1)
-    weight: float = Field(description="1 + ln(number of structurally equal examples it stands for)", ge=1)
+    cluster_id: str = Field(description="Cluster of equal and near-equal examples that it stands for")
+    weight: float = Field(description="1 + ln(number of examples in its cluster)", ge=1)
+    balance: float = Field(description="Factor that brings the difficulties to the recipe's target", gt=0)
     verified: Verified = Field(description="How its answer was verified")
+    not_replayed: str | None = Field(description="Why its code was not executed again; None when it was")
+    provenance: Provenance = Field(description="experience (executions and bullets) or imported (a file of examples)")
     execution_ids: list[str] = Field(description="Executions it is made of, the answer's first, then its context")
     bullet_ids: list[str] = Field(description="Playbook bullets it is made of")
     sandbox_ids: list[str] = Field(description="Sandboxes of its executions, sorted")
     licence: str | None = Field(description="Licences of its executions, where stated")
     source: str | None = Field(description="Sources of its executions, where stated")
-    source_files: list[str] = Field(description="Log files of its executions, sorted")
+    tenants: list[str] = Field(description="Tenants that own its executions, sorted")
+    source_places: list[str] = Field(description="<file>:<line> of its executions, sorted")
 
 
 class LeftOut(Record):

@@ -38,8 +38,9 @@ def example(number: int, **changes: object) -> Example:
         "example_id": f"e{number:02}", "domain": "python", "kind": "solve", "language": "python",
         "messages": json.dumps(conversation), "group_id": f"g{number // 2}",
         "split": "validation" if number < 20 else "train", "difficulty": 0.1, "quality": 1.0, "weight": 1.0,
+        "cluster_id": "c", "balance": 1.0, "not_replayed": None, "provenance": "experience", "tenants": [],
         "verified": "recorded", "execution_ids": [], "bullet_ids": [], "sandbox_ids": [], "licence": None,
-        "source": None, "source_files": [],
+        "source": None, "source_places": [],
     }  # fmt: skip
     return Example.model_validate(values | changes)
 

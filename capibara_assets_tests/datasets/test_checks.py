@@ -36,14 +36,19 @@ def example(name: str, prompt: str, answer: str | None = None, **values: Any) ->
         "split": "train",
         "difficulty": 0.1,
         "quality": 0.8,
+        "cluster_id": "c",
         "weight": 1.0,
+        "balance": 1.0,
         "verified": "recorded",
+        "not_replayed": None,
+        "provenance": "experience",
         "execution_ids": [f"x-{name}"],
         "bullet_ids": [],
         "sandbox_ids": [f"s-{name}"],
         "licence": None,
         "source": None,
-        "source_files": [],
+        "tenants": [],
+        "source_places": [],
     }
     return Example(**{**defaults, **values})
 

@@ -42,7 +42,7 @@ def test_solve_from_the_recorded_task(recipe: DatasetRecipe) -> None:
     assert found["prompt"] == "Write Python code.\nWrite `double(n)`."
     assert found["answer"] == 'def double(n):\n    """Doubles."""\n    return 2 * n'
     assert (found["kind"], found["verified"], found["execution_ids"]) == ("solve", "recorded", ["e"])
-    assert (found["licence"], found["source"], found["source_files"]) == ("MIT", "fixture", ["a.jsonl"])
+    assert (found["licence"], found["source"], found["source_places"]) == ("MIT", "fixture", ["a.jsonl:1"])
 
 
 def test_solve_from_the_docstring(recipe: DatasetRecipe) -> None:

@@ -41,14 +41,19 @@ def example(number: int, split: str = "test", **values: Any) -> Example:
         "split": split,
         "difficulty": 0.1,
         "quality": 0.8,
+        "cluster_id": "c",
         "weight": 1.0,
+        "balance": 1.0,
         "verified": "recorded",
+        "not_replayed": None,
+        "provenance": "experience",
         "execution_ids": [f"x{number}"],
         "bullet_ids": [],
         "sandbox_ids": [f"s{number}"],
         "licence": None,
         "source": None,
-        "source_files": [],
+        "tenants": [],
+        "source_places": [],
     }
     return Example(**defaults | values)
 
