@@ -7,9 +7,11 @@ import logging
 import re
 import types
 import warnings
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import tree_sitter
@@ -29,7 +31,7 @@ _MAX_SQL = 20_000  # characters; a longer text is data, not a query
 
 class _ChildFields(dict[type[ast.AST], tuple[str, ...]]):
     def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
-        self[kind] = () if kind in _CHILDLESS else tuple(f for f in kind._fields if f not in _LEAF_FIELDS)
+        self[kind] = () if kind in _CHILDLESS or kind is type(None) else tuple(f for f in kind._fields if f not in _LEAF_FIELDS)
         return self[kind]
 
 
@@ -88,19 +90,53 @@ def descend(tree: ast.AST) -> Iterator[ast.AST]:
     while stack:
         node = stack.pop()
         yield node
-        for name in CHILD_FIELDS[type(node)]:
-            value = getattr(node, name, None)
-            if value.__class__ is list:
-                stack.extend(value if None not in value else filter(None, value))  # a dict's `**more` has no key
-            elif value is not None:
-                stack.append(value)
+        if (children := _CHILDREN[type(node)]) is not None:
+            for value in children(node):
+                if value.__class__ is list:
+                    stack.extend(filter(None, value))  # a dict's `**more` has no key
+                elif value is not None:
+                    stack.append(value)
+
+
+class _Children(dict[type[ast.AST], Callable[[Any], Iterable[Any]] | None]):
+    """Of a kind of node: what reads all fields of CHILD_FIELDS at once; None where there are none."""
+
+    def __missing__(self, kind: type[ast.AST]) -> Callable[[Any], Iterable[Any]] | None:
+        fields = CHILD_FIELDS[kind]
+        # two names at least make `attrgetter` return a tuple
+        self[kind] = attrgetter(*fields) if len(fields) > 1 else _only(fields[0]) if fields else None
+        return self[kind]
+
+
+def _only(field: str) -> Callable[[Any], tuple[Any]]:
+    return lambda node: (getattr(node, field),)
+
+
+_CHILDREN = _Children()
 
 
 @lru_cache(maxsize=32)
-def python_nodes(code: str) -> list[ast.AST]:
-    """`descend` of a cell's tree, once for all who read it; empty when it does not parse."""
-    tree = parse_python(code)
-    return [] if tree is None else list(descend(tree))
+def python_nodes(code: str) -> Mapping[type[ast.AST], Sequence[Any]]:
+    """A cell's nodes by their kind, walked once for all who read it; none when it does not parse.
+
+    Without the texts that stand alone: docstrings are for people.
+    """
+    found: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+    stack: list[Any] = [parse_python(code)]
+    while stack:
+        node = stack.pop()
+        kind = node.__class__
+        found[kind].append(node)
+        if kind is ast.Expr and node.value.__class__ is ast.Constant:
+            continue
+        if (children := _CHILDREN[kind]) is not None:
+            for value in children(node):
+                if value.__class__ is list:
+                    stack += value
+                else:
+                    stack.append(value)
+    found.pop(type(None), None)  # what an optional field holds where there is nothing
+    return found
 
 
 @lru_cache(maxsize=32)

@@ -18,10 +18,20 @@ from capibara_assets.executions.signals import Sign
 
 _IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]", re.MULTILINE)
 _ALIAS = re.compile(rf"\b(?:{'|'.join(ALIASES)})\.")
-_IMPORTS = frozenset((ast.Import, ast.ImportFrom))
-_MAKERS = frozenset(
-    (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.AugAssign, ast.For, ast.AsyncFor, ast.comprehension, ast.withitem)
-) | {ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef}
+_IMPORTS = (ast.Import, ast.ImportFrom)
+_MAKERS = (
+    ast.Assign,
+    ast.AnnAssign,
+    ast.NamedExpr,
+    ast.AugAssign,
+    ast.For,
+    ast.AsyncFor,
+    ast.comprehension,
+    ast.withitem,
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+)
 _HOPS = 3  # assignments between a library and a name
 _DIRECT, _DERIVED = 0.8, 0.6  # weight of one use of a library, and of what came from it
 _MOST_DIRECT, _MOST_DERIVED = 3.0, 2.0  # per library and cell
@@ -102,18 +112,17 @@ def name_flow(code: str) -> NameFlow:
     imports: list[tuple[str, str]] = []
     edges: list[tuple[str, frozenset[str]]] = []
     uses: Counter[str] = Counter()
-    for node in python_nodes(code):
-        kind = type(node)
-        if kind is ast.Attribute:
-            if type(node.value) is ast.Name:  # type: ignore[attr-defined]
-                # pandas is also how SQL is run from Python
-                uses[node.value.id] += not node.attr.startswith("read_sql")  # type: ignore[attr-defined]
-        elif kind is ast.Call:
-            if type(node.func) is ast.Name:  # type: ignore[attr-defined]
-                uses[node.func.id] += 1  # type: ignore[attr-defined]
-        elif kind in _IMPORTS:
-            imports += _imports(node)  # type: ignore[arg-type]
-        elif kind in _MAKERS:
+    nodes = python_nodes(code)
+    for node in nodes.get(ast.Attribute, ()):
+        if type(node.value) is ast.Name:
+            # pandas is also how SQL is run from Python
+            uses[node.value.id] += not node.attr.startswith("read_sql")
+    uses.update(node.func.id for node in nodes.get(ast.Call, ()) if type(node.func) is ast.Name)
+    for kind in _IMPORTS:
+        for node in nodes.get(kind, ()):
+            imports += _imports(node)
+    for kind in _MAKERS:
+        for node in nodes.get(kind, ()):
             edges += _made(node)
     return NameFlow(tuple(imports), tuple((n, s) for n, s in edges if s), tuple(sorted(uses.items())))
 
