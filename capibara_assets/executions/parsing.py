@@ -188,8 +188,16 @@ def _sqlglot() -> types.ModuleType:
 
 
 @cache
-def _javascript_parser() -> tree_sitter.Parser:
+def javascript_language() -> tree_sitter.Language:
+    """The grammar, with the numbers of its kinds of nodes."""
     import tree_sitter
     import tree_sitter_javascript
 
-    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_javascript.language()))
+    return tree_sitter.Language(tree_sitter_javascript.language())
+
+
+@cache
+def _javascript_parser() -> tree_sitter.Parser:
+    import tree_sitter
+
+    return tree_sitter.Parser(javascript_language())

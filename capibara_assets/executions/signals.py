@@ -4,7 +4,7 @@ import ast
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -66,6 +66,13 @@ class CodeFacts:
 
     def score(self, domain: Domain) -> float:
         return sum(sign.weight for sign in self.signs if sign.domain == domain)
+
+    def strongest(self, domains: Sequence[Domain]) -> tuple[Domain, float]:
+        """The domain that most evidence speaks for, and how much; of equals the first."""
+        if not self.signs:
+            return domains[0], 0.0
+        own = max(domains, key=self.score)
+        return own, self.score(own)
 
 
 @lru_cache(maxsize=16_384)
