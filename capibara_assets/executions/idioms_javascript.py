@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from enum import Enum, auto
@@ -24,6 +25,8 @@ _LITERALS = frozenset(("string", "number", "regex", "string_fragment", "escape_s
 _REQUESTS = frozenset(("fetch", "axios"))
 _OWNERS = ("Promise", "axios")
 _METHODS = _ARRAY_METHODS | HTTP_METHODS
+_VALUES = frozenset(("array", "object"))
+_ACTION = re.compile(r"[(`]|=>|await")  # what no call, function or await can do without
 _DECLARATIONS = frozenset(("lexical_declaration", "variable_declaration"))
 _GLOBAL_NAMES = """console Math JSON Object Array String Number Set Map Promise Error Date RegExp Symbol parseInt
     parseFloat undefined require fetch axios setTimeout setInterval process Buffer URL BigInt Reflect Proxy
@@ -99,6 +102,8 @@ class _Finder:
             elif kind in _READERS and kind != "variable_declarator":
                 self._add(child, False)
                 continue
+            elif kind in _VALUES and _ACTION.search(self._text(child)) is None:
+                continue  # tables of test data are most of many programs
             self._look(child)
 
     def _is_function(self, declarator: Node) -> bool:

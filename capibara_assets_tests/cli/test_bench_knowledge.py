@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from capibara_assets.cli.bench import bench
+from capibara_assets.cli.bench_corpus import perturbed_code
 from capibara_assets.cli.bench_experience import bench_input
-from capibara_assets.cli.bench_knowledge import perturbed
 from capibara_assets.errors import InputError
 from capibara_assets.executions.idioms_javascript import javascript_idioms
 from capibara_assets.executions.idioms_python import python_idioms
@@ -84,9 +84,9 @@ def test_copies_are_other_code_of_the_same_structure() -> None:
     javascript = "const twice = (x) => { const y = x * 2; return y }\ntwice(4)"
     query = "SELECT a FROM b WHERE c > 12"
     for code, find in ((python, python_idioms), (javascript, javascript_idioms)):
-        texts = [perturbed(code, copy) for copy in range(4)]
+        texts = [perturbed_code(code, copy) for copy in range(4)]
         assert len(set(texts)) == 4
         assert texts[0] == code
         assert {tuple(idiom.kind for idiom in find(text)) for text in texts} == {("function",)}
-    assert len({perturbed(query, copy) for copy in range(4)}) == 4
-    assert parse_sql(perturbed(query, 3)) is not None
+    assert len({perturbed_code(query, copy) for copy in range(4)}) == 4
+    assert parse_sql(perturbed_code(query, 3)) is not None
