@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import logging
 import re
+import textwrap
 import types
 import warnings
 from collections import defaultdict
@@ -27,16 +28,6 @@ _LEAF_NAMES = """ctx op ops id attr kind type_comment type_ignores name module l
 _LEAF_FIELDS = frozenset(_LEAF_NAMES.split())
 _CHILDLESS = (ast.Constant, ast.MatchSingleton, ast.Global, ast.Nonlocal)
 _MAX_SQL = 20_000  # characters; a longer text is data, not a query
-
-
-class _ChildFields(dict[type[ast.AST], tuple[str, ...]]):
-    def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
-        self[kind] = () if kind in _CHILDLESS or kind is type(None) else tuple(f for f in kind._fields if f not in _LEAF_FIELDS)
-        return self[kind]
-
-
-#: Fields of a kind of node that hold nodes (not names, constants, operators or contexts).
-CHILD_FIELDS = _ChildFields()
 
 
 # Trees are kept for a moment, not for good: who classifies a session also looks for its idioms, and both read the same
@@ -90,7 +81,7 @@ def descend(tree: ast.AST) -> Iterator[ast.AST]:
     while stack:
         node = stack.pop()
         yield node
-        if (children := _CHILDREN[type(node)]) is not None:
+        if (children := CHILDREN[type(node)]) is not None:
             for value in children(node):
                 if value.__class__ is list:
                     stack.extend(filter(None, value))  # a dict's `**more` has no key
@@ -99,10 +90,9 @@ def descend(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 class _Children(dict[type[ast.AST], Callable[[Any], Iterable[Any]] | None]):
-    """Of a kind of node: what reads all fields of CHILD_FIELDS at once; None where there are none."""
-
     def __missing__(self, kind: type[ast.AST]) -> Callable[[Any], Iterable[Any]] | None:
-        fields = CHILD_FIELDS[kind]
+        childless = kind in _CHILDLESS or kind is type(None)
+        fields = [] if childless else [field for field in kind._fields if field not in _LEAF_FIELDS]
         # two names at least make `attrgetter` return a tuple
         self[kind] = attrgetter(*fields) if len(fields) > 1 else _only(fields[0]) if fields else None
         return self[kind]
@@ -112,7 +102,8 @@ def _only(field: str) -> Callable[[Any], tuple[Any]]:
     return lambda node: (getattr(node, field),)
 
 
-_CHILDREN = _Children()
+#: Of a kind of node: what reads the fields that hold nodes, all at once; None where there are none.
+CHILDREN = _Children()
 
 
 @lru_cache(maxsize=32)
@@ -129,7 +120,7 @@ def python_nodes(code: str) -> Mapping[type[ast.AST], Sequence[Any]]:
         found[kind].append(node)
         if kind is ast.Expr and node.value.__class__ is ast.Constant:
             continue
-        if (children := _CHILDREN[kind]) is not None:
+        if (children := CHILDREN[kind]) is not None:
             for value in children(node):
                 if value.__class__ is list:
                     stack += value
@@ -159,6 +150,11 @@ def parse_sql(code: str) -> list[exp.Expr] | None:
         if statements:
             return statements
     return None
+
+
+def embedded_sql(text: str) -> str:
+    """A query out of a string of another language, without the indentation it has there."""
+    return textwrap.dedent(text).strip()
 
 
 def is_statementless(tree: ast.Module) -> bool:

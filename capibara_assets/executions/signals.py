@@ -24,6 +24,7 @@ from capibara_assets.executions.libraries import (
     module_signal,
 )
 from capibara_assets.executions.parsing import (
+    embedded_sql,
     is_statementless,
     magics,
     parse_javascript,
@@ -266,4 +267,4 @@ def _dotted(node: ast.expr) -> str:
 def is_sql(text: str) -> bool:
     """Whether a string is a SQL statement (that some common dialect can read)."""
     match = _SQL.match(text)
-    return match is not None and parse_sql(text) is not None
+    return match is not None and parse_sql(embedded_sql(text)) is not None
