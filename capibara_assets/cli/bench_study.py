@@ -25,7 +25,13 @@ from capibara_assets.declarations import shipped_recipe
 from capibara_assets.domains import Domain
 from capibara_assets.executions.classify import classify_session
 from capibara_assets.executions.garbage import rare_collections
-from capibara_assets.executions.patterns import extract_patterns, find_patterns, idioms_of, merge_patterns, pattern_table
+from capibara_assets.executions.patterns import (
+    extract_patterns,
+    find_patterns,
+    idioms_of,
+    merge_patterns,
+    pattern_table,
+)
 from capibara_assets.executions.readers import Recorded
 from capibara_assets.executions.recipe import ExperienceRecipe
 from capibara_assets.executions.selection import of_domain

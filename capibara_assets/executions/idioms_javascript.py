@@ -46,9 +46,11 @@ class _Role(Enum):
 
 @cache
 def _roles() -> list[tuple[str, _Role]]:
-    """Name and role of each kind of node, by its number: a node makes a new string of its kind each time it is asked."""
+    """Name and role of each kind of node, by its number: asked for its name, a node makes a new string each time."""
     language = javascript_language()
-    kinds = [(language.node_kind_for_id(i) or "", language.node_kind_is_named(i)) for i in range(language.node_kind_count)]
+    kinds = [
+        (language.node_kind_for_id(i) or "", language.node_kind_is_named(i)) for i in range(language.node_kind_count)
+    ]
     return [(kind, _role(kind) if named else _Role.SIGN) for kind, named in kinds]
 
 

@@ -89,8 +89,8 @@ def descend(tree: ast.AST) -> Iterator[ast.AST]:
                     stack.append(value)
 
 
-class _Children(dict[type[ast.AST], Callable[[Any], Iterable[Any]] | None]):
-    def __missing__(self, kind: type[ast.AST]) -> Callable[[Any], Iterable[Any]] | None:
+class _Children(dict[type[Any], Callable[[Any], Iterable[Any]] | None]):
+    def __missing__(self, kind: type[Any]) -> Callable[[Any], Iterable[Any]] | None:
         childless = kind in _CHILDLESS or kind is type(None)
         fields = [] if childless else [field for field in kind._fields if field not in _LEAF_FIELDS]
         # two names at least make `attrgetter` return a tuple
@@ -112,7 +112,7 @@ def python_nodes(code: str) -> Mapping[type[ast.AST], Sequence[Any]]:
 
     Without the texts that stand alone: docstrings are for people.
     """
-    found: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+    found: defaultdict[type[Any], list[Any]] = defaultdict(list)
     stack: list[Any] = [parse_python(code)]
     while stack:
         node = stack.pop()

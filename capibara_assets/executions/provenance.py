@@ -117,8 +117,6 @@ def _used(flow: NameFlow, origins: dict[str, _Origin]) -> Iterator[Sign]:
 @lru_cache(maxsize=16_384)
 def name_flow(code: str) -> NameFlow:
     """The name flow of one cell; empty when it does not parse."""
-    imports: list[tuple[str, str]] = []
-    edges: list[tuple[str, frozenset[str]]] = []
     uses: Counter[str] = Counter()
     nodes = python_nodes(code)
     for node in nodes.get(ast.Attribute, ()):
@@ -126,12 +124,8 @@ def name_flow(code: str) -> NameFlow:
             # pandas is also how SQL is run from Python
             uses[node.value.id] += not node.attr.startswith("read_sql")
     uses.update(node.func.id for node in nodes.get(ast.Call, ()) if type(node.func) is ast.Name)
-    for kind in _IMPORTS:
-        for node in nodes.get(kind, ()):
-            imports += _imports(node)
-    for kind in _MAKERS:
-        for node in nodes.get(kind, ()):
-            edges += _made(node)
+    imports = [pair for kind in _IMPORTS for node in nodes.get(kind, ()) for pair in _imports(node)]
+    edges = [edge for kind in _MAKERS for node in nodes.get(kind, ()) for edge in _made(node)]
     return NameFlow(tuple(imports), tuple((n, s) for n, s in edges if s), tuple(sorted(uses.items())))
 
 
@@ -175,5 +169,7 @@ def _edges(targets: Iterable[ast.expr], value: ast.expr) -> Iterator[tuple[str, 
                 yield node.id, sources - {node.id}
 
 
-def _loaded(node: ast.AST) -> Iterator[str]:
+def _loaded(node: ast.AST) -> Iterable[str]:
+    if type(node) is ast.Constant:
+        return ()
     return (inner.id for inner in descend(node) if type(inner) is ast.Name)

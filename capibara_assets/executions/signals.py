@@ -109,7 +109,9 @@ def _python_facts(code: str) -> CodeFacts:
     # the most frequent kinds of nodes say one word each
     signs += [_known(VARIABLES[node.id], node.id) for node in nodes.get(ast.Name, ()) if node.id in VARIABLES]
     signs += [
-        _known(ATTRIBUTES[node.attr], f".{node.attr}") for node in nodes.get(ast.Attribute, ()) if node.attr in ATTRIBUTES
+        _known(ATTRIBUTES[node.attr], f".{node.attr}")
+        for node in nodes.get(ast.Attribute, ())
+        if node.attr in ATTRIBUTES
     ]
     for kind, read in _READERS.items():
         for node in nodes.get(kind, ()):
