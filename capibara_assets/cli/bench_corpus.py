@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ from capibara_assets.executions.lines import LineReader
 from capibara_assets.executions.plan import log_files
 
 FILES = 48  # the corpus is spread over so many, as logs come by day or hour
-_NAME = re.compile(r"\b[a-z_][a-z0-9_]{3,}\b")
-_NUMBER = re.compile(r"(?<![\w.])\d{1,6}(?![\w.])")
+_BOUND = re.compile(r"\b(?:def|class|function|const|let|var|for)\s+(\w{2,})|^\s*(\w{2,})\s*=(?!=)", re.MULTILINE)
+_NAME = re.compile(r"(?<![.\w])[^\W\d]\w+(?!['\"\w])")
+_NUMBER = re.compile(r"(?<![\w.\"'%])\d{1,6}(?![\w.\"'])")
+_STATEMENT = re.compile(r"\bselect\b", re.IGNORECASE)
 _SPACE = uuid.UUID("6d0c1b52-8a63-4e0e-9a0b-6f4ff2c3b1a7")
 
 
@@ -55,11 +57,7 @@ def perturbed(record: dict[str, Any], copy: int) -> dict[str, Any]:
     """A copy of a record with other ids, names and numbers."""
     sandbox = hashlib.sha256(f"{copy} {record['sandbox_id']}".encode()).hexdigest()[:20]
     salt = int(sandbox[:6], 16)
-    names = {name: f"{name}{(salt + i) % 97}" for i, name in enumerate(sorted(_names(record["code"]))) if i % 3 == 0}
-
-    def change(text: str) -> str:
-        text = _NAME.sub(lambda match: names.get(match.group(), match.group()), text)
-        return _NUMBER.sub(lambda match: str(int(match.group()) + salt % 89), text)
+    change = perturbation(record["code"], salt)
 
     def change_all(value: Any) -> Any:
         if isinstance(value, str):
@@ -80,13 +78,30 @@ def perturbed(record: dict[str, Any], copy: int) -> dict[str, Any]:
     return record | {
         "sandbox_id": "i" + sandbox,
         "execution_id": str(uuid.uuid5(_SPACE, f"{copy} {record['execution_id']}")),
-        "code": change(record["code"]),
+        "code": perturbed_code(record["code"], salt),
         "execution": execution,
     }
 
 
-def _names(code: str) -> set[str]:
-    """Names that the code binds: renaming those leaves its meaning alone."""
-    return set(re.findall(r"\b(?:def|class|const|let|var|function|for)\s+([a-z_][a-z0-9_]{3,})\b", code)) | set(
-        re.findall(r"^\s*([a-z_][a-z0-9_]{3,})\s*=[^=]", code, re.MULTILINE)
-    )
+def perturbed_code(code: str, copy: int) -> str:
+    """Code with the same structure, other names of its own and other numbers; copy 0 is the code itself.
+
+    A query, which binds no names and often holds no number, gets a comment; what still is the same, empty lines.
+    """
+    if not copy:
+        return code
+    changed = perturbation(code, copy)(code)
+    changed = _STATEMENT.sub(lambda match: f"{match.group()} /* {copy} */", changed, count=1)
+    return changed if changed != code else code + "\n" * (1 + copy % 97)
+
+
+def perturbation(code: str, copy: int) -> Callable[[str], str]:
+    """What changes the code's texts: every second name that it binds, and its numbers, here and in its output."""
+    bound = {name for pair in _BOUND.findall(code) for name in pair if name}
+    names = {name: f"{name}_{copy % 97}" for name in sorted(bound)[::2]}
+
+    def change(text: str) -> str:
+        text = _NAME.sub(lambda match: names.get(match.group(), match.group()), text)
+        return _NUMBER.sub(lambda match: str(int(match.group()) + copy % 89), text)
+
+    return change

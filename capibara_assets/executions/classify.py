@@ -62,6 +62,7 @@ def session_domain(cells: Sequence[CodeFacts]) -> tuple[Domain, float, str]:
 
 def _scores(cells: Sequence[CodeFacts]) -> dict[Domain, float]:
     """Weight of each domain over all cells, helpers discounted where another domain has telling evidence."""
+    cells = [cell for cell in cells if cell.signs]
     telling = {domain: sum(_score(cell, domain, 0.0) for cell in cells) for domain in _SPECIAL}
     scores = {}
     for domain in _SPECIAL:
@@ -85,19 +86,19 @@ def _traceback_signs(traceback: str | None) -> Iterable[Sign]:
 
 def _label(record: Recorded, fact: CodeFacts, session: Domain, confidence: float, evidence: str) -> Label:
     if (language := _BY_LANGUAGE.get(record.language)) is not None:
-        own = max(_SPECIAL, key=fact.score)
-        if own != language and fact.score(own) >= _STRONG_CELL:
+        own, score = fact.strongest(_SPECIAL)
+        if own != language and score >= _STRONG_CELL:
             return Label((language, own), 1.0, f"language: {record.language}; cell: {_shown([fact])}")
         return Label((language,), 1.0, f"language: {record.language}")
     if record.language != "python":
         return Label((), 0.0, f"language: {record.language} has no domain")
     if fact.empty:
         return Label((), 0.0, "noise: no statement")
-    own = max(_SPECIAL, key=fact.score)
-    if own != session and fact.score(own) >= _STRONG_CELL and fact.score(own) > 2 * fact.score(session):
+    own, score = fact.strongest(_SPECIAL)
+    if own != session and score >= _STRONG_CELL and score > 2 * fact.score(session):
         seen = f"cell: {_shown([fact])}; {evidence}"
         if session is Domain.PYTHON:
-            return Label((own, session), round(fact.score(own) / (fact.score(own) + 2 * _ENOUGH), 3), seen)
+            return Label((own, session), round(score / (score + 2 * _ENOUGH), 3), seen)
         return Label((session, own), confidence, seen)
     return Label((session,), confidence, evidence)
 

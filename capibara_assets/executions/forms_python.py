@@ -7,10 +7,10 @@ from typing import Any
 
 from capibara_assets.executions.idioms import Flat
 from capibara_assets.executions.libraries import ALIASES
-from capibara_assets.executions.parsing import CHILD_FIELDS
+from capibara_assets.executions.parsing import CHILDREN
 
 _SHORT_TEXT = 12  # characters
-_KEPT = frozenset(dir(builtins)) | {"self", "cls"}
+_KEPT = {name: name for name in (*dir(builtins), "self", "cls")}
 #: Nodes that idioms are made of, or told by; and texts that may be queries.
 RANGES = frozenset(ast.stmt.__subclasses__()) | frozenset(
     (
@@ -42,7 +42,7 @@ def flatten(tree: ast.Module) -> Flat[ast.AST]:
 class _Flattener:
     def __init__(self, tree: ast.Module) -> None:
         self.flat: Flat[ast.AST] = Flat()
-        self._imported = dict(ALIASES) | _imported_names(tree)
+        self._known = ALIASES | _imported_names(tree) | _KEPT  # names that are not numbered, and what they stand for
         self._methods: set[ast.AST] = set()
         self._add(tree)
 
@@ -52,21 +52,25 @@ class _Flattener:
         tokens = flat.tokens
         if kind is ast.Name:  # the most frequent by far
             tokens.append("Name")
-            self.named(node.id)
+            name = node.id
+            if (known := self._known.get(name)) is None:
+                flat.names.append(len(tokens))
+                tokens.append(name)
+            else:
+                tokens.append(known)
             return
         if kind is ast.Constant:
             self._constant(node)
             return
-        token, leaves, fields, ranged = _PLANS[kind]
+        token, leaves, children, ranged = _PLANS[kind]
         index = flat.open(node, kind) if ranged else -1
         tokens.append(token)
         if leaves is not None:
             leaves(self, node)
-        for name in fields:
-            value = getattr(node, name)
+        for value in children(node) if children is not None else ():
             if value.__class__ is list:
                 tokens.append("(")
-                for child in without_docstring(value) if name == "body" and kind in _DEFINITIONS else value:
+                for child in without_docstring(value) if kind in _DEFINITIONS and value is node.body else value:
                     if child is None:
                         tokens.append("-")
                     else:
@@ -94,10 +98,8 @@ class _Flattener:
     def named(self, name: str | None) -> None:
         if name is None:
             self.flat.tokens.append("-")
-        elif name in _KEPT:
-            self.flat.tokens.append(name)
-        elif name in self._imported:
-            self.flat.tokens.append(self._imported[name])
+        elif (known := self._known.get(name)) is not None:
+            self.flat.tokens.append(known)
         else:
             self.flat.name(name)
 
@@ -161,11 +163,14 @@ _LEAVES: dict[type[ast.AST], Callable[[_Flattener, Any], None]] = {
 _Leaves = Callable[[_Flattener, Any], None]
 
 
-class _Plans(dict[type[ast.AST], tuple[str, _Leaves | None, tuple[str, ...], bool]]):
-    """Of a kind of node: its token, what it says beside its children, the fields of these, whether it is a range."""
+_Plan = tuple[str, _Leaves | None, Callable[[Any], Iterable[Any]] | None, bool]
 
-    def __missing__(self, kind: type[ast.AST]) -> tuple[str, _Leaves | None, tuple[str, ...], bool]:
-        self[kind] = kind.__name__, _LEAVES.get(kind), CHILD_FIELDS[kind], kind in RANGES
+
+class _Plans(dict[type[ast.AST], _Plan]):
+    """Of a kind of node: its token, what it says beside its children, what reads these, whether it is a range."""
+
+    def __missing__(self, kind: type[ast.AST]) -> _Plan:
+        self[kind] = kind.__name__, _LEAVES.get(kind), CHILDREN[kind], kind in RANGES
         return self[kind]
 
 

@@ -4,6 +4,7 @@ Notebooks about a model's API mostly call helper functions; what gives them away
 """
 
 import re
+from functools import lru_cache
 
 #: The ends of the dotted calls by which the usual clients ask a model.
 MODEL_ENDPOINTS = (
@@ -45,6 +46,7 @@ _PROMPT = re.compile(rf"{_SPEAKER}|\b(?:{_PART})")
 _PROMPT_LENGTH = 80  # characters; shorter texts are messages for people
 
 
+@lru_cache(maxsize=4096)
 def is_model_call(function: str) -> bool:
     """Whether a function's name says that it asks a model: `llm_call`, `get_completion`."""
     return not _CALL_WORDS.isdisjoint(function.lower().split("_"))

@@ -4,15 +4,14 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 LONGEST = 6_000  # characters of one idiom; longer ones are programs
 
 NodeT = TypeVar("NodeT")
 
 
-@dataclass(frozen=True, slots=True)
-class Idiom:
+class Idiom(NamedTuple):
     """One occurrence in one piece of code."""
 
     kind: str

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from enum import Enum, auto
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from capibara_assets.executions.idioms import LONGEST, Flat, Idiom, digest, first_sentence
 from capibara_assets.executions.libraries import HTTP_METHODS
-from capibara_assets.executions.parsing import parse_javascript
+from capibara_assets.executions.parsing import javascript_language, parse_javascript
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -20,11 +22,44 @@ _NAMED_SCOPES = frozenset(("function_declaration", "generator_function_declarati
 _ARRAY_METHODS = frozenset(("map", "filter", "reduce", "flatMap", "forEach", "some", "every", "find", "sort"))
 _NAMES = frozenset(("identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern"))
 _LITERALS = frozenset(("string", "number", "regex", "string_fragment", "escape_sequence"))
+_REQUESTS = frozenset(("fetch", "axios"))
+_OWNERS = ("Promise", "axios")
+_METHODS = _ARRAY_METHODS | HTTP_METHODS
+_VALUES = frozenset(("array", "object"))
+_ACTION = re.compile(r"[(`]|=>|await")  # what no call, function or await can do without
 _DECLARATIONS = frozenset(("lexical_declaration", "variable_declaration"))
 _GLOBAL_NAMES = """console Math JSON Object Array String Number Set Map Promise Error Date RegExp Symbol parseInt
     parseFloat undefined require fetch axios setTimeout setInterval process Buffer URL BigInt Reflect Proxy
     structuredClone"""
 _GLOBALS = frozenset(_GLOBAL_NAMES.split())
+
+
+class _Role(Enum):
+    """What a kind of node is to a canonical form."""
+
+    SIGN = auto()  # brackets, operators, keywords
+    NAME = auto()
+    LITERAL = auto()
+    COMMENT = auto()
+    TREE = auto()
+
+
+@cache
+def _roles() -> list[tuple[str, _Role]]:
+    """Name and role of each kind of node, by its number: asked for its name, a node makes a new string each time."""
+    language = javascript_language()
+    kinds = [
+        (language.node_kind_for_id(i) or "", language.node_kind_is_named(i)) for i in range(language.node_kind_count)
+    ]
+    return [(kind, _role(kind) if named else _Role.SIGN) for kind, named in kinds]
+
+
+def _role(kind: str) -> _Role:
+    if kind in _NAMES:
+        return _Role.NAME
+    if kind in _LITERALS:
+        return _Role.LITERAL
+    return _Role.COMMENT if kind == "comment" else _Role.TREE
 
 
 @lru_cache(maxsize=16_384)
@@ -45,38 +80,78 @@ class _Finder:
     def __init__(self, root: Node, code: str) -> None:
         self._code = code
         self._bytes = None if code.isascii() else code.encode()  # the parser counts bytes
+        self._roles = _roles()
         self._flat: Flat[Node] = Flat()
-        self._calls: dict[str, list[int]] = defaultdict(list)  # outside named functions and classes
+        self._calls: dict[str, list[Node]] = defaultdict(list)  # outside named functions and classes
         self._loop_end = 0
-        self._add(root, False)
+        self._look(root)
+
+    def _look(self, node: Node) -> None:
+        """Finds what may be an idiom; what stands around it (data, checks) needs no canonical form."""
+        roles = self._roles
+        for child in node.children:
+            kind, role = roles[child.kind_id]
+            if role is not _Role.TREE:
+                continue
+            if kind == "call_expression":
+                if self._called(child):
+                    self._add(child, False)
+                    continue
+            elif kind in _DECLARATIONS:
+                if any(self._is_function(value) for value in child.named_children):
+                    self._add(child, False)
+                    continue
+            elif kind in _READERS and kind != "variable_declarator":
+                self._add(child, False)
+                continue
+            elif kind in _VALUES and _ACTION.search(self._text(child)) is None:
+                continue  # tables of test data are most of many programs
+            self._look(child)
+
+    def _is_function(self, declarator: Node) -> bool:
+        value = declarator.child_by_field_name("value")
+        return value is not None and value.type in _FUNCTION_VALUES
+
+    def _called(self, call: Node) -> bool:
+        """Notes a call outside named scopes; whether it may be an idiom."""
+        function = call.children[0]
+        name = self._text(function)
+        self._calls[name].append(call)
+        kind = self._roles[function.kind_id][0]
+        if kind == "identifier":
+            return name in _REQUESTS
+        if kind != "member_expression":
+            return False
+        return name.startswith(_OWNERS) or self._field(function, "property") in _METHODS
 
     def _add(self, node: Node, scoped: bool) -> None:
         """Writes a tree out as tokens: identifiers are numbered, properties keep their names, comments go."""
-        kind = node.type
-        flat = self._flat
+        roles, flat = self._roles, self._flat
+        tokens = flat.tokens
+        kind = roles[node.kind_id][0]
         index = flat.open(node, kind) if kind in _RANGES else -1
         children = node.children
         if kind == "call_expression" and not scoped:
-            self._calls[self._text(children[0])].append(index)
+            self._calls[self._text(children[0])].append(node)
         scoped = scoped or kind in _NAMED_SCOPES
-        flat.tokens.append(kind)
+        tokens.append(kind)
         for child in children:
-            kind = child.type
-            if not child.is_named:
-                flat.tokens.append(kind)  # `{` is its own kind
-            elif kind in _NAMES:
+            kind, role = roles[child.kind_id]
+            if role is _Role.SIGN:
+                tokens.append(kind)  # `{` is its own kind
+            elif role is _Role.NAME:
                 name = self._text(child)
                 if name in _GLOBALS:
-                    flat.tokens.append(name)
+                    tokens.append(name)
                 else:
                     flat.name(name)
-            elif kind in _LITERALS:
+            elif role is _Role.LITERAL:
                 flat.literal(self._text(child), kind)
             elif child.child_count:
                 self._add(child, scoped)
-            elif kind != "comment":
-                flat.tokens.append(self._text(child))
-        flat.tokens.append(")")
+            elif role is not _Role.COMMENT:
+                tokens.append(self._text(child))
+        tokens.append(")")
         if index >= 0:
             flat.close(index)
 
@@ -123,7 +198,7 @@ class _Finder:
             return
         passed = [] if arguments is None else arguments.named_children
         if function.type == "identifier":
-            if (name := self._text(function)) in ("fetch", "axios"):
+            if (name := self._text(function)) in _REQUESTS:
                 yield self._idiom("api_call", name, node, i, f"HTTP request by {name}.", literals=False)
         elif function.type == "member_expression":
             method, owner = self._field(function, "property"), self._field(function, "object")
@@ -168,8 +243,7 @@ class _Finder:
     def _inputs(self, name: str) -> tuple[str, ...]:
         """Short calls of a function at the top of the program, as examples of its inputs."""
         found: dict[str, None] = {}
-        for i in self._calls.get(name, ()):
-            node = self._flat.nodes[i]
+        for node in self._calls.get(name, ()):
             if node.end_byte - node.start_byte <= 80 and len(found) < _INPUTS:
                 found[self._text(node)] = None
         return tuple(found)

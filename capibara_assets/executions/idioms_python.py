@@ -12,7 +12,7 @@ from capibara_assets.executions.hosted_models import MODEL_ENDPOINTS
 from capibara_assets.executions.idioms import LONGEST, Flat, Idiom, digest, first_sentence
 from capibara_assets.executions.idioms_sql import sql_idioms
 from capibara_assets.executions.libraries import HTTP_METHODS, SQL_MAGICS
-from capibara_assets.executions.parsing import magics, parse_python
+from capibara_assets.executions.parsing import embedded_sql, magics, parse_python
 from capibara_assets.executions.signals import is_sql, leading_text
 
 _INPUTS = 3
@@ -107,7 +107,7 @@ class _Finder:
         if node.returns is not None:
             signature += f" -> {ast.unparse(node.returns)}"
         label = "Coroutine" if asynchronous else "Function"
-        told = (f"{label} `{signature}`.", first_sentence(ast.get_docstring(node)), self._behaviour(node, i))
+        told = (f"{label} `{signature}`.", first_sentence(_docstring(node)), self._behaviour(node, i))
         what = " ".join(filter(None, told))
         yield self._idiom("async" if asynchronous else "function", node.name, i, what, self._inputs(node.name, i))
 
@@ -116,7 +116,7 @@ class _Finder:
         methods = [item.name for item in node.body if isinstance(item, _FUNCTIONS)]
         what = f"Class `{node.name}({bases})`." if bases else f"Class `{node.name}`."
         listed = f"Methods: {', '.join(methods)}." if methods else ""
-        told = " ".join(filter(None, [what, first_sentence(ast.get_docstring(node)), listed]))
+        told = " ".join(filter(None, [what, first_sentence(_docstring(node)), listed]))
         yield self._idiom("class", node.name, i, told, self._inputs(node.name, i))
 
     def loop(self, node: ast.For | ast.While, i: int) -> Iterator[Idiom]:
@@ -150,14 +150,14 @@ class _Finder:
 
     def constant(self, node: ast.Constant, i: int) -> Iterator[Idiom]:
         if type(node.value) is str and not self._in_header() and is_sql(node.value):
-            yield from sql_idioms(textwrap.dedent(node.value).strip())
+            yield from sql_idioms(embedded_sql(node.value))
 
     def formatted(self, node: ast.JoinedStr, i: int) -> Iterator[Idiom]:
         """A query with values or names put in: each is a name."""
         parts = [part.value if isinstance(part, ast.Constant) else f"x{n}" for n, part in enumerate(node.values)]
         text = "".join(part for part in parts if isinstance(part, str))
         if len(parts) > 1 and not self._in_header() and is_sql(text):
-            yield from sql_idioms(textwrap.dedent(text).strip())
+            yield from sql_idioms(embedded_sql(text))
 
     def call(self, node: ast.Call, i: int) -> Iterator[Idiom]:
         if self._in_header():
@@ -276,6 +276,12 @@ class _Finder:
             lines[-1] = lines[-1].encode()[: node.end_col_offset].decode(errors="replace")
             lines[0] = lines[0].encode()[node.col_offset :].decode(errors="replace")
         return "\n".join(lines)
+
+
+def _docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> str | None:
+    """A definition's docstring; its indentation, which takes long to remove, does not matter to its first sentence."""
+    text = ast.get_docstring(node, clean=False)
+    return ast.get_docstring(node) if text is not None and "\t" in text else text
 
 
 def _parameters(arguments: ast.arguments) -> str:

@@ -18,7 +18,8 @@ _CALLS = re.compile(
     r"\bfetch\(|XMLHttpRequest|WebSocket|EventSource|\.(?:get|post|put|delete|patch)\(\s*['\"`](?:/|http)"
 )
 _IMPORTS = re.compile(r"\b(?:require\(|import\b[^;'\"`]*)\s*['\"`](?:node:)?([^'\"`]+)['\"`]")
-_QUERIES = re.compile(r"['\"`]\s*(?:select|insert into|update|delete from|create table)\s", re.IGNORECASE)
+_VERBS = ("select", "insert into", "update", "delete from", "create table")
+_QUERIES = re.compile(rf"['\"`]\s*(?:{'|'.join(_VERBS)})\s", re.IGNORECASE)
 _SQL = re.compile(
     r"\s*(?:select\b.+\bfrom\b|insert\s+into\b|update\s+\S+\s+set\b|delete\s+from\b|create\s+table\b)",
     re.IGNORECASE | re.DOTALL,
@@ -50,7 +51,8 @@ def _is_telling(code: str) -> bool:
     )
     if imported or (any(word in code for word in _WORDS) and _CALLS.search(code) is not None):
         return True
-    return _QUERIES.search(code) is not None
+    lowered = code.lower()
+    return any(verb in lowered for verb in _VERBS) and _QUERIES.search(code) is not None
 
 
 def _called(node: Node) -> Iterator[tuple[Domain, str, float, bool]]:

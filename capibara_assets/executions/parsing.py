@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 import logging
 import re
+import textwrap
 import types
 import warnings
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import tree_sitter
@@ -25,16 +28,6 @@ _LEAF_NAMES = """ctx op ops id attr kind type_comment type_ignores name module l
 _LEAF_FIELDS = frozenset(_LEAF_NAMES.split())
 _CHILDLESS = (ast.Constant, ast.MatchSingleton, ast.Global, ast.Nonlocal)
 _MAX_SQL = 20_000  # characters; a longer text is data, not a query
-
-
-class _ChildFields(dict[type[ast.AST], tuple[str, ...]]):
-    def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
-        self[kind] = () if kind in _CHILDLESS else tuple(f for f in kind._fields if f not in _LEAF_FIELDS)
-        return self[kind]
-
-
-#: Fields of a kind of node that hold nodes (not names, constants, operators or contexts).
-CHILD_FIELDS = _ChildFields()
 
 
 # Trees are kept for a moment, not for good: who classifies a session also looks for its idioms, and both read the same
@@ -88,19 +81,53 @@ def descend(tree: ast.AST) -> Iterator[ast.AST]:
     while stack:
         node = stack.pop()
         yield node
-        for name in CHILD_FIELDS[type(node)]:
-            value = getattr(node, name, None)
-            if value.__class__ is list:
-                stack.extend(value if None not in value else filter(None, value))  # a dict's `**more` has no key
-            elif value is not None:
-                stack.append(value)
+        if (children := CHILDREN[type(node)]) is not None:
+            for value in children(node):
+                if value.__class__ is list:
+                    stack.extend(filter(None, value))  # a dict's `**more` has no key
+                elif value is not None:
+                    stack.append(value)
+
+
+class _Children(dict[type[Any], Callable[[Any], Iterable[Any]] | None]):
+    def __missing__(self, kind: type[Any]) -> Callable[[Any], Iterable[Any]] | None:
+        childless = kind in _CHILDLESS or kind is type(None)
+        fields = [] if childless else [field for field in kind._fields if field not in _LEAF_FIELDS]
+        # two names at least make `attrgetter` return a tuple
+        self[kind] = attrgetter(*fields) if len(fields) > 1 else _only(fields[0]) if fields else None
+        return self[kind]
+
+
+def _only(field: str) -> Callable[[Any], tuple[Any]]:
+    return lambda node: (getattr(node, field),)
+
+
+#: Of a kind of node: what reads the fields that hold nodes, all at once; None where there are none.
+CHILDREN = _Children()
 
 
 @lru_cache(maxsize=32)
-def python_nodes(code: str) -> list[ast.AST]:
-    """`descend` of a cell's tree, once for all who read it; empty when it does not parse."""
-    tree = parse_python(code)
-    return [] if tree is None else list(descend(tree))
+def python_nodes(code: str) -> Mapping[type[ast.AST], Sequence[Any]]:
+    """A cell's nodes by their kind, walked once for all who read it; none when it does not parse.
+
+    Without the texts that stand alone: docstrings are for people.
+    """
+    found: defaultdict[type[Any], list[Any]] = defaultdict(list)
+    stack: list[Any] = [parse_python(code)]
+    while stack:
+        node = stack.pop()
+        kind = node.__class__
+        found[kind].append(node)
+        if kind is ast.Expr and node.value.__class__ is ast.Constant:
+            continue
+        if (children := CHILDREN[kind]) is not None:
+            for value in children(node):
+                if value.__class__ is list:
+                    stack += value
+                else:
+                    stack.append(value)
+    found.pop(type(None), None)  # what an optional field holds where there is nothing
+    return found
 
 
 @lru_cache(maxsize=32)
@@ -123,6 +150,11 @@ def parse_sql(code: str) -> list[exp.Expr] | None:
         if statements:
             return statements
     return None
+
+
+def embedded_sql(text: str) -> str:
+    """A query out of a string of another language, without the indentation it has there."""
+    return textwrap.dedent(text).strip()
 
 
 def is_statementless(tree: ast.Module) -> bool:
@@ -152,8 +184,16 @@ def _sqlglot() -> types.ModuleType:
 
 
 @cache
-def _javascript_parser() -> tree_sitter.Parser:
+def javascript_language() -> tree_sitter.Language:
+    """The grammar, with the numbers of its kinds of nodes."""
     import tree_sitter
     import tree_sitter_javascript
 
-    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_javascript.language()))
+    return tree_sitter.Language(tree_sitter_javascript.language())
+
+
+@cache
+def _javascript_parser() -> tree_sitter.Parser:
+    import tree_sitter
+
+    return tree_sitter.Parser(javascript_language())

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -104,19 +104,17 @@ def find_patterns(executions: pl.DataFrame, domain: Domain | str) -> dict[Key, S
     found: dict[Key, Seen] = {}
     for row in executions.select(_COLUMNS).iter_rows():
         when, execution_id, sandbox_id, language, outcome, error_name, task, result_text, stdout, code = row
-        if language not in _FINDERS:
+        idioms = {(idiom.kind, idiom.canonical): idiom for idiom in reversed(idioms_of(language, code))}
+        told = [(key, idiom) for key, idiom in idioms.items() if idiom.kind in kinds]
+        if not told:
             continue
         said = _short((result_text or stdout)[: 20 * _SHOWN])
         occurrence = _Occurrence(when, execution_id, sandbox_id, language, outcome, error_name, task, said)
-        counted: set[Key] = set()
-        for idiom in idioms_of(language, code):
-            key = (idiom.kind, idiom.canonical)
-            if idiom.kind not in kinds or key in counted:
-                continue
-            counted.add(key)
+        for key, idiom in told:
             if (seen := found.get(key)) is None:
-                seen = found[key] = Seen(idiom, occurrence)
-            seen.add(idiom, occurrence)
+                found[key] = Seen(idiom, occurrence, [occurrence])
+            else:
+                seen.add(idiom, occurrence)
     return found
 
 
@@ -141,12 +139,25 @@ def merge_patterns(parts: Iterable[dict[Key, Seen]]) -> dict[Key, Seen]:
 
 def pattern_table(found: dict[Key, Seen], recipe: ExperienceRecipe) -> pl.DataFrame:
     """Those that worked often enough, as a table of Pattern."""
-    kept = []
+    rows = []
     for seen in found.values():
         rate = sum(occurrence.ok for occurrence in seen.occurrences) / len(seen.occurrences)
         if rate >= recipe.min_success_rate and (seen.idiom.kind not in _RECURRING or len(seen.occurrences) > 1):
-            kept.append(_row(seen))
-    return conform(Pattern, pl.DataFrame(kept, schema=polars_schema(Pattern)))
+            rows.append(_row(seen))
+    schema = polars_schema(Pattern)
+    values = zip(*rows, strict=True) if rows else [()] * len(schema)
+    columns = {
+        name: _nested(column, kind) if isinstance(kind, pl.List) else column
+        for (name, kind), column in zip(schema.items(), values, strict=True)
+    }
+    return conform(Pattern, pl.DataFrame(columns, schema=schema))
+
+
+def _nested(lists: Sequence[Sequence[Any]], kind: pl.List) -> pl.Series:
+    """A column of lists, none of them empty; Polars builds one from Python's lists ten times slower."""
+    rows = [row for row, values in enumerate(lists) for _ in values]
+    flat = pl.Series("value", [value for values in lists for value in values], dtype=kind.inner)  # type: ignore[arg-type]
+    return pl.DataFrame({"row": rows, "value": flat}).group_by("row", maintain_order=True).agg("value")["value"]
 
 
 def success_by_language(patterns: pl.DataFrame) -> pl.DataFrame:
@@ -159,31 +170,33 @@ def success_by_language(patterns: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _row(seen: Seen) -> dict[str, Any]:
+def _row(seen: Seen) -> tuple[Any, ...]:
+    """The values of one Pattern, in the order of its columns."""
     idiom, occurrences = seen.idiom, sorted(seen.occurrences)
     language = "sql" if idiom.kind in ("sql_query", "sql_clause") else seen.shown.language
     outcomes: dict[str, list[bool]] = defaultdict(list)
     for occurrence in occurrences:
         outcomes[occurrence.language].append(occurrence.ok)
+    languages = sorted(outcomes)
     successes = sum(occurrence.ok for occurrence in occurrences)
     identity = hashlib.sha256(f"{idiom.kind}\n{language}\n{idiom.canonical}".encode())
-    return {
-        "pattern_id": identity.hexdigest()[:32],
-        "kind": idiom.kind,
-        "name": idiom.name,
-        "language": language,
-        "code": idiom.code,
-        "canonical": idiom.canonical,
-        "frequency": len(occurrences),
-        "successes": successes,
-        "success_rate": successes / len(occurrences),
-        "languages": sorted(outcomes),
-        "language_success_rates": [sum(outcomes[name]) / len(outcomes[name]) for name in sorted(outcomes)],
-        "execution_ids": sorted(occurrence.execution_id for occurrence in occurrences),
-        "sandbox_ids": sorted({occurrence.sandbox_id for occurrence in occurrences}),
-        "context": _context(idiom, occurrences, successes),
-        "explanation": idiom.explanation,
-    }
+    return (
+        identity.hexdigest()[:32],
+        idiom.kind,
+        idiom.name,
+        language,
+        idiom.code,
+        idiom.canonical,
+        len(occurrences),
+        successes,
+        successes / len(occurrences),
+        languages,
+        [sum(outcomes[name]) / len(outcomes[name]) for name in languages],
+        sorted(occurrence.execution_id for occurrence in occurrences),
+        sorted({occurrence.sandbox_id for occurrence in occurrences}),
+        _context(idiom, occurrences, successes),
+        idiom.explanation,
+    )
 
 
 def _context(idiom: Idiom, occurrences: list[_Occurrence], successes: int) -> str:

@@ -18,10 +18,21 @@ from capibara_assets.executions.signals import Sign
 
 _IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]", re.MULTILINE)
 _ALIAS = re.compile(rf"\b(?:{'|'.join(ALIASES)})\.")
-_IMPORTS = frozenset((ast.Import, ast.ImportFrom))
-_MAKERS = frozenset(
-    (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.AugAssign, ast.For, ast.AsyncFor, ast.comprehension, ast.withitem)
-) | {ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef}
+_ALIASES = tuple(f"{alias}." for alias in ALIASES)
+_IMPORTS = (ast.Import, ast.ImportFrom)
+_MAKERS = (
+    ast.Assign,
+    ast.AnnAssign,
+    ast.NamedExpr,
+    ast.AugAssign,
+    ast.For,
+    ast.AsyncFor,
+    ast.comprehension,
+    ast.withitem,
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+)
 _HOPS = 3  # assignments between a library and a name
 _DIRECT, _DERIVED = 0.8, 0.6  # weight of one use of a library, and of what came from it
 _MOST_DIRECT, _MOST_DERIVED = 3.0, 2.0  # per library and cell
@@ -49,11 +60,18 @@ class _Origin:
 
 def session_signs(codes: Sequence[str]) -> list[list[Sign]]:
     """For each Python cell of a session the libraries behind the names it uses."""
-    if not any(_IMPORT.search(code) or _ALIAS.search(code) for code in codes):
+    if not _names_libraries("\n".join(codes)):
         return [[] for _ in codes]  # most puzzles: nothing to follow
     flows = [name_flow(code) for code in codes]
     origins = _origins(flows)
     return [list(_used(flow, origins)) for flow in flows] if origins else [[] for _ in codes]
+
+
+def _names_libraries(code: str) -> bool:
+    imports = "import" in code or "from" in code  # a look for a word costs a tenth of one by an expression
+    if imports and _IMPORT.search(code) is not None:
+        return True
+    return any(alias in code for alias in _ALIASES) and _ALIAS.search(code) is not None
 
 
 def _origins(flows: Iterable[NameFlow]) -> dict[str, _Origin]:
@@ -99,22 +117,15 @@ def _used(flow: NameFlow, origins: dict[str, _Origin]) -> Iterator[Sign]:
 @lru_cache(maxsize=16_384)
 def name_flow(code: str) -> NameFlow:
     """The name flow of one cell; empty when it does not parse."""
-    imports: list[tuple[str, str]] = []
-    edges: list[tuple[str, frozenset[str]]] = []
     uses: Counter[str] = Counter()
-    for node in python_nodes(code):
-        kind = type(node)
-        if kind is ast.Attribute:
-            if type(node.value) is ast.Name:  # type: ignore[attr-defined]
-                # pandas is also how SQL is run from Python
-                uses[node.value.id] += not node.attr.startswith("read_sql")  # type: ignore[attr-defined]
-        elif kind is ast.Call:
-            if type(node.func) is ast.Name:  # type: ignore[attr-defined]
-                uses[node.func.id] += 1  # type: ignore[attr-defined]
-        elif kind in _IMPORTS:
-            imports += _imports(node)  # type: ignore[arg-type]
-        elif kind in _MAKERS:
-            edges += _made(node)
+    nodes = python_nodes(code)
+    for node in nodes.get(ast.Attribute, ()):
+        if type(node.value) is ast.Name:
+            # pandas is also how SQL is run from Python
+            uses[node.value.id] += not node.attr.startswith("read_sql")
+    uses.update(node.func.id for node in nodes.get(ast.Call, ()) if type(node.func) is ast.Name)
+    imports = [pair for kind in _IMPORTS for node in nodes.get(kind, ()) for pair in _imports(node)]
+    edges = [edge for kind in _MAKERS for node in nodes.get(kind, ()) for edge in _made(node)]
     return NameFlow(tuple(imports), tuple((n, s) for n, s in edges if s), tuple(sorted(uses.items())))
 
 
@@ -158,5 +169,7 @@ def _edges(targets: Iterable[ast.expr], value: ast.expr) -> Iterator[tuple[str, 
                 yield node.id, sources - {node.id}
 
 
-def _loaded(node: ast.AST) -> Iterator[str]:
+def _loaded(node: ast.AST) -> Iterable[str]:
+    if type(node) is ast.Constant:
+        return ()
     return (inner.id for inner in descend(node) if type(inner) is ast.Name)

@@ -14,26 +14,11 @@ A good execution passes 0.6 by outcome, parse and anything else; a copy of a cop
 *right* is not judged here: that is what the outcome of its checks is for.
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
-
 from capibara_assets.executions.readers import Recorded
-from capibara_assets.executions.signals import CodeFacts, code_facts
+from capibara_assets.executions.signals import CodeFacts
 
 OUTCOME, OUTPUT, LENGTH, PARSE, NOVELTY = 0.35, 0.15, 0.15, 0.20, 0.15
 _SHORT, _LONG = 40, 8_000
-
-
-def score_all(records: Sequence[Recorded]) -> list[float]:
-    """Quality of each execution, in the order given; novelty is counted over all of them."""
-    copies: dict[str, int] = defaultdict(int)
-    scores = [0.0] * len(records)
-    for i in sorted(range(len(records)), key=lambda i: (records[i].timestamp, records[i].execution_id)):
-        record = records[i]
-        text = novelty_text(record)
-        copies[text] += 1
-        scores[i] = score(record, code_facts(record.language, record.code), copies[text])
-    return scores
 
 
 def novelty_text(record: Recorded) -> str:

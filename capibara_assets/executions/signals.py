@@ -4,7 +4,7 @@ import ast
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from capibara_assets.executions.libraries import (
     module_signal,
 )
 from capibara_assets.executions.parsing import (
+    embedded_sql,
     is_statementless,
     magics,
     parse_javascript,
@@ -67,6 +68,13 @@ class CodeFacts:
     def score(self, domain: Domain) -> float:
         return sum(sign.weight for sign in self.signs if sign.domain == domain)
 
+    def strongest(self, domains: Sequence[Domain]) -> tuple[Domain, float]:
+        """The domain that most evidence speaks for, and how much; of equals the first."""
+        if not self.signs:
+            return domains[0], 0.0
+        own = max(domains, key=self.score)
+        return own, self.score(own)
+
 
 @lru_cache(maxsize=16_384)
 def code_facts(language: str, code: str) -> CodeFacts:
@@ -97,22 +105,19 @@ def _python_facts(code: str) -> CodeFacts:
         modules = [a or b for a, b in _IMPORT.findall(code)]
         return CodeFacts(False, not code.strip(), False, ranked([*magic, *_import_signs(modules)]))
     signs: list[Sign] = magic
-    checks = False
-    unread: ast.AST | None = None
-    for node in python_nodes(code):
-        kind = type(node)
-        if kind is ast.Expr:
-            unread = node.value  # type: ignore[attr-defined]  # a docstring is for people
-        elif kind is ast.Assert:
-            checks = True
-        elif (known := _KNOWN.get(kind)) is not None:
-            field, table, spell = known
-            if (word := getattr(node, field)) in table:
-                signs.append(Sign(table[word].domain, spell.format(word), table[word].weight, table[word].helper))
-        elif (read := _READERS.get(kind)) is not None and (node is not unread or kind is not ast.Constant):
+    nodes = python_nodes(code)
+    # the most frequent kinds of nodes say one word each
+    signs += [_known(VARIABLES[node.id], node.id) for node in nodes.get(ast.Name, ()) if node.id in VARIABLES]
+    signs += [
+        _known(ATTRIBUTES[node.attr], f".{node.attr}")
+        for node in nodes.get(ast.Attribute, ())
+        if node.attr in ATTRIBUTES
+    ]
+    for kind, read in _READERS.items():
+        for node in nodes.get(kind, ()):
             signs.extend(read(node))
     queries = any(sign.what == "a SQL magic" for sign in magic)
-    return CodeFacts(True, not queries and is_statementless(tree), checks, ranked(signs))
+    return CodeFacts(True, not queries and is_statementless(tree), ast.Assert in nodes, ranked(signs))
 
 
 def ranked(signs: Iterable[Sign]) -> tuple[Sign, ...]:
@@ -205,14 +210,17 @@ def _dict(node: ast.Dict) -> Iterable[Sign]:
     return (Sign(Domain.API, "a chat message", 1.5),) if {"role", "content"} <= keys else ()
 
 
-def _constant(node: ast.Constant) -> Iterator[Sign]:
+def _constant(node: ast.Constant) -> Iterable[Sign]:
     text = node.value
-    if type(text) is not str or len(text) < 4:
-        return
+    return _text_signs(text) if type(text) is str and len(text) >= 4 else ()
+
+
+@lru_cache(maxsize=16_384)
+def _text_signs(text: str) -> tuple[Sign, ...]:
     if len(text) >= 12 and is_sql(text):
-        yield Sign(Domain.SQL, "a SQL string", 2.0)
-    elif (what := hosted_model_text(text)) is not None:
-        yield Sign(Domain.API, what, 1.5)
+        return (Sign(Domain.SQL, "a SQL string", 2.0),)
+    what = hosted_model_text(text)
+    return () if what is None else (Sign(Domain.API, what, 1.5),)
 
 
 def _formatted(node: ast.JoinedStr) -> Iterator[Sign]:
@@ -232,13 +240,6 @@ _READERS: dict[type[ast.AST], Callable[[Any], Iterable[Sign]]] = {
     ast.Dict: _dict,
     ast.Constant: _constant,
     ast.JoinedStr: _formatted,
-}
-
-
-# the most frequent kinds of nodes say one word each: (its field, what the word may say, how it is shown)
-_KNOWN: dict[type[ast.AST], tuple[str, dict[str, Signal], str]] = {
-    ast.Attribute: ("attr", ATTRIBUTES, ".{}"),
-    ast.Name: ("id", VARIABLES, "{}"),
 }
 
 
@@ -268,4 +269,4 @@ def _dotted(node: ast.expr) -> str:
 def is_sql(text: str) -> bool:
     """Whether a string is a SQL statement (that some common dialect can read)."""
     match = _SQL.match(text)
-    return match is not None and parse_sql(text) is not None
+    return match is not None and parse_sql(embedded_sql(text)) is not None

@@ -1,18 +1,30 @@
 """`capibara bench classify|repair`: where the input comes from, what is said without labels, honest copies."""
 
 import json
+from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime
+from multiprocessing import get_context
 from pathlib import Path
 
+import polars as pl
 import pytest
 from click.testing import CliRunner
 
 from capibara_assets.cli.bench import bench
+from capibara_assets.cli.bench_corpus import perturbed_code
 from capibara_assets.cli.bench_experience import bench_input
-from capibara_assets.cli.bench_knowledge import perturbed
+from capibara_assets.cli.bench_study import Copies, label, study_all
+from capibara_assets.declarations import shipped_recipe
+from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.executions.idioms_javascript import javascript_idioms
 from capibara_assets.executions.idioms_python import python_idioms
+from capibara_assets.executions.ingest import read_experience
 from capibara_assets.executions.parsing import parse_sql
+from capibara_assets.executions.patterns import extract_patterns
+from capibara_assets.executions.recipe import ExperienceRecipe
+from capibara_assets.executions.selection import of_domain
+from capibara_assets.locations import resources_root
 from capibara_assets_tests.executions.conftest import envelope, executed, line
 
 pytestmark = pytest.mark.slow
@@ -33,7 +45,7 @@ def experience(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def label(folder: Path) -> None:
+def write_labels(folder: Path) -> None:
     common = {"language": "python", "outcome": "ok"}
     labels = [
         {"execution_id": "a", "sandbox_id": "sandbox", "source": "mbpp"} | common | {"outcome": "error"},
@@ -50,8 +62,9 @@ def test_classify_says_what_it_cannot_measure(experience: Path) -> None:
     assert "no labels" in without["not_measured"]
     assert without["abstained"] == 0
     assert without["executions_per_s"] > 0
-    label(experience)
+    write_labels(experience)
     scored = json.loads(CliRunner().invoke(bench, command, catch_exceptions=False).output)
+    assert min(scored["classification_alone_per_s"], scored["patterns_alone_per_s"]) > 0
     assert scored["accuracy_by_family"] == {"mbpp": 1.0, "notebooks": 0.0}  # torch is no API
     assert (scored["worst_source_accuracy"], scored["mean_source_accuracy"]) == (0.0, 0.5)
 
@@ -60,7 +73,7 @@ def test_repair_is_judged_by_labels(experience: Path) -> None:
     command = ["repair", "--experience", str(experience), "--json"]
     with pytest.raises(InputError, match="--labels"):
         CliRunner().invoke(bench, command, catch_exceptions=False)
-    label(experience)
+    write_labels(experience)
     scored = json.loads(CliRunner().invoke(bench, command, catch_exceptions=False).output)
     assert (scored["precision"], scored["recall"], scored["pairs"]) == (1.0, 1.0, 1)
 
@@ -84,9 +97,30 @@ def test_copies_are_other_code_of_the_same_structure() -> None:
     javascript = "const twice = (x) => { const y = x * 2; return y }\ntwice(4)"
     query = "SELECT a FROM b WHERE c > 12"
     for code, find in ((python, python_idioms), (javascript, javascript_idioms)):
-        texts = [perturbed(code, copy) for copy in range(4)]
+        texts = [perturbed_code(code, copy) for copy in range(4)]
         assert len(set(texts)) == 4
         assert texts[0] == code
         assert {tuple(idiom.kind for idiom in find(text)) for text in texts} == {("function",)}
-    assert len({perturbed(query, copy) for copy in range(4)}) == 4
-    assert parse_sql(perturbed(query, 3)) is not None
+    assert len({perturbed_code(query, copy) for copy in range(4)}) == 4
+    assert parse_sql(perturbed_code(query, 3)) is not None
+    for unbound in ("print(half(x))", "%matplotlib inline", ""):
+        assert len({perturbed_code(unbound, copy) for copy in range(9)}) == 9
+
+
+def test_what_is_timed_makes_the_tables_of_the_assets(tmp_path: Path) -> None:
+    executions = read_experience(resources_root() / "experience", now=datetime.now(UTC)).executions
+    some = executions.filter(pl.col("sandbox_id").rank("dense") % 8 == 0)
+    copies = Copies(some, tmp_path, shares=3)
+    shares = copies.shares(2)
+    held = pl.concat([pl.read_ipc(share) for share in shares])
+    assert sorted(held["execution_id"]) == sorted(some["execution_id"])
+    assert held.group_by("sandbox_id").agg(pl.len()).height == some["sandbox_id"].n_unique()
+    labels = dict(zip(held["execution_id"], [domains for share in shares for domains in label(share)], strict=True))
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        tables = study_all(pool, shares)
+    domains = pl.Series("domains", [labels[i] for i in held["execution_id"]], dtype=pl.List(pl.String))
+    recipe = shipped_recipe("experience", ExperienceRecipe)
+    for domain in Domain:
+        own = of_domain(held.with_columns(domains), domain)
+        assert tables[domain].equals(extract_patterns(own, domain, recipe))
+    assert sum(table.height for table in tables.values()) > 20

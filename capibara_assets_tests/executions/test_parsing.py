@@ -1,13 +1,22 @@
 """Code of notebooks as trees, whatever stands in it."""
 
 import ast
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from capibara_assets.executions.idioms_python import python_idioms
-from capibara_assets.executions.parsing import parse_javascript, parse_python, parse_sql, without_magics
+from capibara_assets.executions.parsing import (
+    descend,
+    embedded_sql,
+    parse_javascript,
+    parse_python,
+    parse_sql,
+    python_nodes,
+    without_magics,
+)
 from capibara_assets.executions.signals import code_facts
 
 
@@ -79,3 +88,23 @@ def test_sql_of_common_dialects_is_read(code: str, reads: bool) -> None:
 def test_javascript_tells_errors() -> None:
     assert not parse_javascript("const f = async () => { await g() }").root_node.has_error
     assert parse_javascript("function (").root_node.has_error
+
+
+def test_nodes_by_kind_are_those_of_the_tree_without_texts_that_stand_alone() -> None:
+    code = """def f(a, *b, c=1, **d):
+    'For people.'
+    x: int
+    return {**a, 'k': [i for i in b if i > c]}
+'too'
+7"""
+    tree = parse_python(code)
+    assert tree is not None
+    kinds = {kind: len(nodes) for kind, nodes in python_nodes(code).items()}
+    assert kinds == {**Counter(map(type, descend(tree))), ast.Constant: 2}
+    bare = {n for n in ast.walk(tree) if isinstance(n, ast.expr_context | ast.operator | ast.cmpop)}
+    assert set(descend(tree)) == set(ast.walk(tree)) - bare
+    assert python_nodes("def f(:") == {}
+
+
+def test_an_embedded_query_loses_its_indentation() -> None:
+    assert embedded_sql("\n        SELECT a\n          FROM b\n    ") == "SELECT a\n  FROM b"

@@ -191,6 +191,33 @@ def test_text_beyond_ascii_is_cut_where_it_should_be() -> None:
     assert javascript.code == "ss.map((ß) => ß + é)"
 
 
+def test_javascript_idioms_stand_anywhere() -> None:
+    code = """const half = (n) => n / 2, rows = [1, half(4), half`x`];
+const table = { a: [[1, 2]], b: xs.map((x) => x + 1), c: async () => { for (;;) { await half(9) } } };
+switch (rows[0]) { default: while (true) { break } }
+gql`query { a }`;
+await [fetch("/a")];
+check({ deep: [() => { function inner(a) { return a } }] });"""
+    found = [(idiom.kind, idiom.name, idiom.inputs) for idiom in javascript_idioms(code)]
+    assert found == [
+        ("function", "half", ("half(4)", "half`x`", "half(9)")),
+        ("comprehension", ".map()", ()),
+        ("loop", "for (;;)", ()),
+        ("async", "await", ()),
+        ("loop", "while (true)", ()),
+        ("async", "await", ()),
+        ("api_call", "fetch", ()),
+        ("function", "inner", ()),
+    ]
+
+
+def test_a_docstrings_first_sentence_does_not_depend_on_its_indentation() -> None:
+    body = '"""\n        Adds {}\n      what it is given.  And more.\n    """\n    return x + 1'
+    for written, read in (("one to", "one to"), ("one\tto", "one        to")):  # tabs as far as the next eighth column
+        (idiom,) = python_idioms(f"def f(x):\n    {body.format(written)}")
+        assert idiom.explanation == f"Function `f(x)`. Adds {read} what it is given."
+
+
 def test_a_pattern_counts_executions_and_tells_what_is_known(ingest_lines: Callable[..., Ingest]) -> None:
     renamed = FUNCTION.replace("best", "b")
     ingest = ingest_lines(
