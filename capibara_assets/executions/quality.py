@@ -30,15 +30,15 @@ def score_all(records: Sequence[Recorded]) -> list[float]:
     scores = [0.0] * len(records)
     for i in sorted(range(len(records)), key=lambda i: (records[i].timestamp, records[i].execution_id)):
         record = records[i]
-        text = novelty_text(record)
+        text = novelty_text(record.language, record.code)
         copies[text] += 1
         scores[i] = score(record, code_facts(record.language, record.code), copies[text])
     return scores
 
 
-def novelty_text(record: Recorded) -> str:
+def novelty_text(language: str, code: str) -> str:
     """What executions of the same code have in common."""
-    return f"{record.language} {' '.join(record.code.split())}"
+    return f"{language} {' '.join(code.split())}"
 
 
 def score(record: Recorded, facts: CodeFacts, copy: int) -> float:

@@ -17,7 +17,8 @@ from capibara_assets.executions.personal import personal_rules
 from capibara_assets.executions.secret_rules import BARE_TOKEN_NAME, NAME_ANCHORS, Rule, provider_rules
 
 _WORTH_A_PASS = 32  # texts; fewer are looked at rule by rule in less time than the passes take to set up
-_LITERALS, _GATES = 24, 16  # at a time
+_LITERALS, _GATES, _NAMES = 24, 16, 12  # at a time
+_MANY = 8  # names
 
 
 def may_hold_secrets(texts: Sequence[str] | pl.Series, also: Sequence[str] = ()) -> list[bool]:
@@ -28,13 +29,27 @@ def may_hold_secrets(texts: Sequence[str] | pl.Series, also: Sequence[str] = ())
     text = pl.col("text")
     expressions = (*passes.expressions, *(rule.gate for rule in personal_rules(also)))
     # names such as `token` stand in one text of twenty: only there their longer expressions are tried
-    frame = pl.DataFrame({"text": texts}, schema={"text": pl.String}).with_columns(
-        found=pl.any_horizontal([text.str.contains(expression) for expression in expressions]),
-        named=text.str.to_lowercase().str.contains(passes.names),
-    )
-    places = frame["named"].arg_true()
+    frame = pl.DataFrame({"text": texts}, schema={"text": pl.String})
+    found = frame.select(pl.any_horizontal([text.str.contains(each) for each in expressions])).to_series()
+    small = frame.select(text.str.to_lowercase())
+    named = small.select(pl.any_horizontal([text.str.contains(names) for names in passes.names])).to_series()
+    places = named.arg_true()
     suspects = places.filter(frame["text"].gather(places).str.contains(passes.after_names))
-    return frame["found"].scatter(suspects, True).to_list()
+    return found.scatter(suspects, True).to_list()
+
+
+def rules_by_text(texts: Sequence[str], rules: Sequence[Rule]) -> list[list[Rule]]:
+    """For each of some suspects the rules that could find something in it, as far as gates tell.
+
+    Only the rules about many names are asked for theirs: they cost half a millisecond in a text that merely speaks of
+    keys and tokens. (Polars keeps the last 32 expressions it compiled: with all the gates it would forget the passes.)
+    """
+    column = pl.Series(texts, dtype=pl.String)
+    near = [
+        (rule, column.str.contains(rule.gate).to_list() if rule.gate and len(rule.anchors) >= _MANY else None)
+        for rule in rules
+    ]
+    return [[rule for rule, found in near if found is None or found[i]] for i in range(len(texts))]
 
 
 @dataclass(frozen=True)
@@ -42,7 +57,7 @@ class _Passes:
     """What is looked for everywhere, names in small letters, and what is looked for where such a name stands."""
 
     expressions: tuple[str, ...]
-    names: str
+    names: tuple[str, ...]
     after_names: str
 
 
@@ -52,11 +67,15 @@ def _passes() -> _Passes:
     literal = [rule for rule in rules if not rule.gate]
     gated = [rule for rule in rules if rule.gate]
     folded = _anchors(rule for rule in literal if rule.ignore_case)
-    named = [rule for rule in gated if rule.ignore_case and min(map(len, rule.anchors)) >= 2]
+    named = [rule for rule in gated if _is_named(rule)]
     gates = list(dict.fromkeys(rule.gate for rule in gated if rule not in named))
     # those of single providers start with a literal and go together; the others are faster one by one
     joined = [gate for gate in gates if gate.startswith("(?-u:")]
     names = {*folded, *_anchors(named), *(name.lower() for name in NAME_ANCHORS)}
+    # `key` is enough where `_key` is asked for, too
+    shortest = sorted(name for name in names if not any(other in name for other in names - {name}))
+    # a name of two letters slows down those that are looked for with it
+    long, short = [name for name in shortest if len(name) > 2], [name for name in shortest if len(name) <= 2]
     after_names = ("(?i)" + _any(folded), *(rule.gate for rule in named), BARE_TOKEN_NAME)
     return _Passes(
         expressions=(
@@ -64,10 +83,14 @@ def _passes() -> _Passes:
             *("|".join(group) for group in _groups(joined, _GATES)),
             *(gate for gate in gates if gate not in joined),
         ),
-        # `key` is enough where `_key` is asked for, too
-        names=_any(sorted(name for name in names if not any(other in name for other in names - {name}))),
+        names=tuple(map(_any, (*_groups(long, _NAMES), *_groups(short, _NAMES)))),
         after_names="|".join(f"(?:{expression})" for expression in dict.fromkeys(after_names)),
     )
+
+
+def _is_named(rule: Rule) -> bool:
+    """Whether it is about names, in any case, that stand in few texts."""
+    return bool(rule.gate) and rule.ignore_case and min(map(len, rule.anchors)) >= 2
 
 
 def _anchors(rules: Iterable[Rule]) -> list[str]:

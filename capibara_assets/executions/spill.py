@@ -16,8 +16,8 @@ from typing import Any
 import polars as pl
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-_BLOCK = 64 << 10  # bytes of a partition that are written at once
-_HELD = 16 << 20  # bytes of all partitions that wait in memory
+_BLOCK = 256 << 10  # bytes of a partition that are written at once
+_HELD = 32 << 20  # bytes of all partitions that wait in memory
 _NONCE = 12
 
 
@@ -76,10 +76,10 @@ class Spill:
     def _write(self, place: tuple[str, int]) -> None:
         name, part = place
         nonce = os.urandom(_NONCE)
-        # version 2 has no references between equal objects: it is faster, and what it writes depends on values alone
+        # version 2 has no references between equal objects, which is faster
         sealed = nonce + self._cipher.encrypt(nonce, marshal.dumps(self._waiting[place], 2), None)
         (self.folder / name).mkdir(exist_ok=True)  # not the folder itself: without it the look is over
         with (self.folder / name / f"{part}.{self.writer}").open("ab") as file:
-            file.write(len(sealed).to_bytes(8, "big") + sealed)
+            file.writelines((len(sealed).to_bytes(8, "big"), sealed))
         self._held -= self._sizes[place]
         self._waiting[place], self._sizes[place] = [], 0
