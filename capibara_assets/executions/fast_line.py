@@ -6,7 +6,6 @@ counted in its bytes as in what was parsed, and when the numbers that are used c
 Whatever is unusual is left to `sources.read_parts`; a test holds the two against each other.
 """
 
-import re
 from datetime import UTC, datetime
 from types import NoneType
 from typing import Any
@@ -17,7 +16,6 @@ from capibara_assets.executions.outputs import readable_traceback, strip_ansi
 from capibara_assets.executions.readers import FUTURE_TOLERANCE, MAX_DURATION_MS, Recorded, read_record
 from capibara_assets.executions.strict_json import MAX_DEPTH, Fault
 
-_SPACE_BEFORE_COLON = re.compile(r'"[ \t\r\n]+:')
 _LANGUAGES = frozenset(("python", "javascript", "typescript", "sql", "bash", "r", "java"))  # as `read_record` names them
 _ASSERTING = ("javascript", "typescript")
 _STREAMS = frozenset({"stdout", "stderr"})
@@ -240,18 +238,19 @@ def _error(value: Any) -> tuple[str, str | None, str | None] | None:
 
 
 def _object(value: Any) -> dict[str, Any] | None:
-    """An object given as such, or as JSON text with keys that occur once."""
+    """An object given as such, or as JSON text with keys that occur once and values that are texts or lists of them."""
     if type(value) is not str:
         return value if type(value) is dict else None
     try:
         found = orjson.loads(value)
+        if type(found) is not dict:
+            return None
+        strings = len(found)
+        for each in found.values():
+            strings += len(each) if type(each) is list else type(each) is str
     except ValueError:
         return None
-    if type(found) is not dict:
-        return None
-    # as `key_ends` counts, for one short text: without double backslashes each is the escape of what follows
+    # each string has two quotes: as many as were parsed means that none was dropped. A quote inside a string stands
+    # behind an odd number of backslashes; without the double ones behind one
     plain = value.replace("\\\\", "") if "\\\\" in value else value
-    keys = plain.count('":') - plain.count('\\":')
-    if (keys != len(found) and keys != _count_keys(found)) or _SPACE_BEFORE_COLON.search(plain):
-        return None
-    return found
+    return found if plain.count('"') - plain.count('\\"') == 2 * strings else None

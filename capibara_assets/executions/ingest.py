@@ -31,7 +31,7 @@ from capibara_assets.executions.spill import Spill, new_key
 TABLES = ("executions", "quarantine", "files")
 _BUCKET = 12 << 20  # bytes of text in a partition of sandboxes
 _INDEX_ROWS = 150_000  # lines in a partition of the index
-_RANGE_ROWS = 10_000  # executions sorted at once
+_RANGE_ROWS = 24_000  # executions sorted at once
 _LINE = 2_000  # bytes of a line, about
 _PACKED = 6  # how much smaller compressed logs are, about
 _ALONE = 24 << 20  # bytes of text that are read faster than processes start

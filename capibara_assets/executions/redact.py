@@ -4,7 +4,7 @@ import ast
 import hashlib
 import hmac
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
@@ -78,28 +78,26 @@ def find_in_sessions(
     """
     if suspects is None:
         suspects = may_hold_secrets([_joined(record) for session in sessions for record in session], also)
-    suspects = iter(suspects)
     rules = (*provider_rules(), *personal_rules(also))
-    every = []
-    for session in sessions:
-        marked = [next(suspects) for _ in session]
-        every.append(_find(session, marked, rules) if any(marked) else {})
-    return every
+    marks = iter(suspects)
+    places = [[i for i in range(len(session)) if next(marks)] for session in sessions]
+    texts = [_joined(session[i]) for session, marked in zip(sessions, places, strict=True) for i in marked]
+    # in one batch: an expression has to warm up each time that polars is given it
+    near = iter(rules_by_text(texts, rules))
+    return [
+        _find(session, {i: next(near) for i in marked}, rules) if marked else {}
+        for session, marked in zip(sessions, places, strict=True)
+    ]
 
 
 def _joined(record: Recorded) -> str:
     return "\n".join([value for name in TEXTS if (value := getattr(record, name))])
 
 
-def _find(session: Sequence[Recorded], suspect: Sequence[bool], rules: Sequence[Rule]) -> Found:
-    """The secrets of one sandbox; `suspect` says in which executions a rule could find something."""
-    suspects = [i for i, scan in enumerate(suspect) if scan]
-    texts = [_joined(session[i]) for i in suspects]
-    near = rules_for("\n".join(texts), rules)
+def _find(session: Sequence[Recorded], suspects: Mapping[int, Sequence[Rule]], rules: Sequence[Rule]) -> Found:
+    """The secrets of one sandbox; `suspects` are the executions in which a rule could find something, and which."""
     found = {
-        (i, name): secrets
-        for i, nearest in zip(suspects, rules_by_text(texts, near), strict=True)
-        for name, secrets in _scan(session[i], nearest, near)
+        (i, name): secrets for i, near in suspects.items() for name, secrets in _scan(session[i], near, rules)
     }
     if not found:
         return {}
@@ -131,12 +129,13 @@ def _replace_all(session: Sequence[Recorded], found: Found) -> list[int]:
     return counts
 
 
-def _scan(record: Recorded, nearest: Sequence[Rule], near: Sequence[Rule]) -> Iterable[tuple[str, list[Secret]]]:
-    """The secrets in each field: with all of `near` where `nearest` find one, which may hide another of any shape."""
+def _scan(record: Recorded, near: Sequence[Rule], rules: Sequence[Rule]) -> Iterable[tuple[str, list[Secret]]]:
+    """The secrets in each field: with all rules where those of `near` find one, which may hide another of any shape."""
+    near = rules_for(_joined(record), near)
     for name in TEXTS:
         text, code = getattr(record, name), record.code if name in _OUTPUT else None
-        if text and find_secrets(text, code, nearest):
-            yield name, find_secrets(text, code, near)
+        if text and find_secrets(text, code, near):
+            yield name, find_secrets(text, code, rules)
 
 
 def _known_values(session: Sequence[Recorded], found: Found) -> dict[str, str]:
