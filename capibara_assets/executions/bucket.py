@@ -90,6 +90,8 @@ def redacted(frame: pl.DataFrame, also: Sequence[str]) -> pl.DataFrame:
 
 def lists(joined: pl.Series) -> pl.Series:
     """A column of lists of words from words joined by line feeds; nested lists cost thirty times more to convert."""
+    if not (joined != "").any():
+        return pl.Series(joined.name, [[]], dtype=pl.List(pl.String)).new_from_index(0, len(joined))
     return joined.str.split("\n").list.eval(pl.element().filter(pl.element() != ""))
 
 
@@ -153,4 +155,4 @@ def _add_by_range(spill: Spill, frame: pl.DataFrame, ranges: Sequence[str]) -> N
     cuts = frame["execution_id"].search_sorted(pl.Series(ranges[1:], dtype=pl.String)).to_list()
     for number, (begin, end) in enumerate(zip([0, *cuts], [*cuts, len(frame)], strict=True)):
         if begin < end:
-            spill.add_frame("out", number, frame.slice(begin, end - begin))
+            spill.add("out", number, frame.slice(begin, end - begin))

@@ -29,7 +29,7 @@ from capibara_assets.executions.settle import KNOWN, Settled, settle, taken
 from capibara_assets.executions.spill import Spill, new_key
 
 TABLES = ("executions", "quarantine", "files")
-_BUCKET = 12 << 20  # bytes of text in a partition of sandboxes
+_BUCKET = 24 << 20  # bytes of text in a partition of sandboxes
 _INDEX_ROWS = 150_000  # lines in a partition of the index
 _RANGE_ROWS = 24_000  # executions sorted at once
 _LINE = 2_000  # bytes of a line, about
@@ -216,7 +216,7 @@ def _remember(spill: Spill, planned: Plan, base: Generation, setup: Setup) -> No
         )
         rows = rows.filter(~pl.col("gone") | pl.col("copy").is_not_null()).select(list(KNOWN))
         for part, frame in partitions(rows, "execution_id", setup.indexes):
-            spill.add_frame("index", part, frame)
+            spill.add("index", part, frame)
     spill.flush()
 
 
@@ -241,7 +241,7 @@ def _verdicts(spill: Spill, setup: Setup, planned: Plan, settled: Settled, touch
             rows = rows.with_columns(bucket=pl.Series(bucket_of(s, setup.buckets) for s in rows["sandbox_id"]))
         frame = rows.join(names, on="file", how="left")
         for (bucket,), part in frame.partition_by("bucket", as_dict=True).items():
-            spill.add_frame("verdicts", int(bucket), part.select(list(VERDICT)))
+            spill.add("verdicts", int(bucket), part.select(list(VERDICT)))
     spill.flush()
     ids = sorted(settled.ids)
     step = max(1, _RANGE_ROWS // _SAMPLE)

@@ -24,8 +24,10 @@ from capibara_assets.executions.lines import BLOCK, Chain, Line, LineReader
 from capibara_assets.executions.quality import novelty_text
 from capibara_assets.executions.readers import Fault, Recorded
 from capibara_assets.executions.redact import digest_key, keyed_digest, quarantine_text
+from capibara_assets.executions.schema import Quarantined
 from capibara_assets.executions.sources import Counted, Layout, is_whole, layout, read_parts
 from capibara_assets.executions.spill import Spill
+from capibara_assets.storage.records import polars_schema
 
 MAX_DOCUMENT = 256 << 20  # bytes of a file that is one JSON document, which is read as a whole
 SNIFF_LINES = 20
@@ -132,6 +134,8 @@ class Intake:
         self._rows: list[tuple[Any, ...]] = []  # in the order of _READ
         self._row_bytes = self._held = 0
         self._chunks: list[pl.DataFrame] = []
+        self._faults: list[dict[str, Any]] = []
+        self._fault_bytes = 0
         self._key = digest_key()
 
     def read(self, task: FileTask) -> FileRead:
@@ -171,6 +175,7 @@ class Intake:
     def close(self) -> None:
         """Writes what waits."""
         self._write()
+        self._write_faults()
         self.spill.flush()
 
     def _fetch(self, data: bytes) -> None:
@@ -255,9 +260,9 @@ class Intake:
         code = content
         if self.labelled:
             code = keyed(novelty_text(values[_LANGUAGE], values[_CODE]).encode("utf-8"), self._key)
-        row = (content, "\n".join(flags), digest.hexdigest(), *values[:_TIMESTAMP], microseconds(values[_TIMESTAMP]))
-        row += (*values[_TIMESTAMP + 1 :], code, bucket_of(values[_SANDBOX_ID], self.buckets), *place)
-        self._rows.append(row)
+        bucket = bucket_of(values[_SANDBOX_ID], self.buckets)
+        marks = "\n".join(flags) if flags else ""
+        self._rows.append((content, marks, digest.hexdigest(), *values, code, bucket, *place))
         self._row_bytes += len(text) + _ROW
         if len(self._rows) >= _CHUNK_ROWS or self._row_bytes >= _CHUNK:
             self._chunk()
@@ -267,10 +272,17 @@ class Intake:
     def _chunk(self) -> None:
         """Makes a frame of rows while they are in the processor's cache."""
         if self._rows:
-            columns = zip(_READ.items(), zip(*self._rows, strict=True), strict=True)
-            self._chunks.append(pl.DataFrame([pl.Series(name, found, dtype=kind) for (name, kind), found in columns]))
+            columns = dict(zip(_READ, zip(*self._rows, strict=True), strict=True))
+            columns["timestamp"] = tuple(map(microseconds, columns["timestamp"]))
+            series = [pl.Series(name, columns[name], dtype=kind) for name, kind in _READ.items()]
+            self._chunks.append(pl.DataFrame(series))
             self._held += self._row_bytes
             self._rows, self._row_bytes = [], 0
+
+    def _write_faults(self) -> None:
+        if self._faults:
+            self.spill.add("quarantine", 0, pl.DataFrame(self._faults, schema=polars_schema(Quarantined)))
+            self._faults, self._fault_bytes = [], 0
 
     def _write(self) -> None:
         """Spills what was read, by bucket, and its index."""
@@ -282,15 +294,18 @@ class Intake:
         index = frame.filter(pl.col("file").is_not_null()).with_columns(code="same_code", gone=False, copy=_NO_COPY)
         index = index.select(*INDEX, "gone", "copy")
         for part, rows in partitions(index, "execution_id", self.indexes):
-            self.spill.add_frame("index", part, rows)
+            self.spill.add("index", part, rows)
         columns = ["bucket", *SPILLED]
         for (bucket,), rows in frame.select(columns).partition_by("bucket", as_dict=True, include_key=False).items():
-            self.spill.add_frame("records", bucket, rows)
+            self.spill.add("records", bucket, rows)
 
     def _quarantine(self, counts: "_Counts", line: int, offset: int, fault: Fault, data: bytes) -> None:
         counts.read.again |= fault.reason == "future_timestamp"
         row = quarantined(counts.read.name, line, offset, fault, data)
-        self.spill.add("quarantine", 0, list(row.items()), len(row["text"]) + 200)
+        self._faults.append(row)
+        self._fault_bytes += len(row["text"]) + _ROW
+        if self._fault_bytes >= _CHUNK:
+            self._write_faults()
 
 
 class _Counts:

@@ -93,9 +93,8 @@ def _executions(sources: Sources, labelled: bool) -> Iterator[pl.DataFrame]:
 
 def _quarantine(sources: Sources, now: datetime) -> pl.DataFrame:
     """Faults of this look, those of the last one in lines that stand, and lines whose id is taken."""
-    spilled = [dict(item) for item in sources.spill.read("quarantine", 0)]
     columns = polars_schema(Quarantined)
-    frames = [pl.DataFrame(spilled, schema=columns)]
+    frames = [sources.spill.frame("quarantine", 0, columns)]
     held = pl.DataFrame(schema=columns)
     if sources.base is not None:
         held = pl.read_parquet(sources.base.quarantine)

@@ -47,7 +47,7 @@ def settle(spill: Spill, indexes: int, sample: int, stale: bool) -> Settled:
         rows = spill.frame("by_code", part, KNOWN).sort("code", "timestamp", "execution_id")
         spill.drop("by_code", part)
         copy = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("code")
-        spill.add_frame("taken", part, rows.with_columns(copy_now=copy))
+        spill.add("taken", part, rows.with_columns(copy_now=copy))
     spill.flush()
     return settled
 
@@ -72,8 +72,8 @@ def _settle_ids(spill: Spill, part: int, rows: pl.DataFrame, indexes: int, settl
     conflict = marked.filter(~pl.col("same"))
     settled.conflicts.append(conflict.select("execution_id", "file", "line", "offset", "at_file", "at_line"))
     for code_part, frame in partitions(taken.select(list(KNOWN)), "code", indexes):
-        spill.add_frame("by_code", code_part, frame)
-    spill.add_frame("others", part, others.select(list(KNOWN)).with_columns(copy=pl.lit(None, dtype=pl.Int64)))
+        spill.add("by_code", code_part, frame)
+    spill.add("others", part, others.select(list(KNOWN)).with_columns(copy=pl.lit(None, dtype=pl.Int64)))
 
 
 def taken(spill: Spill, indexes: int) -> Iterator[pl.DataFrame]:
