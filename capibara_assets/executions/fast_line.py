@@ -16,7 +16,9 @@ from capibara_assets.executions.outputs import readable_traceback, strip_ansi
 from capibara_assets.executions.readers import FUTURE_TOLERANCE, MAX_DURATION_MS, Recorded, read_record
 from capibara_assets.executions.strict_json import MAX_DEPTH, Fault
 
-_LANGUAGES = frozenset(("python", "javascript", "typescript", "sql", "bash", "r", "java"))  # as `read_record` names them
+_LANGUAGES = frozenset(
+    ("python", "javascript", "typescript", "sql", "bash", "r", "java")
+)  # as `read_record` names them
 _ASSERTING = ("javascript", "typescript")
 _STREAMS = frozenset({"stdout", "stderr"})
 _SILENT = '{"stdout": [], "stderr": []}'  # four records of ten

@@ -1,7 +1,8 @@
 """The processes that read and finish: this one, and others that answer tasks, one JSON line each.
 
-This process works while the others start, and never waits for them to import what it has imported. Processes of our own instead of a pool: they start the same way from a notebook, a script without a main guard and a
-Dagster run, they inherit no threads, and they end when the process that asked ends, however it does.
+This process works while the others start. They are processes of our own instead of a pool: they start the same way from
+a notebook, a script without a main guard and a Dagster run, they inherit no threads, and they end when the process that
+asked ends, however it does.
 """
 
 import gc

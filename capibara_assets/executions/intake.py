@@ -38,9 +38,7 @@ _ROW = 200  # bytes of a row beside what it says
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 RECORD_FIELDS = tuple(f.name for f in fields(Recorded) if f.name != "flags")
-_SANDBOX_ID, _TIMESTAMP, _LANGUAGE, _CODE = map(
-    RECORD_FIELDS.index, ("sandbox_id", "timestamp", "language", "code")
-)
+_SANDBOX_ID, _TIMESTAMP, _LANGUAGE, _CODE = map(RECORD_FIELDS.index, ("sandbox_id", "timestamp", "language", "code"))
 _NUMBERS = {"timestamp": pl.Int64(), "duration_ms": pl.Float64(), "timeout_s": pl.Float64()}
 _values: Callable[[Recorded], Values] = attrgetter(*RECORD_FIELDS)
 

@@ -16,6 +16,7 @@ from capibara_assets.executions.conflicts import CONFLICT, conflict_rows
 from capibara_assets.executions.intake import FileRead
 from capibara_assets.executions.ledger import EXECUTIONS, FILES, INDEX, QUARANTINE, SUMMARY, Generation
 from capibara_assets.executions.plan import Plan
+from capibara_assets.executions.redact import redaction_report
 from capibara_assets.executions.schema import LogFile, Quarantined
 from capibara_assets.executions.settle import KNOWN, Settled, lines
 from capibara_assets.executions.spill import Spill
@@ -137,6 +138,11 @@ def _files(sources: Sources, quarantine: pl.DataFrame) -> pl.DataFrame:
     return conform(LogFile, pl.DataFrame(rows, schema=polars_schema(LogFile)))
 
 
+def _by_kind(executions: pl.LazyFrame) -> dict[str, dict[str, int]]:
+    """Kind -> places, distinct values and sandboxes of the secrets that were replaced; never a secret."""
+    return {row.pop("kind"): row for row in redaction_report(executions).iter_rows(named=True)}
+
+
 def _summary(executions: pl.LazyFrame, quarantine: pl.DataFrame, files: pl.DataFrame, labelled: bool) -> dict[str, Any]:
     """Counts for people."""
 
@@ -163,6 +169,7 @@ def _summary(executions: pl.LazyFrame, quarantine: pl.DataFrame, files: pl.DataF
         "ignored": int(files["ignored"].sum()),
         "pending": int(files["pending"].sum()),
         "secrets": int(row["secrets"]),
+        "secrets_by_kind": _by_kind(executions) if row["secrets"] else {},
         "by_outcome": by("outcome"),
         "by_language": by("language"),
         "newest": None if row["newest"] is None else row["newest"].isoformat(),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
-from capibara_assets.executions.personal import personal_rules
+from capibara_assets.executions.personal import PERSONAL, personal_rules
 from capibara_assets.executions.plausibility import entropy
 from capibara_assets.executions.readers import Recorded, strip_ansi
 from capibara_assets.executions.secret_gate import may_hold_secrets, rules_by_text
@@ -96,9 +96,7 @@ def _joined(record: Recorded) -> str:
 
 def _find(session: Sequence[Recorded], suspects: Mapping[int, Sequence[Rule]], rules: Sequence[Rule]) -> Found:
     """The secrets of one sandbox; `suspects` are the executions in which a rule could find something, and which."""
-    found = {
-        (i, name): secrets for i, near in suspects.items() for name, secrets in _scan(session[i], near, rules)
-    }
+    found = {(i, name): secrets for i, near in suspects.items() for name, secrets in _scan(session[i], near, rules)}
     if not found:
         return {}
     known = _known_values(session, found)
@@ -163,21 +161,23 @@ def _with_known(text: str, secrets: list[Secret], known: dict[str, str]) -> list
     return sorted(merged, key=lambda s: s.start)
 
 
-def redaction_report(executions: pl.DataFrame) -> pl.DataFrame:
+def redaction_report(executions: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:
     """What was replaced: a row per kind with its places, its distinct values and the sandboxes that held one.
 
-    It is read off the placeholders of the redacted table, so that it cannot hold a secret.
+    It is read off the placeholders of the redacted table, so that it cannot hold a secret. (A key that stood bare in
+    Python code has a name in its place and is only in the table's count.)
 
     Args:
-        executions: the Execution table, or its columns of text and `sandbox_id`.
+        executions: the Execution table, or its columns of text, `sandbox_id` and `secrets`.
     """
-    columns = [name for name in TEXTS if name in executions.columns]
-    marked = executions.filter(pl.col("secrets") > 0) if "secrets" in executions.columns else executions
-    marks = pl.concat([marked.select("sandbox_id", text=pl.col(name)) for name in columns])
+    kinds = sorted({rule.kind for rule in (*provider_rules(), *personal_rules(PERSONAL))})
+    marked = executions.lazy().filter(pl.col("secrets") > 0).select("sandbox_id", *TEXTS).collect(engine="streaming")
+    marks = pl.concat([marked.select("sandbox_id", text=pl.col(name)) for name in TEXTS])
     return (
         marks.select("sandbox_id", mark=pl.col("text").str.extract_all(_PLACEHOLDER))
         .explode("mark", empty_as_null=False, keep_nulls=False)
         .select("sandbox_id", "mark", kind=pl.col("mark").str.extract(_PLACEHOLDER, 1))
+        .filter(pl.col("kind").is_in(kinds))
         .group_by("kind")
         .agg(
             places=pl.len(),

@@ -30,7 +30,11 @@ def seeds() -> list[bytes]:
         line(envelope("console.assert(0)", language="javascript", execution=nested | plain)),
         line(envelope("SELECT ':'", language="sql", task="Say :", messages=[{"role": "user", "content": "x"}])),
         line(envelope("x", execution=None, exception={"name": "TimeoutException", "message": "slow"})),
-        line(envelope("twice", execution=executed(stdout="a") | {"logs": '{"stdout": ["a"], "stdout" : [], "stderr": []}'})),
+        line(
+            envelope(
+                "twice", execution=executed(stdout="a") | {"logs": '{"stdout": ["a"], "stdout" : [], "stderr": []}'}
+            )
+        ),
         json.dumps(envelope('é \\" \\\\', tenant="ü"), ensure_ascii=False, separators=(",", ":")).encode(),
     ]
 
