@@ -72,6 +72,7 @@ def e2b_logs(context: dg.AssetExecutionContext, store: Store, experience: Experi
             "executions": summary["executions"],
             "quarantined": summary["quarantined"],
             "secrets_redacted": summary["secrets"],
+            "secrets_by_kind": counts({kind: found["places"] for kind, found in summary["secrets_by_kind"].items()}),
             "new_lines": read.lines_read,
             "reasons": counts(summary["reasons"]),
             "outcomes": counts(summary["by_outcome"]),

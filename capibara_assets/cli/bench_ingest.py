@@ -6,19 +6,17 @@ import resource
 import statistics
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
-import psutil
 
 from capibara_assets.cli.bench_experience import bench_input
 from capibara_assets.cli.bench_output import print_result
+from capibara_assets.cli.memory import watched_memory
 from capibara_assets.errors import InputError
 
 PARSE = """
@@ -139,37 +137,15 @@ def _timed(run: Callable[[], None]) -> float:
 def run_ours(corpus: Path, facts: dict[str, Any]) -> float:
     """Seconds from the call to the tables, with the start of its processes; as of the peer, imports do not count."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    with TemporaryDirectory() as ledger, _memory() as peak:
+    with TemporaryDirectory() as ledger, watched_memory(0.1, itself=False) as peak:
         out = _output([sys.executable, "-c", INGEST, str(corpus), ledger])
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     rows, quarantined, seconds = out.split()
     facts["our_rows"], facts["our_quarantined"] = int(rows), int(quarantined)
     facts["our_cpu_us_per_record"] = round(cpu / max(1, int(rows)) * 1e6, 1)
-    facts["our_peak_memory_mib"] = max(round(max(peak) / 2**20), facts.get("our_peak_memory_mib", 0))
+    facts["our_peak_memory_mib"] = max(round(peak.bytes / 2**20), facts.get("our_peak_memory_mib", 0))
     return float(seconds)
-
-
-@contextmanager
-def _memory() -> Iterator[list[int]]:
-    """Bytes that our children and theirs hold together, sampled until the block ends."""
-    samples, done = [0], threading.Event()
-
-    def sample() -> None:
-        while not done.wait(0.1):
-            total = 0
-            for process in psutil.Process().children(recursive=True):
-                with suppress(psutil.Error):  # it may have ended
-                    total += process.memory_info().rss
-            samples.append(total)
-
-    thread = threading.Thread(target=sample)
-    thread.start()
-    try:
-        yield samples
-    finally:
-        done.set()
-        thread.join()
 
 
 def run_peer(python: Path, script: Path, corpus: Path, setting: dict[str, Any], facts: dict[str, Any]) -> float:

@@ -2,19 +2,15 @@
 
 import json
 import os
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 import dagster as dg
-import psutil
 
 from capibara_assets.cli.instance import open_instance
+from capibara_assets.cli.memory import watched_memory
 from capibara_assets.deployment import Deployment
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.errors import InputError
@@ -33,37 +29,6 @@ def parse_domains(text: str) -> tuple[Domain, ...]:
     if unknown or not names:
         raise InputError(f"unknown domain {', '.join(unknown) or repr(text)}: choose from {', '.join(DOMAINS)}")
     return tuple(domain for domain in DOMAINS if domain in names)
-
-
-@dataclass
-class Peak:
-    """Largest memory of this process and its children so far, in bytes (proportional set size: shared pages once)."""
-
-    bytes: int = 0
-
-
-@contextmanager
-def watched_memory(interval: float = 0.5) -> Iterator[Peak]:
-    """Samples memory in a thread while the block runs."""
-    peak, done, me = Peak(), threading.Event(), psutil.Process()
-
-    def sample() -> None:
-        while not done.wait(interval):
-            total = 0
-            for process in [me, *me.children(recursive=True)]:
-                try:
-                    total += process.memory_full_info().pss
-                except psutil.Error:  # it ended meanwhile: it holds no memory
-                    continue
-            peak.bytes = max(peak.bytes, total)
-
-    thread = threading.Thread(target=sample, daemon=True)
-    thread.start()
-    try:
-        yield peak
-    finally:
-        done.set()
-        thread.join()
 
 
 def select_assets(definitions: dg.Definitions, selection: str | None) -> list[str]:

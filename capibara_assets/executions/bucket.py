@@ -1,25 +1,23 @@
 """The sandboxes of one partition, whole: redacted, labelled, scored, and turned into rows of the table."""
 
-import bisect
-import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-import orjson
 import polars as pl
 
 from capibara_assets.domains import Domain
 from capibara_assets.executions.classify import classify_session
 from capibara_assets.executions.garbage import rare_collections
-from capibara_assets.executions.intake import RECORD_FIELDS, unpack
+from capibara_assets.executions.intake import RECORD_FIELDS, SPILLED, record_digest
 from capibara_assets.executions.quality import score
 from capibara_assets.executions.readers import Recorded
-from capibara_assets.executions.redact import redact_sessions
+from capibara_assets.executions.redact import TEXTS, redact_sessions
 from capibara_assets.executions.repairs import find_repairs
 from capibara_assets.executions.schema import Execution
+from capibara_assets.executions.secret_gate import may_hold_secrets
 from capibara_assets.executions.signals import code_facts
 from capibara_assets.executions.spill import Spill
 from capibara_assets.storage.records import conform, polars_schema
@@ -33,16 +31,8 @@ VERDICT = {
     "copy_now": pl.Int64(),
 }
 LABELS = ("domains", "confidence", "evidence", "quality")
-_values = attrgetter(*RECORD_FIELDS)
-
-
-@dataclass(slots=True)
-class _Row:
-    """One execution under way."""
-
-    record: Recorded
-    verdict: tuple[Any, ...]  # in the order of VERDICT
-    secrets: int = -1  # -1: to be redacted
+_SESSION_ORDER = ("sandbox_id", "timestamp", "execution_id")
+_recorded = (*RECORD_FIELDS, "flags")
 
 
 def schema(labelled: bool) -> dict[str, pl.DataType]:
@@ -54,77 +44,55 @@ def finish_bucket(
     spill: Spill, bucket: int, ranges: Sequence[str], base: Path | None, labelled: bool, also: Sequence[str]
 ) -> None:
     """Adds the bucket's executions to the partitions of `out`, by ranges of ids that begin at `ranges`."""
-    wanted = {row[1]: row for row in spill.frame("verdicts", bucket, VERDICT).select(list(VERDICT)).iter_rows()}
-    rows: dict[bytes, _Row] = {}
-    for content, flags, blob in spill.read("records", bucket):
-        if content in wanted and content not in rows:
-            rows[content] = _Row(unpack(blob, flags), wanted[content])
-    spill.drop("records", bucket)
+    verdicts = spill.frame("verdicts", bucket, VERDICT)
     spill.drop("verdicts", bucket)
-    missing = {row[0]: row for content, row in wanted.items() if content not in rows}
-    sessions: dict[str, list[_Row]] = {}
-    for row in [*rows.values(), *_remembered(missing, base)]:
-        sessions.setdefault(row.record.sandbox_id, []).append(row)
-    for session in sessions.values():
-        session.sort(key=lambda row: (row.record.timestamp, row.record.execution_id))
-    if sessions:
-        frame = _frame([sessions[sandbox] for sandbox in sorted(sessions)], labelled, also).sort("execution_id")
-        _add_by_range(spill, frame, ranges)
+    read = spill.frame("records", bucket, SPILLED)
+    spill.drop("records", bucket)
+    taken = read.join(verdicts, on="content", how="semi")
+    if len(taken) > len(verdicts):  # equal executions
+        taken = taken.unique("content", keep="any")
+    fresh = redacted(taken, also)
+    found = fresh.join(verdicts.drop("execution_id"), on="content")
+    missing = verdicts.join(fresh, on="content", how="anti")
+    if not missing.is_empty():
+        found = pl.concat([found, _remembered(missing, base).select(found.columns)])
+    if not found.is_empty():
+        found = found.rename({"line": "source_line", "offset": "source_offset"})
+        frame = _labelled(found) if labelled else found
+        _add_by_range(spill, frame.select(list(schema(labelled))).sort("execution_id"), ranges)
 
 
-def _remembered(missing: Mapping[str, tuple[Any, ...]], base: Path | None) -> list[_Row]:
-    """Executions whose lines cannot be read again, from the last table: redacted already."""
-    if not missing:
-        return []
-    if base is None:
-        raise RuntimeError(f"{len(missing)} executions are in the index and nowhere else")
-    held = pl.scan_parquet(base).filter(pl.col("execution_id").is_in(list(missing))).collect()
-    rows = []
-    for row in held.iter_rows(named=True):
-        record = Recorded(**{name: row[name] for name in (*RECORD_FIELDS, "flags")})
-        rows.append(_Row(record, missing[record.execution_id], row["secrets"]))
-    return rows
+def redacted(frame: pl.DataFrame, also: Sequence[str]) -> pl.DataFrame:
+    """Rows of whole sandboxes without their secrets, which the new column `secrets` counts; `flags` becomes a list.
+
+    Only sandboxes in which the gate suspects a secret are looked at record by record.
+    """
+    frame = frame.with_columns(
+        pl.col("timestamp").cast(pl.Datetime("us", "UTC")),
+        flags=lists(frame["flags"]),
+        secrets=pl.lit(0, dtype=pl.Int64),
+        suspect=pl.Series(may_hold_secrets(_joined(frame), also), dtype=pl.Boolean),
+    )
+    near = pl.col("suspect").any().over("sandbox_id")
+    clean, held = frame.filter(~near).drop("suspect"), frame.filter(near).sort(_SESSION_ORDER)
+    if held.is_empty():
+        return clean
+    records = _records(held)
+    sessions = [list(session) for _, session in groupby(records, attrgetter("sandbox_id"))]
+    counts = [count for session in redact_sessions(sessions, also, held["suspect"]) for count in session]
+    columns: dict[str, Any] = {name: [getattr(record, name) for record in records] for name in TEXTS}
+    columns |= {"secrets": counts, "record_digest": [record_digest(record) for record in records]}
+    replaced = held.with_columns(
+        pl.Series(name, values, dtype=held.schema[name], strict=True) for name, values in columns.items()
+    )
+    return pl.concat([clean, replaced.select(clean.columns)])
 
 
-def _frame(sessions: Sequence[Sequence[_Row]], labelled: bool, also: Sequence[str]) -> pl.DataFrame:
-    """Rows of whole sandboxes."""
-    fresh = [[row for row in session if row.secrets < 0] for session in sessions]
-    for rows, counts in zip(
-        fresh, redact_sessions([[row.record for row in rows] for rows in fresh], also), strict=True
-    ):
-        for row, count in zip(rows, counts, strict=True):
-            row.secrets = count
-    every = [row for session in sessions for row in session]
-    values = [_values(row.record) for row in every]
-    columns: dict[str, Any] = dict(zip(RECORD_FIELDS, zip(*values, strict=True), strict=True))
-    columns |= {
-        "flags": lists([row.record.flags for row in every]),
-        "secrets": [row.secrets for row in every],
-        "record_digest": [hashlib.sha256(orjson.dumps(row)).hexdigest() for row in values],
-        "source_file": [row.verdict[2] for row in every],
-        "source_line": [row.verdict[3] for row in every],
-        "source_offset": [row.verdict[4] for row in every],
-    }
-    if not labelled:
-        return pl.DataFrame(columns, schema_overrides=schema(False)).select(list(schema(False)))
-    with rare_collections():
-        labels = [label for session in sessions for label in classify_session([row.record for row in session])]
-    columns |= {
-        "domains": lists([[str(domain) for domain in label.domains] for label in labels]),
-        "confidence": [label.confidence for label in labels],
-        "evidence": [label.evidence for label in labels],
-        "quality": [
-            score(row.record, code_facts(row.record.language, row.record.code), row.verdict[5]) for row in every
-        ],
-    }
-    frame = conform(Execution, pl.DataFrame(columns, schema_overrides=schema(True)))
-    return with_debug(frame, find_repairs(frame))
-
-
-def lists(values: Sequence[Sequence[str]]) -> pl.Series:
-    """A column of lists of words; Polars builds one from nested lists thirty times slower."""
-    joined = pl.Series(["\n".join(words) for words in values], dtype=pl.String).str.split("\n")
-    return joined.list.eval(pl.element().filter(pl.element() != ""))
+def lists(joined: pl.Series) -> pl.Series:
+    """A column of lists of words from words joined by line feeds; nested lists cost thirty times more to convert."""
+    if not (joined != "").any():
+        return pl.Series(joined.name, [[]], dtype=pl.List(pl.String)).new_from_index(0, len(joined))
+    return joined.str.split("\n").list.eval(pl.element().filter(pl.element() != ""))
 
 
 def with_debug(executions: pl.DataFrame, repairs: pl.DataFrame) -> pl.DataFrame:
@@ -136,10 +104,55 @@ def with_debug(executions: pl.DataFrame, repairs: pl.DataFrame) -> pl.DataFrame:
     return executions.with_columns(labelled.alias("domains"))
 
 
+def _joined(frame: pl.DataFrame) -> pl.Series:
+    """All texts of each execution as one."""
+    return frame.select(pl.concat_str(TEXTS, separator="\n", ignore_nulls=True)).to_series()
+
+
+def _remembered(missing: pl.DataFrame, base: Path | None) -> pl.DataFrame:
+    """Executions whose lines cannot be read again, from the last table: redacted already."""
+    if base is None:
+        raise RuntimeError(f"{len(missing)} executions are in the index and nowhere else")
+    columns = (*_recorded, "secrets", "record_digest")
+    ids = missing["execution_id"]
+    held = pl.scan_parquet(base).select(columns).filter(pl.col("execution_id").is_in(ids.implode())).collect()
+    return held.join(missing, on="execution_id")
+
+
+def _records(frame: pl.DataFrame) -> list[Recorded]:
+    return [Recorded(*row) for row in frame.select(_recorded).iter_rows()]
+
+
+def _labelled(frame: pl.DataFrame) -> pl.DataFrame:
+    """Whole sandboxes with their labels and scores."""
+    frame = frame.sort(_SESSION_ORDER)
+    records = _records(frame)
+    with rare_collections():
+        sessions = groupby(records, attrgetter("sandbox_id"))
+        labels = [label for _, session in sessions for label in classify_session(list(session))]
+    frame = frame.with_columns(
+        domains=lists(_joined_words([str(domain) for domain in label.domains] for label in labels)),
+        confidence=pl.Series([label.confidence for label in labels], dtype=pl.Float64),
+        evidence=pl.Series([label.evidence for label in labels], dtype=pl.String),
+        quality=pl.Series(
+            [
+                score(record, code_facts(record.language, record.code), copy)
+                for record, copy in zip(records, frame["copy_now"], strict=True)
+            ],
+            dtype=pl.Float64,
+        ),
+    )
+    frame = conform(Execution, frame.select(list(schema(True))))
+    return with_debug(frame, find_repairs(frame))
+
+
+def _joined_words(values: Iterable[Sequence[str]]) -> pl.Series:
+    return pl.Series(["\n".join(words) for words in values], dtype=pl.String)
+
+
 def _add_by_range(spill: Spill, frame: pl.DataFrame, ranges: Sequence[str]) -> None:
     """Slices of a sorted frame to the range that each id falls in."""
-    ids = frame["execution_id"]
-    cuts = [bisect.bisect_left(ids, start) for start in ranges[1:]]  # type: ignore[arg-type]
+    cuts = frame["execution_id"].search_sorted(pl.Series(ranges[1:], dtype=pl.String)).to_list()
     for number, (begin, end) in enumerate(zip([0, *cuts], [*cuts, len(frame)], strict=True)):
         if begin < end:
-            spill.add_frame("out", number, frame.slice(begin, end - begin))
+            spill.add("out", number, frame.slice(begin, end - begin))

@@ -6,7 +6,6 @@ counted in its bytes as in what was parsed, and when the numbers that are used c
 Whatever is unusual is left to `sources.read_parts`; a test holds the two against each other.
 """
 
-import re
 from datetime import UTC, datetime
 from types import NoneType
 from typing import Any
@@ -14,87 +13,160 @@ from typing import Any
 import orjson
 
 from capibara_assets.executions.outputs import readable_traceback, strip_ansi
-from capibara_assets.executions.readers import FUTURE_TOLERANCE, MAX_DURATION_MS, REQUIRED, Recorded, read_record
+from capibara_assets.executions.readers import FUTURE_TOLERANCE, MAX_DURATION_MS, Recorded, read_record
 from capibara_assets.executions.strict_json import MAX_DEPTH, Fault
 
-_ENVELOPE = frozenset(REQUIRED)
-_SPACE_BEFORE_COLON = re.compile(rb'"[ \t\r\n]+:')
-_LANGUAGES = ("python", "javascript", "typescript", "sql", "bash", "r", "java")  # as `read_record` names them
-_OUTPUT_KEYS = frozenset({"results", "logs", "error"})
-_SILENT = '{"stdout": [], "stderr": []}'  # four records of ten
+_LANGUAGES = frozenset(
+    ("python", "javascript", "typescript", "sql", "bash", "r", "java")
+)  # as `read_record` names them
+_ASSERTING = ("javascript", "typescript")
 _STREAMS = frozenset({"stdout", "stderr"})
+_SILENT = '{"stdout": [], "stderr": []}'  # four records of ten
 _SURELY_EXACT = float(2**53)
 _TEXT_OR_NONE = frozenset({str, NoneType})
+_NUMBER_OR_NONE = frozenset({int, float, NoneType})
+_CONTAINERS = frozenset({dict, list})
+
+Values = tuple[Any, ...]  # of the fields of Recorded, its flags apart
 
 
-def read_fast(data: bytes, now: datetime, keys: int) -> Recorded | None:
-    """What `read_line` gives for an everyday line with so many `key_ends`; None: let the exact reader decide."""
+def read_fast(data: bytes, now: datetime, keys: int) -> Values | Recorded | None:
+    """What `read_line` gives for an everyday line with so many `key_ends`; None: let the exact reader decide.
+
+    An everyday record comes as its values, which leaves out building an object of it; any other as Recorded.
+    """
+    if keys < 0:
+        return None
     try:
         record = orjson.loads(data)
-    except ValueError:
+        execution = record["execution"]
+        timestamp, count = record["timestamp"], record.get("execution_count")
+        duration, timeout = record.get("duration_ms"), record.get("timeout_s")
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    if type(record) is not dict or not _ENVELOPE.issubset(record):
+    # the numbers that are used came through as they were written
+    if (
+        type(timestamp) is not str
+        or type(count) not in (int, NoneType)
+        or not _NUMBER_OR_NONE.issuperset((type(duration), type(timeout)))
+        or not abs(duration or 0) <= _SURELY_EXACT >= abs(timeout or 0)
+    ):
         return None
-    if keys != _count_keys(record) or not _numbers_are_exact(record):
+    if keys != _keys_of_envelope(record, execution) and keys != _count_keys(record):
         return None
-    found = _simple(record, now)
+    found = _simple(record, execution, now)
     if found is None:
         try:
-            found = read_record(record, now)
+            return read_record(record, now)
         except Fault:
             return None
     return found
 
 
-def _simple(record: dict[str, Any], now: datetime) -> Recorded | None:
-    """The same from an envelope in which nothing is missing, odd or went wrong; None for any other."""
-    sandbox_id, execution_id, timestamp, language, code, execution = [record[name] for name in REQUIRED]
+def _simple(record: dict[str, Any], execution: Any, now: datetime) -> Values | None:
+    """The values of an envelope in which nothing is missing or odd; None for any other."""
     get = record.get
-    task, count, duration, timeout = get("task"), get("execution_count"), get("duration_ms"), get("timeout_s")
-    texts = (get("template_id"), get("context_id"), get("agent_id"), get("tenant"), get("licence"), get("source"), task)
+    sandbox_id, execution_id, code, language = get("sandbox_id"), get("execution_id"), get("code"), get("language")
+    context_id, agent_id, tenant, template_id = get("context_id"), get("agent_id"), get("tenant"), get("template_id")
+    licence, source, task = get("licence"), get("source"), get("task")
+    count, duration, timeout = get("execution_count"), get("duration_ms"), get("timeout_s")
     if (
-        language not in _LANGUAGES
-        or type(sandbox_id) is not str
+        type(sandbox_id) is not str
         or type(execution_id) is not str
         or type(code) is not str
+        or type(language) is not str
+        or language not in _LANGUAGES
+        or not _TEXT_OR_NONE.issuperset(map(type, (context_id, agent_id, tenant, template_id, licence, source, task)))
         or not sandbox_id.strip()
         or not execution_id.strip()
         or (not task and get("messages") is not None)
-        or not _TEXT_OR_NONE.issuperset(map(type, texts))
-        or (duration is not None and not 0 <= duration <= MAX_DURATION_MS)
-        or (timeout is not None and not 0 <= timeout <= MAX_DURATION_MS / 1000)
+        or not 0 <= (duration or 0) <= MAX_DURATION_MS
+        or not 0 <= (timeout or 0) <= MAX_DURATION_MS / 1000
+        or type(execution) is not dict
     ):
         return None
-    moment, output = _moment(timestamp, now), _output(execution, language)
-    if moment is None or output is None:
+    moment = _moment(record["timestamp"], now)
+    if moment is None:
         return None
-    error = None
-    if execution.get("error") is not None and (error := _error(execution["error"])) is None:
+    outcome, name, value, trace = "ok", None, None, None
+    if (failed := execution.get("error")) is not None:
+        error = _error(failed)
+        if error is None:
+            return None
+        outcome = "error"
+        name, value, trace = error
+    logs, results = execution.get("logs"), execution.get("results")
+    if type(results) is not list or len(execution) != 2 + ("error" in execution):
         return None
-    return Recorded(
-        execution_id=execution_id,
-        sandbox_id=sandbox_id,
-        context_id=texts[1] or None,
-        agent_id=texts[2] or None,
-        tenant=texts[3] or None,
-        timestamp=moment,
-        template_id=texts[0] or None,
-        language=language,
-        code=code,
-        task=task or None,
-        outcome="ok" if error is None else "error",
-        stdout=output[0],
-        stderr=output[1],
-        result_text=output[2],
-        error_name=None if error is None else error[0],
-        error_value=None if error is None else error[1],
-        traceback=None if error is None else error[2],
-        execution_count=None if count is None else str(count),
-        duration_ms=None if duration is None else float(duration),
-        timeout_s=None if timeout is None else float(timeout),
-        licence=texts[4] or None,
-        source=texts[5] or None,
+    if logs == _SILENT:
+        stdout = stderr = ""
+    else:
+        streams = _streams(logs)
+        if streams is None:
+            return None
+        stdout, stderr = streams
+        if stderr and language in _ASSERTING:
+            return None  # a failed assertion may be among it
+    text = None
+    if results:
+        texts = _texts(results)
+        if texts is None:
+            return None
+        text = texts or None
+    return (
+        execution_id,
+        sandbox_id,
+        context_id or None,
+        agent_id or None,
+        tenant or None,
+        moment,
+        template_id or None,
+        language,
+        code,
+        task or None,
+        outcome,
+        stdout,
+        stderr,
+        text,
+        name,
+        value,
+        trace,
+        None if count is None else str(count),
+        None if duration is None else float(duration),
+        None if timeout is None else float(timeout),
+        licence or None,
+        source or None,
     )
+
+
+def _keys_of_envelope(record: dict[str, Any], execution: Any) -> int:
+    """Keys of the objects that every record has; -1 where something nested stands elsewhere.
+
+    Never more than there are, so that no key can be missing where as many are counted in the bytes.
+    """
+    types = list(map(type, record.values()))
+    if type(execution) is not dict or types.count(dict) != 1 or list in types:
+        return -1
+    count = len(record) + len(execution)
+    for name, value in execution.items():
+        if name == "results" and type(value) is list:
+            if not all(map(_is_flat, value)):
+                return -1
+            count += sum(map(len, value))
+        elif name == "logs" and type(value) is dict:
+            if not _STREAMS.issuperset(value):
+                return -1
+            count += len(value)
+        elif name == "error" and _is_flat(value):
+            count += len(value)
+        elif type(value) in _CONTAINERS:
+            return -1
+    return count
+
+
+def _is_flat(value: Any) -> bool:
+    """Whether it is an object that holds neither objects nor lists."""
+    return type(value) is dict and _CONTAINERS.isdisjoint(map(type, value.values()))
 
 
 def _count_keys(value: dict[str, Any]) -> int:
@@ -114,53 +186,34 @@ def _count_keys(value: dict[str, Any]) -> int:
     return count if depth <= MAX_DEPTH else -1
 
 
-def _moment(value: Any, now: datetime) -> datetime | None:
-    if type(value) is not str:
-        return None
+def _moment(value: str, now: datetime) -> datetime | None:
     try:
         moment = datetime.fromisoformat(value.strip())
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        return None
-    if moment.tzinfo is not UTC:
-        try:
+        if moment.tzinfo is not UTC:
+            if moment.tzinfo is None:
+                return None
             moment = moment.astimezone(UTC)
-        except OverflowError:
-            return None
+    except (ValueError, OverflowError):
+        return None
     return None if moment > now + FUTURE_TOLERANCE else moment
 
 
-def _numbers_are_exact(record: dict[str, Any]) -> bool:
-    """Whether the numbers that are used came through as they were written."""
-    count, timestamp = record.get("execution_count"), record.get("timestamp")
-    if type(count) not in (int, NoneType) or type(timestamp) is not str:
-        return False
-    for name in ("duration_ms", "timeout_s"):
-        value = record.get(name)
-        if value is not None and not (type(value) in (int, float) and abs(value) <= _SURELY_EXACT):
-            return False
-    return True
-
-
-def _output(execution: Any, language: str) -> tuple[str, str, str | None] | None:
-    """stdout, stderr and text of the results."""
-    if type(execution) is not dict or not _OUTPUT_KEYS.issuperset(execution):
-        return None
-    logs, results = execution.get("logs"), execution.get("results")
-    if logs == _SILENT and type(results) is list and not results:
-        return "", "", None
+def _streams(logs: Any) -> tuple[str, str] | None:
+    """stdout and stderr."""
     logs = _object(logs)
-    if logs is None or not _STREAMS.issuperset(logs) or type(results) is not list:
+    if logs is None or not _STREAMS.issuperset(logs):
         return None
-    streams = []
-    for name in ("stdout", "stderr"):
-        chunks = logs.get(name)
-        if type(chunks) is not list or any(type(chunk) is not str for chunk in chunks):
-            return None
-        streams.append(strip_ansi("".join(chunks)) if chunks else "")
-    if streams[1] and language in ("javascript", "typescript"):
-        return None  # a failed assertion may be among it
+    stdout, stderr = logs.get("stdout"), logs.get("stderr")
+    if type(stdout) is not list or type(stderr) is not list:
+        return None
+    try:
+        return strip_ansi("".join(stdout)), strip_ansi("".join(stderr))
+    except TypeError:  # a chunk that is no text
+        return None
+
+
+def _texts(results: list[Any]) -> str | None:
+    """The texts of results, joined."""
     texts = []
     for result in results:
         if type(result) is not dict:
@@ -170,13 +223,13 @@ def _output(execution: Any, language: str) -> tuple[str, str, str | None] | None
             return None
         if text:
             texts.append(text)
-    return streams[0], streams[1], strip_ansi("\n".join(texts)) if texts else None
+    return strip_ansi("\n".join(texts))
 
 
 def _error(value: Any) -> tuple[str, str | None, str | None] | None:
     """Name, value and traceback."""
     error = _object(value)
-    if error is None:
+    if error is None or not _is_flat(error):
         return None
     name, value, trace = error.get("name"), error.get("value"), error.get("traceback")
     if not _TEXT_OR_NONE.issuperset((type(name), type(value), type(trace))):
@@ -187,18 +240,19 @@ def _error(value: Any) -> tuple[str, str | None, str | None] | None:
 
 
 def _object(value: Any) -> dict[str, Any] | None:
-    """An object given as such, or as JSON text with keys that occur once."""
-    if type(value) is str:
-        encoded = value.encode("utf-8")
-        try:
-            value = orjson.loads(encoded)
-        except ValueError:
+    """An object given as such, or as JSON text with keys that occur once and values that are texts or lists of them."""
+    if type(value) is not str:
+        return value if type(value) is dict else None
+    try:
+        found = orjson.loads(value)
+        if type(found) is not dict:
             return None
-        if type(value) is not dict:
-            return None
-        # as `key_ends` counts, for one short text: without double backslashes each is the escape of what follows
-        plain = encoded.replace(b"\\\\", b"") if b"\\\\" in encoded else encoded
-        if _SPACE_BEFORE_COLON.search(plain) or plain.count(b'":') - plain.count(b'\\":') != _count_keys(value):
-            return None
-        return value
-    return value if type(value) is dict else None
+        strings = len(found)
+        for each in found.values():
+            strings += len(each) if type(each) is list else type(each) is str
+    except ValueError:
+        return None
+    # each string has two quotes: as many as were parsed means that none was dropped. A quote inside a string stands
+    # behind an odd number of backslashes; without the double ones behind one
+    plain = value.replace("\\\\", "") if "\\\\" in value else value
+    return found if plain.count('"') - plain.count('\\"') == 2 * strings else None

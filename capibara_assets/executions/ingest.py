@@ -29,9 +29,9 @@ from capibara_assets.executions.settle import KNOWN, Settled, settle, taken
 from capibara_assets.executions.spill import Spill, new_key
 
 TABLES = ("executions", "quarantine", "files")
-_BUCKET = 12 << 20  # bytes of text in a partition of sandboxes
+_BUCKET = 24 << 20  # bytes of text in a partition of sandboxes
 _INDEX_ROWS = 150_000  # lines in a partition of the index
-_RANGE_ROWS = 10_000  # executions sorted at once
+_RANGE_ROWS, _RANGE = 24_000, 48 << 20  # executions sorted at once, and bytes of their lines
 _LINE = 2_000  # bytes of a line, about
 _PACKED = 6  # how much smaller compressed logs are, about
 _ALONE = 24 << 20  # bytes of text that are read faster than processes start
@@ -161,7 +161,8 @@ def _look(
             _remember(spill, planned, base, setup)
         settled = settle(spill, setup.indexes, _SAMPLE, stale=base is not None and not base.current)
         touched = None if base is None else _touched(spill, setup, settled)
-        ranges = _verdicts(spill, setup, planned, settled, touched)
+        _verdicts(spill, setup, planned, touched)
+        ranges = _ranges(settled, size / max(1, lines_read))
         if base is not None and touched:
             _fetch(crew, spill, setup, planned, touched)
         crew.do("finish", [(bucket, ranges) for bucket in range(setup.buckets)])
@@ -216,7 +217,7 @@ def _remember(spill: Spill, planned: Plan, base: Generation, setup: Setup) -> No
         )
         rows = rows.filter(~pl.col("gone") | pl.col("copy").is_not_null()).select(list(KNOWN))
         for part, frame in partitions(rows, "execution_id", setup.indexes):
-            spill.add_frame("index", part, frame)
+            spill.add("index", part, frame)
     spill.flush()
 
 
@@ -228,8 +229,8 @@ def _touched(spill: Spill, setup: Setup, settled: Settled) -> set[str]:
     return found
 
 
-def _verdicts(spill: Spill, setup: Setup, planned: Plan, settled: Settled, touched: set[str] | None) -> list[str]:
-    """What each bucket takes; returns where the ranges of ids begin."""
+def _verdicts(spill: Spill, setup: Setup, planned: Plan, touched: set[str] | None) -> None:
+    """What each bucket takes."""
     names = pl.DataFrame(
         {"file": range(len(planned.names)), "source_file": planned.names},
         schema={"file": pl.Int64, "source_file": pl.String},
@@ -241,10 +242,14 @@ def _verdicts(spill: Spill, setup: Setup, planned: Plan, settled: Settled, touch
             rows = rows.with_columns(bucket=pl.Series(bucket_of(s, setup.buckets) for s in rows["sandbox_id"]))
         frame = rows.join(names, on="file", how="left")
         for (bucket,), part in frame.partition_by("bucket", as_dict=True).items():
-            spill.add_frame("verdicts", int(bucket), part.select(list(VERDICT)))
+            spill.add("verdicts", int(bucket), part.select(list(VERDICT)))
     spill.flush()
+
+
+def _ranges(settled: Settled, line: float) -> list[str]:
+    """Where the ranges of ids begin that are sorted at once, for lines of so many bytes on average."""
     ids = sorted(settled.ids)
-    step = max(1, _RANGE_ROWS // _SAMPLE)
+    step = max(1, min(_RANGE_ROWS, int(_RANGE / max(line, 1))) // _SAMPLE)
     return ["", *ids[step::step]]
 
 

@@ -1,7 +1,8 @@
-"""The processes that read and finish: each answers tasks, one JSON line each, until its standard input ends.
+"""The processes that read and finish: this one, and others that answer tasks, one JSON line each.
 
-Processes of our own instead of a pool: they start the same way from a notebook, a script without a main guard and a
-Dagster run, they inherit no threads, and they end when the process that asked ends, however it does.
+This process works while the others start. They are processes of our own instead of a pool: they start the same way from
+a notebook, a script without a main guard and a Dagster run, they inherit no threads, and they end when the process that
+asked ends, however it does.
 """
 
 import gc
@@ -9,16 +10,18 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from capibara_assets.errors import InputError
 from capibara_assets.executions.bucket import finish_bucket
+from capibara_assets.executions.garbage import rare_collections
 from capibara_assets.executions.intake import FileRead, FileTask, Intake
 from capibara_assets.executions.spill import Spill
 
@@ -68,10 +71,10 @@ class Worker:
 
 
 class Workers:
-    """Several processes (or, with one, this process) that share a spill."""
+    """This process and several others that share a spill."""
 
     def __init__(self, setup: Setup, processes: Sequence["subprocess.Popen[bytes]"]) -> None:
-        self._here = Worker(setup, "0") if not processes else None
+        self._here = Worker(setup, "0")
         self._processes = processes
 
     def do(self, kind: str, values: Sequence[Any]) -> list[Any]:
@@ -80,31 +83,29 @@ class Workers:
         Raises:
             InputError: a file cannot be read.
         """
-        if self._here is not None:
-            answers = [_checked(self._here.do(kind, value)) for value in values]
-            self._here.do("flush", None)
-            return answers
         numbers = iter(range(len(values)))
         found: list[Any] = [None] * len(values)
 
-        def serve(process: "subprocess.Popen[bytes]") -> None:
+        def serve(do: Callable[[str, Any], Any]) -> None:
             while (number := next(numbers, None)) is not None:
-                found[number] = _checked(_ask(process, kind, values[number]))
-            _ask(process, "flush", None)
+                found[number] = _checked(do(kind, values[number]))
+            do("flush", None)
 
-        with ThreadPoolExecutor(len(self._processes)) as threads:
-            for done in [threads.submit(serve, process) for process in self._processes]:
+        with ThreadPoolExecutor(max(1, len(self._processes))) as threads, rare_collections():
+            others = [threads.submit(serve, partial(_ask, process)) for process in self._processes]
+            serve(self._here.do)
+            for done in others:
                 done.result()
         return found
 
 
 @contextmanager
 def workers(setup: Setup, count: int) -> Iterator[Workers]:
-    """`count` processes, gone at the end of the block; with one the work is done here."""
+    """`count` processes with this one; the others are gone at the end of the block."""
     with ExitStack() as stack:
         processes = []
-        for number in range(count if count > 1 else 0):
-            process = _start(setup, str(number + 1))
+        for number in range(1, count):
+            process = _start(setup, str(number))
             stack.callback(_stop, process)
             processes.append(process)
         yield Workers(setup, processes)

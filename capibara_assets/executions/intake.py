@@ -6,36 +6,49 @@ redacted; everything else is counted.
 
 import hashlib
 import itertools
-import marshal
 import os
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import orjson
 import polars as pl
 
-from capibara_assets.executions.fast_line import read_fast
+from capibara_assets.executions.fast_line import Values, read_fast
 from capibara_assets.executions.lines import BLOCK, Chain, Line, LineReader
 from capibara_assets.executions.quality import novelty_text
 from capibara_assets.executions.readers import Fault, Recorded
 from capibara_assets.executions.redact import digest_key, keyed_digest, quarantine_text
+from capibara_assets.executions.schema import Quarantined
 from capibara_assets.executions.sources import Counted, Layout, is_whole, layout, read_parts
 from capibara_assets.executions.spill import Spill
+from capibara_assets.storage.records import polars_schema
 
 MAX_DOCUMENT = 256 << 20  # bytes of a file that is one JSON document, which is read as a whole
 SNIFF_LINES = 20
 _SNIFF_BYTES = 1 << 20
-_INDEX_ROWS = 20_000  # held before they are written
+_CHUNK_ROWS, _CHUNK = 512, 1 << 20  # executions and bytes of them that become a frame at once
+_HELD = 24 << 20  # bytes of executions that wait in memory for others of their partition
+_ROW = 200  # bytes of a row beside what it says
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 RECORD_FIELDS = tuple(f.name for f in fields(Recorded) if f.name != "flags")
-_TIMESTAMP = RECORD_FIELDS.index("timestamp")
-_values = attrgetter(*RECORD_FIELDS)
+_SANDBOX_ID, _TIMESTAMP, _LANGUAGE, _CODE = map(RECORD_FIELDS.index, ("sandbox_id", "timestamp", "language", "code"))
+_NUMBERS = {"timestamp": pl.Int64(), "duration_ms": pl.Float64(), "timeout_s": pl.Float64()}
+_values: Callable[[Recorded], Values] = attrgetter(*RECORD_FIELDS)
+
+# an execution on its way to its sandbox; timestamp in microseconds, flags joined by line feeds
+SPILLED: dict[str, pl.DataType] = {
+    "content": pl.Binary(),
+    "flags": pl.String(),
+    "record_digest": pl.String(),
+    **{name: _NUMBERS.get(name, pl.String()) for name in RECORD_FIELDS},
+}
 
 INDEX = {
     "execution_id": pl.String(),
@@ -50,6 +63,9 @@ INDEX = {
     "offset": pl.Int64(),
 }
 
+_PLACE = ("bucket", "file", "line", "part", "offset")
+# columns of what was read: `same_code` becomes the index's `code`
+_READ = SPILLED | {"same_code": INDEX["code"]} | {name: INDEX[name] for name in _PLACE}
 _NO_COPY = pl.lit(None, dtype=pl.Int64)
 
 
@@ -93,9 +109,14 @@ def signature(status: os.stat_result) -> tuple[int, ...]:
     return (status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
 
 
-def content_digest(blob: bytes, key: bytes) -> bytes:
-    """Keyed digest of what a record says, the same whatever its formatting, SDK and file."""
-    return hashlib.blake2b(blob, digest_size=16, key=key).digest()
+def record_digest(record: Recorded) -> str:
+    """SHA-256 of all that a record says, its flags apart: the same whatever its formatting, SDK and file."""
+    return hashlib.sha256(orjson.dumps(_values(record))).hexdigest()
+
+
+def keyed(data: bytes, key: bytes) -> bytes:
+    """A short keyed digest, for what stays in the ledger."""
+    return hashlib.blake2b(data, digest_size=16, key=key).digest()
 
 
 def microseconds(moment: datetime) -> int:
@@ -103,26 +124,16 @@ def microseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
-def pack(record: Recorded, moment: int) -> bytes:
-    """All that a record says, its flags apart; equal records give equal bytes."""
-    values = list(_values(record))
-    values[_TIMESTAMP] = moment
-    return marshal.dumps(values, 2)
-
-
-def unpack(blob: bytes, flags: list[str]) -> Recorded:
-    values: list[Any] = marshal.loads(blob)
-    values[_TIMESTAMP] = _EPOCH + values[_TIMESTAMP] * _MICROSECOND
-    values.append(flags)
-    return Recorded(*values)
-
-
 class Intake:
     """Reads files; one per process."""
 
     def __init__(self, spill: Spill, now: datetime, buckets: int, indexes: int, labelled: bool = True) -> None:
         self.spill, self.now, self.buckets, self.indexes, self.labelled = spill, now, buckets, indexes, labelled
-        self._index: list[tuple[Any, ...]] = []  # in the order of INDEX
+        self._rows: list[tuple[Any, ...]] = []  # in the order of _READ
+        self._row_bytes = self._held = 0
+        self._chunks: list[pl.DataFrame] = []
+        self._faults: list[dict[str, Any]] = []
+        self._fault_bytes = 0
         self._key = digest_key()
 
     def read(self, task: FileTask) -> FileRead:
@@ -160,14 +171,15 @@ class Intake:
                 self._fetch(file.readline().rstrip(b"\r\n"))
 
     def close(self) -> None:
-        self._write_index()
+        """Writes what waits."""
+        self._write()
+        self._write_faults()
         self.spill.flush()
 
     def _fetch(self, data: bytes) -> None:
         for part in read_parts(data, self.now):
             if isinstance(part.found, Recorded):
-                blob = pack(part.found, microseconds(part.found.timestamp))
-                self._spill(part.found, blob, content_digest(blob, self._key))
+                self._keep(_values(part.found), part.found.flags, (None, None, None, None))
 
     def _lines(self, reader: LineReader, task: FileTask, counts: "_Counts") -> Iterator[Line]:
         """The lines of a log; a document is one line, any other file none."""
@@ -185,8 +197,12 @@ class Intake:
         data = line.data
         counts.lines += 1
         if line.fault is None:
-            if (record := read_fast(data, self.now, line.keys)) is not None:
-                self._keep(record, line, 0, counts)
+            if (fast := read_fast(data, self.now, line.keys)) is not None:
+                place = (counts.read.number, line.number, 0, line.offset)
+                if isinstance(fast, Recorded):
+                    self._keep(_values(fast), fast.flags, place)
+                else:
+                    self._keep(fast, (), place)
                 return
             if not data.strip():
                 counts.ignored += 1
@@ -194,7 +210,8 @@ class Intake:
             for number, part in enumerate(read_parts(data, self.now)):
                 found = part.found
                 if isinstance(found, Recorded):
-                    self._keep(found, line, number, counts)
+                    place = (counts.read.number, line.number, number, line.offset)
+                    self._keep(_values(found), found.flags, place)
                 elif isinstance(found, Counted):
                     counts.known[found.kind] += found.number
                 else:
@@ -230,34 +247,63 @@ class Intake:
                 read.pending = 1
         counts.store_last()
 
-    def _keep(self, record: Recorded, line: Line, part: int, counts: "_Counts") -> None:
-        moment = microseconds(record.timestamp)
-        blob = pack(record, moment)
-        content = content_digest(blob, self._key)
-        bucket = self._spill(record, blob, content)
-        code = content_digest(novelty_text(record).encode("utf-8"), self._key) if self.labelled else content
-        place = (bucket, counts.read.number, line.number, part, line.offset)
-        self._index.append((record.execution_id, record.sandbox_id, content, moment, code, *place))
-        if len(self._index) >= _INDEX_ROWS:
-            self._write_index()
+    def _keep(self, values: Values, flags: Sequence[str], place: tuple[int | None, ...]) -> None:
+        """Keeps an execution for its sandbox, and its place (file, line, part, offset) for the index.
 
-    def _spill(self, record: Recorded, blob: bytes, content: bytes) -> int:
-        bucket = bucket_of(record.sandbox_id, self.buckets)
-        self.spill.add("records", bucket, (content, record.flags, blob), len(blob) + 64)
-        return bucket
+        Without a place it is not indexed.
+        """
+        text = orjson.dumps(values)
+        digest = hashlib.sha256(text)
+        content = keyed(digest.digest(), self._key)
+        code = content
+        if self.labelled:
+            code = keyed(novelty_text(values[_LANGUAGE], values[_CODE]).encode("utf-8"), self._key)
+        bucket = bucket_of(values[_SANDBOX_ID], self.buckets)
+        marks = "\n".join(flags) if flags else ""
+        self._rows.append((content, marks, digest.hexdigest(), *values, code, bucket, *place))
+        self._row_bytes += len(text) + _ROW
+        if len(self._rows) >= _CHUNK_ROWS or self._row_bytes >= _CHUNK:
+            self._chunk()
+            if self._held >= _HELD:
+                self._write()
+
+    def _chunk(self) -> None:
+        """Makes a frame of rows while they are in the processor's cache."""
+        if self._rows:
+            columns = dict(zip(_READ, zip(*self._rows, strict=True), strict=True))
+            columns["timestamp"] = tuple(map(microseconds, columns["timestamp"]))
+            series = [pl.Series(name, columns[name], dtype=kind) for name, kind in _READ.items()]
+            self._chunks.append(pl.DataFrame(series))
+            self._held += self._row_bytes
+            self._rows, self._row_bytes = [], 0
+
+    def _write_faults(self) -> None:
+        if self._faults:
+            self.spill.add("quarantine", 0, pl.DataFrame(self._faults, schema=polars_schema(Quarantined)))
+            self._faults, self._fault_bytes = [], 0
+
+    def _write(self) -> None:
+        """Spills what was read, by bucket, and its index."""
+        self._chunk()
+        if not self._chunks:
+            return
+        frame = pl.concat(self._chunks)
+        self._chunks, self._held = [], 0
+        index = frame.filter(pl.col("file").is_not_null()).with_columns(code="same_code", gone=False, copy=_NO_COPY)
+        index = index.select(*INDEX, "gone", "copy")
+        for part, rows in partitions(index, "execution_id", self.indexes):
+            self.spill.add("index", part, rows)
+        columns = ["bucket", *SPILLED]
+        for (bucket,), rows in frame.select(columns).partition_by("bucket", as_dict=True, include_key=False).items():
+            self.spill.add("records", bucket, rows)
 
     def _quarantine(self, counts: "_Counts", line: int, offset: int, fault: Fault, data: bytes) -> None:
         counts.read.again |= fault.reason == "future_timestamp"
         row = quarantined(counts.read.name, line, offset, fault, data)
-        self.spill.add("quarantine", 0, list(row.items()), len(row["text"]) + 200)
-
-    def _write_index(self) -> None:
-        if self._index:
-            columns = dict(zip(INDEX, zip(*self._index, strict=True), strict=True))
-            frame = pl.DataFrame(columns, schema=INDEX).with_columns(gone=False, copy=_NO_COPY)
-            for part, rows in partitions(frame, "execution_id", self.indexes):
-                self.spill.add_frame("index", part, rows)
-            self._index = []
+        self._faults.append(row)
+        self._fault_bytes += len(row["text"]) + _ROW
+        if self._fault_bytes >= _CHUNK:
+            self._write_faults()
 
 
 class _Counts:

@@ -13,6 +13,7 @@ import zstandard
 from capibara_assets.executions.key_ends import UNKNOWN, key_ends
 
 BLOCK = 1 << 20
+_PIECE = 64 << 10  # bytes decompressed at once: what comes of them stays in the processor's cache until it is read
 MAX_LINE = 64 << 20  # bytes; real lines reach 2 MB
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _UTF8_BOM = b"\xef\xbb\xbf"
@@ -180,6 +181,10 @@ class _Gzip:
         return self._inflate.eof
 
     def feed(self, block: bytes) -> Iterator[bytes]:
+        for start in range(0, len(block), _PIECE):
+            yield from self._feed(block[start : start + _PIECE])
+
+    def _feed(self, block: bytes) -> Iterator[bytes]:
         while block:
             if self._inflate.eof:
                 if not block.strip(b"\0"):  # padding after the last member

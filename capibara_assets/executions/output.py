@@ -16,6 +16,7 @@ from capibara_assets.executions.conflicts import CONFLICT, conflict_rows
 from capibara_assets.executions.intake import FileRead
 from capibara_assets.executions.ledger import EXECUTIONS, FILES, INDEX, QUARANTINE, SUMMARY, Generation
 from capibara_assets.executions.plan import Plan
+from capibara_assets.executions.redact import redaction_report
 from capibara_assets.executions.schema import LogFile, Quarantined
 from capibara_assets.executions.settle import KNOWN, Settled, lines
 from capibara_assets.executions.spill import Spill
@@ -93,9 +94,8 @@ def _executions(sources: Sources, labelled: bool) -> Iterator[pl.DataFrame]:
 
 def _quarantine(sources: Sources, now: datetime) -> pl.DataFrame:
     """Faults of this look, those of the last one in lines that stand, and lines whose id is taken."""
-    spilled = [dict(item) for item in sources.spill.read("quarantine", 0)]
     columns = polars_schema(Quarantined)
-    frames = [pl.DataFrame(spilled, schema=columns)]
+    frames = [sources.spill.frame("quarantine", 0, columns)]
     held = pl.DataFrame(schema=columns)
     if sources.base is not None:
         held = pl.read_parquet(sources.base.quarantine)
@@ -138,6 +138,11 @@ def _files(sources: Sources, quarantine: pl.DataFrame) -> pl.DataFrame:
     return conform(LogFile, pl.DataFrame(rows, schema=polars_schema(LogFile)))
 
 
+def _by_kind(executions: pl.LazyFrame) -> dict[str, dict[str, int]]:
+    """Kind -> places, distinct values and sandboxes of the secrets that were replaced; never a secret."""
+    return {row.pop("kind"): row for row in redaction_report(executions).iter_rows(named=True)}
+
+
 def _summary(executions: pl.LazyFrame, quarantine: pl.DataFrame, files: pl.DataFrame, labelled: bool) -> dict[str, Any]:
     """Counts for people."""
 
@@ -164,6 +169,7 @@ def _summary(executions: pl.LazyFrame, quarantine: pl.DataFrame, files: pl.DataF
         "ignored": int(files["ignored"].sum()),
         "pending": int(files["pending"].sum()),
         "secrets": int(row["secrets"]),
+        "secrets_by_kind": _by_kind(executions) if row["secrets"] else {},
         "by_outcome": by("outcome"),
         "by_language": by("language"),
         "newest": None if row["newest"] is None else row["newest"].isoformat(),

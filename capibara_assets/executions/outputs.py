@@ -6,6 +6,7 @@ from typing import Any
 from capibara_assets.executions.strict_json import SURROGATE, Fault, json_type, parse_text
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_RULE, _HEADER = "-" * 20, "Traceback (most recent call last)"
 _RULE_BEFORE_TEXT = re.compile(r"^(-{20,})(?=\S)")
 _HEADER_BEFORE_FRAME = re.compile(r"(Traceback \(most recent call last\):?)(?=[CF]\w+ )")
 
@@ -162,4 +163,6 @@ def _failed_assertion(stderr: str) -> str | None:
 
 def readable_traceback(text: str) -> str:
     """The server joins a traceback's lines with "": gives its first two lines their ends back."""
-    return _HEADER_BEFORE_FRAME.sub(r"\1\n", _RULE_BEFORE_TEXT.sub(r"\1\n", text))
+    if text.startswith(_RULE):
+        text = _RULE_BEFORE_TEXT.sub(r"\1\n", text, count=1)
+    return _HEADER_BEFORE_FRAME.sub(r"\1\n", text) if _HEADER in text else text

@@ -21,9 +21,9 @@ OUTCOME, OUTPUT, LENGTH, PARSE, NOVELTY = 0.35, 0.15, 0.15, 0.20, 0.15
 _SHORT, _LONG = 40, 8_000
 
 
-def novelty_text(record: Recorded) -> str:
+def novelty_text(language: str, code: str) -> str:
     """What executions of the same code have in common."""
-    return f"{record.language} {' '.join(record.code.split())}"
+    return f"{language} {' '.join(code.split())}"
 
 
 def score(record: Recorded, facts: CodeFacts, copy: int) -> float:

@@ -4,19 +4,19 @@ import ast
 import hashlib
 import hmac
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
-from capibara_assets.executions.personal import personal_rules
+from capibara_assets.executions.personal import PERSONAL, personal_rules
 from capibara_assets.executions.plausibility import entropy
 from capibara_assets.executions.readers import Recorded, strip_ansi
-from capibara_assets.executions.secret_gate import may_hold_secrets
+from capibara_assets.executions.secret_gate import may_hold_secrets, rules_by_text
 from capibara_assets.executions.secret_rules import Rule, Secret, find_secrets, provider_rules, rules_for
 
 TEXT_LIMIT = 64 << 10  # characters of quarantined text that are kept
 _OUTPUT = ("stdout", "stderr", "result_text", "error_name", "error_value", "traceback")
-_FIELDS = ("code", "task", "source", *_OUTPUT)
+TEXTS = ("code", "task", "source", *_OUTPUT)
 _KEY = "CAPIBARA_DIGEST_KEY"
 _PLACEHOLDER = r"<([A-Z][A-Z0-9_]{2,40}):(\d{1,9})>"
 
@@ -46,7 +46,9 @@ def digest_key() -> bytes:
     return os.environ.get(_KEY, "capibara-assets").encode("utf-8")[:64]
 
 
-def redact_sessions(sessions: Sequence[Sequence[Recorded]], also: Sequence[str] = ()) -> list[list[int]]:
+def redact_sessions(
+    sessions: Sequence[Sequence[Recorded]], also: Sequence[str] = (), suspects: Iterable[bool] | None = None
+) -> list[list[int]]:
     """Redacts the executions of several sandboxes in place and returns how many secrets each held, in their order.
 
     Nearly all text holds nothing that could be a secret, which one pass over the whole batch finds out: give it
@@ -54,10 +56,11 @@ def redact_sessions(sessions: Sequence[Sequence[Recorded]], also: Sequence[str] 
 
     Args:
         also: personal data that goes as well: "email", "ip".
+        suspects: for each execution whether it may hold a secret (`secret_gate`), where that is known already.
     """
     return [
         _replace_all(session, found) if found else [0] * len(session)
-        for session, found in zip(sessions, find_in_sessions(sessions, also), strict=True)
+        for session, found in zip(sessions, find_in_sessions(sessions, also, suspects), strict=True)
     ]
 
 
@@ -66,37 +69,40 @@ def redact_session(session: Sequence[Recorded], also: Sequence[str] = ()) -> lis
     return redact_sessions([session], also)[0]
 
 
-def find_in_sessions(sessions: Sequence[Sequence[Recorded]], also: Sequence[str] = ()) -> list[Found]:
+def find_in_sessions(
+    sessions: Sequence[Sequence[Recorded]], also: Sequence[str] = (), suspects: Iterable[bool] | None = None
+) -> list[Found]:
     """For each sandbox the secrets in its executions, by (place in the session, field), left to right.
 
     A value that was recognised once is found everywhere in the sandbox, also where it stands alone.
     """
-    texts = [_joined(record) for session in sessions for record in session]
-    suspects = iter(may_hold_secrets(texts, also))
+    if suspects is None:
+        suspects = may_hold_secrets([_joined(record) for session in sessions for record in session], also)
     rules = (*provider_rules(), *personal_rules(also))
-    every = []
-    for session in sessions:
-        marked = [next(suspects) for _ in session]
-        every.append(_find(session, marked, rules) if any(marked) else {})
-    return every
+    marks = iter(suspects)
+    places = [[i for i in range(len(session)) if next(marks)] for session in sessions]
+    texts = [_joined(session[i]) for session, marked in zip(sessions, places, strict=True) for i in marked]
+    # in one batch: an expression has to warm up each time that polars is given it
+    near = iter(rules_by_text(texts, rules))
+    return [
+        _find(session, {i: next(near) for i in marked}, rules) if marked else {}
+        for session, marked in zip(sessions, places, strict=True)
+    ]
 
 
 def _joined(record: Recorded) -> str:
-    return "\n".join([value for name in _FIELDS if (value := getattr(record, name))])
+    return "\n".join([value for name in TEXTS if (value := getattr(record, name))])
 
 
-def _find(session: Sequence[Recorded], suspect: Sequence[bool], rules: Sequence[Rule]) -> Found:
-    """The secrets of one sandbox; `suspect` says in which executions a rule could find something."""
-    near = rules_for("\n".join(_joined(record) for record, scan in zip(session, suspect, strict=True) if scan), rules)
-    found = {
-        (i, name): secrets for i, record in enumerate(session) if suspect[i] for name, secrets in _scan(record, near)
-    }
+def _find(session: Sequence[Recorded], suspects: Mapping[int, Sequence[Rule]], rules: Sequence[Rule]) -> Found:
+    """The secrets of one sandbox; `suspects` are the executions in which a rule could find something, and which."""
+    found = {(i, name): secrets for i, near in suspects.items() for name, secrets in _scan(session[i], near, rules)}
     if not found:
         return {}
     known = _known_values(session, found)
     spread: Found = {}
     for i, record in enumerate(session):
-        for name in _FIELDS:
+        for name in TEXTS:
             text: str | None = getattr(record, name)
             if text and (secrets := _with_known(text, found.get((i, name), []), known)):
                 spread[i, name] = secrets
@@ -107,7 +113,7 @@ def _replace_all(session: Sequence[Recorded], found: Found) -> list[int]:
     numbers, counts = _Numbers(), [0] * len(session)
     for i in sorted(range(len(session)), key=lambda i: (session[i].timestamp, session[i].execution_id)):
         record = session[i]
-        for name in _FIELDS:
+        for name in TEXTS:
             if (secrets := found.get((i, name))) is None:
                 continue
             text = getattr(record, name)
@@ -121,11 +127,13 @@ def _replace_all(session: Sequence[Recorded], found: Found) -> list[int]:
     return counts
 
 
-def _scan(record: Recorded, rules: Sequence[Rule]) -> Iterable[tuple[str, list[Secret]]]:
-    for name in _FIELDS:
-        text = getattr(record, name)
-        if text and (secrets := find_secrets(text, record.code if name in _OUTPUT else None, rules)):
-            yield name, secrets
+def _scan(record: Recorded, near: Sequence[Rule], rules: Sequence[Rule]) -> Iterable[tuple[str, list[Secret]]]:
+    """The secrets in each field: with all rules where those of `near` find one, which may hide another of any shape."""
+    near = rules_for(_joined(record), near)
+    for name in TEXTS:
+        text, code = getattr(record, name), record.code if name in _OUTPUT else None
+        if text and find_secrets(text, code, near):
+            yield name, find_secrets(text, code, rules)
 
 
 def _known_values(session: Sequence[Recorded], found: Found) -> dict[str, str]:
@@ -153,21 +161,23 @@ def _with_known(text: str, secrets: list[Secret], known: dict[str, str]) -> list
     return sorted(merged, key=lambda s: s.start)
 
 
-def redaction_report(executions: pl.DataFrame) -> pl.DataFrame:
+def redaction_report(executions: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:
     """What was replaced: a row per kind with its places, its distinct values and the sandboxes that held one.
 
-    It is read off the placeholders of the redacted table, so that it cannot hold a secret.
+    It is read off the placeholders of the redacted table, so that it cannot hold a secret. (A key that stood bare in
+    Python code has a name in its place and is only in the table's count.)
 
     Args:
-        executions: the Execution table, or its columns of text and `sandbox_id`.
+        executions: the Execution table, or its columns of text, `sandbox_id` and `secrets`.
     """
-    columns = [name for name in _FIELDS if name in executions.columns]
-    marked = executions.filter(pl.col("secrets") > 0) if "secrets" in executions.columns else executions
-    marks = pl.concat([marked.select("sandbox_id", text=pl.col(name)) for name in columns])
+    kinds = sorted({rule.kind for rule in (*provider_rules(), *personal_rules(PERSONAL))})
+    marked = executions.lazy().filter(pl.col("secrets") > 0).select("sandbox_id", *TEXTS).collect(engine="streaming")
+    marks = pl.concat([marked.select("sandbox_id", text=pl.col(name)) for name in TEXTS])
     return (
         marks.select("sandbox_id", mark=pl.col("text").str.extract_all(_PLACEHOLDER))
         .explode("mark", empty_as_null=False, keep_nulls=False)
         .select("sandbox_id", "mark", kind=pl.col("mark").str.extract(_PLACEHOLDER, 1))
+        .filter(pl.col("kind").is_in(kinds))
         .group_by("kind")
         .agg(
             places=pl.len(),

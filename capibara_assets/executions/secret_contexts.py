@@ -17,6 +17,7 @@ ContextShape = tuple[str, tuple[str, ...], str, Callable[[str], bool]]
 LINE_START = r"^[ \t]*(?:export[ \t]+|set[ \t]+)?[\w.-]{0,60}?"
 
 _NAME = (
+    r"(?=[acdempstw])"  # each begins with one of these: sorts out most places before the names are tried one by one
     r"(?:secret|token|passw(?:or)?d|passphrase|pwd|credential|(?:api|access|auth|encryption|private|signing|account"
     r"|client|session|master|storage|webhook|subscription|service|app|consumer|deploy|admin)[_-]?key)[\w.-]{0,40}"
 )

@@ -242,15 +242,15 @@ def _detect_secrets_rules() -> Iterator[Rule]:
     ):  # fmt: skip
         for pattern in plugin.denylist:
             yield Rule(kind, anchors, pattern, plausible=plausible, tail=tail, gate=gates.get(kind, ""))
-    for kind, anchors, plugin, gate in (
-        ("CLOUDANT_KEY", ("cl",), cloudant.CloudantDetector,
+    for kind, names, plugin, gate in (
+        ("CLOUDANT_KEY", ("clou", "cl_", "cl-", "clapi", "clkey", "clpw", "clpa", "cltoken"), cloudant.CloudantDetector,
          r"(?i)cl(?:ou(?:dant)?)?[_-]?(?:api)?(?:key|pw|pass|token)|cloudant\.com"),
         ("IBM_COS_KEY", ("secret",), ibm_cos_hmac.IbmCosHmacDetector, r"(?i)secret[_-]?(?:access)?[_-]?key"),
         ("SOFTLAYER_KEY", ("softlayer", "sl_", "slapi"), softlayer.SoftlayerDetector, ""),
     ):  # fmt: skip
         for pattern in plugin.denylist:
             if pattern.groups == 1:
-                yield Rule(kind, anchors, pattern, 1, plausible=has_digit, ignore_case=True, tail="", gate=gate)
+                yield Rule(kind, names, pattern, 1, plausible=has_digit, ignore_case=True, tail="", gate=gate)
 
 
 def _context_rules() -> Iterator[Rule]:

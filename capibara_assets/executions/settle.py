@@ -47,34 +47,33 @@ def settle(spill: Spill, indexes: int, sample: int, stale: bool) -> Settled:
         rows = spill.frame("by_code", part, KNOWN).sort("code", "timestamp", "execution_id")
         spill.drop("by_code", part)
         copy = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("code")
-        spill.add_frame("taken", part, rows.with_columns(copy_now=copy))
+        spill.add("taken", part, rows.with_columns(copy_now=copy))
     spill.flush()
     return settled
 
 
 def _settle_ids(spill: Spill, part: int, rows: pl.DataFrame, indexes: int, settled: Settled, sample: int) -> None:
-    first = {f"at_{name}": pl.col(name).first().over("execution_id") for name in ("content", "file", "line")}
-    rows = rows.with_columns(**first, taken=pl.col("execution_id").is_first_distinct())
-    same = pl.col("content") == pl.col("at_content")
-    settled.left |= set(rows.filter(~pl.col("taken") & pl.col("copy").is_not_null())["sandbox_id"])
+    first = rows["execution_id"].is_first_distinct()
+    others = rows.filter(~first)
+    settled.left |= set(others.filter(pl.col("copy").is_not_null())["sandbox_id"])
     # of files that are gone only what the table holds is remembered
-    rows = rows.filter(~pl.col("gone") | pl.col("taken"))
-    taken = rows.filter("taken")
+    others = others.filter(~pl.col("gone"))
+    taken = rows.filter(first)
     settled.executions += taken.height
     settled.ids += taken["execution_id"].gather_every(sample).to_list()
-    present = rows.filter(~pl.col("gone"))
+    at = taken.select("execution_id", at_content="content", at_file="file", at_line="line")
+    marked = others.join(at, on="execution_id").with_columns(same=pl.col("content") == pl.col("at_content"))
+    kept = taken.filter(~pl.col("gone")).select("file", kept=1, duplicates=0)
     settled.by_file.append(
-        present.group_by("file").agg(kept=pl.col("taken").sum(), duplicates=(same & ~pl.col("taken")).sum())
+        pl.concat([kept, marked.select("file", kept=0, duplicates=pl.col("same").cast(pl.Int32))])
+        .group_by("file")
+        .agg(pl.col("kept", "duplicates").cast(pl.Int64).sum())
     )
-    conflict = present.filter(~same)
+    conflict = marked.filter(~pl.col("same"))
     settled.conflicts.append(conflict.select("execution_id", "file", "line", "offset", "at_file", "at_line"))
     for code_part, frame in partitions(taken.select(list(KNOWN)), "code", indexes):
-        spill.add_frame("by_code", code_part, frame)
-    spill.add_frame(
-        "others",
-        part,
-        rows.filter(~pl.col("taken")).select(list(KNOWN)).with_columns(copy=pl.lit(None, dtype=pl.Int64)),
-    )
+        spill.add("by_code", code_part, frame)
+    spill.add("others", part, others.select(list(KNOWN)).with_columns(copy=pl.lit(None, dtype=pl.Int64)))
 
 
 def taken(spill: Spill, indexes: int) -> Iterator[pl.DataFrame]:

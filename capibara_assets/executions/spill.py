@@ -1,4 +1,4 @@
-"""Work that does not fit into memory, on disk by partition: encrypted, because not all of it is redacted yet.
+"""Tables that do not fit into memory, on disk by partition: encrypted, because not all of it is redacted yet.
 
 Nothing unredacted may be written, yet placeholders are numbered over a whole sandbox, whose lines may be far apart. So
 what waits for the rest of its sandbox is sealed with a key that only lives in the memory of the processes of one look:
@@ -6,7 +6,6 @@ what a crash leaves behind cannot be read by anybody.
 """
 
 import io
-import marshal
 import os
 from collections import defaultdict
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import Any
 import polars as pl
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-_BLOCK = 64 << 10  # bytes of a partition that are written at once
+_BLOCK = 256 << 10  # bytes of a partition that are written at once
 _HELD = 16 << 20  # bytes of all partitions that wait in memory
 _NONCE = 12
 
@@ -26,42 +25,35 @@ def new_key() -> bytes:
 
 
 class Spill:
-    """Items by (name, partition); every process writes files of its own and reads those of all."""
+    """Frames by (name, partition); every process writes files of its own and reads those of all."""
 
     def __init__(self, folder: Path, key: bytes, writer: str) -> None:
         self.folder, self.key, self.writer = folder, key, writer
         self._cipher = AESGCM(key)
-        self._waiting: dict[tuple[str, int], list[Any]] = defaultdict(list)
+        self._waiting: dict[tuple[str, int], list[bytes]] = defaultdict(list)
         self._sizes: dict[tuple[str, int], int] = defaultdict(int)
         self._held = 0
 
-    def add(self, name: str, part: int, item: Any, size: int) -> None:
-        """Keeps an item (of str, bytes, numbers, None, tuples and lists of them) of about `size` bytes."""
+    def add(self, name: str, part: int, frame: pl.DataFrame) -> None:
+        """Keeps the rows of a frame."""
+        if frame.is_empty():
+            return
+        buffer = io.BytesIO()
+        frame.write_ipc_stream(buffer)
+        nonce = os.urandom(_NONCE)
+        sealed = self._cipher.encrypt(nonce, buffer.getbuffer(), None)
         place = (name, part)
-        self._waiting[place].append(item)
-        self._sizes[place] += size
-        self._held += size
+        self._waiting[place] += [len(sealed).to_bytes(8, "big"), nonce, sealed]
+        self._sizes[place] += len(sealed)
+        self._held += len(sealed)
         if self._sizes[place] >= _BLOCK:
             self._write(place)
         elif self._held >= _HELD:
             self.flush()
 
-    def add_frame(self, name: str, part: int, frame: pl.DataFrame) -> None:
-        if not frame.is_empty():
-            buffer = io.BytesIO()
-            frame.write_ipc_stream(buffer)
-            self.add(name, part, buffer.getvalue(), buffer.tell())
-
-    def read(self, name: str, part: int) -> Iterator[Any]:
-        """The items of all processes, in no particular order between them; ours must be flushed."""
-        for path in sorted((self.folder / name).glob(f"{part}.*")):
-            with path.open("rb") as file:
-                while head := file.read(8):
-                    sealed = file.read(int.from_bytes(head, "big"))
-                    yield from marshal.loads(self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], None))
-
     def frame(self, name: str, part: int, schema: dict[str, Any]) -> pl.DataFrame:
-        frames = [pl.read_ipc_stream(io.BytesIO(item)) for item in self.read(name, part)]
+        """The rows of all processes, in no particular order between them; ours must be flushed."""
+        frames = [pl.read_ipc_stream(block) for block in self._blocks(name, part)]
         return pl.concat(frames) if frames else pl.DataFrame(schema=schema)
 
     def drop(self, name: str, part: int) -> None:
@@ -70,16 +62,21 @@ class Spill:
             path.unlink()
 
     def flush(self) -> None:
-        for place in [place for place, items in self._waiting.items() if items]:
+        """Writes what waits."""
+        for place in [place for place, blocks in self._waiting.items() if blocks]:
             self._write(place)
+
+    def _blocks(self, name: str, part: int) -> Iterator[bytes]:
+        for path in sorted((self.folder / name).glob(f"{part}.*")):
+            with path.open("rb") as file:
+                while head := file.read(8):
+                    nonce = file.read(_NONCE)
+                    yield self._cipher.decrypt(nonce, file.read(int.from_bytes(head, "big")), None)
 
     def _write(self, place: tuple[str, int]) -> None:
         name, part = place
-        nonce = os.urandom(_NONCE)
-        # version 2 has no references between equal objects: it is faster, and what it writes depends on values alone
-        sealed = nonce + self._cipher.encrypt(nonce, marshal.dumps(self._waiting[place], 2), None)
         (self.folder / name).mkdir(exist_ok=True)  # not the folder itself: without it the look is over
         with (self.folder / name / f"{part}.{self.writer}").open("ab") as file:
-            file.write(len(sealed).to_bytes(8, "big") + sealed)
+            file.writelines(self._waiting[place])
         self._held -= self._sizes[place]
         self._waiting[place], self._sizes[place] = [], 0

@@ -30,6 +30,11 @@ def seeds() -> list[bytes]:
         line(envelope("console.assert(0)", language="javascript", execution=nested | plain)),
         line(envelope("SELECT ':'", language="sql", task="Say :", messages=[{"role": "user", "content": "x"}])),
         line(envelope("x", execution=None, exception={"name": "TimeoutException", "message": "slow"})),
+        line(
+            envelope(
+                "twice", execution=executed(stdout="a") | {"logs": '{"stdout": ["a"], "stdout" : [], "stderr": []}'}
+            )
+        ),
         json.dumps(envelope('é \\" \\\\', tenant="ü"), ensure_ascii=False, separators=(",", ":")).encode(),
     ]
 
@@ -40,7 +45,12 @@ def check_line(data: bytes, keys: int) -> None:
     parts = list(read_parts(data, NOW)) if data.strip() else []
     assert all(isinstance(part.found, Recorded | Fault) or part.found.number >= 0 for part in parts)
     if fast is not None:
-        assert [part.found for part in parts] == [fast], data
+        assert [part.found for part in parts] == [as_recorded(fast)], data
+
+
+def as_recorded(fast: Recorded | tuple[object, ...]) -> Recorded:
+    """What the fast reader found, whose everyday records are values in the order of the fields."""
+    return fast if isinstance(fast, Recorded) else Recorded(*fast)  # type: ignore[arg-type]
 
 
 def fuzz_lines(folder: Path, count: int, seed: int) -> int:
@@ -102,7 +112,7 @@ def test_the_fast_reader_takes_nearly_all_real_lines_and_says_the_same(shared_da
         total += 1
         if fast is not None:
             taken += 1
-            assert [part.found for part in read_parts(each.data, NOW)] == [fast]
+            assert [part.found for part in read_parts(each.data, NOW)] == [as_recorded(fast)]
     assert taken > 0.99 * total
 
 

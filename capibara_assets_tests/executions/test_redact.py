@@ -289,11 +289,15 @@ def test_the_report_counts_by_kind_and_cannot_hold_a_secret(ingest_lines: Callab
     first, second = TOKENS["E2B_API_KEY"], TOKENS["GITHUB_TOKEN"]
     ingest = ingest_lines(
         envelope(f"a = '{first}'", execution_id="a", execution=executed(stdout=f"{first}\n{second}\n")),
-        envelope(f"b = '{first}'", execution_id="b", sandbox_id="other"),
+        envelope(f"b = '{first}'  # <NOT_OURS:1>", execution_id="b", sandbox_id="other"),
         envelope("c = '<NOT_OURS:1>'", execution_id="c"),
     )
     report = redaction_report(ingest.executions)
     assert report.rows() == [("E2B_API_KEY", 3, 2, 2), ("GITHUB_TOKEN", 1, 1, 1)]
+    assert ingest.summary["secrets_by_kind"] == {
+        "E2B_API_KEY": {"places": 3, "values": 2, "sandboxes": 2},
+        "GITHUB_TOKEN": {"places": 1, "values": 1, "sandboxes": 1},
+    }
     everything = json.dumps([ingest.executions.write_json(), ingest.summary, report.write_json()])
     assert first[:12] not in everything and second[:12] not in everything
 
