@@ -1,7 +1,9 @@
 """One adapter per domain that the voters agree on, and one model out of the domains' experts."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -12,6 +14,9 @@ from capibara_assets.domains import Domain
 from capibara_assets.metadata import bar_chart, matrix, plot
 from capibara_assets.partitions import domains
 from capibara_assets.resources import BaseModel, Recipes, Store
+
+if TYPE_CHECKING:
+    from capibara_assets.storage.artifact import Artifact
 
 
 @dg.asset(
@@ -27,6 +32,7 @@ def consensus_checkpoint(
     """The adapter the voters agree on, and its certificate: who was accepted, who was rejected, why."""
     from capibara_assets.consensus.agree import agree_on_voters
     from capibara_assets.consensus.recipe import ConsensusRecipe
+    from capibara_assets.lineage.card import base_name, write_model_card
     from capibara_assets.modeling.adapters import write_adapter
     from capibara_assets.modeling.base import load_base
 
@@ -46,6 +52,17 @@ def consensus_checkpoint(
     )
     with TemporaryDirectory() as folder:
         write_adapter(agreement.adapter, Path(folder))
+        write_model_card(
+            Path(folder),
+            inputs.store,
+            {domain.value: adapters},
+            title=f"{domain.value} / consensus",
+            what=f"The LoRA adapter that the voters of `{domain.value}` agreed on.",
+            library="peft",
+            base_model=base_name(base_model.location, base_model.path),
+            base_digest=base.digest,
+            proof=f"`certificate.json`, digest `{agreement.certificate.digest}`: who was accepted, who was not, why.",
+        )
         artifact = inputs.publish(
             "consensus_checkpoint",
             domain,
@@ -53,6 +70,12 @@ def consensus_checkpoint(
             documents={"certificate": agreement.certificate.model_dump(mode="json"), "losses": agreement.losses},
         )
     return materialized(artifact, inputs, certificate_metadata(artifact.document("certificate"), agreement.losses))
+
+
+def certificates_of(consensus: Mapping[Domain, "Artifact"]) -> str:
+    """The certificates of several domains, in words."""
+    digests = {domain.value: artifact.document("certificate")["digest"] for domain, artifact in consensus.items()}
+    return ", ".join(f"`consensus_checkpoint[{domain}]` `{digest}`" for domain, digest in sorted(digests.items()))
 
 
 def certificate_metadata(
@@ -86,17 +109,30 @@ def merged_checkpoint(
     from capibara_assets.consensus.experts import read_experts, validation_sets
     from capibara_assets.consensus.merging import merge_experts, write_merged
     from capibara_assets.consensus.recipe import ConsensusRecipe
+    from capibara_assets.lineage.card import base_name, write_model_card
     from capibara_assets.modeling.base import load_base
 
     inputs = Inputs.of(context, store)
     recipe = inputs.recipe(recipes, "consensus", ConsensusRecipe)
     base = load_base(base_model.path)
     inputs.setting("base_model", base.digest)
-    experts = read_experts({d: a.directory("adapter") for d, a in inputs.every("consensus_checkpoint").items()})
+    consensus = inputs.every("consensus_checkpoint")
+    experts = read_experts({d: a.directory("adapter") for d, a in consensus.items()})
     datasets = {d: a.frame("examples") for d, a in inputs.every("moe_dataset").items() if d in experts}
     merge = merge_experts(base, experts, validation_sets(base, datasets, recipe), recipe)
     with TemporaryDirectory() as folder:
         write_merged(base, merge, Path(folder))
+        write_model_card(
+            Path(folder),
+            inputs.store,
+            {domain.value: artifact for domain, artifact in consensus.items()},
+            title="merged",
+            what="One dense model out of every domain's consensus adapter.",
+            library="transformers",
+            base_model=base_name(base_model.location, base_model.path),
+            base_digest=base.digest,
+            proof="Each adapter has its own: " + certificates_of(consensus),
+        )
         artifact = inputs.publish(
             "merged_checkpoint",
             None,

@@ -46,12 +46,14 @@ def ace_playbooks(context: dg.AssetExecutionContext, store: Store, experience: E
 @dg.asset(group_name="experience", kinds={"parquet"}, code_version="2")
 def e2b_logs(context: dg.AssetExecutionContext, store: Store, experience: Experience) -> dg.MaterializeResult:
     """The ledger: every file and line seen exactly once; executions parsed, checked, redacted and classified."""
+    from capibara_assets.executions.forgotten import read_forgotten
     from capibara_assets.executions.ingest import ingest, ledger_name
     from capibara_assets.executions.schema import Execution, LogFile, Quarantined
 
     inputs = Inputs.of(context, store)
     ledger = inputs.store.work_dir("e2b_logs", None, ledger_name(experience.path, experience.redact_also))
-    with ingest(experience.path, now=datetime.now(UTC), ledger=ledger, also=experience.redact_also) as read:
+    also, forgotten = experience.redact_also, read_forgotten(inputs.store)
+    with ingest(experience.path, now=datetime.now(UTC), ledger=ledger, also=also, forgotten=forgotten) as read:
         artifact = inputs.publish(
             "e2b_logs",
             None,
@@ -73,6 +75,7 @@ def e2b_logs(context: dg.AssetExecutionContext, store: Store, experience: Experi
             "quarantined": summary["quarantined"],
             "secrets_redacted": summary["secrets"],
             "secrets_by_kind": counts({kind: found["places"] for kind, found in summary["secrets_by_kind"].items()}),
+            "forgotten": summary["forgotten"],
             "new_lines": read.lines_read,
             "reasons": counts(summary["reasons"]),
             "outcomes": counts(summary["by_outcome"]),

@@ -32,6 +32,7 @@ def trained_adapters(
     launcher: Launcher,
 ) -> dg.MaterializeResult:
     """One LoRA adapter per voter, with metrics, curves and resume points."""
+    from capibara_assets.lineage.card import base_name, write_voter_cards
     from capibara_assets.modeling.base import base_digest
     from capibara_assets.training.recipe import TrainingRecipe
     from capibara_assets.training.request import TrainingRequest
@@ -62,6 +63,9 @@ def trained_adapters(
     letter.write_text(request.model_dump_json())
     launcher.run(context, letter, target.target)
     summary = json.loads((request.out / "summary.json").read_text())
+    shards = {v.name: (v.shard, len(recipe.voters)) for v in recipe.voters if v.name in summary["finished"]}
+    name = base_name(base_model.location, base_model.path)
+    write_voter_cards(request.out / "voters", dataset, shards, name, base)
     artifact = inputs.publish(
         "trained_adapters",
         domain,

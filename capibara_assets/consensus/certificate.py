@@ -113,6 +113,8 @@ class Verification:
 
     problems: tuple[str, ...]
     recomputed: tuple[str, ...]
+    forgotten: tuple[str, ...] = ()
+    """Inputs it names that were removed since, because a record in them was forgotten: they cannot be checked again."""
 
     @property
     def ok(self) -> bool:
@@ -151,13 +153,19 @@ def json_schema() -> dict[str, Any]:
 
 
 def verify_certificate(
-    source: Path | Certificate, voters: Mapping[str, Path] | None = None, *, result: Path | None = None
+    source: Path | Certificate,
+    voters: Mapping[str, Path] | None = None,
+    *,
+    result: Path | None = None,
+    forgotten: Collection[str] = (),
 ) -> Verification:
     """Check a certificate: its digest, and every step that its inputs allow to be done again.
 
     Without inputs the qualities, the count, quorum and who was accepted are recomputed from the losses it states.
     With `voters` (name -> adapter folder) also digests, attestation, and the adapter that the rule makes of them,
-    which has to have the stated digest; with `result` the published adapter too.
+    which has to have the stated digest; with `result` the published adapter too. `forgotten` holds the digests of
+    artifacts that were removed because a record was forgotten: those that it was made from are named, and are no
+    problem of the certificate.
     """
     certificate = source if isinstance(source, Certificate) else read_certificate(source)
     problems: list[str] = []
@@ -174,7 +182,8 @@ def verify_certificate(
         if found != certificate.result.digest:
             problems.append(f"the published adapter is {found[:12]}, not {certificate.result.digest[:12]}")
         recomputed.append("published adapter")
-    return Verification(tuple(problems), tuple(recomputed))
+    gone = tuple(sorted(name for name, digest in certificate.context.items() if digest in set(forgotten)))
+    return Verification(tuple(problems), tuple(recomputed), gone)
 
 
 def digest_of(adapter: LoraAdapter) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import polars as pl
 
 from capibara_assets.executions.bucket import VERDICT
+from capibara_assets.executions.forgotten import NOTHING, Forgotten, count_forgotten
 from capibara_assets.executions.ingest_worker import Setup, Workers, read_of, workers
 from capibara_assets.executions.intake import FileRead, FileTask, bucket_of, partitions
 from capibara_assets.executions.ledger import Generation, Ledger
@@ -95,6 +96,7 @@ def ingest(
     processes: int | None = None,
     labelled: bool = True,
     also: Sequence[str] = (),
+    forgotten: Forgotten = NOTHING,
 ) -> Iterator[Tables]:
     """Reads, checks, deduplicates, redacts, classifies and scores every execution below `folder`.
 
@@ -109,6 +111,7 @@ def ingest(
         processes: how many read; by default as many as there are cores, and one for little.
         labelled: False leaves out domains, repairs and quality.
         also: personal data that is redacted beside secrets: "email", "ip".
+        forgotten: records that are dropped, and counted as forgotten, wherever they stand.
 
     Raises:
         InputError: the folder, or a file of `files`, does not exist or cannot be read; `also` names something else.
@@ -117,12 +120,13 @@ def ingest(
     paths = log_files(folder, files)
     if ledger is None or files is not None:
         with tempfile.TemporaryDirectory(prefix="capibara-ingest-") as scratch:
-            yield _look(paths, now, Path(scratch), None, None, processes, labelled, tuple(also))
+            yield _look(paths, now, Path(scratch), None, None, processes, labelled, tuple(also), forgotten)
         return
     book = Ledger(ledger)
     with book.look() as scratch:
         # listed again: another look may have waited long for this one
-        tables = _look(log_files(folder, None), now, scratch, book, book.last(), processes, labelled, tuple(also))
+        paths = log_files(folder, None)
+        tables = _look(paths, now, scratch, book, book.last(), processes, labelled, tuple(also), forgotten)
     yield tables
 
 
@@ -135,9 +139,11 @@ def _look(
     processes: int | None,
     labelled: bool,
     also: tuple[str, ...],
+    forgotten: Forgotten,
 ) -> Tables:
     planned = plan(paths, base)
-    if base is not None and base.current and planned.nothing_new and set(paths) == set(base.files):
+    same = base is not None and base.current and base.forgotten == forgotten.digest
+    if base is not None and same and planned.nothing_new and set(paths) == set(base.files):
         return Tables(base.folder, base.summary(), 0)
     size = _text_bytes(planned)
     count = processes or (1 if size < _ALONE else len(os.sched_getaffinity(0)))
@@ -159,19 +165,27 @@ def _look(
         reads, lines_read = _read(crew, planned, base)
         if base is not None:
             _remember(spill, planned, base, setup)
-        settled = settle(spill, setup.indexes, _SAMPLE, stale=base is not None and not base.current)
+        settled = settle(
+            spill,
+            setup.indexes,
+            _SAMPLE,
+            stale=base is not None and not base.current,
+            forgotten=forgotten,
+            checked=base is not None and base.forgotten == forgotten.digest,
+        )
+        count_forgotten(reads, ((planned.names[file], line) for file, line in settled.forgotten))
         touched = None if base is None else _touched(spill, setup, settled)
         _verdicts(spill, setup, planned, touched)
         ranges = _ranges(settled, size / max(1, lines_read))
         if base is not None and touched:
             _fetch(crew, spill, setup, planned, touched)
         crew.do("finish", [(bucket, ranges) for bucket in range(setup.buckets)])
-    sources = Sources(spill, setup.indexes, planned, settled, reads, ranges, base, touched)
+    sources = Sources(spill, setup.indexes, planned, settled, reads, ranges, base, touched, forgotten)
     tables = scratch / "tables"
     tables.mkdir()
     summary = write_tables(tables, sources, labelled, now)
     if book is not None:
-        tables = book.commit(tables, list(reads.values()), planned.names)
+        tables = book.commit(tables, list(reads.values()), planned.names, forgotten.digest)
     return Tables(tables, summary, lines_read)
 
 

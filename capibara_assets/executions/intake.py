@@ -101,6 +101,8 @@ class FileRead:
     last_lines: int = 0  # of the line at `resume`
     last_ignored: int = 0
     pending: int = 0
+    forgotten: int = 0  # before `resume`: dropped by a tombstone
+    last_forgotten: int = 0
     again: bool = False  # holds a record of the future, which time may make valid
 
 

@@ -42,6 +42,7 @@ class Generation:
     files: dict[str, FileRead]  # by name
     names: list[str]  # of every file the index points to, in the order of their numbers
     current: bool  # made by this code, with this key
+    forgotten: str = ""  # digest of the tombstones that it was made under
 
     @property
     def executions(self) -> Path:
@@ -112,7 +113,11 @@ class Ledger:
         if dict(names) != KNOWN:
             return None
         return Generation(
-            folder, {read.name: read for read in files}, state["names"], state["fingerprint"] == fingerprint()
+            folder,
+            {read.name: read for read in files},
+            state["names"],
+            state["fingerprint"] == fingerprint(),
+            state.get("forgotten", ""),
         )
 
     def read_again(self, names: Iterable[str]) -> None:
@@ -126,7 +131,7 @@ class Ledger:
                 read["again"] |= read["name"] in chosen
             write_json_atomic(base.folder / _STATE, state)
 
-    def commit(self, tables: Path, files: list[FileRead], names: list[str]) -> Path:
+    def commit(self, tables: Path, files: list[FileRead], names: list[str], forgotten: str = "") -> Path:
         """Makes a folder with the tables of a look the last generation; returns where it lies now."""
         sizes = {path.name: path.stat().st_size for path in sorted(tables.iterdir())}
         state = {
@@ -134,6 +139,7 @@ class Ledger:
             "files": [asdict(read) for read in files],
             "names": names,
             "sizes": sizes,
+            "forgotten": forgotten,
         }
         for path in tables.iterdir():
             with path.open("rb") as file:
@@ -150,6 +156,17 @@ class Ledger:
         write_json_atomic(self.root / _POINTER, {"generation": target.name})
         self._prune(target)
         return target
+
+    def keep_last_only(self) -> list[Path]:
+        """Removes every generation but the last at once: what was forgotten must not lie in an older one."""
+        with self.look():
+            last = self.last()
+            kept = None if last is None else last.folder
+            found = sorted(self.root.glob("generations/*"))
+            removed = [folder for folder in found if folder != kept]
+            for folder in removed:
+                shutil.rmtree(folder)
+            return removed
 
     def _prune(self, last: Path) -> None:
         limit = time.time() - _KEPT_S

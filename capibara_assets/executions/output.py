@@ -13,6 +13,7 @@ from polars.io.plugins import register_io_source
 from capibara_assets.domains import DOMAINS
 from capibara_assets.executions.bucket import schema
 from capibara_assets.executions.conflicts import CONFLICT, conflict_rows
+from capibara_assets.executions.forgotten import NOTHING, Forgotten, count_forgotten
 from capibara_assets.executions.intake import FileRead
 from capibara_assets.executions.ledger import EXECUTIONS, FILES, INDEX, QUARANTINE, SUMMARY, Generation
 from capibara_assets.executions.plan import Plan
@@ -38,6 +39,7 @@ class Sources:
     ranges: list[str]
     base: Generation | None
     touched: set[str] | None  # sandboxes whose rows are made anew; None: all
+    forgotten: Forgotten = NOTHING
 
 
 def write_tables(folder: Path, sources: Sources, labelled: bool, now: datetime) -> dict[str, Any]:
@@ -110,7 +112,12 @@ def _quarantine(sources: Sources, now: datetime) -> pl.DataFrame:
     conflicts = pl.concat(sources.settled.conflicts)
     rows = conflict_rows(conflicts, sources.planned, held.filter(pl.col("reason") == CONFLICT), now)
     frames.append(pl.DataFrame(rows, schema=columns))
-    return conform(Quarantined, pl.concat(frames).unique("quarantine_id", keep="any"))
+    every = pl.concat(frames).unique("quarantine_id", keep="any")
+    if sources.forgotten:
+        gone = sources.forgotten.of_quarantine(every)
+        count_forgotten(sources.reads, every.filter(gone).select("file", "line").filter(pl.col("line") > 0).rows())
+        every = every.filter(~gone)
+    return conform(Quarantined, every)
 
 
 def _files(sources: Sources, quarantine: pl.DataFrame) -> pl.DataFrame:
@@ -133,6 +140,7 @@ def _files(sources: Sources, quarantine: pl.DataFrame) -> pl.DataFrame:
                 "duplicates": duplicates,
                 "ignored": read.ignored + read.last_ignored,
                 "pending": read.pending,
+                "forgotten": read.forgotten + read.last_forgotten,
             }
         )
     return conform(LogFile, pl.DataFrame(rows, schema=polars_schema(LogFile)))
@@ -168,6 +176,7 @@ def _summary(executions: pl.LazyFrame, quarantine: pl.DataFrame, files: pl.DataF
         "duplicates": int(files["duplicates"].sum()),
         "ignored": int(files["ignored"].sum()),
         "pending": int(files["pending"].sum()),
+        "forgotten": int(files["forgotten"].sum()),
         "secrets": int(row["secrets"]),
         "secrets_by_kind": _by_kind(executions) if row["secrets"] else {},
         "by_outcome": by("outcome"),

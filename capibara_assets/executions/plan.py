@@ -78,6 +78,7 @@ def merged(read: FileRead, before: FileRead | None, task: FileTask) -> FileRead:
         return read
     read.lines += before.lines
     read.ignored += before.ignored
+    read.forgotten += before.forgotten
     read.known = {kind: before.known.get(kind, 0) + read.known.get(kind, 0) for kind in {*before.known, *read.known}}
     read.again |= before.again
     if task.start >= BLOCK:

@@ -87,7 +87,7 @@ class LogFile(Record):
     """One file that was looked at and what became of its lines."""
 
     schema_name: ClassVar[str] = "LogFile"
-    schema_version: ClassVar[int] = 1
+    schema_version: ClassVar[int] = 2
     key: ClassVar[tuple[str, ...]] = ("path",)
 
     path: str = Field(description="File, relative to the experience folder")
@@ -100,6 +100,7 @@ class LogFile(Record):
     duplicates: int = Field(description="Lines whose execution was taken from another place", ge=0)
     ignored: int = Field(description="Blank lines; 1 for a file that is no execution log", ge=0)
     pending: int = Field(description="Last lines that wait for the rest of their text", ge=0)
+    forgotten: int = Field(description="Lines whose record was forgotten (`capibara forget`)", ge=0)
 
 
 class Pattern(Record):

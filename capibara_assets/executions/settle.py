@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from capibara_assets.executions.forgotten import NOTHING, Forgotten
 from capibara_assets.executions.intake import INDEX, partitions
 from capibara_assets.executions.spill import Spill
 
@@ -27,21 +28,28 @@ class Settled:
     left: set[str] = field(default_factory=set)  # sandboxes that lose a line to another one
     by_file: list[pl.DataFrame] = field(default_factory=list)  # file, kept, duplicates
     conflicts: list[pl.DataFrame] = field(default_factory=list)  # execution_id, file, line, offset, at_file, at_line
+    forgotten: list[tuple[int, int]] = field(default_factory=list)  # file, line of what tombstones keep out
 
 
-def settle(spill: Spill, indexes: int, sample: int, stale: bool) -> Settled:
+def settle(
+    spill: Spill, indexes: int, sample: int, stale: bool, forgotten: Forgotten = NOTHING, checked: bool = False
+) -> Settled:
     """Reads `index` partitions; leaves `taken` (with the column `copy_now`) and `others`, all other lines.
 
     Args:
         sample: about one id in so many is kept in the sample.
         stale: what is remembered of files that are gone was read by other code, and gives way to any line.
+        forgotten: what must not come back; a sandbox that loses a line to it is made anew.
+        checked: the last table was made under the same tombstones: only what it does not hold is asked about.
     """
     order = ("execution_id", "gone", *_ORDER) if stale else ("execution_id", *_ORDER)
     settled = Settled()
     for part in range(indexes):
-        rows = spill.frame("index", part, KNOWN).sort(order)
+        rows = spill.frame("index", part, KNOWN)
         spill.drop("index", part)
-        _settle_ids(spill, part, rows, indexes, settled, sample)
+        if forgotten:
+            rows = _without(rows, forgotten, checked, settled)
+        _settle_ids(spill, part, rows.sort(order), indexes, settled, sample)
     spill.flush()
     for part in range(indexes):
         rows = spill.frame("by_code", part, KNOWN).sort("code", "timestamp", "execution_id")
@@ -50,6 +58,16 @@ def settle(spill: Spill, indexes: int, sample: int, stale: bool) -> Settled:
         spill.add("taken", part, rows.with_columns(copy_now=copy))
     spill.flush()
     return settled
+
+
+def _without(rows: pl.DataFrame, forgotten: Forgotten, checked: bool, settled: Settled) -> pl.DataFrame:
+    suspect = rows.filter(pl.col("copy").is_null()) if checked else rows
+    gone = forgotten.of_lines(suspect)
+    dropped = suspect.filter(gone)
+    settled.left |= set(dropped.filter(pl.col("copy").is_not_null())["sandbox_id"])
+    settled.forgotten += dropped.filter(~pl.col("gone")).select("file", "line").rows()
+    stay = rows.filter(pl.col("copy").is_not_null()) if checked else rows.clear()
+    return pl.concat([stay, suspect.filter(~gone)])
 
 
 def _settle_ids(spill: Spill, part: int, rows: pl.DataFrame, indexes: int, settled: Settled, sample: int) -> None:

@@ -175,7 +175,7 @@ class ArtifactStore:
 
     def latest_digest(self, name: str, partition: str | None) -> str | None:
         """Digest of the artifact published last, or None before the first."""
-        pointer = self._folder(name, partition) / POINTER
+        pointer = self.pointer(name, partition)
         try:
             data = pointer.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -184,6 +184,15 @@ class ArtifactStore:
             return str(json.loads(data)["digest"])
         except (ValueError, KeyError, TypeError) as error:
             raise IntegrityError(f"{pointer} is damaged: materialize {name} again to replace it") from error
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the artifacts lie on a disk of this machine."""
+        return self._local_root is not None
+
+    def pointer(self, name: str, partition: str | None) -> UPath:
+        """The file that names the artifact published last."""
+        return self._folder(name, partition) / POINTER
 
     def list(self, name: str) -> Artifacts:
         """Every artifact of an asset, sorted by partition, then time of publishing."""

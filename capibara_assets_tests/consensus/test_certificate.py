@@ -109,6 +109,13 @@ def test_changed_inputs_are_found(agreed: tuple[Path, dict[str, Path], Path], ho
     assert "no folder given for voter voter-3" in verify_certificate(path, missing).problems
 
 
+def test_inputs_that_were_forgotten_are_named_and_no_problem(agreed: tuple[Path, dict[str, Path], Path]) -> None:
+    path, voters, adapter = agreed
+    assert verify_certificate(path, voters, result=adapter).forgotten == ()
+    found = verify_certificate(path, voters, result=adapter, forgotten={"a" * 64, "b" * 64})
+    assert found.ok and found.forgotten == ("data",)
+
+
 def test_what_is_no_certificate(tmp_path: Path, agreed: tuple[Path, dict[str, Path], Path]) -> None:
     file = tmp_path / "other.json"
     with pytest.raises(InputError, match="is not a certificate"):

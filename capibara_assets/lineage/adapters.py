@@ -1,0 +1,269 @@
+"""From an adapter, or a model merged of adapters, back to what made it; and the proof that a record is not in it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from capibara_assets.domains import DOMAINS
+from capibara_assets.errors import InputError
+from capibara_assets.executions.forgotten import Forgotten
+from capibara_assets.lineage.ancestors import upstream
+from capibara_assets.lineage.attribution import COLUMNS, attribution
+from capibara_assets.lineage.columns import columns, one_of
+from capibara_assets.lineage.records import MANY, ONE, Results
+from capibara_assets.lineage.voters import SEEN, Voter, dataset, voters_of
+from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.removal import removed
+from capibara_assets.storage.store import MissingArtifact
+
+_MODELS = ("trained_adapters", "consensus_checkpoint", "merged_checkpoint", "moe_checkpoint")
+
+
+@dataclass(frozen=True)
+class DatasetState:
+    """A dataset that a model was made from."""
+
+    domain: str
+    digest: str
+    state: str
+    """present; forgotten (removed, since it held a record that was forgotten); or missing."""
+
+
+@dataclass(frozen=True)
+class AdapterTrail:
+    """What made an adapter."""
+
+    what: str
+    """voter, trained_adapters, consensus_checkpoint, merged_checkpoint or moe_checkpoint"""
+    name: str
+    digest: str
+    artifact: str
+    current: bool
+    voters: tuple[str, ...]
+    """`domain/voter digest` of those that it is, or is made of."""
+    datasets: tuple[DatasetState, ...]
+    examples: int
+    """Train examples that at least one of its voters was given; 0 where no dataset is present."""
+    validation: int
+    executions: tuple[str, ...]
+    bullets: tuple[str, ...]
+    licences: Mapping[str, int]
+    sources: tuple[tuple[str, str, int], ...]
+    tenants: Mapping[str, int]
+    base_model: tuple[str, ...]
+    seeds: tuple[int, ...]
+    settings: Mapping[str, str]
+    """Recipes and other settings -> digest, of every training that it comes from."""
+    certificates: Mapping[str, str]
+    """Domain -> digest of the certificate that accepted (or rejected) its voters."""
+
+
+@dataclass(frozen=True)
+class Absence:
+    """Whether executions are absent from everything that a model was made from."""
+
+    absent: bool
+    found: tuple[str, ...]
+    """Those that are in a dataset; ids, or keyed digests of tombstones."""
+    unknown: tuple[str, ...]
+    """Datasets that are not in the store, so that nothing can be said of them."""
+    datasets: tuple[str, ...]
+    executions_checked: int
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    what: str
+    name: str
+    digest: str
+    artifact: Artifact
+    voters: tuple[tuple[Artifact, Voter], ...]
+
+
+def adapter_trail(results: Results, wanted: str) -> AdapterTrail:
+    """What made an adapter.
+
+    Args:
+        wanted: `domain`, `domain/voter`, `merged_checkpoint`, `moe_checkpoint`, `domain/consensus`, or a digest of a
+            voter's weights or of one of these artifacts (its first characters do).
+
+    Raises:
+        InputError: there is none, or several.
+    """
+    chosen = _choose(results, wanted)
+    states = _datasets(results, chosen)
+    trained, validated = list[pl.DataFrame](), list[pl.DataFrame]()
+    for state in states:
+        table = dataset(results.store, state.domain, state.digest)
+        if table is None:
+            continue
+        frame = columns(table, "examples", list(dict.fromkeys([*SEEN, *COLUMNS])))
+        of_it = [voter for _, voter in chosen.voters if (voter.domain, voter.dataset) == (state.domain, state.digest)]
+        trained += [voter.trained(frame) for voter in of_it]
+        validated += [voter.validated(frame) for voter in of_it]
+    seen = pl.concat(trained).unique("example_id", maintain_order=True) if trained else None
+    owed = attribution(seen) if seen is not None else None
+    settings: dict[str, str] = {}
+    for artifact, _ in chosen.voters:
+        stated: dict[str, Any] = artifact.manifest.inputs.get("settings", {})
+        settings |= stated
+    return AdapterTrail(
+        what=chosen.what,
+        name=chosen.name,
+        digest=chosen.digest,
+        artifact=chosen.artifact.digest,
+        current=results.is_current(chosen.artifact),
+        voters=tuple(sorted({f"{voter.domain}/{voter.name} {voter.digest}" for _, voter in chosen.voters})),
+        datasets=states,
+        examples=seen.height if seen is not None else 0,
+        validation=pl.concat(validated)["example_id"].n_unique() if validated else 0,
+        executions=_all(seen, "execution_ids"),
+        bullets=_all(seen, "bullet_ids"),
+        licences=owed.licences if owed else {},
+        sources=tuple((source, licence, n) for (source, licence), n in owed.sources.items()) if owed else (),
+        tenants=owed.tenants if owed else {},
+        base_model=tuple(sorted({voter.base for _, voter in chosen.voters})),
+        seeds=tuple(sorted({voter.seed for _, voter in chosen.voters})),
+        settings=dict(sorted(settings.items())),
+        certificates=_certificates(results, chosen),
+    )
+
+
+def absence(results: Results, wanted: str, execution_ids: Sequence[str], forgotten: Forgotten) -> Absence:
+    """Whether executions are in no dataset that an adapter or model was made from, whatever the split.
+
+    The datasets are read whole and checked against their manifests, whose digests the certificate names.
+
+    Args:
+        execution_ids: those asked about.
+        forgotten: all tombstones: none of what they stand for may be in it either.
+
+    Raises:
+        InputError: no such adapter.
+        IntegrityError: a dataset is not what was published.
+    """
+    chosen = _choose(results, wanted)
+    asked, found, unknown, checked, read = set(execution_ids), set[str](), list[str](), set[str](), list[str]()
+    for state in _datasets(results, chosen):
+        name = f"moe_dataset|{state.domain} {state.digest}"
+        artifact = dataset(results.store, state.domain, state.digest)
+        if artifact is None:
+            unknown.append(f"{name} ({state.state})")
+            continue
+        artifact.verify()
+        read.append(name)
+        inside = executions_in(artifact)
+        checked |= inside
+        found |= inside & asked
+        found |= set(forgotten.among(inside))
+    return Absence(not found and not unknown, tuple(sorted(found)), tuple(unknown), tuple(read), len(checked))
+
+
+def executions_in(artifact: Artifact) -> set[str]:
+    """Every execution that a table of the artifact names."""
+    found: set[str] = set()
+    for relative in artifact.manifest.files:
+        if relative.endswith(".parquet") and "/" not in relative:
+            for column in columns(artifact, relative.removesuffix(".parquet"), [*ONE, *MANY]).get_columns():
+                found |= set((column.explode() if column.dtype == pl.List else column).drop_nulls())
+    return found
+
+
+def forgotten_datasets(results: Results) -> set[tuple[str, str]]:
+    """(domain, digest) of the datasets that were removed."""
+    return {(str(gone.partition), gone.digest) for gone in removed(results.store, "moe_dataset")}
+
+
+def _choose(results: Results, wanted: str) -> _Chosen:
+    domain, _, rest = wanted.partition("/")
+    if domain in DOMAINS:
+        name = "consensus_checkpoint" if rest in ("consensus", "consensus_checkpoint") else "trained_adapters"
+        artifact = results.get(name, domain)
+        if artifact is None:
+            raise InputError(f"{name}[{domain}] is not materialized: `capibara run --domains {domain}` makes it")
+        if name == "consensus_checkpoint" or not rest:
+            return _of_artifact(results, artifact)
+        voters = {voter.name: voter for voter in voters_of(artifact)}
+        return _voter(artifact, voters[one_of("voter", rest, voters, f"those of {domain} are named here")])
+    if wanted in _MODELS and (whole := results.get(wanted)) is not None:
+        return _of_artifact(results, whole)
+    return _by_digest(results, wanted)
+
+
+def _by_digest(results: Results, wanted: str) -> _Chosen:
+    every = {(a.name, a.partition, a.digest): a for name in _MODELS for a in results.store.list(name)}
+    voters = {
+        voter.digest: (artifact, voter)
+        for (name, *_), artifact in every.items()
+        if name == "trained_adapters"
+        for voter in voters_of(artifact)
+    }
+    by_digest = {artifact.digest: artifact for artifact in every.values()}
+    ids = [*voters, *by_digest]
+    hint = "name a domain, domain/voter, domain/consensus, merged_checkpoint, or a digest"
+    digest = one_of("adapter", wanted, ids, hint)
+    return _voter(*voters[digest]) if digest in voters else _of_artifact(results, by_digest[digest])
+
+
+def _voter(artifact: Artifact, voter: Voter) -> _Chosen:
+    return _Chosen("voter", f"{voter.domain}/{voter.name}", voter.digest, artifact, ((artifact, voter),))
+
+
+def _of_artifact(results: Results, artifact: Artifact) -> _Chosen:
+    name = f"{artifact.name}[{artifact.partition}]" if artifact.partition else artifact.name
+    return _Chosen(artifact.name, name, artifact.digest, artifact, tuple(_voters_behind(results, artifact)))
+
+
+def _voters_behind(results: Results, artifact: Artifact) -> Iterable[tuple[Artifact, Voter]]:
+    """The voters that an artifact holds, or that those upstream of it accepted."""
+    if artifact.name == "trained_adapters":
+        yield from ((artifact, voter) for voter in voters_of(artifact))
+        return
+    accepted = None
+    if artifact.name == "consensus_checkpoint":
+        accepted = {v["name"] for v in artifact.document("certificate")["voters"] if v["accepted"]}
+    wanted = {"consensus_checkpoint": "trained_adapters"}.get(artifact.name, "consensus_checkpoint")
+    for node in upstream(artifact.manifest):
+        if node.asset != wanted or not node.digest:
+            continue
+        try:
+            parent = results.store.open(node.asset, None if node.partition == "_" else node.partition, node.digest)
+        except MissingArtifact:
+            continue
+        for owner, voter in _voters_behind(results, parent):
+            if accepted is None or voter.name in accepted:
+                yield owner, voter
+
+
+def _datasets(results: Results, chosen: _Chosen) -> tuple[DatasetState, ...]:
+    """The datasets it was trained on; of a model of several adapters also those that judged them."""
+    named = {(voter.domain, voter.dataset) for _, voter in chosen.voters}
+    named |= {(n.partition, n.digest) for n in upstream(chosen.artifact.manifest) if n.asset == "moe_dataset"}
+    gone = forgotten_datasets(results)
+    return tuple(
+        DatasetState(
+            domain,
+            digest,
+            "present"
+            if dataset(results.store, domain, digest)
+            else ("forgotten" if (domain, digest) in gone else "missing"),
+        )
+        for domain, digest in sorted(named)
+        if digest
+    )
+
+
+def _certificates(results: Results, chosen: _Chosen) -> dict[str, str]:
+    found = {}
+    trained = {(voter.domain, artifact.digest) for artifact, voter in chosen.voters}
+    for artifact in results.store.list("consensus_checkpoint"):
+        certificate = artifact.document("certificate")
+        if (str(artifact.partition), certificate["context"].get("trained_adapters")) in trained:
+            found[str(artifact.partition)] = certificate["digest"]
+    return found
+
+
+def _all(frame: pl.DataFrame | None, column: str) -> tuple[str, ...]:
+    return tuple(sorted(frame[column].explode().drop_nulls().unique())) if frame is not None else ()

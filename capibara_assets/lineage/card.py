@@ -1,0 +1,196 @@
+"""Model cards in the Hub's format: base model, licences and sources of the data, and where the proof lies.
+
+A card depends on what was trained on and nothing else (no time, no path), so it belongs to the content: it changes when
+a licence does.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import yaml
+
+from capibara_assets.datasets.schema import Example
+from capibara_assets.lineage.attribution import COLUMNS, NONE_STATED, Attribution, attribution
+from capibara_assets.lineage.columns import columns
+from capibara_assets.lineage.voters import SEEN, dataset, dataset_of
+from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.records import polars_schema
+from capibara_assets.storage.store import ArtifactStore
+from capibara_assets.training.data import training_part
+
+CARD = "README.md"
+_GONE = "no longer in the store: train again to count them"
+_NO_EXAMPLES = pl.DataFrame(schema={name: kind for name, kind in polars_schema(Example).items() if name in COLUMNS})
+_SHORT = 12
+# The Hub's identifiers, by licence as people write it (lower case, without spaces and "licence").
+_HUB = {
+    "mit": "mit", "apache2.0": "apache-2.0", "apache-2.0": "apache-2.0", "apache2": "apache-2.0",
+    "bsd-3-clause": "bsd-3-clause", "bsd3clause": "bsd-3-clause", "bsd-2-clause": "bsd-2-clause", "isc": "isc",
+    "unlicense": "unlicense", "cc0-1.0": "cc0-1.0", "cc0": "cc0-1.0", "cc-by-4.0": "cc-by-4.0",
+    "ccby4.0": "cc-by-4.0", "cc-by-3.0": "cc-by-3.0", "cc-by-sa-4.0": "cc-by-sa-4.0", "ccbysa4.0": "cc-by-sa-4.0",
+    "cc-by-sa-3.0": "cc-by-sa-3.0", "cc-by-nc-4.0": "cc-by-nc-4.0", "cc-by-nc-sa-4.0": "cc-by-nc-sa-4.0",
+    "gpl-3.0": "gpl-3.0", "gpl-2.0": "gpl-2.0", "lgpl-3.0": "lgpl-3.0", "agpl-3.0": "agpl-3.0", "mpl-2.0": "mpl-2.0",
+    "odc-by": "odc-by",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a card is about."""
+
+    title: str
+    what: str
+    """One sentence."""
+    library: str
+    base_model: str
+    base_digest: str
+    datasets: Mapping[str, str]
+    """Domain -> digest of its moe_dataset."""
+    proof: str
+    """Where the certificate is, and what it says."""
+    tags: tuple[str, ...] = ()
+    gone: frozenset[str] = frozenset()
+    """Domains whose dataset is no longer in the store: nothing can be counted of it."""
+
+
+def write_card(subject: Subject, examples: pl.DataFrame, folder: Path) -> None:
+    """Writes README.md into a model's folder.
+
+    Args:
+        examples: what it was trained on (attribution.COLUMNS of Example).
+    """
+    (folder / CARD).write_text(card(subject, attribution(examples)), "utf-8")
+
+
+def write_voter_cards(
+    folder: Path, trained_on: Artifact, shards: Mapping[str, tuple[int, int]], base_model: str, base_digest: str
+) -> None:
+    """A card for each voter below `folder`, about the part of the dataset that it was given.
+
+    Args:
+        shards: voter -> (its shard, registered voters).
+    """
+    examples = columns(trained_on, "examples", list(dict.fromkeys([*SEEN, *COLUMNS])))
+    domain = str(trained_on.partition)
+    for name, (shard, registered) in sorted(shards.items()):
+        subject = Subject(
+            title=f"{domain} / {name}",
+            what=f"LoRA adapter of one voter, trained on verified `{domain}` examples.",
+            library="peft",
+            base_model=base_model,
+            base_digest=base_digest,
+            datasets={domain: trained_on.digest},
+            proof=f"`certificate.json` of `consensus_checkpoint[{domain}]` names this adapter by digest and says "
+            "whether the other voters accepted it.",
+            tags=("lora", "capibara-assets"),
+        )
+        write_card(subject, training_part(examples, shard, registered), folder / name)
+
+
+def write_model_card(
+    folder: Path,
+    store: ArtifactStore,
+    made_from: Mapping[str, Artifact],
+    *,
+    title: str,
+    what: str,
+    library: str,
+    base_model: str,
+    base_digest: str,
+    proof: str,
+) -> None:
+    """A card of a model made of trained adapters, about the train splits behind them.
+
+    Args:
+        made_from: domain -> its `trained_adapters` or `consensus_checkpoint`; whichever datasets those name count.
+    """
+    digests = {domain: dataset_of(artifact) for domain, artifact in sorted(made_from.items())}
+    found = {domain: dataset(store, domain, digest) for domain, digest in digests.items()}
+    parts = [columns(one, "examples", [*COLUMNS, "split"]) for one in found.values() if one is not None]
+    examples = pl.concat(parts).filter(split="train") if parts else _NO_EXAMPLES
+    subject = Subject(
+        title=title,
+        what=what,
+        library=library,
+        base_model=base_model,
+        base_digest=base_digest,
+        datasets=digests,
+        proof=proof,
+        tags=("merge" if len(digests) > 1 else "lora", "capibara-assets"),
+        gone=frozenset(domain for domain, one in found.items() if one is None),
+    )
+    write_card(subject, examples, folder)
+
+
+def base_name(location: str, path: Path) -> str:
+    """What a card calls a base model: its id on the Hub, else the name of its folder."""
+    return path.name if Path(location).expanduser().exists() else location.partition("@")[0]
+
+
+def card(subject: Subject, owed: Attribution) -> str:
+    """The card as text: YAML front matter, then what a reader needs in words."""
+    front = {
+        "base_model": subject.base_model,
+        "library_name": subject.library,
+        "license": hub_licences(list(owed.licences)),
+        "language": ["code"],
+        "datasets": [f"moe_dataset-{domain}-{digest[:_SHORT]}" for domain, digest in sorted(subject.datasets.items())],
+        "tags": sorted({*subject.tags, *owed.languages, *owed.domains}),
+    }
+    if front["license"] == "other":
+        front["license_name"] = _flat(", ".join(sorted(set(owed.licences))))
+    sections = [
+        f"# {subject.title}\n\n{subject.what}",
+        f"## Base model\n\n`{subject.base_model}`, digest `{subject.base_digest}`. Its own licence applies to it.",
+        "## Data\n\n"
+        + _table(
+            ("domain", "dataset digest", "examples"),
+            [
+                (d, f"`{digest}`", _GONE if d in subject.gone else str(owed.domains.get(d, 0)))
+                for d, digest in sorted(subject.datasets.items())
+            ],
+        )
+        + f"\n\n{owed.examples} examples of {owed.executions} executions and {owed.bullets} playbook bullets. "
+        "Each example names its executions, files and lines: `capibara lineage example ID`.",
+        "## Licences of the data\n\n"
+        + _table(("licence", "examples"), [(name, str(n)) for name, n in owed.licences.items()])
+        + "\n\nCounted by example; an example of several executions counts for each of their licences. "
+        f"`{NONE_STATED}`: the recorder was not told.",
+        "## Sources\n\n"
+        + _table(("source", "licence", "examples"), [(s, licence, str(n)) for (s, licence), n in owed.sources.items()]),
+    ]
+    if owed.credits:
+        lines = "\n".join(f"- {_inline(line)}" for line in owed.credits)
+        sections.append(f"## Attribution\n\nAs their licences ask:\n\n{lines}")
+    sections.append(f"## Certificate\n\n{subject.proof}")
+    head = yaml.safe_dump(front, sort_keys=False, allow_unicode=True, width=10_000)
+    return f"---\n{head}---\n\n" + "\n\n".join(sections) + "\n"
+
+
+def hub_licences(stated: Sequence[str]) -> str | list[str]:
+    """The Hub's identifier of a licence, several as a list; `other` where one has none, `unknown` for none stated."""
+    known = sorted({name for name in stated if name != NONE_STATED})
+    if not known:
+        return "unknown"
+    found = [_HUB.get(re.sub(r"[\s_]+|licen[cs]e", "", name.lower())) for name in known]
+    identified = sorted({name for name in found if name is not None})
+    if None in found or NONE_STATED in stated:
+        return "other"
+    return identified[0] if len(identified) == 1 else identified
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *([_inline(cell) for cell in row] for row in rows)]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def _inline(text: str) -> str:
+    """Words of a record as they may stand in a table: on one line, no bar, no markup."""
+    return _flat(text).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,45 @@
+"""Some columns of a published table, and rows found by an id that may be shortened."""
+
+import difflib
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from capibara_assets.errors import InputError
+from capibara_assets.storage.artifact import Artifact
+
+_NAMED = 5
+
+
+def columns(artifact: Artifact, table: str, names: Sequence[str]) -> pl.DataFrame:
+    """Those of the columns that the table has; a local file is read no further than that."""
+    relative = f"{table}.parquet"
+    if artifact.path.protocol in ("", "file", "local"):
+        source: Path | io.BytesIO = Path(artifact.path.path) / relative
+    else:
+        source = io.BytesIO(artifact.read_bytes(relative))
+    scan = pl.scan_parquet(source)
+    there = scan.collect_schema().names()
+    return scan.select([name for name in names if name in there]).collect()
+
+
+def one_of(what: str, wanted: str, known: Iterable[str], hint: str) -> str:
+    """The one id that is, or begins with, `wanted`.
+
+    Raises:
+        InputError: none, or several; names the nearest and what there is.
+    """
+    ids = sorted(set(known))
+    if wanted in ids:
+        return wanted
+    begin = [name for name in ids if name.startswith(wanted)]
+    if len(begin) == 1:
+        return begin[0]
+    if begin:
+        shown = ", ".join(begin[:_NAMED]) + (" …" if len(begin) > _NAMED else "")
+        raise InputError(f"{what} {wanted!r} begins {len(begin)} ids: {shown}; give more of it")
+    near = difflib.get_close_matches(wanted, ids[:200_000], n=3, cutoff=0.5)
+    known_text = f"the nearest of {len(ids)}: {', '.join(near)}" if near else f"there are {len(ids)}"
+    raise InputError(f"no {what} {wanted!r}: {known_text}; {hint}")

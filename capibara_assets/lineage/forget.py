@@ -1,0 +1,349 @@
+"""Forgets executions: finds all that holds them, and deletes it in an order that can be resumed.
+
+What recognises a record is its text, so the artifacts that hold it go last: until then an interrupted forget can be run
+again and knows what to look for.
+"""
+
+import json
+import shutil
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fcntl import LOCK_EX, flock
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from capibara_assets.errors import InputError
+from capibara_assets.executions.forgotten import Tombstone, read_forgotten, tombstone
+from capibara_assets.executions.intake import INDEX, RECORD_FIELDS, content_digest, microseconds, pack
+from capibara_assets.executions.ledger import Generation, Ledger
+from capibara_assets.executions.quality import novelty_text
+from capibara_assets.executions.readers import Recorded
+from capibara_assets.executions.redact import digest_key
+from capibara_assets.lineage.ancestors import upstream
+from capibara_assets.lineage.columns import columns
+from capibara_assets.lineage.records import Results, holds_execution
+from capibara_assets.lineage.traces import TEXTS, holding, holds, pieces, telling
+from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.removal import finish_removals, remove_artifact, removed
+from capibara_assets.storage.store import ArtifactStore
+
+REMADE = ("e2b_logs", "e2b_executions", "e2b_patterns", "example_groups", "moe_dataset", "routing_dataset")
+"""What is upstream of training and holds records: made anew without them, in this order."""
+KEPT_UNTIL_REMADE = "example_groups"
+"""Holds ids and no text; the others' splits are only remembered there."""
+LEDGERS = ("e2b_logs", "_")
+_ROWS = ("e2b_logs", "e2b_executions", "e2b_patterns")  # with whole executions, the ledger's source first
+_NEEDLES = 96
+_PIECES_OF_A_LINE = 3
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a log that holds a forgotten record: the user's file, which is never changed."""
+
+    execution_id: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """All that is known of some executions before they are forgotten."""
+
+    execution_ids: tuple[str, ...]
+    before: tuple[str, ...]
+    """Those that were forgotten earlier."""
+    rows: pl.DataFrame
+    """Execution rows, one for each id that some table still holds."""
+    lines: tuple[Line, ...]
+    artifacts: tuple[Artifact, ...]
+    """Everything in the store that holds them, in the order in which it is removed."""
+    tombstones: tuple[Tombstone, ...]
+    quarantined: int
+    needles: tuple[str, ...]
+    """Pieces of text that nothing else holds."""
+    domains: tuple[str, ...]
+
+
+def find(results: Results, execution_ids: Sequence[str]) -> Found:
+    """What is there of these executions.
+
+    Raises:
+        InputError: an id that no table, ledger or tombstone knows; names all of them.
+    """
+    store, wanted = results.store, sorted(set(execution_ids))
+    earlier = read_forgotten(store)
+    ledgers = [one for one in ledgers_of(store) if one.last() is not None]
+    every = [artifact for name in store.names() for artifact in store.list(name)]
+    direct = [artifact for artifact in every if holds_execution(artifact, wanted)]
+    rows = _rows(direct, ledgers, wanted)
+    before = earlier.among(wanted)
+    inside = {name for artifact in direct for name in _named(artifact, wanted)}
+    if unknown := [name for name in wanted if name not in {*before, *inside, *rows["execution_id"]}]:
+        raise InputError(
+            f"no execution {', '.join(map(repr, unknown))} in any table, ledger or tombstone: nothing was forgotten; "
+            "`capibara lineage execution ID` shows the nearest"
+        )
+    others = _others(results, wanted)
+    needles = telling(pieces(rows), others) if rows.height else []
+    quarantine = _quarantine(every, ledgers, wanted, needles)
+    holding_lines = [a for a in every if a.name == "e2b_logs" and a not in direct and _has_lines(a, quarantine)]
+    tainted = _with_routes([*direct, *holding_lines], every, store)
+    places = [(ledger, found) for ledger in ledgers if (found := _places(ledger, wanted)).height]
+    return Found(
+        execution_ids=tuple(wanted),
+        before=tuple(before),
+        rows=rows,
+        lines=tuple(_lines(places, rows)),
+        artifacts=tuple(sorted(tainted, key=_removal_order)),
+        tombstones=tuple(_tombstone(name, places, rows, quarantine) for name in wanted if name not in before),
+        quarantined=quarantine.height,
+        needles=tuple(needles[:_NEEDLES]),
+        domains=tuple(sorted({str(a.partition) for a in tainted if a.partition is not None})),
+    )
+
+
+@contextmanager
+def alone(store: ArtifactStore) -> Any:
+    """One forget at a time; another one waits."""
+    store.work.mkdir(parents=True, exist_ok=True)
+    with (store.work / "forget.lock").open("a") as lock:
+        flock(lock, LOCK_EX)  # let go by the system however the process ends
+        yield
+
+
+def purge_ledgers(store: ArtifactStore, found: Found, current: Path | None) -> list[str]:
+    """Leaves of each ledger only what was made without the records; returns the folders that were deleted.
+
+    The deployment's own ledger keeps its last generation, made after the tombstones. A ledger of another folder of
+    logs, which is read no more, is emptied where it holds one of the records.
+    """
+    deleted = []
+    for ledger in ledgers_of(store):
+        if ledger.root == current and not _in_ledger(ledger, found.execution_ids):
+            deleted += [str(path) for path in ledger.keep_last_only()]
+        elif _in_ledger(ledger, found.execution_ids) or holding(ledger.root, found.needles):
+            with ledger.look():
+                for path in sorted(ledger.root.glob("generations/*")):
+                    shutil.rmtree(path)
+                    deleted.append(str(path))
+    return deleted
+
+
+def work_folders(store: ArtifactStore, digests: Collection[str], needles: Sequence[str]) -> list[Path]:
+    """Work in progress and caches that were made from removed artifacts, or hold a piece of a record.
+
+    Tokenised sets are gone whatever they hold: their text cannot be searched, and they are made again from what stays.
+    """
+    found: set[Path] = set()
+    ledgers = store.work.joinpath(*LEDGERS)
+    for request in store.work.glob("*/*/*/request.json"):
+        try:
+            stated = json.loads(request.read_bytes())
+        except ValueError:
+            stated = {}
+        if not isinstance(stated, dict) or stated.get("dataset_digest", "") in {"", *digests}:
+            found.add(request.parent)
+    for path in store.work.rglob("*"):
+        if path.is_relative_to(ledgers) or any(path.is_relative_to(folder) for folder in found):
+            continue
+        made_from_it = path.is_dir() and path.name in digests
+        if made_from_it or (path.is_file() and (path.suffix == ".arrow" or holds(path, needles))):
+            found.add(path)
+    return sorted(path for path in found if not any(path != other and path.is_relative_to(other) for other in found))
+
+
+def delete(paths: Iterable[Path]) -> None:
+    """Deletes files and folders; what is gone already is fine."""
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def doomed(results: Results, found: Found) -> tuple[list[Artifact], list[Artifact]]:
+    """(What has to be removed, in this order; what holds a record and has to wait).
+
+    What counts now and was made anew without the records stays, though an older artifact had the same content. The
+    groups wait until they were made anew: without them the others' splits would be lost.
+    """
+    gone, waiting = list[Artifact](), list[Artifact]()
+    for artifact in found.artifacts:
+        if not results.is_current(artifact):
+            gone.append(artifact)
+        elif artifact.name == "routing_dataset":
+            if any(holds_execution(one, found.execution_ids) for one in results.every("moe_dataset").values()):
+                gone.append(artifact)
+        elif holds_execution(artifact, found.execution_ids):
+            (waiting if artifact.name == KEPT_UNTIL_REMADE else gone).append(artifact)
+    return gone, waiting
+
+
+def remove(store: ArtifactStore, artifacts: Iterable[Artifact]) -> None:
+    """Removes artifacts in their order, and finishes what an earlier removal left."""
+    for artifact in artifacts:
+        remove_artifact(store, artifact.name, artifact.partition, artifact.digest)
+    finish_removals(store)
+
+
+def all_removed(store: ArtifactStore) -> frozenset[str]:
+    """Digests of everything that was ever removed."""
+    return frozenset(one.digest for one in removed(store))
+
+
+def ledgers_of(store: ArtifactStore) -> list[Ledger]:
+    """Every ledger in the work folder."""
+    folder = store.work.joinpath(*LEDGERS)
+    return [Ledger(path) for path in sorted(folder.iterdir()) if path.is_dir()] if folder.is_dir() else []
+
+
+def _rows(artifacts: Sequence[Artifact], ledgers: Sequence[Ledger], wanted: Sequence[str]) -> pl.DataFrame:
+    """Whole Execution rows, one for each id, wherever one still is."""
+    named = ["execution_id", *TEXTS, *(name for name in RECORD_FIELDS if name not in TEXTS), "secrets", "domains"]
+    named = list(dict.fromkeys([*named, "source_file", "source_line"]))
+    frames = [
+        columns(artifact, "executions", named).filter(pl.col("execution_id").is_in(wanted))
+        for artifact in artifacts
+        if artifact.name in _ROWS
+    ]
+    for ledger in ledgers:
+        for generation in ledger.root.glob("generations/*/executions.parquet"):
+            scan = pl.scan_parquet(generation)
+            there = [name for name in named if name in scan.collect_schema().names()]
+            frames.append(scan.select(there).filter(pl.col("execution_id").is_in(wanted)).collect())
+    frames = [frame for frame in frames if frame.height]
+    if not frames:
+        return pl.DataFrame(schema={"execution_id": pl.String})
+    return pl.concat(frames, how="diagonal").unique("execution_id", keep="first", maintain_order=True)
+
+
+def _named(artifact: Artifact, wanted: Sequence[str]) -> set[str]:
+    return {name for name in wanted if holds_execution(artifact, [name])}
+
+
+def _others(results: Results, wanted: Sequence[str]) -> list[pl.DataFrame]:
+    """The text of every execution and bullet that stays."""
+    logs, books = results.get("e2b_logs"), results.get("ace_playbooks")
+    frames = [columns(books, "bullets", ["content"])] if books is not None else []
+    if logs is not None:
+        named = ["execution_id", "source", *TEXTS]
+        frames.append(columns(logs, "executions", named).filter(~pl.col("execution_id").is_in(wanted)))
+    return frames
+
+
+def _quarantine(
+    every: Sequence[Artifact], ledgers: Sequence[Ledger], wanted: Sequence[str], needles: Sequence[str]
+) -> pl.DataFrame:
+    """Quarantined lines (digest, file, line) that name one of the executions or hold a piece of it."""
+    named = ["digest", "text", "file", "line"]
+    frames = [columns(artifact, "quarantine", named) for artifact in every if artifact.name == "e2b_logs"]
+    frames += [
+        pl.read_parquet(path, columns=named)
+        for ledger in ledgers
+        for path in ledger.root.glob("generations/*/quarantine.parquet")
+    ]
+    if not frames:
+        return pl.DataFrame(schema={"digest": pl.String, "file": pl.String, "line": pl.Int64})
+    rows = pl.concat(frames).unique(maintain_order=True)
+    ids = [f'"{name}' for name in wanted]
+    named_there = pl.col("text").str.contains_any([f'{name}"' for name in ids] + [f"{name}\\" for name in ids])
+    several = pl.lit(False)
+    if needles:  # one piece may be a common phrase; several are the record
+        matched = pl.col("text").str.extract_many(list(needles), overlapping=True).list.n_unique()
+        several = matched >= min(_PIECES_OF_A_LINE, len(needles))
+    return rows.filter(named_there | several).drop("text").unique(maintain_order=True)
+
+
+def _has_lines(artifact: Artifact, quarantine: pl.DataFrame) -> bool:
+    wanted = quarantine["digest"].implode()
+    return bool(quarantine.height and columns(artifact, "quarantine", ["digest"])["digest"].is_in(wanted).any())
+
+
+def _with_routes(direct: Sequence[Artifact], every: Sequence[Artifact], store: ArtifactStore) -> list[Artifact]:
+    """And the prompts that were made of those datasets, or of datasets removed before: they carry no ids."""
+    datasets = {(a.partition, a.digest) for a in direct if a.name == "moe_dataset"}
+    datasets |= {(one.partition, one.digest) for one in removed(store, "moe_dataset")}
+    routes = [
+        artifact
+        for artifact in every
+        if artifact.name == "routing_dataset"
+        and any(n.asset == "moe_dataset" and (n.partition, n.digest) in datasets for n in upstream(artifact.manifest))
+    ]
+    return [*direct, *routes]
+
+
+def _places(ledger: Ledger, wanted: Sequence[str]) -> pl.DataFrame:
+    """Lines of the executions in the ledger's index, with the names of their files."""
+    last = ledger.last()
+    if last is None:
+        return pl.DataFrame()
+    rows = pl.scan_parquet(last.index).filter(pl.col("execution_id").is_in(wanted)).collect()
+    names = pl.DataFrame(
+        {"file": range(len(last.names)), "name": last.names}, schema={"file": pl.Int64, "name": pl.String}
+    )
+    return rows.join(names, on="file", how="left")
+
+
+def _lines(places: Sequence[tuple[Ledger, pl.DataFrame]], rows: pl.DataFrame) -> Iterable[Line]:
+    """Every line that holds one of them, also duplicates; from the table where no ledger knows."""
+    known = {Line(*row) for _, frame in places for row in frame.select("execution_id", "name", "line").iter_rows()}
+    if "source_file" in rows.columns:
+        known |= {Line(*row) for row in rows.select("execution_id", "source_file", "source_line").iter_rows()}
+    return sorted(known, key=lambda line: (line.execution_id, line.file, line.line))
+
+
+def _tombstone(
+    execution_id: str, places: Sequence[tuple[Ledger, pl.DataFrame]], rows: pl.DataFrame, quarantine: pl.DataFrame
+) -> Tombstone:
+    frames = [frame.filter(execution_id=execution_id).select(list(INDEX)) for _, frame in places]
+    frames = [frame for frame in frames if frame.height]
+    if not frames and rows.filter(execution_id=execution_id).height:
+        frames = [_as_indexed(rows.filter(execution_id=execution_id).row(0, named=True))]
+    indexed = pl.concat(frames) if frames else pl.DataFrame()
+    return tombstone(execution_id, indexed, quarantine["digest"])
+
+
+def _as_indexed(row: dict[str, Any]) -> pl.DataFrame:
+    """A row of a table as the ledger would have it (exactly so where it held no secrets)."""
+    record = Recorded(**{name: row[name] for name in RECORD_FIELDS})
+    moment, key = microseconds(record.timestamp), digest_key()
+    values = {
+        "execution_id": record.execution_id,
+        "sandbox_id": record.sandbox_id,
+        "content": content_digest(pack(record, moment), key),
+        "timestamp": moment,
+        "code": content_digest(novelty_text(record).encode("utf-8"), key),
+    }
+    return pl.DataFrame([values | {name: 0 for name in INDEX if name not in values}], schema=INDEX)
+
+
+def _in_ledger(ledger: Ledger, wanted: Sequence[str]) -> bool:
+    """Whether the ledger's last generation holds one of the executions."""
+    last: Generation | None = ledger.last()
+    if last is None:
+        return False
+    return any(
+        bool(pl.scan_parquet(path).select(pl.col("execution_id").is_in(wanted).any()).collect().item())
+        for path in (last.executions, last.index)
+    )
+
+
+def _removal_order(artifact: Artifact) -> tuple[int, str, str, str]:
+    """Whole executions last, of them the logs."""
+    last = (*reversed(REMADE), "").index(artifact.name) if artifact.name in REMADE else -1
+    return (last, artifact.name, artifact.partition or "", artifact.digest)
+
+
+def examples_of(found: Found) -> dict[str, set[str]]:
+    """Domain -> examples made of the records, in any dataset of the store."""
+    inside: dict[str, set[str]] = {}
+    for artifact in found.artifacts:
+        if artifact.name == "moe_dataset":
+            rows = columns(artifact, "examples", ["example_id", "execution_ids"])
+            of_them = pl.col("execution_ids").list.set_intersection(list(found.execution_ids)).list.len() > 0
+            inside.setdefault(str(artifact.partition), set()).update(rows.filter(of_them)["example_id"])
+    return inside

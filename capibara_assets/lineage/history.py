@@ -1,0 +1,198 @@
+"""A record's traces in the database of runs and events: rewritten to a note, and no old page keeps them.
+
+Works on any SQL database through SQLAlchemy: every column of text of every table is read. Events keep their form, so
+that their reader still understands them; of an event that published an artifact which was removed, all previews go,
+whether they show the record or its neighbours.
+"""
+
+import json
+import re
+import sqlite3
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sql
+
+from capibara_assets.errors import InputError
+from capibara_assets.lineage.traces import holds
+from capibara_assets.storage.jsonfiles import write_bytes_atomic
+
+NOTE = "(removed: a record was forgotten)"
+_WAIT_S = 20.0
+_MAGIC = b"SQLite format 3\0"
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What to look for: pieces of text that only the record holds, and digests of artifacts that were removed."""
+
+    needles: tuple[str, ...]
+    digests: frozenset[str]
+
+    def pattern(self) -> re.Pattern[str] | None:
+        """Matches every value that may need rewriting; None where there is nothing to look for."""
+        words = [*self.needles, *self.digests]
+        return re.compile("|".join(re.escape(word) for word in words)) if words else None
+
+
+def rewritten(value: str, traces: Traces) -> str:
+    """A stored value without the traces; the same object where it holds none.
+
+    JSON keeps its form: strings become the note, previews of removed artifacts become a text entry. Of other text the
+    lines that hold a trace become the note.
+    """
+    try:
+        document = json.loads(value)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict | list):
+        if not _has_needle(value, traces):
+            return value
+        return "\n".join(NOTE if _has_needle(line, traces) else line for line in value.split("\n"))
+    changed = _walk(document, traces)
+    return value if changed == document else json.dumps(changed)
+
+
+def scrub(connection: sql.Connection, traces: Traces, *, write: bool = True) -> int:
+    """Rewrites every value that holds a trace, in every table with a primary key; returns how many there were.
+
+    Args:
+        write: False only counts.
+    """
+    pattern = traces.pattern()
+    if pattern is None:
+        return 0
+    count = 0
+    for table in _tables(connection):
+        keys = list(table.primary_key.columns)
+        texts = [column for column in table.columns if isinstance(column.type, sql.String)]
+        if not keys:
+            continue
+        for column in texts:
+            rows = connection.execute(sql.select(*keys, column).where(column.is_not(None)))
+            found = []
+            for *key, value in rows.yield_per(1000):
+                if isinstance(value, str) and pattern.search(value):
+                    new = rewritten(value, traces)
+                    if new != value:
+                        found.append((key, new))
+            for key, new in found if write else ():
+                here = sql.and_(*(one == value for one, value in zip(keys, key, strict=True)))
+                connection.execute(sql.update(table).where(here).values({column.name: new}))
+            count += len(found)
+    return count
+
+
+def scrub_text(path: Path, traces: Traces) -> None:
+    """Rewrites the lines of a log file that hold a trace to the note, in one step."""
+    text = path.read_text("utf-8", "surrogateescape")
+    lines = [NOTE if _has_needle(line, traces) else line for line in text.split("\n")]
+    write_bytes_atomic(path, "\n".join(lines).encode("utf-8", "surrogateescape"))
+
+
+def databases(folder: Path) -> list[Path]:
+    """The SQLite files below a folder, sorted."""
+    return [path for path in sorted(folder.rglob("*.db")) if path.is_file() and path.open("rb").read(16) == _MAGIC]
+
+
+def scrub_files(folder: Path, traces: Traces, *, write: bool = True) -> dict[Path, int]:
+    """`scrub` of every SQLite file below a folder: file -> values rewritten; free pages and old logs are emptied, too.
+
+    Raises:
+        InputError: another process holds a database open for longer than 20 seconds.
+    """
+    counts = {}
+    for path in databases(folder):
+        engine = sql.create_engine(f"sqlite:///{path}", poolclass=sql.NullPool, connect_args={"timeout": _WAIT_S})
+        try:
+            with engine.begin() as connection:
+                connection.execute(sql.text("PRAGMA secure_delete = ON"))
+                changed = scrub(connection, traces, write=write)
+        except sql.exc.OperationalError as error:
+            raise _held_open(path) from error
+        finally:
+            engine.dispose()
+        if write and (changed or _has_slack(path, traces)):
+            compact(path)
+        if changed:
+            counts[path] = changed
+    return counts
+
+
+def compact(path: Path) -> None:
+    """Writes a SQLite file anew without its free pages, and empties its write-ahead log.
+
+    Raises:
+        InputError: another process holds the database open for longer than 20 seconds.
+    """
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            with closing(sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)) as database:
+                database.execute("VACUUM")
+                busy, *_ = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.OperationalError as error:
+            raise _held_open(path) from error
+        if not busy:
+            return
+        if time.monotonic() > deadline:
+            raise _held_open(path)
+        time.sleep(0.2)
+
+
+def _held_open(path: Path) -> InputError:
+    return InputError(f"{path} is held by another process: stop `capibara ui` and the daemon, then forget again")
+
+
+def _has_slack(path: Path, traces: Traces) -> bool:
+    """Whether old bytes lie in it: free pages, a write-ahead log, or a trace between the values that count."""
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists() and log.stat().st_size:
+        return True
+    with closing(sqlite3.connect(path, timeout=_WAIT_S)) as database:
+        (free,) = database.execute("PRAGMA freelist_count").fetchone()
+    return bool(free) or holds(path, traces.needles)
+
+
+def _tables(connection: sql.Connection) -> Iterator[sql.Table]:
+    metadata = sql.MetaData()
+    metadata.reflect(connection)
+    yield from metadata.sorted_tables
+
+
+def _walk(value: Any, traces: Traces) -> Any:
+    if isinstance(value, dict):
+        found = {(NOTE if _has_needle(key, traces) else key): _walk(item, traces) for key, item in value.items()}
+        entries = found.get("metadata_entries")
+        if isinstance(entries, list) and _published_removed(entries, traces.digests):
+            found["metadata_entries"] = [_without_preview(entry) for entry in entries]
+        return found
+    if isinstance(value, list):
+        return [_walk(item, traces) for item in value]
+    if isinstance(value, str) and _has_needle(value, traces):
+        try:
+            inner = json.loads(value)
+        except ValueError:
+            return NOTE
+        return json.dumps(_walk(inner, traces)) if isinstance(inner, dict | list) else NOTE
+    return value
+
+
+def _published_removed(entries: Sequence[Any], digests: Collection[str]) -> bool:
+    texts = (entry.get("entry_data", {}).get("text") for entry in entries if isinstance(entry, dict))
+    return any(text in digests for text in texts if isinstance(text, str))
+
+
+def _without_preview(entry: Any) -> Any:
+    data = entry.get("entry_data") if isinstance(entry, dict) else None
+    if not isinstance(data, dict) or "records" not in data:
+        return entry
+    return {**entry, "entry_data": {"__class__": "TextMetadataEntryData", "text": NOTE}}
+
+
+def _has_needle(text: str, traces: Traces) -> bool:
+    return any(needle in text for needle in traces.needles)

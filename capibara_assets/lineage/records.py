@@ -1,0 +1,301 @@
+"""From one record to all it went into, and from an example, adapter or bullet back to the records it was made of."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import polars as pl
+
+from capibara_assets.domains import DOMAINS
+from capibara_assets.lineage.ancestors import descendants
+from capibara_assets.lineage.columns import columns, one_of
+from capibara_assets.lineage.trails import (
+    BulletPlace,
+    BulletTrail,
+    ExampleTrail,
+    ExecutionTrail,
+    Place,
+    Result,
+    Sight,
+    TenantTrail,
+    Use,
+)
+from capibara_assets.lineage.voters import SEEN, Voter, dataset, voters_of
+from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.store import ArtifactStore
+
+_PLACE = ["execution_id", "source_file", "source_line", "sandbox_id", "agent_id", "tenant", "licence", "source"]
+_EXAMPLE = [
+    "example_id", "domain", "kind", "split", "group_id", "cluster_id", "language", "verified", "provenance",
+    "execution_ids", "bullet_ids", "licence", "source", "tenants",
+]  # fmt: skip
+_MODELS = ("consensus_checkpoint", "merged_checkpoint", "moe_checkpoint", "evaluation", "promoted_model")
+
+
+@dataclass(frozen=True)
+class Results:
+    """A store, and the artifacts in it that count: (asset, partition or None) -> artifact."""
+
+    store: ArtifactStore
+    current: Mapping[tuple[str, str | None], Artifact]
+
+    def get(self, asset: str, partition: str | None = None) -> Artifact | None:
+        return self.current.get((asset, partition))
+
+    def every(self, asset: str) -> dict[str, Artifact]:
+        """Domain -> artifact."""
+        return {domain: found for domain in DOMAINS if (found := self.get(asset, domain.value)) is not None}
+
+    def is_current(self, artifact: Artifact) -> bool:
+        found = self.get(artifact.name, artifact.partition)
+        return found is not None and found.digest == artifact.digest
+
+
+def example_trail(results: Results, wanted: str) -> ExampleTrail:
+    """Raises InputError: no such example, or several."""
+    tables = {d: columns(a, "examples", _EXAMPLE) for d, a in results.every("moe_dataset").items()}
+    ids = (name for frame in tables.values() for name in frame["example_id"])
+    example_id = one_of("example", wanted, ids, "`capibara run --select moe_dataset` makes them")
+    domain, rows = next(
+        (d, found) for d, frame in tables.items() if (found := frame.filter(example_id=example_id)).height
+    )
+    row = rows.row(0, named=True)
+    places = places_of(results, row["execution_ids"])
+    made = results.every("moe_dataset")[domain]
+    seen, models = _seen(results, {domain: {example_id}}, made.digest)
+    return ExampleTrail(
+        example_id=example_id,
+        domain=domain,
+        dataset=made.digest,
+        **{name: row.get(name) for name in ("kind", "language", "split", "group_id", "cluster_id", "verified")},  # type: ignore[arg-type]
+        provenance=row.get("provenance") or "experience",
+        licence=row["licence"],
+        source=row["source"],
+        tenants=tuple(row.get("tenants") or ()),
+        executions=tuple(
+            Place(**{**vars(places[name]), "role": "answer" if number == 0 else "context"})
+            for number, name in enumerate(row["execution_ids"])
+            if name in places
+        ),
+        bullets=tuple(bullets_of(results, row.get("bullet_ids") or ())),
+        seen_by=seen,
+        models=models,
+    )
+
+
+def execution_trail(results: Results, wanted: str) -> ExecutionTrail:
+    """Raises InputError: no such execution, or several."""
+    execution_id = one_of("execution", wanted, known_executions(results), "`capibara run --select e2b_logs` reads them")
+    place = places_of(results, [execution_id]).get(execution_id)
+    groups = results.get("example_groups")
+    rows = columns(groups, "groups", ["unit_id", "group_id", "split"]).filter(unit_id=execution_id) if groups else None
+    uses, left_out, datasets, inside = _uses(results, execution_id)
+    seen, models = _seen(results, inside)
+    items = {name for names in inside.values() for name in names}
+    return ExecutionTrail(
+        execution_id=execution_id,
+        place=place,
+        domains=_domains(results, execution_id),
+        group_id=rows["group_id"][0] if rows is not None and rows.height else None,
+        split=rows["split"][0] if rows is not None and rows.height else None,
+        left_out=left_out,
+        tables=tuple(
+            Result(artifact.name, artifact.partition, artifact.digest, True)
+            for _, artifact in sorted(results.current.items(), key=lambda item: (item[0][0], item[0][1] or ""))
+            if holds_execution(artifact, {execution_id})
+        ),
+        datasets=datasets,
+        examples=tuple(uses),
+        seen_by=seen,
+        evaluated=tuple(sorted(items & _evaluated(results))),
+        models=models,
+    )
+
+
+def bullet_trail(results: Results, wanted: str) -> BulletTrail:
+    """Raises InputError: no such bullet, or several."""
+    books = results.get("ace_playbooks")
+    named = ["bullet_id", "agent_id", "source_file", "source_line", "content"]
+    frame = columns(books, "bullets", named) if books else pl.DataFrame(schema=dict.fromkeys(named, pl.String))
+    bullet_id = one_of("bullet", wanted, frame["bullet_id"], "`capibara run --select ace_playbooks` reads them")
+    row = frame.filter(bullet_id=bullet_id).row(0, named=True)
+    held = [
+        domain
+        for domain, artifact in results.every("consolidated_playbook").items()
+        if columns(artifact, "bullets", ["origins"])["origins"].list.contains(bullet_id).any()
+    ]
+    uses = [
+        Use(domain, example_id, kind, split, "bullet")
+        for domain, artifact in results.every("moe_dataset").items()
+        for example_id, kind, split in columns(artifact, "examples", ["example_id", "kind", "split", "bullet_ids"])
+        .filter(pl.col("bullet_ids").list.contains(bullet_id))
+        .select("example_id", "kind", "split")
+        .iter_rows()
+    ]
+    place = BulletPlace(bullet_id, row["source_file"], row["source_line"], row["content"])
+    return BulletTrail(place, row["agent_id"], tuple(held), tuple(uses))
+
+
+def tenant_trail(results: Results, wanted: str) -> TenantTrail:
+    """Raises InputError: no row names this tenant."""
+    logs = results.get("e2b_logs")
+    frame = columns(logs, "executions", ["execution_id", "tenant", "domains"]) if logs else None
+    known: Iterable[str] = frame["tenant"].drop_nulls().unique() if frame is not None else ()
+    tenant = one_of("tenant", wanted, known, "records name theirs in the field `tenant`")
+    assert frame is not None
+    own = frame.filter(tenant=tenant)
+    by_domain = dict(sorted(Counter(own["domains"].explode().drop_nulls()).items()))
+    examples, seen = dict[str, int](), dict[str, int]()
+    for domain, artifact in results.every("moe_dataset").items():
+        table = columns(artifact, "examples", [*SEEN, "tenants"])
+        inside = table.filter(pl.col("tenants").list.contains(tenant))
+        examples[domain] = inside.height
+        adapters = results.get("trained_adapters", domain)
+        for voter in voters_of(adapters) if adapters is not None else ():
+            trained_on = table if voter.dataset == artifact.digest else _examples(results.store, voter)
+            if trained_on is not None and "tenants" in trained_on.columns:
+                part = voter.trained(trained_on)
+                seen[f"{domain}/{voter.name}"] = part.filter(pl.col("tenants").list.contains(tenant)).height
+    return TenantTrail(tenant, own.height, by_domain, examples, seen)
+
+
+def known_executions(results: Results) -> set[str]:
+    """Ids of the executions in the current tables, before and after selection."""
+    found: set[str] = set()
+    if (logs := results.get("e2b_logs")) is not None:
+        found |= set(columns(logs, "executions", ["execution_id"])["execution_id"])
+    for artifact in results.every("moe_dataset").values():
+        found |= set(columns(artifact, "examples", ["execution_ids"])["execution_ids"].explode().drop_nulls())
+    return found
+
+
+def places_of(results: Results, execution_ids: Iterable[str]) -> dict[str, Place]:
+    """Where executions stand; those that are in no table any more are missing."""
+    logs = results.get("e2b_logs")
+    if logs is None:
+        return {}
+    rows = columns(logs, "executions", _PLACE).filter(pl.col("execution_id").is_in(list(execution_ids)))
+    named = {"source_file": "file", "source_line": "line"}
+    return {row["execution_id"]: Place(**row) for row in rows.rename(named).iter_rows(named=True)}
+
+
+def bullets_of(results: Results, bullet_ids: Iterable[str]) -> list[BulletPlace]:
+    """Where bullets stand, by id."""
+    wanted, books = sorted(set(bullet_ids)), results.get("ace_playbooks")
+    if not wanted or books is None:
+        return []
+    rows = columns(books, "bullets", ["bullet_id", "source_file", "source_line", "content"])
+    return [BulletPlace(*row) for row in rows.filter(pl.col("bullet_id").is_in(wanted)).sort("bullet_id").iter_rows()]
+
+
+ONE = ("execution_id", "unit_id", "failing_execution_id", "fixed_execution_id")
+"""Columns that hold one execution's id, whatever the table."""
+MANY = ("execution_ids",)
+"""Columns that hold lists of them."""
+
+
+def holds_execution(artifact: Artifact, execution_ids: Iterable[str]) -> bool:
+    """Whether a table of the artifact has a row of one of these executions."""
+    wanted = sorted(execution_ids)
+    for relative in artifact.manifest.files:
+        if not relative.endswith(".parquet") or "/" in relative:
+            continue
+        frame = columns(artifact, relative.removesuffix(".parquet"), [*ONE, *MANY])
+        for column in frame.get_columns():
+            flat = column.explode().drop_nulls() if column.dtype == pl.List else column
+            if flat.is_in(wanted).any():
+                return True
+    return False
+
+
+def sights(results: Results, inside: Mapping[str, set[str]]) -> tuple[Sight, ...]:
+    """The voters, of every training in the store whose dataset is there, that saw one of these examples by domain."""
+    found = []
+    for artifact in results.store.list("trained_adapters"):
+        names = inside.get(str(artifact.partition))
+        if not names:
+            continue
+        for voter in voters_of(artifact):
+            table = _examples(results.store, voter)
+            if table is None or not table["example_id"].is_in(sorted(names)).any():
+                continue
+            for part, rows in (("train", voter.trained(table)), ("validation", voter.validated(table))):
+                if rows["example_id"].is_in(sorted(names)).any():
+                    now = results.is_current(artifact)
+                    found.append(
+                        Sight(voter.domain, voter.name, voter.digest, voter.artifact, voter.dataset, part, now)
+                    )
+    return tuple(sorted(found, key=lambda one: (one.domain, not one.current, one.artifact, one.voter, one.part)))
+
+
+def _seen(
+    results: Results, inside: Mapping[str, set[str]], dataset_digest: str | None = None
+) -> tuple[tuple[Sight, ...], tuple[Result, ...]]:
+    """Who saw these examples, and the models made with an adapter that did."""
+    found = sights(results, inside)
+    if dataset_digest is not None:
+        found = tuple(one for one in found if one.dataset == dataset_digest)
+    models = {
+        Result(step.asset, step.partition, step.digest, step.artifact is not None and results.is_current(step.artifact))
+        for domain, digest in {(one.domain, one.artifact) for one in found}
+        for artifact in results.store.list("trained_adapters")
+        if (artifact.partition, artifact.digest) == (domain, digest)
+        for step in descendants(results.store, artifact)
+        if step.asset in _MODELS
+    }
+    return found, tuple(sorted(models, key=lambda m: (_MODELS.index(m.asset), m.partition or "", m.digest)))
+
+
+def _examples(store: ArtifactStore, voter: Voter) -> pl.DataFrame | None:
+    return _examples_of(store, voter.domain, voter.dataset)
+
+
+@lru_cache(maxsize=32)
+def _examples_of(store: ArtifactStore, domain: str, digest: str) -> pl.DataFrame | None:
+    artifact = dataset(store, domain, digest)
+    return None if artifact is None else columns(artifact, "examples", [*SEEN, "tenants"])
+
+
+def _uses(results: Results, execution_id: str) -> tuple[list[Use], dict[str, str], dict[str, str], dict[str, set[str]]]:
+    """Examples, reasons for none, digests of datasets, and example ids, by domain."""
+    uses, left_out, datasets, inside = [], dict[str, str](), dict[str, str](), dict[str, set[str]]()
+    for domain, artifact in results.every("moe_dataset").items():
+        rows = columns(artifact, "examples", ["example_id", "kind", "split", "execution_ids"])
+        rows = rows.filter(pl.col("execution_ids").list.contains(execution_id))
+        for example_id, kind, split, ids in rows.iter_rows():
+            uses.append(Use(domain, example_id, kind, split, "answer" if ids[0] == execution_id else "context"))
+            inside.setdefault(domain, set()).add(example_id)
+        if artifact.has("clusters"):
+            uses += _members(artifact, domain, execution_id)
+        reasons = columns(artifact, "left_out", ["unit_id", "reason"]).filter(unit_id=execution_id)
+        if reasons.height:
+            left_out[domain] = reasons["reason"][0]
+        if rows.height or reasons.height:
+            datasets[domain] = artifact.digest
+    return uses, left_out, datasets, inside
+
+
+def _members(artifact: Artifact, domain: str, execution_id: str) -> list[Use]:
+    """Examples that stand for a cluster with this execution in it."""
+    rows = columns(artifact, "clusters", ["example_id", "kind", "split", "execution_ids", "representative_id"])
+    if not {"execution_ids", "representative_id"} <= set(rows.columns):
+        return []
+    rows = rows.filter(pl.col("execution_ids").list.contains(execution_id))
+    return [
+        Use(domain, row["representative_id"], row.get("kind") or "", row.get("split") or "", "cluster member")
+        for row in rows.iter_rows(named=True)
+    ]
+
+
+def _domains(results: Results, execution_id: str) -> tuple[str, ...]:
+    logs = results.get("e2b_logs")
+    if logs is None:
+        return ()
+    rows = columns(logs, "executions", ["execution_id", "domains"]).filter(execution_id=execution_id)
+    return tuple(rows["domains"][0]) if rows.height else ()
+
+
+def _evaluated(results: Results) -> set[str]:
+    tables = (columns(a, "losses", ["example_id"]) for a in results.every("evaluation").values())
+    return {name for frame in tables for name in frame["example_id"]}

@@ -1,0 +1,145 @@
+"""Traces of a record: pieces of its text that nothing else holds, and every file in which one of them stands."""
+
+import gzip
+import json
+import mmap
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import polars as pl
+import zstandard
+
+TEXTS = ("code", "task", "stdout", "stderr", "result_text", "error_value", "traceback")
+"""Columns of Execution that hold what a record says; its licence and source are attribution and stay with adapters."""
+_PLAIN = re.compile(r"[A-Za-z0-9_ .,:;=()\[\]{}+*/%@#!?$^~|-]{12,}")  # the same in UTF-8, JSON, HTML and SQL
+_PIECE = 40  # characters of a piece: previews cut long cells
+_SHORTEST = 12
+_PHRASES = ("Traceback (most recent call last)",)  # of no record in particular
+_EACH = 24  # pieces that are looked for, of each record and column
+_GZIP, _ZSTD, _PARQUET, _ARROW, _SQLITE = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1", b"SQLite format 3\0"
+_ROWS = 16_384
+_BLOCK = 1 << 20
+
+
+def pieces(executions: pl.DataFrame) -> list[str]:
+    """Stretches of the records' text by which a copy is recognised, longest first; also their ids."""
+    found: set[str] = {name for name in executions["execution_id"] if len(name) >= _SHORTEST}
+    for row in executions.select(column for column in TEXTS if column in executions.columns).iter_rows():
+        for text in row:
+            found |= set(sorted(_of_text(text or ""), key=lambda piece: (-len(piece), piece))[:_EACH])
+    return sorted(found, key=lambda piece: (-len(piece), piece))
+
+
+def telling(candidates: Sequence[str], others: Iterable[pl.DataFrame]) -> list[str]:
+    """Those of the pieces that occur nowhere in other tables: wherever they stand, they come from the record.
+
+    Args:
+        others: tables with what stays (any of their columns of text count).
+    """
+    left = [piece for piece in candidates if len(piece) >= _SHORTEST]
+    for frame in others:
+        for column in frame.select(pl.col(pl.String)).get_columns():
+            if not left:
+                return []
+            matched = column.drop_nulls().str.extract_many(left, overlapping=True).explode().drop_nulls().unique()
+            common = set(matched.to_list())
+            left = [piece for piece in left if piece not in common]
+    return left
+
+
+def holding(folder: Path, needles: Sequence[str], skip: Sequence[Path] = ()) -> list[Path]:
+    """Files below a folder that hold one of the needles, as they are or decompressed and decoded; sorted.
+
+    Args:
+        skip: folders and files that are left out.
+    """
+    if not needles or not folder.exists():
+        return []
+    files = [folder] if folder.is_file() else sorted(path for path in folder.rglob("*") if path.is_file())
+    return [
+        path
+        for path in files
+        if not any(path.is_relative_to(other) for other in skip) and (holds(path, needles) if path.exists() else False)
+    ]
+
+
+def holds(path: Path, needles: Sequence[str]) -> bool:
+    """Whether a file holds one of the needles: in its bytes, and in what gzip, zstd, Parquet, Arrow or SQLite make."""
+    wanted = [needle.encode("utf-8") for needle in needles]
+    try:
+        if path.stat().st_size == 0:
+            return False
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            end = _text_of_tensors(data) if path.suffix == ".safetensors" else len(data)
+            if any(data.find(needle, 0, end) >= 0 for needle in wanted):
+                return True
+            head = bytes(data[:16])
+        return any(needle in text for text in _decoded(path, head) for needle in wanted)
+    except FileNotFoundError:
+        return False  # gone since it was listed
+
+
+def _text_of_tensors(data: mmap.mmap) -> int:
+    """Where the header of a safetensors file ends: what follows are numbers."""
+    return min(len(data), 8 + int.from_bytes(data[:8], "little"))
+
+
+def _decoded(path: Path, head: bytes) -> Iterator[bytes]:
+    if head.startswith(_GZIP):
+        with gzip.open(path, "rb") as stream:
+            yield from _blocks(stream)
+    elif head.startswith(_ZSTD):
+        with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
+            yield from _blocks(stream)
+    elif head.startswith(_PARQUET):
+        scan = pl.scan_parquet(path)
+        rows = scan.select(pl.len()).collect().item()
+        for start in range(0, rows, _ROWS):
+            yield from _texts(scan.slice(start, _ROWS).collect())
+    elif head.startswith(_ARROW):
+        yield from _texts(pl.read_ipc(path))
+    elif head.startswith(_SQLITE):
+        yield from _rows(path)
+
+
+def _blocks(stream: object) -> Iterator[bytes]:
+    """Overlapping blocks, so that nothing is missed at a border."""
+    before = b""
+    while block := stream.read(_BLOCK):  # type: ignore[attr-defined]
+        yield before + block
+        before = block[-4 * _PIECE :]
+
+
+def _texts(frame: pl.DataFrame) -> Iterator[bytes]:
+    for column in frame.get_columns():
+        if column.dtype == pl.String:
+            yield "\n".join(column.drop_nulls()).encode("utf-8")
+        elif column.dtype == pl.Binary:
+            yield b"\n".join(column.drop_nulls())
+        elif column.dtype.is_nested():
+            yield json.dumps(column.to_list(), default=str, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def _rows(path: Path) -> Iterator[bytes]:
+    """Long values of SQLite lie on several pages: read through SQL they are whole."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for name in tables:
+            for row in database.execute(f'SELECT * FROM "{name}"'):
+                yield "\n".join(str(value) for value in row if isinstance(value, str)).encode("utf-8", "surrogatepass")
+
+
+def _of_text(text: str) -> set[str]:
+    found = set()
+    for line in text.splitlines():
+        for match in _PLAIN.findall(line):
+            stretch = match.strip()
+            found |= {stretch[at : at + _PIECE].strip() for at in range(0, len(stretch), _PIECE)}
+    whole = {piece for piece in found if len(piece) >= _SHORTEST and not piece.startswith(_PHRASES)}
+    if not whole and len(text.strip()) >= _SHORTEST:
+        line = max(text.splitlines(), key=len).strip()
+        return {piece for piece in (line[:_PIECE], json.dumps(line)[1 : _PIECE + 1]) if len(piece) >= _SHORTEST}
+    return whole

@@ -1,0 +1,132 @@
+"""What the walks along records find: plain values, whose JSON is what `capibara lineage --json` prints."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an execution stands, and to whom it belongs."""
+
+    execution_id: str
+    file: str
+    line: int
+    sandbox_id: str
+    agent_id: str | None
+    tenant: str | None
+    licence: str | None
+    source: str | None
+    role: str = ""
+    """In an example: answer or context."""
+
+
+@dataclass(frozen=True)
+class BulletPlace:
+    """A playbook bullet and where it stands."""
+
+    bullet_id: str
+    file: str
+    line: int
+    content: str
+
+
+@dataclass(frozen=True)
+class Use:
+    """An example that an execution is in."""
+
+    domain: str
+    example_id: str
+    kind: str
+    split: str
+    role: str
+    """answer, context, or cluster member (an equal or near-equal example stands for it)."""
+
+
+@dataclass(frozen=True)
+class Sight:
+    """A voter that saw it."""
+
+    domain: str
+    voter: str
+    digest: str
+    artifact: str
+    dataset: str
+    part: str
+    """train or validation."""
+    current: bool
+
+
+@dataclass(frozen=True)
+class Result:
+    """A published result."""
+
+    asset: str
+    partition: str | None
+    digest: str
+    current: bool
+
+
+@dataclass(frozen=True)
+class ExampleTrail:
+    """An example, what it was made of, and what was trained on it."""
+
+    example_id: str
+    domain: str
+    dataset: str
+    kind: str
+    language: str
+    split: str
+    group_id: str
+    cluster_id: str | None
+    verified: str
+    provenance: str
+    licence: str | None
+    source: str | None
+    tenants: tuple[str, ...]
+    executions: tuple[Place, ...]
+    bullets: tuple[BulletPlace, ...]
+    seen_by: tuple[Sight, ...]
+    models: tuple[Result, ...]
+
+
+@dataclass(frozen=True)
+class ExecutionTrail:
+    """An execution, and everything that it ended up in."""
+
+    execution_id: str
+    place: Place | None
+    domains: tuple[str, ...]
+    group_id: str | None
+    split: str | None
+    left_out: Mapping[str, str]
+    """Domain -> why no example holds it."""
+    tables: tuple[Result, ...]
+    datasets: Mapping[str, str]
+    """Domain -> digest of the dataset that it is in; packs of tokens are cached under it."""
+    examples: tuple[Use, ...]
+    seen_by: tuple[Sight, ...]
+    evaluated: tuple[str, ...]
+    """Examples of it that evaluations judge by."""
+    models: tuple[Result, ...]
+
+
+@dataclass(frozen=True)
+class BulletTrail:
+    """A bullet, the playbooks that hold it, and the examples made with it."""
+
+    bullet: BulletPlace
+    agent_id: str | None
+    consolidated: tuple[str, ...]
+    examples: tuple[Use, ...] = ()
+
+
+@dataclass(frozen=True)
+class TenantTrail:
+    """What is there of one tenant, and which adapters saw its rows."""
+
+    tenant: str
+    executions: int
+    by_domain: Mapping[str, int]
+    examples: Mapping[str, int]
+    seen_by: Mapping[str, int] = field(default_factory=dict)
+    """`domain/voter` of the current adapters -> rows of the tenant that it trained on."""

@@ -1,0 +1,85 @@
+"""What each voter of a published training really saw: its part of the train groups, and the shard that it judged by."""
+
+import json
+import re
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from capibara_assets.domains import Domain
+from capibara_assets.errors import InputError
+from capibara_assets.lineage.ancestors import upstream_key
+from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.store import ArtifactStore, MissingArtifact
+from capibara_assets.training.data import training_part, validation_shard
+
+_MANIFEST = re.compile(r"voters/([^/]+)/manifest\.json")
+SEEN = ["example_id", "group_id", "split", "execution_ids"]
+
+
+@dataclass(frozen=True, order=True)
+class Voter:
+    """One voter's adapter in a published `trained_adapters`."""
+
+    domain: str
+    name: str
+    digest: str
+    """SHA-256 of its weights."""
+    artifact: str
+    dataset: str
+    """Digest of the `moe_dataset` it was trained on."""
+    shard: int = field(compare=False)
+    of: int = field(compare=False)
+    """Voters that were registered: so many parts the groups were dealt into."""
+    seed: int = field(compare=False)
+    voter_seed: int = field(compare=False)
+    base: str = field(compare=False)
+
+    def trained(self, examples: pl.DataFrame) -> pl.DataFrame:
+        """Rows of the train split that it was given (tokens that did not fit may have left some out)."""
+        return training_part(examples, self.shard, self.of)
+
+    def validated(self, examples: pl.DataFrame) -> pl.DataFrame:
+        """Rows of the validation split that it was judged by; none where the split is empty."""
+        try:
+            return validation_shard(examples, self.shard, self.of)
+        except InputError:
+            return examples.clear()
+
+
+def voters_of(artifact: Artifact) -> list[Voter]:
+    """The voters of a `trained_adapters`, by name. Raises IntegrityError (damaged)."""
+    names = [match.group(1) for match in map(_MANIFEST.fullmatch, artifact.manifest.files) if match]
+    registered = len(names) + len(artifact.document("summary").get("missing", {}))
+    found = []
+    for name in sorted(names):
+        stated = json.loads(artifact.read_bytes(f"voters/{name}/manifest.json"))
+        found.append(
+            Voter(
+                domain=str(artifact.partition),
+                name=name,
+                digest=stated["digest"],
+                artifact=artifact.digest,
+                dataset=dataset_of(artifact),
+                shard=stated["shard"],
+                of=registered,
+                seed=stated["seed"],
+                voter_seed=stated["voter_seed"],
+                base=stated["base_digest"],
+            )
+        )
+    return found
+
+
+def dataset_of(artifact: Artifact) -> str:
+    """Digest of the `moe_dataset` that an artifact of a domain was made from."""
+    upstream: dict[str, str] = artifact.manifest.inputs.get("upstream", {})
+    return upstream.get(upstream_key("moe_dataset", artifact.partition), "")
+
+
+def dataset(store: ArtifactStore, domain: str, digest: str) -> Artifact | None:
+    """A domain's dataset by digest; None where it is no longer in the store."""
+    try:
+        return store.open("moe_dataset", Domain(domain), digest) if digest else None
+    except MissingArtifact:
+        return None

@@ -1,0 +1,79 @@
+"""Pieces of a record are found in whatever form a file holds them, and only where they are."""
+
+import gzip
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import polars as pl
+import pytest
+import zstandard
+
+from capibara_assets.lineage.traces import holding, holds, pieces, telling
+
+CANARY = "kanarienvogel_sings_at_noon"
+
+
+def rows(code: str, **values: str) -> pl.DataFrame:
+    return pl.DataFrame({"execution_id": ["0123456789-abc"], "code": [code], "stdout": [values.get("stdout", "")]})
+
+
+def test_pieces_are_stretches_of_plain_text_and_the_id() -> None:
+    found = pieces(rows(f"def {CANARY}(values):\n    return 'short'\n", stdout="a\nthe output of it all\n"))
+    assert "0123456789-abc" in found and f"def {CANARY}(values):" in found and "the output of it all" in found
+    assert all(12 <= len(piece) <= 40 for piece in found)
+    assert not any("'" in piece for piece in found)  # in JSON and HTML it looks otherwise
+
+
+def test_a_record_without_plain_text_has_pieces_too() -> None:
+    [piece, escaped] = sorted(set(pieces(rows("печать('канарейка поёт')"))) - {"0123456789-abc"}, reverse=True)
+    assert json.dumps("печать('канарейка поёт')")[1:-1].startswith(escaped)
+    assert piece == "печать('канарейка поёт')"
+
+
+def test_pieces_that_stand_elsewhere_tell_nothing() -> None:
+    candidates = pieces(rows("import numpy as np\nkanarienvogel = np.zeros(3)"))
+    left = telling(candidates, [pl.DataFrame({"code": ["import numpy as np\nprint(np.pi)"], "n": [1]})])
+    assert left == ["kanarienvogel = np.zeros(3)", "0123456789-abc"]
+    assert telling(candidates, [pl.DataFrame({"text": candidates})]) == []
+
+
+def database(path: Path, text: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE events (id INTEGER PRIMARY KEY, event TEXT)")
+        # longer than a page, so that it lies on overflow pages with a page number in its middle
+        connection.executemany("INSERT INTO events (event) VALUES (?)", [("x" * n + text,) for n in range(3990, 4110)])
+
+
+FORMS = {
+    "plain.log": lambda path, text: path.write_text(text),
+    "a.gz": lambda path, text: path.write_bytes(gzip.compress(text.encode() * 3)),
+    "a.zst": lambda path, text: path.write_bytes(zstandard.ZstdCompressor().compress(text.encode() * 3)),
+    "a.parquet": lambda path, text: pl.DataFrame({"a": [text] * 3}).write_parquet(path),
+    "nested.parquet": lambda path, text: pl.DataFrame({"a": [[{"b": text}]]}).write_parquet(path),
+    "binary.parquet": lambda path, text: pl.DataFrame({"a": [text.encode()] * 3}).write_parquet(path),
+    "a.arrow": lambda path, text: pl.DataFrame({"a": [text] * 3}).write_ipc(path, compression="zstd"),
+    "a.db": database,
+}
+
+
+@pytest.mark.parametrize("name", sorted(FORMS))
+def test_every_form_is_read(name: str, tmp_path: Path) -> None:
+    FORMS[name](tmp_path / name, f"before {CANARY} after")
+    assert holds(tmp_path / name, ["nothing of it", CANARY])
+    assert not holds(tmp_path / name, ["nothing of it"])
+    assert holding(tmp_path, [CANARY]) == [tmp_path / name]
+    assert holding(tmp_path, [CANARY], skip=[tmp_path / name]) == []
+
+
+def test_a_piece_across_the_border_of_two_blocks_is_found(tmp_path: Path) -> None:
+    for shift in range(0, 40, 7):
+        (tmp_path / "a.gz").write_bytes(gzip.compress(b"." * ((1 << 20) - shift) + CANARY.encode()))
+        assert holds(tmp_path / "a.gz", [CANARY])
+
+
+def test_empty_and_missing_files_hold_nothing(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    assert not holds(tmp_path / "empty", [CANARY]) and not holds(tmp_path / "missing", [CANARY])
+    assert holding(tmp_path / "nowhere", [CANARY]) == []

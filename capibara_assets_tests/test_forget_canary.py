@@ -1,0 +1,132 @@
+"""Plant, train, forget, run again: no byte of the record stays, its domain alone is trained again, the others stand."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.loader import LoadingContextForTest
+from tokenizers import Tokenizer
+
+from capibara_assets.assets.inputs import latest_digest
+from capibara_assets.cli.forget import forget
+from capibara_assets.cli.instance import open_instance
+from capibara_assets.cli.lineage import lineage
+from capibara_assets.definitions import build
+from capibara_assets.deployment import Deployment
+from capibara_assets_tests.canary import FAILED, MENDED, plant, singing
+
+pytestmark = pytest.mark.slow
+
+OF_DOMAINS = (
+    "e2b_executions", "e2b_patterns", "consolidated_playbook", "moe_dataset", "lora_config", "trained_adapters",
+    "consensus_checkpoint",
+)  # fmt: skip
+WHOLE = ("ace_playbooks", "e2b_logs", "example_groups", "routing_dataset", "merged_checkpoint")
+GRAPH = [*OF_DOMAINS, *WHOLE]
+DOMAINS = ("python", "sql")
+
+
+def capibara(command: object, *arguments: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(command, arguments, catch_exceptions=False)  # type: ignore[arg-type]
+    assert result.exit_code == code, result.output[-4000:]
+    return result
+
+
+def run_in_a_process(*arguments: str) -> None:
+    """`capibara run` as users start it: torch's threads then sleep while they wait."""
+    command = [sys.executable, "-m", "capibara_assets.cli", "run", *arguments]
+    done = subprocess.run(command, env=os.environ.copy(), capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+
+
+def answered(command: object, *arguments: str, code: int = 0) -> dict:
+    return json.loads(capibara(command, *arguments, "--json", code=code).stdout)
+
+
+def versions(deployment: Deployment) -> dict[str, str | None]:
+    os.environ["DAGSTER_HOME"] = ""
+    with open_instance(deployment) as instance:
+        found = {f"{name}[{d}]": latest_digest(instance, name, d) for name in OF_DOMAINS for d in DOMAINS}
+        return found | {name: latest_digest(instance, name) for name in WHOLE}
+
+
+def stale_in_dagster(deployment: Deployment, name: str) -> set[str]:
+    """Domains whose partition of an asset Dagster itself calls stale."""
+    os.environ["DAGSTER_HOME"] = ""
+    graph = build(deployment).resolve_asset_graph()
+    with open_instance(deployment) as instance:
+        resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
+        return {d for d in DOMAINS if resolver.get_status(dg.AssetKey(name), d) == StaleStatus.STALE}
+
+
+@pytest.fixture
+def deployment(
+    small_experience: Path, quick_recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Deployment:
+    shutil.copytree(small_experience, tmp_path / "experience")
+    plant(tmp_path / "experience" / "e2b_logs")
+    recipes = tmp_path / "recipes"
+    shutil.copytree(quick_recipes, recipes)
+    # a quick vote and merge: what is tested is whose bytes are where
+    consensus = yaml.safe_load((recipes / "consensus.yaml").read_text())
+    consensus |= {"tolerance": 2.0, "quality_threshold": 0.01, "tokens_per_shard": 1024}
+    consensus["merge"] |= {"scales": [0.5], "methods": ["sum"], "examples_per_domain": 2}
+    (recipes / "consensus.yaml").write_text(yaml.safe_dump(consensus))
+    for name, value in {"HOME": "home", "EXPERIENCE": "experience", "RECIPES": "recipes"}.items():
+        monkeypatch.setenv(f"CAPIBARA_{name}", str(tmp_path / value))
+    monkeypatch.setenv("DAGSTER_HOME", "")
+    return Deployment.from_environment()
+
+
+def test_a_record_is_forgotten_down_to_the_last_byte(deployment: Deployment, nano: Path) -> None:
+    graph = ("--select", ",".join(GRAPH), "--domains", ",".join(DOMAINS))
+    run_in_a_process(*graph)
+    before = versions(deployment)
+    assert None not in before.values()
+    trail = answered(lineage, "execution", MENDED)
+    assert any(use["split"] == "train" and use["role"] == "answer" for use in trail["examples"])
+    saw = {(one["domain"], one["voter"]) for one in trail["seen_by"]}
+    assert saw and {domain for domain, _ in saw} == {"python"}
+    planted = singing(deployment.home)
+    assert {path.split("/")[0] for path in planted} == {"store", "work", "dagster"}
+
+    report = answered(forget, FAILED, MENDED, "--reason", "asked to")
+    assert {(one["domain"], one["voter"]) for one in report["saw_it"] if one["current"]} >= saw
+    assert report["left"] == [] and report["failures"] == {} and report["quarantined"] == 2
+    assert singing(deployment.home) == []
+    forgotten = versions(deployment)
+    untouched = {name for name in before if "[sql]" in name} | {"ace_playbooks"}
+    assert {name: forgotten[name] for name in untouched} == {name: before[name] for name in untouched}
+    models = [f"{name}[{d}]" for name in ("trained_adapters", "consensus_checkpoint") for d in DOMAINS]
+    assert {name: forgotten[name] for name in models} == {name: before[name] for name in models}
+    assert stale_in_dagster(deployment, "trained_adapters") == {"python"}
+    stale = {name.split()[0] for name in report["stale"]}
+    assert {"trained_adapters[python]", "consensus_checkpoint[python]", "merged_checkpoint"} <= stale
+    assert not {name for name in stale if "[sql]" in name}
+    old = answered(lineage, "certificate", "python")
+    assert old["problems"] == [] and old["forgotten"] == ["moe_dataset"]
+    unknown = answered(lineage, "adapter", "python/voter-0", "--absent", MENDED, code=1)
+    assert not unknown["absent"] and "(forgotten)" in unknown["unknown"][0]
+
+    run_in_a_process(*graph)
+    after = versions(deployment)
+    trained = {name for name in models if after[name] != before[name]}
+    assert trained == {"trained_adapters[python]", "consensus_checkpoint[python]"}
+    assert {name: after[name] for name in untouched} == {name: before[name] for name in untouched}
+    assert stale_in_dagster(deployment, "trained_adapters") == set()
+    assert singing(deployment.home, tokenizer=Tokenizer.from_file(str(nano / "tokenizer.json"))) == []
+    assert answered(lineage, "certificate", "python")["forgotten"] == []
+    for adapter in ("python/voter-0", "python", "python/consensus", "merged_checkpoint"):
+        proof = answered(lineage, "adapter", adapter, "--absent", MENDED, "--absent", FAILED, "--forgotten")
+        assert proof["absent"] and proof["executions_checked"] > 0, adapter
+    cards = list((deployment.home / "store").rglob("README.md"))
+    assert len(cards) == 2 * 4 + 4 + 3 + 2
+    assert all("capibara-fleet" in card.read_text() for card in cards)
