@@ -2,6 +2,7 @@
 
 import dagster as dg
 
+from capibara_assets.assets.imports import IMPORTED, imported_examples
 from capibara_assets.assets.inputs import Inputs, materialized
 from capibara_assets.assets.knowledge import consolidated_playbook, e2b_patterns
 from capibara_assets.domains import Domain
@@ -46,8 +47,8 @@ def example_groups(context: dg.AssetExecutionContext, store: Store, recipes: Rec
     partitions_def=domains,
     group_name="datasets",
     kinds={"parquet"},
-    code_version="1",
-    deps=[e2b_patterns, consolidated_playbook, example_groups],
+    code_version="2",
+    deps=[e2b_patterns, consolidated_playbook, example_groups, imported_examples],
 )
 def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
     """Verified, deduplicated, leak-free training examples of one domain, as chat messages with their provenance."""
@@ -65,7 +66,14 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
         repairs=patterns.frame("repairs"),
         bullets=playbook.frame("bullets"),
     )
-    dataset = build_dataset(domain, evidence, inputs.artifact("example_groups").frame("groups"), recipe)
+    imported = inputs.available(IMPORTED, domain)
+    dataset = build_dataset(
+        domain,
+        evidence,
+        inputs.artifact("example_groups").frame("groups"),
+        recipe,
+        imported.frame("examples") if imported else None,
+    )
     artifact = inputs.publish(
         "moe_dataset",
         domain,

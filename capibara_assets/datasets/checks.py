@@ -51,13 +51,17 @@ def example_problems(domain: Domain, examples: pl.DataFrame) -> list[str]:
     if found:
         return found
     faults: dict[str, list[str]] = defaultdict(list)
-    columns = examples.select("example_id", "domain", "kind", "messages", "execution_ids", "sandbox_ids")
-    for example_id, of_domain, kind, messages, executions, sandboxes in columns.iter_rows():
+    columns = examples.select(
+        "example_id", "domain", "kind", "messages", "execution_ids", "sandbox_ids", "provenance", "source_places"
+    )
+    for example_id, of_domain, kind, messages, executions, sandboxes, provenance, places in columns.iter_rows():
         if of_domain != domain:
             faults[f"belongs to domain {of_domain}"].append(example_id)
         if kind == "solve" and domain == Domain.DEBUG:
             faults["is a solve example, which debug has none of"].append(example_id)
-        if not executions or not sandboxes:
+        if provenance == "imported" and not places:
+            faults["is imported and names no file and line"].append(example_id)
+        if provenance != "imported" and not (executions and sandboxes):
             faults["names no execution or sandbox that it came from"].append(example_id)
         fault = message_fault(messages)
         if fault:

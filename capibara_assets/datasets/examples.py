@@ -12,6 +12,7 @@ import polars as pl
 from capibara_assets.datasets import explain, predict, repair, solve
 from capibara_assets.datasets.evidence import Candidate, Evidence
 from capibara_assets.datasets.groups import BRIDGE, COMMON
+from capibara_assets.datasets.imports import add_imported
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Example, Kind, LeftOut, Split, main_kind
 from capibara_assets.domains import Domain
@@ -48,7 +49,13 @@ class _Placed:
     weight: float = 1.0
 
 
-def build_dataset(domain: Domain, evidence: Evidence, groups: pl.DataFrame, recipe: DatasetRecipe) -> Dataset:
+def build_dataset(
+    domain: Domain,
+    evidence: Evidence,
+    groups: pl.DataFrame,
+    recipe: DatasetRecipe,
+    imported: pl.DataFrame | None = None,
+) -> Dataset:
     """Examples of one domain (tables Example and LeftOut, and statistics).
 
     An example depends only on its own executions, the recipe, and the other examples of the domain (duplicates, caps).
@@ -57,6 +64,7 @@ def build_dataset(domain: Domain, evidence: Evidence, groups: pl.DataFrame, reci
         domain: `debug` gets repairs and diagnoses, every other domain solve, repair, explain and predict.
         evidence: the domain's executions, patterns, repair pairs and bullets.
         groups: the table of `groups.assign_groups`.
+        imported: examples from files (Example), which join those of the experience.
     """
     group_of = {
         unit: (group, split, reason)
@@ -79,7 +87,8 @@ def build_dataset(domain: Domain, evidence: Evidence, groups: pl.DataFrame, reci
                 reasons.setdefault(item.candidate.execution_ids[0], why)
         placed = kept
     examples = table(Example, [_example(domain, item, evidence) for item in placed])
-    left_out = _left_out(examples, evidence, group_of, reasons)
+    examples, unused = add_imported(examples, imported, recipe)
+    left_out = pl.concat([_left_out(examples, evidence, group_of, reasons), unused])
     return Dataset(examples, left_out, _statistics(domain, examples, left_out, evidence))
 
 
@@ -237,6 +246,7 @@ def _statistics(domain: Domain, examples: pl.DataFrame, left_out: pl.DataFrame, 
         "by_split": {split: int((examples["split"] == split).sum()) for split in SPLITS},
         "by_kind": counts(examples, "kind"),
         "by_language": counts(examples, "language"),
+        "by_provenance": counts(examples, "provenance"),
         "groups": examples["group_id"].n_unique(),
         "chars": {"p50": _quantile(chars, 0.5), "p95": _quantile(chars, 0.95), "max": _quantile(chars, 1.0)},
         "difficulty": {"mean": _mean(examples["difficulty"]), "histogram": [histogram[i] for i in range(10)]},

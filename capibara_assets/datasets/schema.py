@@ -8,7 +8,7 @@ from capibara_assets.domains import Domain
 from capibara_assets.storage.records import Record
 
 Split = Literal["train", "validation", "test"]
-Kind = Literal["solve", "repair", "explain", "predict", "apply"]
+Kind = Literal["solve", "repair", "explain", "predict", "apply", "chat"]  # chat: imported, of no kind that it states
 Verified = Literal["reexecuted", "recorded", "unverified"]
 Provenance = Literal["experience", "imported"]
 
@@ -45,7 +45,7 @@ class Example(Record):
 
     example_id: str = Field(description="Digest of domain, kind, messages and executions")
     domain: str = Field(description="Domain of the dataset")
-    kind: Kind = Field(description="solve, repair, explain, predict or apply")
+    kind: Kind = Field(description="solve, repair, explain, predict, apply, or chat (imported)")
     language: str = Field(description="Language of the code")
     messages: str = Field(description="JSON list of {role, content}: user, then assistant")
     group_id: str = Field(description="Group of its executions")
@@ -68,13 +68,13 @@ class Example(Record):
 
 
 class LeftOut(Record):
-    """An execution of the domain that no example was made of, with the reason."""
+    """An execution of the domain that no example was made of, or an imported example that is not used."""
 
     schema_name: ClassVar[str] = "LeftOut"
     schema_version: ClassVar[int] = 1
     key: ClassVar[tuple[str, ...]] = ("unit_id",)
 
-    unit_id: str = Field(description="Execution id")
+    unit_id: str = Field(description="Execution id, or id of an imported example")
     reason: str = Field(description="Why no example holds it")
 
 
