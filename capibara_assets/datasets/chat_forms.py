@@ -213,12 +213,12 @@ def _write_marked(name: str, messages: Sequence[Mapping[str, str]], layout: Mapp
 
 
 def _read_user_bars(text: str) -> Recovered:
-    """Zephyr and Phi begin alike; how the first turn ends tells them apart."""
-    ends = {name: text.find(_MARKED[name].closing) for name in ("zephyr", "phi")}
-    there = {name: at for name, at in ends.items() if at >= 0}
-    if not there:
-        _refuse("its first turn does not end: </s> (Zephyr) or <|end|> (Phi) ends one")
-    return _read_marked(min(there, key=lambda name: there[name]), text)
+    """Zephyr and Phi begin alike; how the last turn ends tells them apart."""
+    end = text.rstrip()
+    ended = [name for name in ("zephyr", "phi") if end.endswith(_MARKED[name].closing)]
+    if not ended:
+        _refuse("its last turn does not end: </s> (Zephyr) or <|end|> (Phi) ends one")
+    return _read_marked(ended[0], text)
 
 
 # --- alpaca ----------------------------------------------------------------------------------------------------------
@@ -238,9 +238,7 @@ def _read_alpaca(text: str) -> Recovered:
         _refuse(f"{twice[0]} occurs {text.count(twice[0])} times: nothing says which one is a heading")
     found = _ALPACA.fullmatch(text)
     if found is None or _HEADINGS[1] in found["instruction"] + found["output"]:
-        _refuse(
-            "### Instruction: and ### Response: do not stand as Alpaca lays them out, a blank line between the parts"
-        )
+        _refuse("its headings do not stand as Alpaca has them: each once, a blank line between the parts")
     layout = {"begin": found["begin"], "gap": found["gap"], "tail": found["tail"]}
     question = found["instruction"]
     if found["input"] is not None:

@@ -108,14 +108,14 @@ def _values(path: Path, found: ExampleFile) -> Iterator[tuple[int, Any]]:
         return
     reader = LineReader(path)
     lines = ((line, line.data.strip(b" \t\r")) for line in reader)
-    last = 0
+    last, begun = 0, False
     for line, data in lines:
         if reader.fault and line.number == 0:
             break  # UTF-16: the reader says so below
         last = line.number
         if line.fault:
             yield line.number, Fault(line.fault, "a line of more than 64 MiB: write one example per line")
-        elif data.startswith(b"["):
+        elif data.startswith(b"[") and not begun:
             rest = [data, *(more for _, more in lines)]
             if reader.fault is None:
                 yield from _array_items(rest, line.number)
@@ -123,6 +123,7 @@ def _values(path: Path, found: ExampleFile) -> Iterator[tuple[int, Any]]:
             break
         elif data:
             yield line.number, _parsed(data)
+        begun = begun or bool(data)
     if reader.fault:
         raise Fault(reader.fault, reader.detail, last)
 
@@ -171,8 +172,8 @@ def _array_items(lines: list[bytes], first: int) -> Iterator[tuple[int, Any]]:
                 break
             while at < len(text) and text[at] in " \t\r\n":
                 at += 1
-    if text[at:].strip():
-        raise Fault("invalid_json", "there is more behind the end of the array", line_at(at))
+    if more := text[at:].lstrip():
+        raise Fault("invalid_json", "there is more behind the end of the array", line_at(len(text) - len(more)))
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[int, Any]]:
