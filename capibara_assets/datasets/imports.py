@@ -326,8 +326,8 @@ def new_files(before: Imported, files: Sequence[Wanted]) -> list[Wanted]:
         if file.digest in there and there[file.digest][0] != split:
             was, name = there[file.digest]
             raise InputError(
-                f"{file.name} is imported already (as {name}, {f'for {was}' if was else 'split by group'}): remove it first with "
-                f"`capibara dataset remove {file.digest[:12]}`, or use --replace"
+                f"{file.name} is imported already (as {name}, {f'for {was}' if was else 'split by group'}): remove it "
+                f"first with `capibara dataset remove {file.digest[:12]}`, or use --replace"
             )
         if file.digest in new and new[file.digest][1] != split:
             raise InputError(f"{file.name} has the bytes of {new[file.digest][0].name}: give it for one split only")

@@ -1,6 +1,6 @@
 """Groups and splits of imported examples: what is alike is in one split, and nothing that is there moves."""
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 
 import polars as pl
@@ -35,6 +35,7 @@ def find_places(
     first = known.height
     traits = [*known_traits, *(trait for trait, _ in fresh)]
     labels: list[Split | None] = [*known["split"], *(split for _, split in fresh)]
+    unlabelled = labels.count(None)
     edges = [pair for pair in linked_pairs(traits, labels, recipe) if pair[1] >= first]  # the known are settled
     near: dict[int, list[int]] = defaultdict(list)
     for left, right in edges:
@@ -46,15 +47,9 @@ def find_places(
         beside = {labels[n] for n in near[position] if n < position and n not in out} - {None, label}
         if label is not None and beside:
             out[position] = too_close(min(beside, key=STRICTEST.index))  # type: ignore[arg-type]
-        elif label is None and len(beside) > 1:
-            out[position] = BRIDGE
-    members = _components(len(traits), edges, out)
-    for inside in members.values():
-        if len({labels[m] for m in inside} - {None}) > 1:  # a chain of unlabelled ones joins two splits
-            out |= {m: BRIDGE for m in inside if labels[m] is None}
+    out |= _spread(labels, near, out)
     members = _components(len(traits), edges, out)
     groups = known["group_id"].to_list()
-    unlabelled = sum(label is None for label in labels)
     found: dict[int, tuple[str, Split]] = {}
     for inside in members.values():
         new = [m for m in inside if m >= first]
@@ -67,6 +62,23 @@ def find_places(
         split = stated or _split_of(group, len(new), unlabelled, recipe)
         found |= dict.fromkeys(new, (group, split))
     return [out[m] if m in out else found[m] for m in range(first, len(traits))]
+
+
+def _spread(labels: list[Split | None], near: Mapping[int, list[int]], out: Mapping[int, str]) -> dict[int, str]:
+    """Gives the unlabelled ones the split of what they resemble, nearest first; returns those between two splits."""
+    bridges: dict[int, str] = {}
+    queue = deque(position for position, label in enumerate(labels) if label is not None and position not in out)
+    while queue:
+        for position in sorted(near.get(queue.popleft(), ())):
+            if labels[position] is not None or position in bridges:
+                continue
+            beside = {labels[n] for n in near[position] if n not in out and labels[n] is not None}
+            if len(beside) == 1:
+                labels[position] = next(iter(beside))
+                queue.append(position)
+            else:
+                bridges[position] = BRIDGE
+    return bridges
 
 
 def _split_of(group: str, size: int, whole: int, recipe: DatasetRecipe) -> Split:

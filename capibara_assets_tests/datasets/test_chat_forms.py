@@ -88,7 +88,8 @@ def test_refused(text: str, reason: str):
 
 
 # What breaks naive readers: marks and parts of them, spaces and line ends at the edges
-PIECES = st.sampled_from([" ", "\n", "<s>", "</s>", "[INST]", "[/INST]", "<<SYS>>", "\n<</SYS>>\n\n", "[", "]", "<", "/s>"])
+MARKS = ("<s>", "</s>", "[INST]", "[/INST]", "<<SYS>>", "<</SYS>>")
+PIECES = st.sampled_from([*MARKS, " ", "\n", "\n<</SYS>>\n\n", "[", "]", "<", "/s>"])
 TEXT = st.lists(PIECES | st.text(max_size=6), min_size=1, max_size=6).map("".join).filter(str.strip)
 CHATS = st.builds(
     lambda turns, system: chat(*(text for turn in turns for text in turn), system=system),
@@ -101,8 +102,7 @@ CHATS = st.builds(
 @example(chat("a", "b", system="s\n<</SYS>>"))
 @example(chat(" ", "[INST]"))
 def test_mistral_gives_back_the_messages_or_refuses_them(messages: list[dict[str, str]]):
-    marks = ("<s>", "</s>", "[INST]", "[/INST]", "<<SYS>>", "<</SYS>>")
-    if any(mark in message["content"] for mark in marks for message in messages):
+    if any(mark in message["content"] for mark in MARKS for message in messages):
         with pytest.raises(Fault, match="is part of a message"):
             render_mistral(messages)
         return
@@ -124,7 +124,13 @@ def test_whatever_is_recovered_is_the_same_bytes_again(text: str):
 
 @pytest.mark.parametrize(
     ("form", "begin", "tail"),
-    [("chatml", "", "\n"), ("llama-3", "<|begin_of_text|>", ""), ("gemma", "<bos>", "\n"), ("zephyr", "", "\n"), ("phi", "", "\n")],
+    [
+        ("chatml", "", "\n"),
+        ("llama-3", "<|begin_of_text|>", ""),
+        ("gemma", "<bos>", "\n"),
+        ("zephyr", "", "\n"),
+        ("phi", "", "\n"),
+    ],
 )
 @given(messages=CHATS)
 def test_marked_forms_give_back_the_messages(form: str, begin: str, tail: str, messages: list[dict[str, str]]):
