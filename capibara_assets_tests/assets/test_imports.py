@@ -13,7 +13,7 @@ from capibara_assets.assets.imports import IMPORTED, import_times, others_of, pu
 from capibara_assets.assets.inputs import DIGEST, Inputs, latest_digest, latest_metadata
 from capibara_assets.automation.pipeline import Graph, is_current
 from capibara_assets.cli.run import select_assets
-from capibara_assets.datasets.imports import Imported, incoming, settle, too_close
+from capibara_assets.datasets.imports import Imported, incoming, new_files, settle, too_close
 from capibara_assets.datasets.imports_read import read_examples
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import Split
@@ -72,9 +72,10 @@ class World:
     def add(self, pairs: list[tuple[str, str]], split: Split | None = None, now: str = NOW) -> Imported:
         path = self.folder / f"{split}.jsonl"
         path.write_text("\n".join(json.dumps({"prompt": q, "completion": a}) for q, a in pairs))
-        new = incoming(PYTHON, read_examples(path), split, licence="MIT", source="ours")
-        recipe = shipped_recipe("dataset", DatasetRecipe)
-        imported = settle(PYTHON, read_imported(self.inputs, PYTHON), others_of(self.inputs, PYTHON), new, recipe)
+        before, recipe = read_imported(self.inputs, PYTHON), shipped_recipe("dataset", DatasetRecipe)
+        fresh = new_files(before, [(read_examples(path), split)])
+        new = [item for file, _ in fresh for item in incoming(PYTHON, file, split, licence="MIT", source="ours")]
+        imported = settle(PYTHON, before, others_of(self.inputs, PYTHON), new, recipe)
         publish_imported(self.inputs, PYTHON, imported, now)
         return imported
 
@@ -137,10 +138,12 @@ def test_capibara_run_takes_a_new_import_in_and_never_tries_to_make_one(world: W
     world.make()
     graph = Graph.of(defs)
     assert IMPORTED not in graph.parents and IMPORTED not in select_assets(defs, "*")
-    assert select_assets(defs, "+moe_dataset") == sorted(
-        ["ace_playbooks", "consolidated_playbook", "e2b_executions", "e2b_logs", "e2b_patterns"]
-        + ["example_groups", "moe_dataset"]
-    )
+    assert select_assets(defs, "+moe_dataset") == [
+        "consolidated_playbook",
+        "e2b_patterns",
+        "example_groups",
+        "moe_dataset",
+    ]
 
     def current(domain: Domain) -> bool:
         settings = {"recipe:dataset": Recipes().digest("dataset")}
