@@ -9,7 +9,7 @@ from capibara_assets.executions.isolation import Aspect
 from capibara_assets.executions.replay import Batch, Replay, replay_batch
 
 INCOMPLETE = "its session's state is not complete"
-SECRETS = "secrets in its code were replaced"
+SECRETS = "secrets in its record were replaced"
 
 
 def replays_of(evidence: Evidence, execution_ids: Sequence[str]) -> list[Replay]:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from capibara_assets.executions.envelope import execution_json
 from capibara_assets.executions.isolation import Aspect, best_isolation
-from capibara_assets.executions.output import Cleaner, read_output
+from capibara_assets.executions.outputs import Cleaner, read_output
 from capibara_assets.executions.sandbox import LANGUAGES, LocalSandbox, SandboxError, TimeoutException
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
