@@ -42,6 +42,8 @@ TMP_MIB = 64
 _LAUNCHER = Path(__file__).with_name("isolation_launch.py")
 _PROBE = Path(__file__).with_name("isolation_probe.py")
 _PROBE_S = 60.0
+#: What programs need of /etc.
+_SYSTEM = ("/etc/ld.so.cache", "/etc/alternatives")
 #: Since then the kernel counts the processes of each user namespace apart.
 _COUNTS_APART = (5, 14)
 
@@ -114,7 +116,7 @@ class Isolation:
         spec = {
             "mode": "limits" if self.mode == "bubblewrap" else self.mode,
             "parent": os.getpid(),
-            "read_only": [path for path in paths if not path.startswith("/usr/")],
+            "read_only": ["/usr", *_SYSTEM, *(path for path in paths if not path.startswith("/usr/"))],
             "tmp_mib": TMP_MIB,
             "limits": _limits(self.mode),
             "more_processes": self.mode == "limits",
@@ -294,7 +296,7 @@ def _bubblewrap(paths: Sequence[str]) -> list[str]:
         elif path.is_dir():
             command += ["--ro-bind", str(path), str(path)]
     command += ["--proc", "/proc", "--dev", "/dev", "--size", str(TMP_MIB << 20), "--tmpfs", "/tmp"]
-    for path_name in ("/etc/ld.so.cache", "/etc/alternatives", *paths):
+    for path_name in (*_SYSTEM, *paths):
         if not path_name.startswith("/usr/"):
             command += ["--ro-bind-try", path_name, path_name]
     return [*command, "--uid", "1000", "--gid", "1000", "--remount-ro", "/", "--chdir", "/tmp", "--"]

@@ -18,10 +18,11 @@ def network_closed(port: int) -> bool:
 
 
 def hidden(secret: str) -> bool:
-    """Whether a file of the user cannot be read, nor one be written beside the program."""
-    with suppress(OSError), open(secret, "rb"):
-        return False
-    return not os.access(os.path.dirname(__file__), os.W_OK)
+    """Whether a file of the user cannot be read, nor this program be written."""
+    for path, mode in ((secret, "rb"), (__file__, "r+b")):
+        with suppress(OSError), open(path, mode):
+            return False
+    return True
 
 
 def alone(outsider: int) -> bool:
