@@ -32,6 +32,7 @@ class Cluster(Record):
     representative_id: str = Field(description="The best of the cluster: the one that trains")
     sort: Sort = Field(description="Strongest link to the representative: exact, structural or near; or it itself")
     similarity: float = Field(description="Jaccard similarity of its shingles to the representative's", ge=0, le=1)
+    execution_ids: list[str] = Field(default_factory=list, description="Executions that the member is made of")
 
 
 @dataclass(frozen=True)
