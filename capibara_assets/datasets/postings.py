@@ -27,9 +27,9 @@ CROWD = 64  # comparisons per row at most, on the whole: time stays linear
 _UNDER_A_BAND = np.uint64(0xD6E8FEB86659FD93)  # keeps the keys of bands and of shingles apart
 _SLOTS_PER_SHINGLE = 4
 _RANK_BITS = 16  # of a shingle's count in the order of a prefix; 47 bits of its hash follow
-_MOST_COUNTED = (1 << _RANK_BITS) - 1
+_FULL = 1 << 15  # a slot that counts so many counts no more
 
-Counts = npt.NDArray[np.uint32]
+Counts = npt.NDArray[np.uint16]
 
 
 @dataclass(frozen=True)
@@ -49,17 +49,19 @@ class Postings:
     rest: Ints
 
 
-def new_counts(shingles: int) -> Counts:
-    """Slots to count the documents of about so many shingles in; a power of two of them."""
-    return np.zeros(1 << max(10, (_SLOTS_PER_SHINGLE * shingles - 1).bit_length()), np.uint32)
+def new_counts(shingles: int, most: int = 1 << 28) -> Counts:
+    """Slots to count the documents of about so many shingles in: a power of two of them, `most` at most."""
+    return np.zeros(min(most, 1 << max(10, (_SLOTS_PER_SHINGLE * shingles - 1).bit_length())), np.uint16)
 
 
 def count(sets: ShingleSets, counts: Counts) -> None:
-    """Adds to each shingle's slot the number of sets that have it.
+    """Adds to each shingle's slot the number of sets that have it, up to half of what a slot can hold.
 
-    Shingles may share a slot: the counts are upper bounds, which only put an order on shingles.
+    Shingles may share a slot: the counts are upper bounds, and all they do is to put one order on shingles.
     """
-    np.add.at(counts, _slots(sets.values, counts), counts.dtype.type(1))
+    slots = _slots(sets.values, counts)
+    for part in np.split(slots, np.arange(_FULL, len(slots), _FULL)):  # so few at once cannot overflow
+        np.add.at(counts, part[counts[part] < _FULL], np.uint16(1))
 
 
 def postings(sets: ShingleSets, documents: Ints, counts: Counts, recipe: NearDuplicates) -> Postings:
@@ -115,7 +117,7 @@ def candidates(found: Postings, jaccard: float) -> tuple[Ints, Ints]:
 def _by_prefix(sets: ShingleSets, shared: Counts, alone: Ints, places: Ints) -> tuple[UInts, Ints, Ints]:
     """Keys, sets and rests: of each set its rarest shingles that others may have, as many as it has places."""
     others = shared > 1
-    rank = np.minimum(shared[others], _MOST_COUNTED).astype(np.uint64) << np.uint64(63 - _RANK_BITS)
+    rank = shared[others].astype(np.uint64) << np.uint64(63 - _RANK_BITS)
     ranked = as_sets(rank | sets.values[others] >> np.uint64(_RANK_BITS), sets.sizes - alone)
     at = np.repeat(np.arange(len(ranked)), ranked.sizes)
     position = np.arange(len(at)) - ranked.offsets[at]
@@ -138,7 +140,7 @@ def _by_band(sets: ShingleSets, recipe: NearDuplicates) -> tuple[UInts, Ints, In
 
 def _least_shared(sizes: Ints, jaccard: float) -> Ints:
     """How many shingles of a set must be shared with another one at the least."""
-    return np.ceil(jaccard * sizes - 1e-9).astype(np.int64)
+    return np.asarray(np.ceil(jaccard * sizes - 1e-9), np.int64)
 
 
 def _slots(values: UInts, counts: Counts) -> Ints:
