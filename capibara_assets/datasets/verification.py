@@ -5,7 +5,6 @@ from pathlib import Path
 
 from capibara_assets.datasets.evidence import Evidence
 from capibara_assets.datasets.recipe import Verification
-from capibara_assets.executions.isolation import Aspect
 from capibara_assets.executions.replay import Batch, Replay, replay_batch
 
 INCOMPLETE = "its session's state is not complete"
@@ -51,7 +50,7 @@ def verify(
     *,
     cache: Path | None = None,
     processes: int | None = None,
-    demand: Collection[Aspect] = (),
+    demand: Collection[str] = (),
 ) -> Batch:
     """Verdicts on executions, in their order, under the recipe's limits; a caller chooses kinds and how many.
 

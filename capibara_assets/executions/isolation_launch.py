@@ -14,6 +14,8 @@ import signal
 import stat
 import struct
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 MS_NOSUID, MS_NODEV, MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 1, 32, 4096, 16384, 1 << 18
@@ -37,7 +39,9 @@ class Refused(OSError):
 
 def call(name: str, *arguments: Any) -> int:
     """A function of the C library that gives -1 and errno when it fails."""
-    encoded = [os.fsencode(a) if isinstance(a, str) else ctypes.c_ulong(a) if isinstance(a, int) else a for a in arguments]
+    encoded = [
+        os.fsencode(a) if isinstance(a, str) else ctypes.c_ulong(a) if isinstance(a, int) else a for a in arguments
+    ]
     result: int = getattr(libc, name)(*encoded)
     if result < 0:
         number = ctypes.get_errno()
@@ -73,52 +77,49 @@ def pivot(new: str, old: str) -> None:
     call("syscall", PIVOT_ROOT[machine], new, old)
 
 
-def bind(source: str, target: str) -> None:
-    """Shows a file or folder of the old root at `target`; what is missing stays missing."""
+def bind(source: Path, target: Path) -> bool:
+    """Shows a file or folder of the old root at `target`, read-only; whether it is there."""
     try:
-        mode = os.stat(source).st_mode
+        is_folder = stat.S_ISDIR(source.stat().st_mode)
     except OSError:
-        return
-    if stat.S_ISDIR(mode):
-        os.makedirs(target, exist_ok=True)
-    else:
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        with open(target, "ab"):
-            pass
-    mount(source, target, None, MS_BIND | MS_REC)
+        return False
+    (target if is_folder else target.parent).mkdir(parents=True, exist_ok=True)
+    if not is_folder:
+        target.touch()
+    mount(str(source), str(target), None, MS_BIND | MS_REC)
+    return True
 
 
-def build_root(spec: dict[str, Any], uid: int) -> bool:
-    """Replaces the whole file system by what `spec` names; whether /proc could be mounted."""
+def build_root(spec: dict[str, Any], uid: int) -> None:
+    """Replaces the whole file system by what `spec` names."""
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=4m")
-    os.mkdir("/tmp/new")
-    os.mkdir("/tmp/old")
+    Path("/tmp/new").mkdir()
+    Path("/tmp/old").mkdir()
     mount("/tmp/new", "/tmp/new", None, MS_BIND | MS_REC)
     pivot("/tmp", "/tmp/old")
     os.chdir("/")
+    old, new = Path("/old"), Path("/new")
     # before what is shown of the old root: some of that may lie below /tmp
-    os.mkdir("/new/tmp")
+    (new / "tmp").mkdir()
     mount("tmpfs", "/new/tmp", "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,size={int(spec['tmp_mib'])}m")
+    shown = list(spec["read_only"])
     for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
-        if os.path.islink(f"/old/{name}"):
-            os.symlink(os.readlink(f"/old/{name}"), f"/new/{name}")
-        elif os.path.isdir(f"/old/{name}"):
-            bind(f"/old/{name}", f"/new/{name}")
-            read_only(f"/new/{name}")
-    for path in spec["read_only"]:
-        if os.path.lexists("/new" + path):
-            continue  # inside a folder that is there already
-        bind("/old" + path, "/new" + path)
-        if os.path.lexists("/new" + path):
-            read_only("/new" + path)
-    os.makedirs("/new/dev", exist_ok=True)
+        if (old / name).is_symlink():
+            (new / name).symlink_to((old / name).readlink())
+        else:
+            shown.append(f"/{name}")
+    for path in shown:
+        target = new / path.lstrip("/")
+        # what lies inside a folder that is shown is there already
+        if not target.exists() and bind(old / path.lstrip("/"), target):
+            read_only(str(target))
     for name in ("null", "zero", "full", "random", "urandom"):
-        bind(f"/old/dev/{name}", f"/new/dev/{name}")
-    os.symlink("/tmp", "/new/dev/shm")
-    for name, target in (("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
-        os.symlink(target, f"/new/dev/{name}")
-    os.makedirs("/new/etc", exist_ok=True)
+        bind(old / "dev" / name, new / "dev" / name)
+    links = {"shm": "/tmp", "fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
+    for name, to in links.items():
+        (new / "dev" / name).symlink_to(to)
+    (new / "etc").mkdir(exist_ok=True)
     texts = {
         "passwd": f"sandbox:x:{uid}:{uid}::/tmp:/bin/sh\n",
         "group": f"sandbox:x:{uid}:\n",
@@ -126,14 +127,10 @@ def build_root(spec: dict[str, Any], uid: int) -> bool:
         "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
     }
     for name, text in texts.items():
-        with open(f"/new/etc/{name}", "w") as file:
-            file.write(text)
-    os.mkdir("/new/proc")
-    has_proc = True
-    try:
+        (new / "etc" / name).write_text(text)
+    (new / "proc").mkdir()
+    with suppress(Refused):  # a container that hides parts of /proc: there is none then
         mount("proc", "/new/proc", "proc", MS_NOSUID | MS_NODEV)
-    except Refused:  # a container that hides parts of /proc
-        has_proc = False
     mount("/old", "/old", None, MS_REC | MS_PRIVATE)
     call("umount2", "/old", MNT_DETACH)
     os.chdir("/new")
@@ -142,7 +139,6 @@ def build_root(spec: dict[str, Any], uid: int) -> bool:
     os.chdir("/")
     mount("none", "/", None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
     os.chdir("/tmp")
-    return has_proc
 
 
 def give_up_rights(uid: int, dropping: bool) -> None:
@@ -176,13 +172,12 @@ def limit(spec: dict[str, Any]) -> None:
 def own_processes() -> int:
     """Threads of this user's processes."""
     found = 0
-    for name in os.listdir("/proc") if os.path.isdir("/proc") else []:
-        if name.isdigit():
-            try:
-                if os.stat(f"/proc/{name}").st_uid == os.getuid():
-                    found += len(os.listdir(f"/proc/{name}/task"))
-            except OSError:
-                continue  # it has ended
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if process.stat().st_uid == os.getuid():
+                found += sum(1 for _ in (process / "task").iterdir())
+        except OSError:
+            continue  # it has ended
     return found
 
 
@@ -226,8 +221,7 @@ def main() -> None:
             ("uid_map", f"{uid} {outside} 1"),
             ("gid_map", f"{uid} {group} 1"),
         ):
-            with open(f"/proc/self/{name}", "w") as file:
-                file.write(text)
+            Path("/proc/self", name).write_text(text)
     else:
         call("unshare", flags)
     child = os.fork()

@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 
 def network_closed(port: int) -> bool:
@@ -20,7 +21,7 @@ def network_closed(port: int) -> bool:
 def hidden(secret: str) -> bool:
     """Whether a file of the user cannot be read, nor this program be written."""
     for path, mode in ((secret, "rb"), (__file__, "r+b")):
-        with suppress(OSError), open(path, mode):
+        with suppress(OSError), Path(path).open(mode):
             return False
     return True
 
@@ -29,7 +30,7 @@ def alone(outsider: int) -> bool:
     """Whether the process that started this one is out of sight."""
     if os.getpid() > 32:  # a namespace of its own begins to count at 1
         return False
-    return not os.path.exists(f"/proc/{outsider}")
+    return not Path("/proc", str(outsider)).exists()
 
 
 def bounded(most: int) -> bool:
