@@ -35,7 +35,11 @@ TABLES: dict[str, dict[str, str]] = {
         "repairs": "executions.schema:RepairPair",
     },
     "example_groups": {"groups": "datasets.schema:Group"},
-    "moe_dataset": {"examples": "datasets.schema:Example", "left_out": "datasets.schema:LeftOut"},
+    "moe_dataset": {
+        "examples": "datasets.schema:Example",
+        "left_out": "datasets.schema:LeftOut",
+        "clusters": "datasets.clusters:Cluster",
+    },
     "routing_dataset": {"routes": "datasets.schema:Route"},
     "evaluation": {"losses": "evaluation.schema:ExampleLoss"},
 }

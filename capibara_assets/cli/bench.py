@@ -6,6 +6,7 @@ import sys
 import click
 
 from capibara_assets.cli.bench_consolidate import consolidate_command
+from capibara_assets.cli.bench_dedup import dedup
 from capibara_assets.cli.bench_ingest import ingest
 from capibara_assets.cli.bench_knowledge import classify, repair
 from capibara_assets.cli.bench_output import print_result
@@ -74,5 +75,5 @@ def load(repeats: int, as_json: bool) -> None:
     print_result(result, as_json)
 
 
-for command in (ingest, recorder, redact, classify, repair, consolidate_command, sensor_command):
+for command in (ingest, recorder, redact, classify, repair, consolidate_command, sensor_command, dedup):
     bench.add_command(command)

@@ -26,12 +26,12 @@ from capibara_assets.datasets.imports_traits import (
     code_of,
     default_language,
     linked_pairs,
-    text_key,
+    spoken_text,
     traits_of,
     traits_of_examples,
 )
 from capibara_assets.datasets.recipe import DatasetRecipe
-from capibara_assets.datasets.schema import Example, LeftOut, Split, main_kind
+from capibara_assets.datasets.schema import Example, Kind, LeftOut, Split
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.executions.readers import Recorded
@@ -41,6 +41,7 @@ from capibara_assets.storage.records import table
 
 EQUAL = "equal to an example of the experience"
 TENANT = "of another tenant than the recipe trains for"
+KIND: Kind = "chat"
 QUALITY = 0.5  # nothing proves an imported answer, nothing refutes it
 _REDACTED_AT_ONCE = 2_000
 _START = datetime(2000, 1, 1, tzinfo=UTC)
@@ -58,7 +59,6 @@ class Incoming:
     line: int
     format: str
     messages: tuple[Message, ...]
-    kind: str
     language: str
     split: Split | None
     licence: str | None
@@ -119,10 +119,7 @@ def incoming(
         counts = redact_sessions(sessions, also)
         for row, language, session, secrets in zip(rows, languages, sessions, counts, strict=True):
             messages = _redacted(row.parsed.messages, session)
-            kind = row.parsed.kind or "chat"
-            if kind == "solve" and main_kind(domain) != "solve":
-                kind = "chat"  # debug has no solve examples (contract 2)
-            identity = ["imported", domain, kind, messages]
+            identity = ["imported", domain, messages]
             found.append(
                 Incoming(
                     file_digest=file.digest,
@@ -130,7 +127,6 @@ def incoming(
                     line=row.line,
                     format=row.parsed.format,
                     messages=tuple(messages),
-                    kind=kind,
                     language=language,
                     split=split,
                     licence=row.parsed.licence or licence,
@@ -154,9 +150,9 @@ def settle(
     """
     ordered = sorted(new, key=lambda i: (STRICTEST.index(i.split), i.example_id, i.file_digest, i.line))
     known = pl.concat([before.examples, *others])
-    traits = [(item, traits_of(item.messages, item.kind, item.language, recipe)) for item in ordered]
+    traits = [(item, traits_of(item.messages, KIND, item.language, recipe)) for item in ordered]
     splits_before = dict(before.examples.select("example_id", "split").iter_rows())
-    held = {text_key(json.loads(m)): i for i, m in before.examples.select("example_id", "messages").iter_rows()}
+    held = {spoken_text(json.loads(m)): i for i, m in before.examples.select("example_id", "messages").iter_rows()}
     firsts: dict[str, tuple[Incoming, Traits]] = {}
     lines: list[ImportedLine] = []
     equal: list[tuple[Incoming, Incoming]] = []
@@ -228,13 +224,21 @@ def add_imported(
     return pl.concat([examples, kept.select(examples.columns)]).sort("example_id"), table(LeftOut, left_out)
 
 
+def import_figures(examples: pl.DataFrame, unused: pl.DataFrame) -> dict[str, Any]:
+    """How many imported examples a dataset has, and why others are not used (the tables of `add_imported`)."""
+    return {
+        "examples": int((examples["provenance"] == "imported").sum()),
+        "left_out": dict(sorted(unused["reason"].value_counts().iter_rows())),
+    }
+
+
 def _example(domain: Domain, item: Incoming, group: str, split: Split, recipe: DatasetRecipe) -> Example:
     answer = "\n".join(m["content"] for m in item.messages if m["role"] == "assistant")
     code = "\n".join(text for text, _ in code_of(answer, item.language)) or answer
     return Example(
         example_id=item.example_id,
         domain=domain,
-        kind=item.kind,  # type: ignore[arg-type]
+        kind=KIND,
         language=item.language,
         messages=json.dumps(item.messages, ensure_ascii=False),
         group_id=group,
@@ -242,6 +246,8 @@ def _example(domain: Domain, item: Incoming, group: str, split: Split, recipe: D
         difficulty=difficulty(code, item.language, 0, [], recipe.difficulty),
         quality=QUALITY,
         cluster_id=item.example_id,
+        proof=None,
+        diff=None,
         weight=1.0,
         balance=1.0,
         verified="unverified",

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any
 
 from capibara_assets.datasets.chat_forms import Message, recover
-from capibara_assets.datasets.schema import Kind
 from capibara_assets.executions.strict_json import SURROGATE, Fault, json_type
 
 Record = Mapping[str, Any]
@@ -42,7 +41,6 @@ class Parsed:
 
     messages: list[Message]
     format: str
-    kind: str | None
     language: str | None
     licence: str | None
     source: str | None
@@ -64,11 +62,9 @@ def parse_record(record: Record, format: str | None = None) -> Parsed:
             raise Fault(f"missing:{needed}", f"{name} needs the field {needed}; this record has {_fields(record)}")
     messages = checked_turns(_READERS[name](record))
     language = record.get("language")
-    kind = record.get("kind")
     return Parsed(
         messages,
         name,
-        kind if kind in get_args(Kind) else None,
         language if language in LANGUAGES else None,
         _stated(record, "licence") or _stated(record, "license"),
         _stated(record, "source"),

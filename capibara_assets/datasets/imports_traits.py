@@ -10,7 +10,7 @@ import polars as pl
 
 from capibara_assets.datasets import javascript_source, python_source
 from capibara_assets.datasets.chat_forms import Message
-from capibara_assets.datasets.near_duplicates import near_pairs
+from capibara_assets.datasets.near_duplicates import near_pairs, near_texts
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.structure import JAVASCRIPT, normal_text, shingles, structural_key, tokens
 from capibara_assets.domains import Domain
@@ -30,10 +30,10 @@ Pair = tuple[int, int]
 class Traits:
     """What is compared of one example."""
 
-    text: str  # digest of all that user and assistant say, normalised
+    text: str  # all that user and assistant say, normalised
     question: str | None  # digest of what the user says; None for a short one
     code: frozenset[str]  # structural keys of the code that it teaches, where it has substance
-    documents: tuple[frozenset[str], ...]  # shingles of that code, and of the words of the whole
+    shingled: tuple[frozenset[str], ...]  # shingles of that code
 
 
 def default_language(domain: Domain) -> str:
@@ -52,33 +52,29 @@ def code_of(text: str, language: str) -> list[tuple[str, str]]:
 def traits_of(messages: Sequence[Message], kind: str, language: str, recipe: DatasetRecipe) -> Traits:
     """The traits of one conversation; `language` is that of code that does not name its own."""
     asked = "\n".join(m["content"] for m in messages if m["role"] == "user")
-    answered = [m["content"] for m in messages if m["role"] == "assistant"]
     question = normal_text(asked)
     if kind in ("explain", "predict"):
         quoted = asked.partition(_QUOTED_CODE)[2]
-        taught = code_of(asked, language) if not quoted else [(quoted, language)]
+        taught = [(quoted, language)] if quoted else code_of(asked, language)
     else:
-        taught = [found for text in answered for found in code_of(text, language)]
-    keys, documents = set(), []
+        taught = [found for m in messages if m["role"] == "assistant" for found in code_of(m["content"], language)]
+    keys, shingled = set(), []
     for code, spoken in taught:
         cut = tokens(code, spoken)
         if len(cut) >= recipe.substance_tokens:
             keys.add(structural_key(code, spoken))
-            documents.append(shingles(cut, recipe.near_duplicates.shingle))
-    words = normal_text("\n".join([asked, *answered])).split()
-    if len(words) >= recipe.substance_tokens:
-        documents.append(shingles(words, recipe.near_duplicates.shingle))
+            shingled.append(shingles(cut, recipe.near_duplicates.shingle))
     return Traits(
-        text=text_key(messages),
+        text=spoken_text(messages),
         question=_digest(question) if len(question.split()) >= _FEWEST_WORDS else None,
         code=frozenset(keys),
-        documents=tuple(documents),
+        shingled=tuple(shingled),
     )
 
 
-def text_key(messages: Sequence[Message]) -> str:
-    """Equal for conversations that say the same, but for case and white space; a system text does not count."""
-    return _digest(normal_text("\n".join(f"{m['role']}: {m['content']}" for m in messages if m["role"] != "system")))
+def spoken_text(messages: Sequence[Message]) -> str:
+    """What is said, but for case and white space; a system text does not count, many conversations share one."""
+    return normal_text("\n".join(m["content"] for m in messages if m["role"] != "system"))
 
 
 def traits_of_examples(examples: pl.DataFrame, recipe: DatasetRecipe) -> list[Traits]:
@@ -98,17 +94,17 @@ def linked_pairs(traits: Sequence[Traits], splits: Sequence[str | None], recipe:
         for key in _keys(item):
             found |= {(first, position) for first in firsts[key].values()}
             firsts[key].setdefault(splits[position], position)
-    owners = [position for position, item in enumerate(traits) for _ in item.documents]
-    documents = [document for item in traits for document in item.documents]
-    for left, right in near_pairs(documents, recipe.near_duplicates):
-        first, second = sorted((owners[left], owners[right]))
-        if first != second:
-            found.add((first, second))
+    near = near_texts([item.text for item in traits], recipe.near_duplicates)
+    found |= set(zip(near.left.tolist(), near.right.tolist(), strict=True))
+    owners = [position for position, item in enumerate(traits) for _ in item.shingled]
+    for left, right in near_pairs([each for item in traits for each in item.shingled], recipe.near_duplicates):
+        if owners[left] != owners[right]:
+            found.add((owners[left], owners[right]))  # positions ascend with their documents
     return sorted(found)
 
 
 def _keys(item: Traits) -> Iterator[str]:
-    yield f"text:{item.text}"
+    yield f"text:{_digest(item.text)}"
     if item.question is not None:
         yield f"question:{item.question}"
     for key in item.code:

@@ -95,7 +95,7 @@ def test_an_import_joins_the_dataset_of_its_domain_and_leaves_the_others_alone(w
     assert dict(joined["split"].value_counts().iter_rows()) == {"validation": 20, "train": 20}
     assert set(joined["licence"]) == {"MIT"} and "train.jsonl:1" in joined["source_places"].explode()
     statistics = world.inputs.artifact("moe_dataset", PYTHON).document("statistics")
-    assert statistics["by_provenance"]["imported"] == 40 and statistics["by_kind"]["chat"] == 40
+    assert statistics["imported"] == {"examples": 40, "left_out": {}} and statistics["by_kind"]["chat"] == 40
     lines = read_imported(world.inputs, PYTHON).lines.filter(pl.col("reason_left_out").is_not_null())
     assert lines["reason_left_out"].to_list() == [too_close("test")]
 

@@ -183,7 +183,16 @@ def test_examples_that_are_not_valid(published: Published, rows: list[Example], 
 
 def routed(*rows: tuple[str, list[str], str, str]) -> dict[str, tuple[type[Record], pl.DataFrame]]:
     made = [
-        Route(route_id=name, prompt=name, domains=where, split=split, group_id=group, hard_negative=False)
+        Route(
+            route_id=name,
+            prompt=name,
+            domains=where,
+            weights=[1.0] * len(where),
+            split=split,
+            group_id=group,
+            hard_negative=False,
+            negative_of=[],
+        )
         for name, where, split, group in rows
     ]
     return {"routes": (Route, table(Route, made))}

@@ -89,10 +89,10 @@ def test_a_named_format_settles_an_ambiguous_record():
 
 
 def test_what_a_record_states_about_itself():
-    found = parse_record({"messages": TURNS, "license": "MIT", "source": "s", "kind": "repair", "language": "sql"})
-    assert (found.licence, found.source, found.kind, found.language) == ("MIT", "s", "repair", "sql")
-    found = parse_record({"messages": TURNS, "kind": "poem", "language": "en"})
-    assert (found.licence, found.source, found.kind, found.language) == (None, None, None, None)
+    found = parse_record({"messages": TURNS, "license": "MIT", "source": "s", "language": "sql"})
+    assert (found.licence, found.source, found.language) == ("MIT", "s", "sql")
+    found = parse_record({"messages": TURNS, "language": "en"})
+    assert (found.licence, found.source, found.language) == (None, None, None)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
