@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from capibara_assets.datasets.checks import example_problems, leakage
+from capibara_assets.datasets.checks import example_problems, leakage, secret_problems
 from capibara_assets.datasets.examples import build_dataset
 from capibara_assets.datasets.groups import assign_groups
 from capibara_assets.datasets.imports import (
@@ -279,6 +279,21 @@ def test_secrets_become_placeholders_the_same_within_an_example(files: Files):
     (redacted,) = [json.loads(text) for text in texts if "E2B_API_KEY" in text]
     assert redacted[0]["content"] == "Use <E2B_API_KEY:1> here." and "E2B_API_KEY:1" in redacted[1]["content"]
     assert imported.lines.sort("line")["secrets"].to_list() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "expected"),
+    [
+        ("Set the password =", "'Tr0ub4dor3xyzQ9vL'", "'<SECRET:1>'"),
+        ("export API_KEY=", "q8Zr5TfK2mWx9LbNc4Vd7Hs1", "<SECRET:1>"),
+        (f"password = '{SECRET[4:24]}Q' and then: export API_KEY=", "q8Zr5TfK2mWx9LbNc4Vd7Hs1", "<SECRET:2>"),
+    ],
+)
+def test_secrets_that_only_the_whole_conversation_gives_away(files: Files, question: str, answer: str, expected: str):
+    """The blocking check looks at the whole: nothing that is imported may fail it."""
+    imported = files.add([(question, answer)])
+    assert json.loads(imported.examples["messages"][0])[1]["content"] == expected
+    assert imported.lines["secrets"][0] >= 1 and secret_problems(imported.examples) == []
 
 
 def test_personal_data_goes_where_the_deployment_says_so(files: Files):
