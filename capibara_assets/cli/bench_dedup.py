@@ -263,7 +263,7 @@ def peer() -> tuple[Path, Path]:
 
 
 def peer_versions(python: Path) -> dict[str, str]:
-    code = f"import json; from importlib.metadata import version; print(json.dumps({{p: version(p) for p in {PACKAGES!r}}}))"
+    code = f"import json, importlib.metadata as m; print(json.dumps({{p: m.version(p) for p in {PACKAGES!r}}}))"
     return dict(json.loads(_output([str(python), "-c", code])))
 
 
