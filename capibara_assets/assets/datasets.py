@@ -4,6 +4,7 @@ from functools import partial
 
 import dagster as dg
 
+from capibara_assets.assets.imports import IMPORTED, imported_examples
 from capibara_assets.assets.inputs import Inputs, materialized
 from capibara_assets.assets.knowledge import consolidated_playbook, e2b_patterns
 from capibara_assets.domains import Domain
@@ -49,7 +50,7 @@ def example_groups(context: dg.AssetExecutionContext, store: Store, recipes: Rec
     group_name="datasets",
     kinds={"parquet"},
     code_version="2",
-    deps=[e2b_patterns, consolidated_playbook, example_groups],
+    deps=[e2b_patterns, consolidated_playbook, example_groups, imported_examples],
 )
 def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
     """Verified, deduplicated, leak-free training examples of one domain, as chat messages with their provenance."""
@@ -69,6 +70,7 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
         repairs=patterns.frame("repairs"),
         bullets=playbook.frame("bullets"),
     )
+    imported = inputs.available(IMPORTED, domain)
     # one cache for all domains: a repair is executed for its language and for debug
     cache = inputs.store.work_dir("moe_dataset", None, "verdicts")
     dataset = build_dataset(
@@ -77,6 +79,7 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
         inputs.artifact("example_groups").frame("groups"),
         recipe,
         reexecute=partial(verify, recipe=recipe.verification, cache=cache),
+        imported=imported.frame("examples") if imported else None,
     )
     artifact = inputs.publish(
         "moe_dataset",

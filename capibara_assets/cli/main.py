@@ -24,9 +24,10 @@ def main() -> None:
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")  # its default keeps hundreds of MB of kernels
     for category in (dg.BetaWarning, dg.PreviewWarning):  # Dagster's notes on its own unfinished parts
         warnings.simplefilter("ignore", category)
-    from capibara_assets.cli import bench, model, quarantine, report, run, schema, ui
+    from capibara_assets.cli import bench, dataset, model, quarantine, report, run, schema, ui
 
-    for command in (run.run, report.report, ui.ui, model.model, quarantine.quarantine, bench.bench, schema.schema):
+    groups = (model.model, dataset.dataset, quarantine.quarantine, bench.bench)
+    for command in (run.run, report.report, ui.ui, *groups, schema.schema):
         cli.add_command(command)
     try:
         cli(standalone_mode=False)

@@ -40,7 +40,7 @@ def leakage(examples: Mapping[Domain, pl.DataFrame], near: NearDuplicates | None
             splits["sandbox", sandbox].add(split)
         for execution in executions:
             splits["execution", execution].add(split)
-        turns = json.loads(messages)
+        turns = [turn for turn in json.loads(messages) if turn["role"] != "system"]  # many may share one system text
         text = normal_text("\n".join(turn["content"] for turn in turns))
         texts.append(text)
         splits["text", sha256_bytes(text.encode("utf-8", "replace"))].add(split)
@@ -72,15 +72,17 @@ def example_problems(domain: Domain, examples: pl.DataFrame) -> list[str]:
     if found:
         return found
     faults: dict[str, list[str]] = defaultdict(list)
-    columns = ("example_id", "domain", "kind", "messages", "execution_ids", "sandbox_ids", "provenance")
-    for example_id, of_domain, kind, messages, executions, sandboxes, provenance in examples.select(
-        columns
-    ).iter_rows():
+    columns = examples.select(
+        "example_id", "domain", "kind", "messages", "execution_ids", "sandbox_ids", "provenance", "source_places"
+    )
+    for example_id, of_domain, kind, messages, executions, sandboxes, provenance, places in columns.iter_rows():
         if of_domain != domain:
             faults[f"belongs to domain {of_domain}"].append(example_id)
         if kind == "solve" and domain == Domain.DEBUG:
             faults["is a solve example, which debug has none of"].append(example_id)
-        if provenance == "experience" and (not executions or not sandboxes):
+        if provenance == "imported" and not places:
+            faults["is imported and names no file and line"].append(example_id)
+        if provenance == "experience" and not (executions and sandboxes):
             faults["names no execution or sandbox that it came from"].append(example_id)
         fault = message_fault(messages)
         if fault:

@@ -18,6 +18,7 @@ from capibara_assets.datasets.balance import balance_factors
 from capibara_assets.datasets.clusters import Cluster, Member, cluster_members, cluster_table
 from capibara_assets.datasets.evidence import Candidate, Evidence
 from capibara_assets.datasets.groups import BRIDGE, COMMON
+from capibara_assets.datasets.imports import add_imported, import_figures
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Example, Kind, LeftOut, Split, Verified, main_kind
 from capibara_assets.datasets.statistics import statistics
@@ -80,6 +81,7 @@ def build_dataset(
     groups: pl.DataFrame,
     recipe: DatasetRecipe,
     *,
+    imported: pl.DataFrame | None = None,
     reexecute: Reexecute | None = None,
 ) -> Dataset:
     """Examples of one domain (tables Example, LeftOut, Cluster and Contaminated, and statistics).
@@ -91,6 +93,7 @@ def build_dataset(
         domain: `debug` gets repairs and diagnoses, every other domain solve, repair, explain, predict and apply.
         evidence: the domain's executions, patterns, repair pairs and bullets.
         groups: the table of `groups.assign_groups`.
+        imported: examples from files (Example), which join those of the experience.
         reexecute: executes executions of the evidence again and gives their verdicts; without it nothing is, and there
             are no *predict* examples.
     """
@@ -112,12 +115,14 @@ def build_dataset(
     again = _executed_again(limited, own, recipe, reexecute)
     kept = _capped(again.kept, domain, recipe)
     _explain_losses(reasons, by_id, clustered, ((limited, ENOUGH), (again.kept, again.reasons), (kept, CAPPED)))
-    factors = balance_factors([p.candidate.difficulty for p in kept], [p.weight for p in kept], recipe.balance)
-    examples = table(Example, [_example(domain, p, f, own) for p, f in zip(kept, factors, strict=True)])
+    examples, unused = add_imported(table(Example, [_example(domain, p, own) for p in kept]), imported, recipe)
+    factors = balance_factors(examples["difficulty"].to_list(), examples["weight"].to_list(), recipe.balance)
+    examples = examples.with_columns(balance=pl.Series(factors, dtype=pl.Float64))
     clusters = cluster_table([_members(placed, by_id) for placed in kept])
     left_out = _left_out(examples, evidence, own, group_of, reasons)
     figures = statistics(domain, examples, left_out, clusters, len(evidence.rows), recipe, again.notes)
-    return Dataset(examples, left_out, clusters, pl.DataFrame(), figures, again.summary)
+    figures["imported"] = import_figures(examples, unused)
+    return Dataset(examples, pl.concat([left_out, unused]), clusters, pl.DataFrame(), figures, again.summary)
 
 
 def _candidates(domain: Domain, evidence: Evidence, recipe: DatasetRecipe) -> Iterable[Candidate]:
@@ -169,9 +174,7 @@ def _clustered(placed: Sequence[_Placed], recipe: DatasetRecipe) -> list[_Placed
     """
     ordered = sorted(placed, key=lambda p: (SPLITS.index(p.split), -p.candidate.quality, p.example_id))
     members = [
-        Member(
-            p.example_id, p.candidate.kind, p.candidate.compared, p.candidate.language, p.candidate.duplicate_key
-        )
+        Member(p.example_id, p.candidate.kind, p.candidate.compared, p.candidate.language, p.candidate.duplicate_key)
         for p in ordered
     ]
     by_id = {p.example_id: p for p in ordered}
@@ -293,7 +296,7 @@ def _members(placed: _Placed, by_id: Mapping[str, _Placed]) -> list[Cluster]:
     ]
 
 
-def _example(domain: Domain, item: _Placed, balance: float, evidence: Evidence) -> Example:
+def _example(domain: Domain, item: _Placed, evidence: Evidence) -> Example:
     candidate = item.candidate
     rows = [evidence.rows[unit] for unit in candidate.execution_ids if unit in evidence.rows]
     messages = [{"role": "user", "content": candidate.prompt}, {"role": "assistant", "content": candidate.answer}]
@@ -312,7 +315,7 @@ def _example(domain: Domain, item: _Placed, balance: float, evidence: Evidence) 
         proof=candidate.proof,
         diff=candidate.diff,
         weight=item.weight,
-        balance=balance,
+        balance=1.0,  # of all examples together, below
         verified=verified,
         not_replayed=not_replayed,
         provenance="experience",

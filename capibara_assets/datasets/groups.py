@@ -283,7 +283,7 @@ def _splits(
 ) -> dict[str, Split]:
     """Split of each unit: the former one of its group, else by the group's digest, then balanced per domain."""
     settled = dict(former.values())
-    split_of = {group: settled.get(group) or _hashed_split(group, recipe) for group in set(groups.values())}
+    split_of = {group: settled.get(group) or hashed_split(group, recipe) for group in set(groups.values())}
     for domain in DOMAINS:
         sizes = Counter(groups[unit.unit_id] for unit in units if unit.usable and domain in unit.domains)
         _balance(sizes, split_of, settled, recipe)
@@ -293,7 +293,8 @@ def _splits(
     }
 
 
-def _hashed_split(group: str, recipe: DatasetRecipe) -> Split:
+def hashed_split(group: str, recipe: DatasetRecipe) -> Split:
+    """The split of a group that nothing else decides, from its digest."""
     point = _point(group)
     for split in SPLITS[:-1]:
         if point < recipe.splits[split]:

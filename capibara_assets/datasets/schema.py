@@ -8,7 +8,7 @@ from capibara_assets.domains import Domain
 from capibara_assets.storage.records import Record
 
 Split = Literal["train", "validation", "test"]
-Kind = Literal["solve", "repair", "explain", "predict", "apply"]
+Kind = Literal["solve", "repair", "explain", "predict", "apply", "chat"]  # chat: imported
 Verified = Literal["reexecuted", "recorded", "unverified"]
 Provenance = Literal["experience", "imported"]
 
@@ -45,7 +45,7 @@ class Example(Record):
 
     example_id: str = Field(description="Digest of domain, kind, messages and executions")
     domain: str = Field(description="Domain of the dataset")
-    kind: Kind = Field(description="solve, repair, explain, predict or apply")
+    kind: Kind = Field(description="solve, repair, explain, predict, apply, or chat (imported)")
     language: str = Field(description="Language of the code")
     messages: str = Field(description="JSON list of {role, content}: user, then assistant")
     group_id: str = Field(description="Group of its executions")
@@ -70,13 +70,13 @@ class Example(Record):
 
 
 class LeftOut(Record):
-    """An execution of the domain that no example was made of, with the reason."""
+    """An execution of the domain that no example was made of, or an imported example that is not used."""
 
     schema_name: ClassVar[str] = "LeftOut"
     schema_version: ClassVar[int] = 1
     key: ClassVar[tuple[str, ...]] = ("unit_id",)
 
-    unit_id: str = Field(description="Execution id")
+    unit_id: str = Field(description="Execution id, or id of an imported example")
     reason: str = Field(description="Why no example holds it")
 
 
@@ -90,7 +90,9 @@ class Route(Record):
     route_id: str = Field(description="Digest of the prompt")
     prompt: str = Field(description="What a user would ask")
     domains: list[str] = Field(description="Domains whose examples answer it, in the order of the domains")
-    weights: list[float] = Field(description="Weight of each: a domain's sum to the same in every split for all domains")
+    weights: list[float] = Field(
+        description="Weight of each: a domain's sum to the same in every split for all domains"
+    )
     split: Split = Field(description="Split of its group")
     group_id: str = Field(description="Group of its example")
     hard_negative: bool = Field(description="Resembles prompts of a near domain that it does not belong to")
