@@ -7,12 +7,13 @@ is shipped; a deployment names its files in the recipe.
 import gzip
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from capibara_assets.errors import InputError
+from capibara_assets.storage.digests import sha256_file
 
 _GZIP = b"\x1f\x8b"
 _LANGUAGES = {"python": "python", "javascript": "javascript", "js": "javascript", "java": "java"}
@@ -48,6 +49,22 @@ def read_items(benchmark: str, path: Path) -> list[Item]:
             message names file and line (of a JSON list: which item).
     """
     return [_item(benchmark, entry, place) for place, entry in _entries(benchmark, path)]
+
+
+def benchmark_digests(benchmarks: Mapping[str, str]) -> dict[str, str]:
+    """Name -> SHA-256 of its file: what a decontaminated dataset depends on, wherever the files lie.
+
+    Raises:
+        InputError: no such file.
+    """
+    found = {}
+    for name, path in sorted(benchmarks.items()):
+        if not Path(path).is_file():
+            raise InputError(
+                f"benchmark {name}: no file at {path}; correct decontamination.benchmarks in the dataset recipe"
+            )
+        found[name] = sha256_file(Path(path))
+    return found
 
 
 def _entries(benchmark: str, path: Path) -> Iterator[tuple[str, Any]]:

@@ -15,6 +15,7 @@ from capibara_assets.assets.inputs import latest_metadata
 from capibara_assets.checks import ALL_CHECKS, stages
 from capibara_assets.checks.schemas import PARTITIONED, SCHEMA_CHECKS, TABLES, record_type
 from capibara_assets.datasets.clusters import Cluster
+from capibara_assets.datasets.decontamination import Contaminated
 from capibara_assets.datasets.schema import Example, LeftOut, Route
 from capibara_assets.definitions import defs
 from capibara_assets.domains import Domain
@@ -87,6 +88,7 @@ def examples(*rows: Example) -> dict[str, tuple[type[Record], pl.DataFrame]]:
         "examples": (Example, table(Example, rows)),
         "left_out": (LeftOut, table(LeftOut, [])),
         "clusters": (Cluster, table(Cluster, [])),
+        "contaminated": (Contaminated, table(Contaminated, [])),
     }
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -11,6 +12,7 @@ from capibara_assets.datasets import checks
 from capibara_assets.datasets.evidence import Evidence
 from capibara_assets.datasets.examples import (
     CAPPED,
+    CONTAMINATED,
     DUPLICATE,
     FAILED,
     NOT_AGAIN,
@@ -22,12 +24,12 @@ from capibara_assets.datasets.examples import (
     build_dataset,
 )
 from capibara_assets.datasets.groups import BRIDGE, assign_groups
-from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.datasets.recipe import DatasetRecipe, Decontamination
 from capibara_assets.datasets.repair import error_text
 from capibara_assets.datasets.schema import Example, LeftOut
 from capibara_assets.datasets.verification import verify
 from capibara_assets.domains import DOMAINS, Domain
-from capibara_assets.storage.records import frame_digest, problems
+from capibara_assets.storage.records import frame_digest, problems, table
 from capibara_assets.executions.notebook_tasks import FROM_MARKDOWN
 from capibara_assets.executions.replay import Batch, Verdict
 from capibara_assets_tests.datasets.conftest import (
@@ -40,6 +42,7 @@ from capibara_assets_tests.datasets.conftest import (
     problem,
     run,
 )
+from capibara_assets_tests.datasets.test_checks import example
 
 
 def build(
@@ -547,3 +550,37 @@ def test_the_whole_dataset_is_the_same_in_any_order(recipe: DatasetRecipe) -> No
     for name in ("examples", "left_out", "clusters"):
         assert getattr(one, name).equals(getattr(two, name)), name
     assert one.statistics == two.statistics
+
+
+def test_an_example_that_holds_a_benchmarks_item_is_removed_and_listed(recipe: DatasetRecipe, tmp_path: Path) -> None:
+    """The item under other names, and an import that quotes its prompt; the rest stays."""
+    item = {
+        "task_id": "Bench/7",
+        "prompt": problem(1).split("\n")[0] + '\n    """Compute the amber measure of birch number one under fjord."""\n',
+        "canonical_solution": "\n".join(problem(1).split("\n")[2:]) + "\n",
+        "test": "def check(candidate):\n    assert candidate('amber') == 6\n",
+        "entry_point": problem(1).partition("(")[0].removeprefix("def "),
+    }
+    (tmp_path / "bench.jsonl").write_text(json.dumps(item) + "\n")
+    aimed = recipe.model_copy(
+        update={"decontamination": Decontamination(benchmarks={"bench": str(tmp_path / "bench.jsonl")})}
+    )
+    evidence = evidence_of([run("held", problem(1).replace("birch_", "maple_"), "s1"), run("free", problem(4), "s2")])
+    groups = assign_groups(evidence.executions, evidence.repairs, None, recipe)
+    quoted = imported_example("quoted", item["prompt"] + item["canonical_solution"])
+    imported = table(Example, [quoted, imported_example("other", "Tell me about the sea.")])
+    dataset = build_dataset(Domain.PYTHON, evidence, groups, aimed, imported=imported)
+    own = build_dataset(Domain.PYTHON, evidence, groups, recipe).examples.filter(
+        pl.col("execution_ids").list.contains("held")
+    )
+    assert set(dataset.contaminated["example_id"]) == {"quoted", *own["example_id"]}
+    assert set(dataset.contaminated["how"]) >= {"structural"}
+    assert reasons(dataset) == {"held": CONTAMINATED, "quoted": CONTAMINATED}
+    assert dataset.statistics["contaminated"]["examples"] == 2
+    assert {i for ids in dataset.examples["execution_ids"] for i in ids} == {"free"}
+    assert "other" in dataset.examples["example_id"]
+
+
+def imported_example(name: str, prompt: str) -> Example:
+    return example(name, prompt, "An answer.", kind="chat", provenance="imported", execution_ids=[], sandbox_ids=[],
+                   source_places=["f.jsonl:1"])  # fmt: skip
