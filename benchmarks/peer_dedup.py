@@ -1,29 +1,38 @@
 """datatrove's MinHash pipeline, or text-dedup's, on the same documents. Run by `capibara bench dedup`.
 
-    python peer_dedup.py datatrove|text-dedup FOLDER OUT WORKERS PERMUTATIONS BANDS NGRAM
+    python peer_dedup.py datatrove|datatrove-split|text-dedup FOLDER OUT WORKERS PERMUTATIONS BANDS NGRAM
 
 FOLDER holds `*.jsonl` files of {"text"}; their words are in lower case with single spaces between them, so that
 every tokeniser sees the same ones. Writes OUT/labels.npy, the cluster of each document in the order of the files and
-lines, and prints one JSON line: seconds from the first file opened to the clusters known (imports, filtering the
-documents and writing them are not counted), and versions.
+lines, and prints one JSON line: seconds from the first file opened to the clusters known (imports,
+filtering the documents and writing them are not counted).
 """
 
 import json
 import sys
 import time
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+Measured = tuple[float, list[int]]  # seconds, cluster of each document
 
-def datatrove(folder: Path, out: Path, workers: int, permutations: int, bands: int, ngram: int) -> tuple[float, list]:
-    """Signatures, buckets, clusters. `str.split` tells words apart, faster than any tokeniser that it ships."""
+
+def datatrove(
+    folder: Path, out: Path, workers: int, permutations: int, bands: int, ngram: int, split: bool = False
+) -> Measured:
+    """Signatures, buckets, clusters.
+
+    Words are told apart by the tokeniser that it has for English, or, with `split`, by `str.split`: faster than any
+    that it ships, and the same words here.
+    """
     from datatrove.executor import LocalPipelineExecutor
     from datatrove.pipeline.dedup import MinhashDedupBuckets, MinhashDedupCluster, MinhashDedupSignature
     from datatrove.pipeline.dedup.minhash import MinhashConfig
     from datatrove.pipeline.readers import JsonlReader
     from datatrove.utils.text import TextNormConfig
+    from datatrove.utils.typeshelper import Languages
     from datatrove.utils.word_tokenizers import WordTokenizer
     from loguru import logger
 
@@ -47,7 +56,13 @@ def datatrove(folder: Path, out: Path, workers: int, permutations: int, bands: i
     )
     signatures, buckets, clusters = (str(out / name) for name in ("signatures", "buckets", "clusters"))
     stages = [
-        ([JsonlReader(str(folder)), MinhashDedupSignature(signatures, config, Words())], len(files)),
+        (
+            [
+                JsonlReader(str(folder)),
+                MinhashDedupSignature(signatures, config, Words() if split else Languages.english),
+            ],
+            len(files),
+        ),
         ([MinhashDedupBuckets(signatures, buckets, config=config, lines_to_buffer=1000)], bands),
         ([MinhashDedupCluster(buckets, clusters, config, save_cluster_id=True, lines_to_buffer=1000)], 1),
     ]
@@ -59,7 +74,7 @@ def datatrove(folder: Path, out: Path, workers: int, permutations: int, bands: i
     seconds = time.perf_counter() - started
     labels, base = [], 0
     for number, path in enumerate(files):
-        count = sum(1 for _ in path.open("rb"))
+        count = lines(path)
         own = list(range(-1 - base, -1 - base - count, -1))  # no cluster: one of its own
         found = Path(clusters) / f"{number:06d}.clusters"
         if found.is_file():
@@ -70,7 +85,12 @@ def datatrove(folder: Path, out: Path, workers: int, permutations: int, bands: i
     return seconds, labels
 
 
-def text_dedup(folder: Path, out: Path, workers: int, permutations: int, bands: int, ngram: int) -> tuple[float, list]:
+def lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(1 for _ in file)
+
+
+def text_dedup(folder: Path, out: Path, workers: int, permutations: int, bands: int, ngram: int) -> Measured:
     """Its `minhash` command up to the clusters."""
     import datasets
     from text_dedup import logger, minhash
@@ -85,32 +105,35 @@ def text_dedup(folder: Path, out: Path, workers: int, permutations: int, bands: 
     minhash.DisableReferenceCount = stop
     logger.disabled = True
     datasets.disable_progress_bars()
-    files = sorted(str(path) for path in folder.glob("*.jsonl"))
+    files = sorted(folder.glob("*.jsonl"))
     arguments = {
         "io_args": IOArgs(
-            path="json", output=str(out / "kept"), data_files=files, split="train", cache_dir=str(out / "cache"),
+            path="json",
+            output=str(out / "kept"),
+            data_files=[str(path) for path in files],
+            split="train",
+            cache_dir=str(out / "cache"),
             num_proc=workers,
         ),
         "meta_args": MetaArgs(column="text", batch_size=10_000),
         "minhash_args": MinHashArgs(
             ngram=ngram, num_perm=permutations, b=bands, r=permutations // bands, hash_func="xxh3"
         ),
-    }  # fmt: skip
+    }
     started = time.perf_counter()
     try:
         minhash.main.callback.__wrapped__.__wrapped__.__wrapped__(**arguments)
     except Clustered:
         seconds = time.perf_counter() - started
-    count = sum(1 for path in files for _ in Path(path).open("rb"))
-    return seconds, [minhash.uf.find(index) for index in range(count)]
+    return seconds, [minhash.uf.find(index) for index in range(sum(map(lines, files)))]
 
 
 def main() -> None:
     peer, folder, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    run = {"datatrove": datatrove, "text-dedup": text_dedup}[peer]
+    run = {"datatrove": datatrove, "datatrove-split": partial(datatrove, split=True), "text-dedup": text_dedup}[peer]
     seconds, labels = run(folder, out, *map(int, sys.argv[4:]))
     np.save(out / "labels.npy", np.array(labels, np.int64))
-    print(json.dumps({"seconds": seconds, "version": version(peer)}))
+    print(json.dumps({"seconds": seconds}))
 
 
 if __name__ == "__main__":

@@ -54,7 +54,9 @@ def example_groups(context: dg.AssetExecutionContext, store: Store, recipes: Rec
 )
 def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
     """Verified, deduplicated, leak-free training examples of one domain, as chat messages with their provenance."""
+    from capibara_assets.datasets.benchmark_items import benchmark_digests
     from capibara_assets.datasets.clusters import Cluster
+    from capibara_assets.datasets.decontamination import Contaminated
     from capibara_assets.datasets.examples import Evidence, build_dataset
     from capibara_assets.datasets.recipe import DatasetRecipe
     from capibara_assets.datasets.schema import Example, LeftOut
@@ -71,6 +73,8 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
         bullets=playbook.frame("bullets"),
     )
     imported = inputs.available(IMPORTED, domain)
+    if benchmarks := recipe.decontamination.benchmarks:
+        inputs.setting("benchmarks", benchmark_digests(benchmarks))
     # one cache for all domains: a repair is executed for its language and for debug
     cache = inputs.store.work_dir("moe_dataset", None, "verdicts")
     dataset = build_dataset(
@@ -88,6 +92,7 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
             "examples": (Example, dataset.examples),
             "left_out": (LeftOut, dataset.left_out),
             "clusters": (Cluster, dataset.clusters),
+            "contaminated": (Contaminated, dataset.contaminated),
         },
         documents={"statistics": dataset.statistics, "reexecution": dataset.reexecution},
         volatile=("reexecution.json",),  # seconds, cache hits and what this machine can isolate
@@ -104,6 +109,7 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
             "missing": dg.MetadataValue.md("\n".join(f"- {line}" for line in dataset.statistics["missing"])),
             "verified": dg.MetadataValue.json(dataset.statistics["verified"]),
             "duplicates": dg.MetadataValue.json(dataset.statistics["duplicates"]),
+            "contaminated": dataset.statistics["contaminated"]["examples"],
             "reexecution": dg.MetadataValue.json(dataset.reexecution),
             "difficulty": plot(
                 bar_chart({f".{i}": float(n) for i, n in enumerate(histogram)}, "examples by difficulty")

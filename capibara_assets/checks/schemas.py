@@ -39,6 +39,7 @@ TABLES: dict[str, dict[str, str]] = {
         "examples": "datasets.schema:Example",
         "left_out": "datasets.schema:LeftOut",
         "clusters": "datasets.clusters:Cluster",
+        "contaminated": "datasets.decontamination:Contaminated",
     },
     "routing_dataset": {"routes": "datasets.schema:Route"},
     "evaluation": {"losses": "evaluation.schema:ExampleLoss"},

@@ -1,4 +1,4 @@
-"""Documents to find near-duplicates in: texts of real executions, renamed copies of them, and planted near-duplicates."""
+"""Documents to find near-duplicates in: texts of real executions, renamed copies of them, and what is planted."""
 
 import json
 import random

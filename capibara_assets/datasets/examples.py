@@ -16,12 +16,13 @@ import polars as pl
 from capibara_assets.datasets import apply, explain, predict, repair, solve
 from capibara_assets.datasets.balance import balance_factors
 from capibara_assets.datasets.clusters import Cluster, Member, cluster_members, cluster_table
+from capibara_assets.datasets.decontamination import contaminated
 from capibara_assets.datasets.evidence import Candidate, Evidence
 from capibara_assets.datasets.groups import BRIDGE, COMMON
 from capibara_assets.datasets.imports import add_imported, import_figures
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Example, Kind, LeftOut, Split, Verified, main_kind
-from capibara_assets.datasets.statistics import statistics
+from capibara_assets.datasets.statistics import counts, statistics
 from capibara_assets.domains import Domain
 from capibara_assets.executions.replay import Batch, Verdict
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
@@ -110,19 +111,43 @@ def build_dataset(
             by_id[found.example_id] = found
         else:
             reasons.setdefault(candidate.execution_ids[0], found)
-    clustered = _clustered(list(by_id.values()), recipe)
+    held = _holding_benchmarks(by_id, imported, recipe)
+    banned = set(held["example_id"])
+    clustered = _clustered([p for p in by_id.values() if p.example_id not in banned], recipe)
     limited = _limited_solutions(clustered, recipe)
     again = _executed_again(limited, own, recipe, reexecute)
     kept = _capped(again.kept, domain, recipe)
+    for example_id in sorted(banned & set(by_id)):
+        reasons.setdefault(by_id[example_id].subject, CONTAMINATED)
     _explain_losses(reasons, by_id, clustered, ((limited, ENOUGH), (again.kept, again.reasons), (kept, CAPPED)))
-    examples, unused = add_imported(table(Example, [_example(domain, p, own) for p in kept]), imported, recipe)
+    made = table(Example, [_example(domain, p, own) for p in kept])
+    clean = imported.filter(~pl.col("example_id").is_in(list(banned))) if imported is not None else None
+    examples, unused = add_imported(made, clean, recipe)
     factors = balance_factors(examples["difficulty"].to_list(), examples["weight"].to_list(), recipe.balance)
     examples = examples.with_columns(balance=pl.Series(factors, dtype=pl.Float64))
     clusters = cluster_table([_members(placed, by_id) for placed in kept])
     left_out = _left_out(examples, evidence, own, group_of, reasons)
     figures = statistics(domain, examples, left_out, clusters, len(evidence.rows), recipe, again.notes)
     figures["imported"] = import_figures(examples, unused)
-    return Dataset(examples, pl.concat([left_out, unused]), clusters, pl.DataFrame(), figures, again.summary)
+    figures["contaminated"] = {"examples": len(banned), "by_benchmark": counts(held["benchmark"])}
+    dropped = table(LeftOut, [LeftOut(unit_id=i, reason=CONTAMINATED) for i in sorted(banned - set(by_id))])
+    return Dataset(examples, pl.concat([left_out, unused, dropped]), clusters, held, figures, again.summary)
+
+
+def _holding_benchmarks(
+    placed: Mapping[str, _Placed], imported: pl.DataFrame | None, recipe: DatasetRecipe
+) -> pl.DataFrame:
+    """Which examples, own and imported, hold an item of a benchmark of the recipe (table Contaminated)."""
+    rows = [(p.example_id, p.candidate.language, _messages(p.candidate)) for p in placed.values()]
+    frame = pl.DataFrame(rows, schema=dict.fromkeys(("example_id", "language", "messages"), pl.String), orient="row")
+    if imported is not None:
+        frame = pl.concat([frame, imported.select(frame.columns)])
+    return contaminated(frame, recipe.decontamination)
+
+
+def _messages(candidate: Candidate) -> str:
+    turns = [{"role": "user", "content": candidate.prompt}, {"role": "assistant", "content": candidate.answer}]
+    return json.dumps(turns, ensure_ascii=False)
 
 
 def _candidates(domain: Domain, evidence: Evidence, recipe: DatasetRecipe) -> Iterable[Candidate]:
@@ -299,14 +324,13 @@ def _members(placed: _Placed, by_id: Mapping[str, _Placed]) -> list[Cluster]:
 def _example(domain: Domain, item: _Placed, evidence: Evidence) -> Example:
     candidate = item.candidate
     rows = [evidence.rows[unit] for unit in candidate.execution_ids if unit in evidence.rows]
-    messages = [{"role": "user", "content": candidate.prompt}, {"role": "assistant", "content": candidate.answer}]
     verified, not_replayed = _verified(item.verdict)
     return Example(
         example_id=item.example_id,
         domain=domain,
         kind=candidate.kind,
         language=candidate.language,
-        messages=json.dumps(messages, ensure_ascii=False),
+        messages=_messages(candidate),
         group_id=item.group_id,
         split=item.split,
         difficulty=candidate.difficulty,

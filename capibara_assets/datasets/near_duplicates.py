@@ -68,7 +68,7 @@ def similar(sets: ShingleSets, recipe: NearDuplicates) -> Pairs:
     chosen = sets.take(equal.first)
     counts = new_counts(len(chosen.values))
     count(chosen, counts)
-    left, right = candidates(postings(chosen, np.arange(len(chosen)), counts, recipe), recipe.jaccard)
+    left, right = candidates(postings(chosen, np.arange(len(chosen)), counts, recipe, whole=True), recipe.jaccard)
     similarity = compared(chosen, left, right)
     reached = similarity >= recipe.jaccard
     return _with_twins(left[reached], right[reached], similarity[reached], equal)

@@ -14,11 +14,12 @@ A shingle that only one document has takes its place in the prefix but needs no 
 places resembles no other, and is not sketched.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from rensa import RMinHash
+from rensa import RMinHash, RMinHashDigestMatrix, RMinHashLSH
 
 from capibara_assets.datasets.recipe import NearDuplicates
 from capibara_assets.datasets.shingles import Ints, ShingleSets, UInts, as_sets, mixed
@@ -64,7 +65,9 @@ def count(sets: ShingleSets, counts: Counts) -> None:
         np.add.at(counts, part[counts[part] < _FULL], np.uint16(1))
 
 
-def postings(sets: ShingleSets, documents: Ints, counts: Counts, recipe: NearDuplicates) -> Postings:
+def postings(
+    sets: ShingleSets, documents: Ints, counts: Counts, recipe: NearDuplicates, *, whole: bool = False
+) -> Postings:
     """The keys of sets which are different from each other.
 
     Args:
@@ -72,6 +75,7 @@ def postings(sets: ShingleSets, documents: Ints, counts: Counts, recipe: NearDup
         documents: their positions among all documents, (len(sets),).
         counts: of the shingles of all documents (`count`).
         recipe: permutations, bands, seed and least Jaccard similarity.
+        whole: these are all documents, so that those which meet no other in a band get no keys of bands.
     """
     shared = counts[_slots(sets.values, counts)]
     alone = np.diff(np.cumsum(np.concatenate([[0], shared < 2]))[sets.offsets])
@@ -79,10 +83,11 @@ def postings(sets: ShingleSets, documents: Ints, counts: Counts, recipe: NearDup
     chosen = np.flatnonzero((places > 0) & (sets.sizes > 0))
     if not len(chosen):
         return Postings(np.empty(0, np.uint64), *(np.empty(0, np.int64) for _ in range(3)))
-    inside = np.repeat(places > 0, sets.sizes)
+    inside = np.repeat((places > 0) & (sets.sizes > 0), sets.sizes)
     sets, shared, alone, places = sets.take(chosen), shared[inside], alone[chosen], places[chosen]
-    found = (_by_prefix(sets, shared, alone, places), _by_band(sets, recipe))
-    key, at, rest = (np.concatenate(column) for column in zip(*found, strict=True))
+    with ThreadPoolExecutor(2) as pool:  # both spend their time outside the interpreter's lock, the most of it
+        found = (pool.submit(_by_band, sets, recipe, whole), pool.submit(_by_prefix, sets, shared, alone, places))
+        key, at, rest = (np.concatenate(column) for column in zip(*(f.result() for f in found), strict=True))
     return Postings(key, documents[chosen[at]], sets.sizes[at], rest)
 
 
@@ -126,16 +131,25 @@ def _by_prefix(sets: ShingleSets, shared: Counts, alone: Ints, places: Ints) -> 
     return mixed(ranked.values[inside]), at, sets.sizes[at] - alone[at] - position[inside]
 
 
-def _by_band(sets: ShingleSets, recipe: NearDuplicates) -> tuple[UInts, Ints, Ints]:
+def _by_band(sets: ShingleSets, recipe: NearDuplicates, whole: bool) -> tuple[UInts, Ints, Ints]:
     """Keys, sets and rests: of each set one key per band of its sketch."""
-    offsets = sets.offsets.astype(np.uint64)
-    digests = RMinHash.digest_matrix_from_flat_token_hashes(sets.values, offsets, recipe.permutations, recipe.seed)
-    rows = np.array(digests.to_rows(), np.uint64).reshape(len(sets), recipe.bands, -1)
+    at = np.arange(len(sets))
+    digests = _sketched(sets, recipe)
+    if whole:
+        lsh = RMinHashLSH(recipe.jaccard, recipe.permutations, recipe.bands)
+        at = np.flatnonzero(lsh.query_duplicate_flags_matrix_one_shot(digests))
+        digests = _sketched(sets.take(at), recipe)  # sketching again is faster than reading rows that are not needed
+    rows = np.array(digests.to_rows(), np.uint64).reshape(len(at), recipe.bands, recipe.permutations // recipe.bands)
     keys = np.broadcast_to(np.arange(recipe.bands, dtype=np.uint64) * _UNDER_A_BAND, rows.shape[:2])
     for row in range(rows.shape[2]):
         keys = mixed(keys ^ rows[:, :, row])
-    at = np.repeat(np.arange(len(sets)), recipe.bands)
-    return (keys ^ _UNDER_A_BAND).ravel(), at, sets.sizes[at]
+    repeated = np.repeat(at, recipe.bands)
+    return (keys ^ _UNDER_A_BAND).ravel(), repeated, sets.sizes[repeated]
+
+
+def _sketched(sets: ShingleSets, recipe: NearDuplicates) -> RMinHashDigestMatrix:
+    offsets = sets.offsets.astype(np.uint64)
+    return RMinHash.digest_matrix_from_flat_token_hashes(sets.values, offsets, recipe.permutations, recipe.seed)
 
 
 def _least_shared(sizes: Ints, jaccard: float) -> Ints:
