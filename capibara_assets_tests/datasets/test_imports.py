@@ -223,7 +223,7 @@ def test_planted_near_duplicates_never_straddle(files: Files, recipe: DatasetRec
             st.integers(0, 5),
             st.integers(0, 5),
             st.integers(0, 3),
-            st.sampled_from(["train", "validation", "test", None]),
+            st.sampled_from([*SPLITS, None]),
         ),
         max_size=14,
     ),
