@@ -42,6 +42,7 @@ evidence: setup bench-env ## docs/evidence/<stage>.json: the figure of each prom
 bench-env: ## the peers of the benches, in an environment of their own
 	test -x .benchmarks-venv/bin/python || $(PYTHON) -m venv .benchmarks-venv
 	.benchmarks-venv/bin/pip install --quiet -r benchmarks/requirements.txt
+	.benchmarks-venv/bin/pip install --quiet --no-deps -r benchmarks/requirements-alone.txt
 
 bench-gitleaks: bench-env ## gitleaks' rules (MIT), another peer of `capibara bench redact`
 	test -d .benchmarks-venv/gitleaks || git clone --quiet --depth 1 --branch v8.30.1 \

@@ -69,7 +69,7 @@ def deployment_resources(deployment: Deployment) -> dict[str, Any]:
 def build(deployment: Deployment) -> dg.Definitions:
     """The definitions of a deployment."""
     return dg.Definitions(
-        assets=dg.load_assets_from_modules(STAGES),
+        assets=dg.load_assets_from_modules(STAGES, include_specs=True),
         asset_checks=ALL_CHECKS,
         jobs=JOBS,
         sensors=SENSORS,

@@ -23,6 +23,7 @@ ASSETS = {
     "consolidated_playbook": "domain",
     "e2b_patterns": "domain",
     "example_groups": None,
+    "imported_examples": "domain",
     "moe_dataset": "domain",
     "routing_dataset": None,
     "lora_config": "domain",

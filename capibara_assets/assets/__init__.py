@@ -1,5 +1,5 @@
 """The asset graph, one file per stage, assembled in the order of the stages."""
 
-from capibara_assets.assets import consensus, datasets, evaluation, experience, knowledge, plans, training
+from capibara_assets.assets import consensus, datasets, evaluation, experience, imports, knowledge, plans, training
 
-STAGES = (experience, knowledge, datasets, plans, training, consensus, evaluation)
+STAGES = (experience, imports, knowledge, datasets, plans, training, consensus, evaluation)

@@ -167,7 +167,12 @@ def moe_checkpoint(
     inputs.setting("base_model", base.digest)
     experts = read_experts({d: a.directory("adapter") for d, a in inputs.every("consensus_checkpoint").items()})
     merged = inputs.artifact("merged_checkpoint")
-    routes = inputs.artifact("routing_dataset").frame("routes")
+    routing = inputs.artifact("routing_dataset")
+    if why := routing.document("statistics")["left_out"]:
+        left_out = {"made": False, "why": why, "experts": sorted(experts)}
+        artifact = inputs.publish("moe_checkpoint", None, documents={"report": left_out})
+        return materialized(artifact, inputs, {"report": dg.MetadataValue.json(left_out)})
+    routes = routing.frame("routes")
     with TemporaryDirectory() as folder:
         report = mixture_of_experts(base, merged.directory("model"), experts, routes, Path(folder), recipe)
         artifact = inputs.publish("moe_checkpoint", None, trees={"model": Path(folder)}, documents={"report": report})

@@ -87,7 +87,7 @@ def evaluation(
 
 
 @dg.asset(
-    group_name="evaluation", kinds={"scikitlearn"}, code_version="1", deps=[routing_dataset, consensus_checkpoint]
+    group_name="evaluation", kinds={"scikitlearn"}, code_version="2", deps=[routing_dataset, consensus_checkpoint]
 )
 def expert_router(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
     """Picks (or mixes) experts for a prompt; trained on the routing dataset, over the domains that have an expert."""
@@ -96,10 +96,21 @@ def expert_router(context: dg.AssetExecutionContext, store: Store, recipes: Reci
 
     inputs = Inputs.of(context, store)
     rule = inputs.recipe(recipes, "decision", DecisionRule)
-    routes = inputs.artifact("routing_dataset").frame("routes")
-    router = train_router(routes, [d.value for d in inputs.every("consensus_checkpoint")], rule.seed)
+    routing = inputs.artifact("routing_dataset")
+    experts = [d.value for d in inputs.every("consensus_checkpoint")]
+    if why := routing.document("statistics")["left_out"]:
+        report = {"trained": False, "why": why, "experts": experts}
+        artifact = inputs.publish("expert_router", None, documents={"report": report})
+        return materialized(artifact, inputs, {"report": dg.MetadataValue.json(report)})
+    routes = routing.frame("routes")
+    router = train_router(routes, experts, rule.seed)
     test_accuracy, prompts = accuracy(router, routes, "test")
-    report = {"experts": list(router.experts), "test_accuracy": test_accuracy, "test_prompts": prompts}
+    report = {
+        "trained": True,
+        "experts": list(router.experts),
+        "test_accuracy": test_accuracy,
+        "test_prompts": prompts,
+    }
     with TemporaryDirectory() as folder:
         router.write(Path(folder))
         artifact = inputs.publish("expert_router", None, trees={"router": Path(folder)}, documents={"report": report})
@@ -120,11 +131,12 @@ def promoted_model(context: dg.AssetExecutionContext, store: Store) -> dg.Materi
     checkpoints = {d: upstream[source_name("consensus_checkpoint", d)] for d, upstream in judged.items()}
     previous = inputs.previous("promoted_model")
     before = previous.document("promotion") if previous else None
+    router = inputs.artifact("expert_router")
     promotion = promote(
         decisions,
         checkpoints,
         merged=inputs.artifact("merged_checkpoint").digest,
-        router=inputs.artifact("expert_router").digest,
+        router=router.digest if router.document("report")["trained"] else None,
         previous=before,
     )
     artifact = inputs.publish("promoted_model", None, documents={"promotion": promotion})

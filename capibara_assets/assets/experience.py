@@ -11,7 +11,7 @@ from capibara_assets.partitions import domains
 from capibara_assets.resources import Experience, Store
 
 
-@dg.asset(group_name="experience", kinds={"parquet"}, code_version="2")
+@dg.asset(group_name="experience", kinds={"parquet"}, code_version="3")
 def ace_playbooks(context: dg.AssetExecutionContext, store: Store, experience: Experience) -> dg.MaterializeResult:
     """Every bullet of every agent's ACE playbook, typed, with its counters; lines that do not fit are quarantined."""
     from capibara_assets.executions.redact import redact_text

@@ -13,7 +13,7 @@ from capibara_assets.partitions import domains
 from capibara_assets.resources import Recipes, Store
 
 
-@dg.asset(partitions_def=domains, group_name="knowledge", kinds={"parquet"}, code_version="2", deps=[ace_playbooks])
+@dg.asset(partitions_def=domains, group_name="knowledge", kinds={"parquet"}, code_version="3", deps=[ace_playbooks])
 def consolidated_playbook(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
     """The top bullets of graduated agents, deduplicated, with statistics; validly empty when nobody graduates."""
     from capibara_assets.executions.recipe import ExperienceRecipe

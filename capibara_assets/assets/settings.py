@@ -31,8 +31,10 @@ def current_settings(recipes: Recipes, base_model: BaseModel, target: Hardware, 
     """Name → digest of every setting an asset may record, as they are now.
 
     Raises:
-        InputError: a recipe, the base model or a hardware target is missing, damaged or holds what does not fit.
+        InputError: a recipe, a benchmark that one names, the base model or a hardware target is missing, damaged or holds what does not fit.
     """
+    from capibara_assets.datasets.benchmark_items import benchmark_digests
+    from capibara_assets.datasets.recipe import DatasetRecipe
     from capibara_assets.modeling.base import base_digest
     from capibara_assets.planning.models import read_shape
 
@@ -46,6 +48,7 @@ def current_settings(recipes: Recipes, base_model: BaseModel, target: Hardware, 
         "target": target.target,
         "tpu_target": tpu_target.target,
         "faults": dict(recipes.faults),
+        "benchmarks": benchmark_digests(recipes.load("dataset", DatasetRecipe).decontamination.benchmarks),
     }
     return {name: setting_digest(value) for name, value in values.items()} | {
         f"recipe:{name}": recipes.digest(name) for name in RECIPES

@@ -15,6 +15,13 @@ _quiet = _settled & ~AC.in_progress() & AC.all_deps_blocking_checks_passed()
 on_new_data = ((_changed | AC.newly_missing()) & _complete & _quiet).with_label("on new data")
 
 
+def on_new_data_without(*keys: str) -> dg.AutomationCondition:
+    """Like `on_new_data`, where the named inputs may be missing: nobody has to import anything."""
+    others_missing = AC.any_deps_missing().ignore(dg.AssetSelection.assets(*keys))
+    complete = ~others_missing & ~AC.any_deps_match(AC.execution_failed())
+    return ((_changed | AC.newly_missing()) & complete & _quiet).with_label("on new data, with what was imported")
+
+
 def over_available(*keys: str) -> dg.AutomationCondition:
     """Like `on_new_data`, over whichever partitions of the named inputs exist: a merge does not wait for all six."""
     others_missing = AC.any_deps_missing().ignore(dg.AssetSelection.assets(*keys))
@@ -26,7 +33,7 @@ CONDITIONS: dict[str, dg.AutomationCondition] = {
     "consolidated_playbook": on_new_data,
     "e2b_patterns": on_new_data,
     "example_groups": over_available("e2b_patterns", "consolidated_playbook"),
-    "moe_dataset": on_new_data,
+    "moe_dataset": on_new_data_without("imported_examples"),
     "routing_dataset": over_available("moe_dataset"),
     "lora_config": on_new_data,
     "tpu_config": on_new_data,

@@ -40,7 +40,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Graph:
-    """The asset graph reduced to names: parents and whether an asset is partitioned, in topological order."""
+    """The asset graph reduced to names: parents and whether an asset is partitioned, in topological order.
+
+    Assets that no run can make (imports, which a command brings) are not in it.
+    """
 
     parents: Mapping[str, frozenset[str]]
     partitioned: Mapping[str, bool]
@@ -51,9 +54,10 @@ class Graph:
     def of(cls, definitions: dg.Definitions) -> "Graph":
         graph = definitions.resolve_asset_graph()
         order = [key for level in graph.toposorted_asset_keys_by_level for key in sorted(level)]
-        nodes = {key.to_user_string(): graph.get(key) for key in order}
+        nodes = {key.to_user_string(): graph.get(key) for key in order if graph.get(key).is_materializable}
+        parents = {name: {k.to_user_string() for k in node.parent_keys} for name, node in nodes.items()}
         return cls(
-            {name: frozenset(k.to_user_string() for k in node.parent_keys) for name, node in nodes.items()},
+            {name: frozenset(above & nodes.keys()) for name, above in parents.items()},
             {name: node.partitions_def is not None for name, node in nodes.items()},
             {name: node.code_version or "" for name, node in nodes.items()},
             blocking_checks(graph),

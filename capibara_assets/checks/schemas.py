@@ -35,7 +35,12 @@ TABLES: dict[str, dict[str, str]] = {
         "repairs": "executions.schema:RepairPair",
     },
     "example_groups": {"groups": "datasets.schema:Group"},
-    "moe_dataset": {"examples": "datasets.schema:Example", "left_out": "datasets.schema:LeftOut"},
+    "moe_dataset": {
+        "examples": "datasets.schema:Example",
+        "left_out": "datasets.schema:LeftOut",
+        "clusters": "datasets.clusters:Cluster",
+        "contaminated": "datasets.decontamination:Contaminated",
+    },
     "routing_dataset": {"routes": "datasets.schema:Route"},
     "evaluation": {"losses": "evaluation.schema:ExampleLoss"},
 }

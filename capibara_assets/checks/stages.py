@@ -7,7 +7,9 @@ import dagster as dg
 from capibara_assets.assets.inputs import INPUTS, Inputs, latest_metadata
 from capibara_assets.domains import Domain
 from capibara_assets.partitions import domains
-from capibara_assets.resources import Recipes, Store
+from capibara_assets.resources import BaseModel, Recipes, Store
+
+SHOWN = 20  # problems that a check lists of those that may be thousands
 
 
 @dg.asset_check(asset="e2b_executions", blocking=True, partitions_def=domains)
@@ -19,12 +21,14 @@ def executions_not_empty(context: dg.AssetCheckExecutionContext, store: Store) -
 
 
 @dg.asset_check(asset="moe_dataset", blocking=True, partitions_def=domains)
-def no_leakage(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
-    """No group, sandbox, execution or equal text stands in two splits, over every domain that exists."""
+def no_leakage(context: dg.AssetCheckExecutionContext, store: Store, recipes: Recipes) -> dg.AssetCheckResult:
+    """No group, sandbox, execution, equal or near-equal text stands in two splits, over every domain that exists."""
     from capibara_assets.datasets.checks import leakage
+    from capibara_assets.datasets.recipe import DatasetRecipe
 
     inputs = Inputs(context.instance, store.open())
-    leaks = leakage({domain: artifact.frame("examples") for domain, artifact in inputs.every("moe_dataset").items()})
+    examples = {domain: artifact.frame("examples") for domain, artifact in inputs.every("moe_dataset").items()}
+    leaks = leakage(examples, recipes.load("dataset", DatasetRecipe).near_duplicates)
     return dg.AssetCheckResult(passed=not leaks, metadata={"leaks": leaks})
 
 
@@ -39,18 +43,45 @@ def examples_valid(context: dg.AssetCheckExecutionContext, store: Store, recipes
     recipe = recipes.load("dataset", DatasetRecipe)
     found = [
         *example_problems(domain, examples),
-        *size_problems(examples),
+        *size_problems(examples, recipe.minimum_examples),
         *balance_problems(domain, examples, recipe),
     ]
     return dg.AssetCheckResult(passed=not found, metadata={"problems": found})
 
 
-@dg.asset_check(asset="routing_dataset", blocking=True)
-def routes_valid(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
-    """Every prompt has a domain, and no group of prompts stands in two splits."""
-    from capibara_assets.datasets.checks import route_problems
+@dg.asset_check(asset="moe_dataset", blocking=True, partitions_def=domains)
+def labels_supervised(
+    context: dg.AssetCheckExecutionContext, store: Store, base_model: BaseModel
+) -> dg.AssetCheckResult:
+    """Under the base model's chat template every example has tokens of the assistant to learn from, and no others."""
+    from transformers import AutoTokenizer
 
-    found = route_problems(Inputs(context.instance, store.open()).artifact("routing_dataset").frame("routes"))
+    from capibara_assets.datasets.checks import label_audit
+
+    examples = Inputs(context.instance, store.open()).artifact("moe_dataset", Domain(context.partition_key))
+    tokenizer = AutoTokenizer.from_pretrained(base_model.path, local_files_only=True, trust_remote_code=False)
+    found = label_audit(examples.frame("examples"), tokenizer)
+    return dg.AssetCheckResult(passed=not found, metadata={"problems": found[:SHOWN], "count": len(found)})
+
+
+@dg.asset_check(asset="moe_dataset", blocking=True, partitions_def=domains)
+def no_secrets(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
+    """No pattern of a secret is left in what would be trained on (placeholders are)."""
+    from capibara_assets.datasets.checks import secret_problems
+
+    artifact = Inputs(context.instance, store.open()).artifact("moe_dataset", Domain(context.partition_key))
+    found = secret_problems(artifact.frame("examples"))
+    return dg.AssetCheckResult(passed=not found, metadata={"problems": found})
+
+
+@dg.asset_check(asset="routing_dataset", blocking=True)
+def routes_valid(context: dg.AssetCheckExecutionContext, store: Store, recipes: Recipes) -> dg.AssetCheckResult:
+    """Every prompt has a domain, no group of prompts stands in two splits, every domain has the same weight."""
+    from capibara_assets.datasets.checks import route_problems
+    from capibara_assets.datasets.recipe import DatasetRecipe
+
+    routes = Inputs(context.instance, store.open()).artifact("routing_dataset").frame("routes")
+    found = route_problems(routes, recipes.load("dataset", DatasetRecipe).routing)
     return dg.AssetCheckResult(passed=not found, metadata={"problems": found})
 
 
@@ -115,6 +146,8 @@ STAGE_CHECKS = [
     executions_not_empty,
     no_leakage,
     examples_valid,
+    labels_supervised,
+    no_secrets,
     routes_valid,
     adapters_better_than_base,
     consensus_not_worse,

@@ -6,12 +6,14 @@ import sys
 import click
 
 from capibara_assets.cli.bench_consolidate import consolidate_command
+from capibara_assets.cli.bench_dedup import dedup
 from capibara_assets.cli.bench_ingest import ingest
 from capibara_assets.cli.bench_knowledge import classify, repair
 from capibara_assets.cli.bench_output import print_result
 from capibara_assets.cli.bench_recorder import recorder
 from capibara_assets.cli.bench_redact import redact
 from capibara_assets.cli.bench_sensor import sensor_command
+from capibara_assets.cli.bench_split import split
 from capibara_assets.domains import DOMAINS
 
 HEAVY = ("torch", "jax", "transformers", "peft", "deepspeed")
@@ -74,5 +76,5 @@ def load(repeats: int, as_json: bool) -> None:
     print_result(result, as_json)
 
 
-for command in (ingest, recorder, redact, classify, repair, consolidate_command, sensor_command):
+for command in (ingest, recorder, redact, classify, repair, consolidate_command, sensor_command, dedup, split):
     bench.add_command(command)

@@ -24,10 +24,10 @@ def main() -> None:
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")  # its default keeps hundreds of MB of kernels
     for category in (dg.BetaWarning, dg.PreviewWarning):  # Dagster's notes on its own unfinished parts
         warnings.simplefilter("ignore", category)
-    from capibara_assets.cli import bench, forget, lineage, model, quarantine, report, run, schema, ui
+    from capibara_assets.cli import bench, dataset, forget, lineage, model, quarantine, report, run, schema, ui
 
-    commands = (run.run, report.report, ui.ui, model.model, quarantine.quarantine, bench.bench, schema.schema)
-    for command in (*commands, lineage.lineage, forget.forget):
+    on_records = (dataset.dataset, lineage.lineage, forget.forget, quarantine.quarantine)
+    for command in (run.run, report.report, ui.ui, *on_records, model.model, bench.bench, schema.schema):
         cli.add_command(command)
     try:
         cli(standalone_mode=False)

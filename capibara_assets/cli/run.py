@@ -45,9 +45,9 @@ def select_assets(definitions: dg.Definitions, selection: str | None) -> list[st
         except dg.DagsterError as error:
             raise InputError(f"--select {term.strip()!r} is no selection of assets: {error}") from error
         if not found:
-            known = ", ".join(sorted(key.to_user_string() for key in graph.get_all_asset_keys()))
+            known = ", ".join(sorted(key.to_user_string() for key in graph.materializable_asset_keys))
             raise InputError(f"--select {term.strip()!r} selects nothing; assets are: {known}")
-        names |= {key.to_user_string() for key in found}
+        names |= {key.to_user_string() for key in found & graph.materializable_asset_keys}
     return sorted(names)
 
 

@@ -9,6 +9,9 @@ import click
 from capibara_assets.checkpoints.schema import VoterAdapter
 from capibara_assets.consensus.certificate import json_schema as certificate_schema
 from capibara_assets.consensus.voting import Ballot
+from capibara_assets.datasets.clusters import Cluster
+from capibara_assets.datasets.decontamination import Contaminated
+from capibara_assets.datasets.imports_schema import ImportedLine
 from capibara_assets.datasets.schema import Example, Group, LeftOut, Route
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.schema import Decision, ExampleLoss
@@ -18,8 +21,9 @@ from capibara_assets.playbooks.schema import Agent, AgentRun, Bullet, Consolidat
 from capibara_assets.storage.records import Record, json_schema
 
 RECORDS: tuple[type[Record], ...] = (
-    Agent, AgentRun, Ballot, Bullet, Consolidated, Example, ExampleLoss, Execution, Group, LeftOut, LogFile, Pattern,
-    PlaybookFile, Quarantined, QuarantinedBullet, RepairPair, Route, VoterAdapter,
+    Agent, AgentRun, Ballot, Bullet, Cluster, Consolidated, Contaminated, Example, ExampleLoss, Execution, Group,
+    ImportedLine, LeftOut, LogFile, Pattern, PlaybookFile, Quarantined, QuarantinedBullet, RepairPair, Route,
+    VoterAdapter,
 )  # fmt: skip
 
 

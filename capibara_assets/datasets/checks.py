@@ -2,38 +2,47 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
-from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.datasets.near_duplicates import near_texts
+from capibara_assets.datasets.recipe import DatasetRecipe, NearDuplicates, Routing
 from capibara_assets.datasets.schema import SPLITS, Example, main_kind
 from capibara_assets.datasets.structure import normal_text, structural_key
-from capibara_assets.datasets.tokenising import EncodedSet
+from capibara_assets.datasets.tokenising import EncodedSet, Tokenizer, encode_examples
 from capibara_assets.domains import Domain
+from capibara_assets.executions.secret_gate import may_hold_secrets
+from capibara_assets.executions.secret_rules import find_secrets
 from capibara_assets.storage.digests import sha256_bytes
 from capibara_assets.storage.records import problems
 
 _SHOWN = 3  # of each sort of problem
+_TOLERANCE = 1e-6  # of weights that were summed
+_ANY_LENGTH = 1 << 30  # tokens: what is too long is left out by name where it is trained on
 
 
-def leakage(examples: Mapping[Domain, pl.DataFrame]) -> list[str]:
-    """What is in two splits, over all domains: a group, a sandbox, an execution, a text, structurally equal code."""
+def leakage(examples: Mapping[Domain, pl.DataFrame], near: NearDuplicates | None = None) -> list[str]:
+    """What is in two splits, over all domains: a group, a sandbox, an execution, a text, structurally equal code, and
+    (where `near` says what counts as one) a near-duplicate of a whole text.
+    """
     every = (
         pl.concat([frame.select(list(_COLUMNS)) for frame in examples.values()])
         if examples
         else pl.DataFrame(schema=_COLUMNS)
     )
     splits: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for kind, language, messages, group, split, sandboxes, executions in every.iter_rows():
+    texts = []
+    for kind, language, messages, group, split, sandboxes, executions, _ in every.iter_rows():
         splits["group", group].add(split)
         for sandbox in sandboxes:
             splits["sandbox", sandbox].add(split)
         for execution in executions:
             splits["execution", execution].add(split)
-        turns = json.loads(messages)
+        turns = [turn for turn in json.loads(messages) if turn["role"] != "system"]  # many may share one system text
         text = normal_text("\n".join(turn["content"] for turn in turns))
+        texts.append(text)
         splits["text", sha256_bytes(text.encode("utf-8", "replace"))].add(split)
         if kind in ("solve", "repair"):
             splits["structure", structural_key(turns[-1]["content"], language)].add(split)
@@ -42,7 +51,19 @@ def leakage(examples: Mapping[Domain, pl.DataFrame]) -> list[str]:
         leaks = sorted(name for (kind, name), where in splits.items() if kind == sort and len(where) > 1)
         if leaks:
             found.append(f"{len(leaks)} {sort}(s) in more than one split, such as {', '.join(leaks[:_SHOWN])}")
-    return found
+    return found + (_near_leakage(every, texts, near) if near is not None else [])
+
+
+def _near_leakage(every: pl.DataFrame, texts: Sequence[str], near: NearDuplicates) -> list[str]:
+    pairs = near_texts(texts, near)
+    split, ids = every["split"].to_list(), every["example_id"].to_list()
+    found = sorted(
+        (ids[left], ids[right])
+        for left, right in zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)
+        if split[left] != split[right]
+    )
+    shown = ", ".join(" and ".join(pair) for pair in found[:_SHOWN])
+    return [f"{len(found)} pair(s) of near-duplicates in two splits, such as {shown}"] if found else []
 
 
 def example_problems(domain: Domain, examples: pl.DataFrame) -> list[str]:
@@ -51,13 +72,17 @@ def example_problems(domain: Domain, examples: pl.DataFrame) -> list[str]:
     if found:
         return found
     faults: dict[str, list[str]] = defaultdict(list)
-    columns = examples.select("example_id", "domain", "kind", "messages", "execution_ids", "sandbox_ids")
-    for example_id, of_domain, kind, messages, executions, sandboxes in columns.iter_rows():
+    columns = examples.select(
+        "example_id", "domain", "kind", "messages", "execution_ids", "sandbox_ids", "provenance", "source_places"
+    )
+    for example_id, of_domain, kind, messages, executions, sandboxes, provenance, places in columns.iter_rows():
         if of_domain != domain:
             faults[f"belongs to domain {of_domain}"].append(example_id)
         if kind == "solve" and domain == Domain.DEBUG:
             faults["is a solve example, which debug has none of"].append(example_id)
-        if not executions or not sandboxes:
+        if provenance == "imported" and not places:
+            faults["is imported and names no file and line"].append(example_id)
+        if provenance == "experience" and not (executions and sandboxes):
             faults["names no execution or sandbox that it came from"].append(example_id)
         fault = message_fault(messages)
         if fault:
@@ -114,9 +139,33 @@ def label_problems(encoded: EncodedSet) -> list[str]:
     return found
 
 
-def route_problems(routes: pl.DataFrame) -> list[str]:
-    """Prompts without a domain, and groups of prompts in two splits."""
+def label_audit(examples: pl.DataFrame, tokenizer: Tokenizer) -> list[str]:
+    """Examples that would train on nothing under this tokenizer's chat template, whatever their length."""
+    encoded = encode_examples(examples, tokenizer, _ANY_LENGTH)
+    silent = sorted(name for name, reason in encoded.left_out.items() if "supervised" in reason)
+    return [f"{name}: {encoded.left_out[name]}" for name in silent] + label_problems(encoded)
+
+
+def secret_problems(examples: pl.DataFrame) -> list[str]:
+    """Examples in whose messages, proof or diff a secret still stands; placeholders are fine. No secret is quoted."""
+    columns = examples.select("messages", "proof", "diff")
+    texts = [
+        "\n".join([*(turn["content"] for turn in json.loads(messages)), proof or "", diff or ""])
+        for messages, proof, diff in columns.iter_rows()
+    ]
+    found: dict[str, list[str]] = defaultdict(list)
+    for example_id, text, suspect in zip(examples["example_id"], texts, may_hold_secrets(texts), strict=True):
+        for kind in sorted({secret.kind for secret in find_secrets(text)}) if suspect else ():
+            found[kind].append(example_id)
+    return [f"{len(ids)} example(s) hold a {kind}, such as {', '.join(ids[:_SHOWN])}" for kind, ids in found.items()]
+
+
+def route_problems(routes: pl.DataFrame, recipe: Routing) -> list[str]:
+    """Prompts without a domain or weight, groups of prompts in two splits, and classes that are not balanced."""
     found = []
+    lengths = pl.col("domains").list.len() != pl.col("weights").list.len()
+    if uneven := routes.filter(lengths).height:
+        return [f"{uneven} prompt(s) whose weights are not one for each domain"]
     empty = routes.filter(pl.col("domains").list.len() == 0)
     if empty.height:
         found.append(f"{empty.height} prompt(s) without a domain, such as {empty['route_id'].to_list()[0]}")
@@ -124,6 +173,21 @@ def route_problems(routes: pl.DataFrame) -> list[str]:
     if straddling.height:
         first = min(straddling["group_id"].to_list())
         found.append(f"{straddling.height} group(s) of prompts in more than one split, such as {first}")
+    return found + _imbalance(routes.filter(pl.col("split") == "train"), set(routes["domains"].explode()), recipe)
+
+
+def _imbalance(train: pl.DataFrame, domains: Collection[str], recipe: Routing) -> list[str]:
+    """Domains without a training prompt, with too few for weights to help, or of another weight than the others."""
+    labels = train.select("domains", "weights").explode("domains", "weights").drop_nulls()
+    classes = labels.group_by("domains").agg(pl.len().alias("prompts"), pl.col("weights").sum()).sort("domains")
+    missing = sorted(set(domains) - set(classes["domains"]) - {None})
+    found = [f"{name}: no prompt in the train split" for name in missing]
+    most, heaviest = max(classes["prompts"], default=0), max(classes["weights"], default=0.0)
+    for name, prompts, weight in classes.iter_rows():
+        if prompts * recipe.most_imbalance < most:
+            found.append(f"{name}: {prompts} training prompts, another domain has {most}: weights cannot even that out")
+        if abs(weight - heaviest) > _TOLERANCE * heaviest:
+            found.append(f"{name}: its training prompts weigh {weight:.6g}, another domain's {heaviest:.6g}")
     return found
 
 
@@ -144,4 +208,5 @@ _COLUMNS: dict[str, Any] = {
     "split": pl.String,
     "sandbox_ids": pl.List(pl.String),
     "execution_ids": pl.List(pl.String),
+    "example_id": pl.String,
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 _SOURCE = re.compile(
     r"""\b(time|datetime\.(now|utcnow|today)|date\.today|perf_counter|monotonic|random|randn?|randint|shuffle|seed|manual_seed|
     uuid\d?|secrets|environ|getenv|getpid|getcwd|platform|input|open|read_(csv|excel|json|html|parquet|pickle|sql\w*)|
-    urlopen|urlretrieve|requests|httpx|aiohttp|socket|fetch\w*|load_\w+|make_(blobs|moons|circles|classification|regression)|
+    urlopen|urlretrieve|requests|httpx|aiohttp|socket|socketserver|http\.(server|client)|HTTPServer|xmlrpc|fetch\w*|load_\w+|make_(blobs|moons|circles|classification|regression)|
     glob|listdir|walk|subprocess|system|psutil|memory_usage|getsizeof|sleep|threading|multiprocessing|version\w*|__version__|
     download\w*|from_pretrained|Image|show|tqdm|performance|process|nextTick|setTimeout|setInterval|setImmediate|
     Anthropic|OpenAI|client\.(messages|beta|completions|chat)|CURRENT_(DATE|TIME|TIMESTAMP)|now|julianday|fit|train\w*)\b

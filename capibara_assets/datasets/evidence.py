@@ -2,8 +2,8 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import polars as pl
@@ -47,6 +47,29 @@ class Evidence:
             found[fixed].append(error or "")
         return {fixed: sorted(errors) for fixed, errors in found.items()}
 
+    @cached_property
+    def lessons(self) -> list[Row]:
+        """Bullets of the consolidated playbook (Consolidated), best first; none where there is no playbook."""
+        if "rank" not in self.bullets.columns:
+            return []
+        return list(self.bullets.sort("rank", "bullet_id").iter_rows(named=True))
+
+    def of_tenants(self, tenants: Collection[str] | None) -> "Evidence":
+        """What rows of these tenants, and rows of no tenant, say alone; None: all of it.
+
+        A pattern that any other row (or one whose tenant is not known) contributed to is not used: its code and its
+        explanation may be that row's.
+        """
+        if tenants is None:
+            return self
+        own = self.executions.filter(pl.col("tenant").is_null() | pl.col("tenant").is_in(list(tenants)))
+        if own.height == self.executions.height:
+            return self
+        ids = own["execution_id"].implode()
+        sides = pl.col("failing_execution_id").is_in(ids) & pl.col("fixed_execution_id").is_in(ids)
+        alone = pl.col("execution_ids").list.set_difference(pl.lit(own["execution_id"].to_list())).list.len() == 0
+        return replace(self, executions=own, patterns=self.patterns.filter(alone), repairs=self.repairs.filter(sides))
+
     def context(self, execution_id: str) -> Context:
         """The earlier cells of its session that an execution needs."""
         if execution_id not in self.places:
@@ -70,6 +93,15 @@ class Candidate:
     subjects: int = 1  # how many of the executions must be usable in a split; the rest is quoted context
     task_key: str | None = None  # equal for solutions of one task
     anywhere: bool = False  # True: any one split of its executions will do, as long as it is one
+    bullet_ids: tuple[str, ...] = ()  # playbook bullets that it quotes
+    proof: str | None = None  # what the answer's execution showed, or the assertions that it passed
+    diff: str | None = None  # of a repair: from the code of the prompt to the answer
+    lesson: str | None = None  # what near-duplicates are found by; None: prompt and answer
+
+    @property
+    def compared(self) -> str:
+        """The text by which near-duplicates are found."""
+        return f"{self.prompt}\n{self.answer}" if self.lesson is None else self.lesson
 
 
 def has_substance(code: str) -> bool:

@@ -1,20 +1,30 @@
-"""Builds one domain's dataset: candidates of every kind, placed in splits, deduplicated, capped, none silently lost."""
+"""Builds one domain's dataset: candidates of every kind, placed in splits, deduplicated, executed again, capped.
+
+None is silently lost: an execution that no example holds is left out with its reason, a duplicate is kept as a member
+of its cluster, an example that holds a benchmark's item is listed as contaminated.
+"""
 
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
 
-from capibara_assets.datasets import explain, predict, repair, solve
+from capibara_assets.datasets import apply, explain, predict, repair, solve
+from capibara_assets.datasets.balance import balance_factors
+from capibara_assets.datasets.clusters import Cluster, Member, cluster_members, cluster_table
+from capibara_assets.datasets.decontamination import contaminated
 from capibara_assets.datasets.evidence import Candidate, Evidence
 from capibara_assets.datasets.groups import BRIDGE, COMMON
+from capibara_assets.datasets.imports import add_imported, import_figures
 from capibara_assets.datasets.recipe import DatasetRecipe
-from capibara_assets.datasets.schema import SPLITS, Example, Kind, LeftOut, Split, main_kind
+from capibara_assets.datasets.schema import SPLITS, Example, Kind, LeftOut, Split, Verified, main_kind
+from capibara_assets.datasets.statistics import counts, statistics
 from capibara_assets.domains import Domain
+from capibara_assets.executions.replay import Batch, Verdict
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.records import table
 
@@ -23,20 +33,28 @@ __all__ = ["Dataset", "Evidence", "build_dataset"]
 UNKNOWN_GROUP = "not in example_groups: materialize it again"
 STRADDLES = "its executions are in more than one split"
 TOO_LONG = "prompt or answer longer than the recipe allows"
-DUPLICATE = "structurally equal to a kept example, which counts it as weight"
+DUPLICATE = "duplicate of a kept example, which counts it as weight"
 ENOUGH = "the recipe keeps fewer solutions of one task"
 CAPPED = "over the cap of its kind"
 FAILED = "failed and was not repaired"
 NOTHING = "no statement, deterministic output, pattern or repair to learn from"
+OTHER_TENANT = "belongs to a tenant that the recipe does not name"
+NOT_AGAIN = "its output was not executed again"
+CONTAMINATED = "holds an item of a named benchmark"
+
+Reexecute = Callable[[Evidence, Sequence[str]], Batch]
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """One domain's examples, the executions that gave none, and figures for plans and for a person."""
+    """One domain's examples, what else came of its executions, and figures for plans and for a person."""
 
     examples: pl.DataFrame
     left_out: pl.DataFrame
+    clusters: pl.DataFrame
+    contaminated: pl.DataFrame
     statistics: dict[str, Any]
+    reexecution: dict[str, Any]  # of this machine and this run: what ran again, and what was isolated
 
 
 @dataclass(frozen=True)
@@ -45,49 +63,103 @@ class _Placed:
     example_id: str
     group_id: str
     split: Split
-    weight: float = 1.0
+    cluster: tuple[Cluster, ...] = ()
+    verdict: Verdict | None = None
+
+    @property
+    def subject(self) -> str:
+        """The execution that the answer comes from."""
+        return self.candidate.execution_ids[0]
+
+    @property
+    def weight(self) -> float:
+        return round(1 + math.log(len(self.cluster)), 6)
 
 
-def build_dataset(domain: Domain, evidence: Evidence, groups: pl.DataFrame, recipe: DatasetRecipe) -> Dataset:
-    """Examples of one domain (tables Example and LeftOut, and statistics).
+def build_dataset(
+    domain: Domain,
+    evidence: Evidence,
+    groups: pl.DataFrame,
+    recipe: DatasetRecipe,
+    *,
+    imported: pl.DataFrame | None = None,
+    reexecute: Reexecute | None = None,
+) -> Dataset:
+    """Examples of one domain (tables Example, LeftOut, Cluster and Contaminated, and statistics).
 
-    An example depends only on its own executions, the recipe, and the other examples of the domain (duplicates, caps).
+    An example depends only on its own executions, the recipe, the verdicts on what was executed again, and the other
+    examples of the domain (duplicates, caps).
 
     Args:
-        domain: `debug` gets repairs and diagnoses, every other domain solve, repair, explain and predict.
+        domain: `debug` gets repairs and diagnoses, every other domain solve, repair, explain, predict and apply.
         evidence: the domain's executions, patterns, repair pairs and bullets.
         groups: the table of `groups.assign_groups`.
+        imported: examples from files (Example), which join those of the experience.
+        reexecute: executes executions of the evidence again and gives their verdicts; without it nothing is, and there
+            are no *predict* examples.
     """
+    own = evidence.of_tenants(recipe.tenants)
     group_of = {
         unit: (group, split, reason)
         for unit, group, split, reason in groups.select("unit_id", "group_id", "split", "reason_left_out").iter_rows()
     }
     reasons: dict[str, str] = {}  # execution id -> why its candidate was dropped (the first reason)
-    placed: list[_Placed] = []
-    for candidate in _candidates(domain, evidence, recipe):
+    by_id: dict[str, _Placed] = {}
+    for candidate in _candidates(domain, own, recipe):
         found = _place(domain, candidate, group_of, recipe)
         if isinstance(found, _Placed):
-            placed.append(found)
+            by_id[found.example_id] = found
         else:
             reasons.setdefault(candidate.execution_ids[0], found)
-    for choose in (_without_duplicates, _limited_solutions, _capped):
-        kept = choose(placed, domain, recipe)
-        survivors = {item.example_id for item in kept}
-        why = {_without_duplicates: DUPLICATE, _limited_solutions: ENOUGH, _capped: CAPPED}[choose]
-        for item in placed:
-            if item.example_id not in survivors:
-                reasons.setdefault(item.candidate.execution_ids[0], why)
-        placed = kept
-    examples = table(Example, [_example(domain, item, evidence) for item in placed])
-    left_out = _left_out(examples, evidence, group_of, reasons)
-    return Dataset(examples, left_out, _statistics(domain, examples, left_out, evidence))
+    held = _holding_benchmarks(by_id, imported, recipe)
+    banned = set(held["example_id"])
+    clustered = _clustered([p for p in by_id.values() if p.example_id not in banned], recipe)
+    limited = _limited_solutions(clustered, recipe)
+    again = _executed_again(limited, own, recipe, reexecute)
+    kept = _capped(again.kept, domain, recipe)
+    for example_id in sorted(banned & set(by_id)):
+        reasons.setdefault(by_id[example_id].subject, CONTAMINATED)
+    _explain_losses(reasons, by_id, clustered, ((limited, ENOUGH), (again.kept, again.reasons), (kept, CAPPED)))
+    made = table(Example, [_example(domain, p, own) for p in kept])
+    clean = imported.filter(~pl.col("example_id").is_in(list(banned))) if imported is not None else None
+    examples, unused = add_imported(made, clean, recipe)
+    factors = balance_factors(examples["difficulty"].to_list(), examples["weight"].to_list(), recipe.balance)
+    examples = examples.with_columns(balance=pl.Series(factors, dtype=pl.Float64))
+    clusters = cluster_table([_members(placed, by_id) for placed in kept])
+    left_out = _left_out(examples, evidence, own, group_of, reasons)
+    figures = statistics(domain, examples, left_out, clusters, len(evidence.rows), recipe, again.notes)
+    figures["imported"] = import_figures(examples, unused)
+    figures["contaminated"] = {"examples": len(banned), "by_benchmark": counts(held["benchmark"])}
+    dropped = table(LeftOut, [LeftOut(unit_id=i, reason=CONTAMINATED) for i in sorted(banned - set(by_id))])
+    return Dataset(examples, pl.concat([left_out, unused, dropped]), clusters, held, figures, again.summary)
+
+
+def _holding_benchmarks(
+    placed: Mapping[str, _Placed], imported: pl.DataFrame | None, recipe: DatasetRecipe
+) -> pl.DataFrame:
+    """Which examples, own and imported, hold an item of a benchmark of the recipe (table Contaminated)."""
+    rows = [(p.example_id, p.candidate.language, _messages(p.candidate)) for p in placed.values()]
+    frame = pl.DataFrame(rows, schema=dict.fromkeys(("example_id", "language", "messages"), pl.String), orient="row")
+    if imported is not None:
+        frame = pl.concat([frame, imported.select(frame.columns)])
+    return contaminated(frame, recipe.decontamination)
+
+
+def _messages(candidate: Candidate) -> str:
+    turns = [{"role": "user", "content": candidate.prompt}, {"role": "assistant", "content": candidate.answer}]
+    return json.dumps(turns, ensure_ascii=False)
 
 
 def _candidates(domain: Domain, evidence: Evidence, recipe: DatasetRecipe) -> Iterable[Candidate]:
     if domain == Domain.DEBUG:
         return [*repair.candidates(evidence, recipe), *repair.diagnoses(evidence, recipe)]
-    kinds = (solve.candidates, repair.candidates, explain.candidates, predict.candidates)
-    return [candidate for kind in kinds for candidate in kind(evidence, recipe)]
+    solutions = list(solve.candidates(evidence, recipe))
+    others = (repair.candidates, explain.candidates, predict.candidates)
+    return [
+        *solutions,
+        *apply.candidates(evidence, solutions),
+        *(candidate for kind in others for candidate in kind(evidence, recipe)),
+    ]
 
 
 def _place(
@@ -120,29 +192,78 @@ def _place(
     return _Placed(candidate, sha256_bytes(canonical_json(identity))[:32], group, split)
 
 
-def _without_duplicates(placed: Sequence[_Placed], domain: Domain, recipe: DatasetRecipe) -> list[_Placed]:
-    """The best of each cluster (training first, then quality, then digest), with the cluster's size as weight."""
-    clusters: dict[tuple[str, str], list[_Placed]] = defaultdict(list)
-    for item in placed:
-        clusters[item.candidate.kind, item.candidate.duplicate_key].append(item)
-    best = []
-    for cluster in clusters.values():
-        first = min(cluster, key=lambda i: (SPLITS.index(i.split), -i.candidate.quality, i.example_id))
-        best.append(replace(first, weight=round(1 + math.log(len({i.example_id for i in cluster})), 6)))
-    return best
+def _clustered(placed: Sequence[_Placed], recipe: DatasetRecipe) -> list[_Placed]:
+    """The best of each cluster of one kind (training first, then quality, then digest), with its cluster.
+
+    So a near-duplicate of what trains is never in another split of the domain: it counts as weight instead.
+    """
+    ordered = sorted(placed, key=lambda p: (SPLITS.index(p.split), -p.candidate.quality, p.example_id))
+    members = [
+        Member(p.example_id, p.candidate.kind, p.candidate.compared, p.candidate.language, p.candidate.duplicate_key)
+        for p in ordered
+    ]
+    by_id = {p.example_id: p for p in ordered}
+    return [
+        replace(by_id[cluster[0].member_id], cluster=tuple(cluster))
+        for cluster in cluster_members(members, recipe.near_duplicates)
+    ]
 
 
-def _limited_solutions(placed: Sequence[_Placed], domain: Domain, recipe: DatasetRecipe) -> list[_Placed]:
+def _limited_solutions(placed: Sequence[_Placed], recipe: DatasetRecipe) -> list[_Placed]:
     """At most `recipe.solutions_per_task` different solutions of one task: the best, then the lowest digest."""
-    kept, count = [], Counter[str]()
+    kept, count = [], Counter[tuple[str, str]]()
     for item in sorted(placed, key=lambda i: (-i.candidate.quality, i.example_id)):
         task = item.candidate.task_key
         if task is not None:
-            count[task] += 1
-            if count[task] > recipe.solutions_per_task:
+            count[item.candidate.kind, task] += 1
+            if count[item.candidate.kind, task] > recipe.solutions_per_task:
                 continue
         kept.append(item)
     return kept
+
+
+@dataclass(frozen=True)
+class _Again:
+    """What is left after some code was executed again."""
+
+    kept: list[_Placed]
+    reasons: dict[str, str]  # example id -> why it is not
+    notes: dict[Kind, str]
+    summary: dict[str, Any]
+
+
+def _executed_again(
+    placed: Sequence[_Placed], evidence: Evidence, recipe: DatasetRecipe, reexecute: Reexecute | None
+) -> _Again:
+    """Executes the answers of the recipe's kinds again, lowest digests first, and drops the *predict* examples whose
+    output did not come out again. A verdict on an execution holds for every example whose answer it is.
+    """
+    ordered = sorted(placed, key=lambda p: p.example_id)
+    chosen: list[_Placed] = []
+    notes: dict[Kind, str] = {}
+    for kind in recipe.verification.kinds if reexecute is not None else ():
+        of_kind = [p for p in ordered if p.candidate.kind == kind]
+        chosen += of_kind[: recipe.verification.per_kind]
+        if len(of_kind) > recipe.verification.per_kind:
+            rest = len(of_kind) - recipe.verification.per_kind
+            notes[kind] = f"{rest} more were not executed again: the recipe executes {recipe.verification.per_kind}"
+    subjects = list(dict.fromkeys(p.subject for p in chosen))
+    batch = reexecute(evidence, subjects) if reexecute is not None and subjects else Batch([], {})
+    verdicts = {verdict.execution_id: verdict for verdict in batch.verdicts}
+    kept, reasons = [], {}
+    for item in placed:
+        kind, verdict = item.candidate.kind, verdicts.get(item.subject)
+        if kind == "predict" and (verdict is None or verdict.verified != "reexecuted"):
+            reasons[item.example_id] = NOT_AGAIN if verdict is None else f"{NOT_AGAIN}: {verdict.reason}"
+            continue
+        kept.append(item if kind == "explain" else replace(item, verdict=verdict))
+    if any(p.candidate.kind == "predict" for p in placed):
+        if reexecute is None or "predict" not in recipe.verification.kinds:
+            notes["predict"] = "nothing was executed again, and only outputs that came out again are asked for"
+        elif not any(p.candidate.kind == "predict" for p in kept):
+            notes["predict"] = "no recorded output came out again when its code was executed"
+    summary = {"executions": len(subjects), "of_examples": len(placed), **batch.summary}
+    return _Again(kept, reasons, notes, summary)
 
 
 def _capped(placed: Sequence[_Placed], domain: Domain, recipe: DatasetRecipe) -> list[_Placed]:
@@ -171,34 +292,72 @@ def _capped(placed: Sequence[_Placed], domain: Domain, recipe: DatasetRecipe) ->
     return [*by_kind[main], *(item for kind in others for item in by_kind[kind][: allowed[kind]])]
 
 
+def _explain_losses(
+    reasons: dict[str, str],
+    by_id: Mapping[str, _Placed],
+    clustered: Sequence[_Placed],
+    stages: Sequence[tuple[Sequence[_Placed], str | Mapping[str, str]]],
+) -> None:
+    """Adds why each placed example is not kept; a duplicate shares the fate of what stands for it."""
+    lost: dict[str, str] = {}
+    standing = {p.example_id for p in clustered}
+    for kept, why in stages:
+        survivors = {p.example_id for p in kept}
+        lost |= {i: why if isinstance(why, str) else why[i] for i in standing - survivors}
+        standing = survivors
+    for representative in clustered:
+        for link in representative.cluster:
+            fate = lost.get(representative.example_id)
+            if link.member_id != representative.example_id:
+                fate = fate or DUPLICATE
+            if fate is not None:
+                reasons.setdefault(by_id[link.member_id].subject, fate)
+
+
+def _members(placed: _Placed, by_id: Mapping[str, _Placed]) -> list[Cluster]:
+    return [
+        link.model_copy(update={"execution_ids": list(dict.fromkeys(by_id[link.member_id].candidate.execution_ids))})
+        for link in placed.cluster
+    ]
+
+
 def _example(domain: Domain, item: _Placed, evidence: Evidence) -> Example:
     candidate = item.candidate
     rows = [evidence.rows[unit] for unit in candidate.execution_ids if unit in evidence.rows]
-    messages = [{"role": "user", "content": candidate.prompt}, {"role": "assistant", "content": candidate.answer}]
+    verified, not_replayed = _verified(item.verdict)
     return Example(
         example_id=item.example_id,
         domain=domain,
         kind=candidate.kind,
         language=candidate.language,
-        messages=json.dumps(messages, ensure_ascii=False),
+        messages=_messages(candidate),
         group_id=item.group_id,
         split=item.split,
         difficulty=candidate.difficulty,
         quality=candidate.quality,
-        cluster_id=item.example_id,
+        cluster_id=item.cluster[0].cluster_id,
+        proof=candidate.proof,
+        diff=candidate.diff,
         weight=item.weight,
-        balance=1.0,
-        verified="recorded",
-        not_replayed=None,
+        balance=1.0,  # of all examples together, below
+        verified=verified,
+        not_replayed=not_replayed,
         provenance="experience",
         execution_ids=list(dict.fromkeys(candidate.execution_ids)),
-        bullet_ids=[],
+        bullet_ids=list(candidate.bullet_ids),
         sandbox_ids=sorted({row["sandbox_id"] for row in rows}),
         licence=_stated(row["licence"] for row in rows),
         source=_stated(row["source"] for row in rows),
         tenants=sorted({row["tenant"] for row in rows if row["tenant"]}),
         source_places=sorted({f"{row['source_file']}:{row['source_line']}" for row in rows}),
     )
+
+
+def _verified(verdict: Verdict | None) -> tuple[Verified, str | None]:
+    """How an answer was verified, and why it was not executed again with the same result."""
+    if verdict is None:
+        return "recorded", "not chosen: the recipe executes other kinds, or fewer of this one"
+    return verdict.verified, verdict.reason
 
 
 def _stated(values: Iterable[str | None]) -> str | None:
@@ -208,6 +367,7 @@ def _stated(values: Iterable[str | None]) -> str | None:
 def _left_out(
     examples: pl.DataFrame,
     evidence: Evidence,
+    own: Evidence,
     group_of: Mapping[str, tuple[str, Split, str | None]],
     reasons: Mapping[str, str],
 ) -> pl.DataFrame:
@@ -217,40 +377,8 @@ def _left_out(
     for unit, row in evidence.rows.items():
         if unit in used:
             continue
+        foreign = OTHER_TENANT if unit not in own.rows else None
         of_group = group_of[unit][2] if unit in group_of else UNKNOWN_GROUP
         default = NOTHING if row["outcome"] == "ok" else FAILED
-        rows.append(LeftOut(unit_id=unit, reason=of_group or reasons.get(unit) or default))
+        rows.append(LeftOut(unit_id=unit, reason=foreign or of_group or reasons.get(unit) or default))
     return table(LeftOut, rows)
-
-
-def _statistics(domain: Domain, examples: pl.DataFrame, left_out: pl.DataFrame, evidence: Evidence) -> dict[str, Any]:
-    """Figures for the planner and for a person: counts, lengths, difficulty, and why the rest was left out."""
-    chars = examples["messages"].str.len_chars()
-
-    def counts(frame: pl.DataFrame, column: str) -> dict[str, int]:
-        return dict(sorted(frame[column].value_counts().iter_rows()))
-
-    histogram = Counter(min(9, int(value * 10)) for value in examples["difficulty"])
-    return {
-        "domain": domain,
-        "examples": examples.height,
-        "by_split": {split: int((examples["split"] == split).sum()) for split in SPLITS},
-        "by_kind": counts(examples, "kind"),
-        "by_language": counts(examples, "language"),
-        "groups": examples["group_id"].n_unique(),
-        "chars": {"p50": _quantile(chars, 0.5), "p95": _quantile(chars, 0.95), "max": _quantile(chars, 1.0)},
-        "difficulty": {"mean": _mean(examples["difficulty"]), "histogram": [histogram[i] for i in range(10)]},
-        "quality": {"mean": _mean(examples["quality"])},
-        "stands_for": round(sum(math.exp(weight - 1) for weight in examples["weight"])),
-        "executions": len(evidence.rows),
-        "left_out": counts(left_out, "reason"),
-    }
-
-
-def _quantile(values: pl.Series, q: float) -> int:
-    found = values.quantile(q, "nearest")
-    return 0 if found is None else int(found)
-
-
-def _mean(values: pl.Series) -> float:
-    return round(sum(values) / len(values), 6) if len(values) else 0.0

@@ -1,8 +1,9 @@
 """Groups and splits: which executions are about the same problem, and whether a group trains, validates or tests.
 
 Links (each is reason enough): the same sandbox; the same recorded task; the same statement in a docstring or leading
-comment; code of substance that is structurally equal, or a near-duplicate by exact Jaccard similarity. Code or
-statements that many sandboxes share (boilerplate, a schema query, one task given to a fleet) link nothing, else
+comment; code of substance that is structurally equal, or a near-duplicate by exact Jaccard similarity. Code is compared
+twice: what a cell defines, and the whole cell with its checks and what it shows. Code or statements that many sandboxes
+share (boilerplate, a schema query, one task given to a fleet), and code without substance, link nothing, else
 everything would end up in one group; instead they stay usable in one split only. So nothing is in two splits, whatever
 the shape of the data.
 """
@@ -29,6 +30,15 @@ _FEWEST_GROUPS = 3  # below this a domain cannot have three splits
 
 
 @dataclass(frozen=True)
+class View:
+    """One reading of a cell's code: what it defines, or the whole of it."""
+
+    key: str  # structural
+    shingles: frozenset[str]
+    telling: bool  # of substance: enough to tell one problem from another
+
+
+@dataclass(frozen=True)
 class Unit:
     """One execution as the grouping sees it."""
 
@@ -36,9 +46,8 @@ class Unit:
     sandbox_id: str
     domains: tuple[str, ...]
     usable: bool  # could become an example: it ran, or is part of a repair
-    code_key: str
+    views: tuple[View, ...]
     statement_key: str | None
-    shingles: frozenset[str]  # empty for code without substance
 
 
 def assign_groups(
@@ -129,7 +138,6 @@ def _unit(
 ) -> Unit:
     anatomy = dissect(code, language)
     body = anatomy.definitions or anatomy.body or code
-    found = tokens(body, language)
     statement = task or anatomy.statement
     telling = statement is not None and len(statement.split()) >= _MIN_STATEMENT_WORDS
     return Unit(
@@ -137,9 +145,17 @@ def _unit(
         sandbox,
         tuple(sorted(domains)),
         usable,
-        structural_key(body, language),
+        tuple(_view(part, language, recipe) for part in dict.fromkeys((body, code))),
         sha256_bytes(normal_text(statement).encode("utf-8", "replace")) if statement and telling else None,
-        shingles(found, recipe.near_duplicates.shingle) if len(found) >= recipe.substance_tokens else frozenset(),
+    )
+
+
+def _view(code: str, language: str, recipe: DatasetRecipe) -> View:
+    found = tokens(code, language)
+    return View(
+        structural_key(code, language),
+        shingles(found, recipe.near_duplicates.shingle),
+        len(found) >= recipe.substance_tokens,
     )
 
 
@@ -159,6 +175,13 @@ class _Union:
         low, high = sorted((self.find(left), self.find(right)))
         self.parent[high] = low
 
+    def sets(self) -> list[list[int]]:
+        """The sets of more than one, each ascending."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for item in range(len(self.parent)):
+            found[self.find(item)].append(item)
+        return [members for members in found.values() if len(members) > 1]
+
 
 @dataclass(frozen=True)
 class _Links:
@@ -170,34 +193,36 @@ class _Links:
     @classmethod
     def of(cls, units: Sequence[Unit], recipe: DatasetRecipe) -> "_Links":
         """Sandboxes link; so do shared code (of substance) and statements, while few sandboxes share them."""
-        sandboxes, codes, statements = defaultdict(list), defaultdict(list), defaultdict(list)
+        sandboxes, statements = defaultdict(list), defaultdict(list)
         for position, unit in enumerate(units):
             sandboxes[unit.sandbox_id or unit.unit_id].append(position)
-            if unit.usable:
-                codes[unit.code_key].append(position)
-                if unit.statement_key:
-                    statements[unit.statement_key].append(position)
-        telling = [members for members in codes.values() if units[members[0]].shingles]
-        clusters = [*_near_clusters(units, telling, recipe), *statements.values()]
+            if unit.usable and unit.statement_key:
+                statements[unit.statement_key].append(position)
+        telling, alike = _alike(units, recipe)
         edges = [
             members
-            for members in clusters
+            for members in (*telling, *statements.values())
             if len({units[member].sandbox_id or units[member].unit_id for member in members})
             <= recipe.link_up_to_sandboxes
         ]
-        slight = [members for members in codes.values() if not units[members[0]].shingles]
-        return cls([*sandboxes.values(), *edges], [*slight, *clusters])
+        return cls([*sandboxes.values(), *edges], [*alike, *statements.values()])
 
 
-def _near_clusters(units: Sequence[Unit], same: list[list[int]], recipe: DatasetRecipe) -> list[list[int]]:
-    """Structurally equal sets of units, joined where their code is a near-duplicate."""
-    union = _Union(len(same))
-    for left, right in near_pairs([units[members[0]].shingles for members in same], recipe.near_duplicates):
-        union.join(left, right)
-    clusters: dict[int, list[int]] = defaultdict(list)
-    for index, members in enumerate(same):
-        clusters[union.find(index)] += members
-    return list(clusters.values())
+def _alike(units: Sequence[Unit], recipe: DatasetRecipe) -> tuple[list[list[int]], list[list[int]]]:
+    """Usable units whose code is structurally equal or a near-duplicate: code of substance alone, and any code."""
+    views = [(position, view) for position, unit in enumerate(units) if unit.usable for view in unit.views]
+    telling, alike = _Union(len(units)), _Union(len(units))
+    first: dict[tuple[str, bool], int] = {}
+    equal = [
+        (first.setdefault((view.key, substance), index), index)
+        for index, (_, view) in enumerate(views)
+        for substance in {False, view.telling}
+    ]
+    for left, right in (*equal, *near_pairs([view.shingles for _, view in views], recipe.near_duplicates)):
+        alike.join(views[left][0], views[right][0])
+        if views[left][1].telling and views[right][1].telling:
+            telling.join(views[left][0], views[right][0])
+    return telling.sets(), alike.sets()
 
 
 def _components(units: Sequence[Unit], edges: list[list[int]], without: Collection[str]) -> list[int]:
@@ -258,7 +283,7 @@ def _splits(
 ) -> dict[str, Split]:
     """Split of each unit: the former one of its group, else by the group's digest, then balanced per domain."""
     settled = dict(former.values())
-    split_of = {group: settled.get(group) or _hashed_split(group, recipe) for group in set(groups.values())}
+    split_of = {group: settled.get(group) or hashed_split(group, recipe) for group in set(groups.values())}
     for domain in DOMAINS:
         sizes = Counter(groups[unit.unit_id] for unit in units if unit.usable and domain in unit.domains)
         _balance(sizes, split_of, settled, recipe)
@@ -268,7 +293,8 @@ def _splits(
     }
 
 
-def _hashed_split(group: str, recipe: DatasetRecipe) -> Split:
+def hashed_split(group: str, recipe: DatasetRecipe) -> Split:
+    """The split of a group that nothing else decides, from its digest."""
     point = _point(group)
     for split in SPLITS[:-1]:
         if point < recipe.splits[split]:

@@ -1,4 +1,7 @@
-"""*predict* examples: code, with all that it needs of its session -> the output that was recorded."""
+"""*predict* examples: code, with all that it needs of its session -> the output that was recorded.
+
+These are candidates only: `examples.build_dataset` keeps those that gave the same output when they were executed again.
+"""
 
 from collections.abc import Iterator
 
@@ -6,9 +9,9 @@ from capibara_assets.datasets import prompts
 from capibara_assets.datasets.determinism import is_deterministic
 from capibara_assets.datasets.difficulty import difficulty
 from capibara_assets.datasets.evidence import Candidate, Evidence, has_substance, mean_quality, quotable
+from capibara_assets.datasets.proof import recorded_output
 from capibara_assets.datasets.python_source import without_assertions
 from capibara_assets.datasets.recipe import DatasetRecipe
-from capibara_assets.datasets.sessions import Row
 from capibara_assets.datasets.structure import structural_key, without_comments
 
 
@@ -37,9 +40,5 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]
                 duplicate_key=structural_key(whole, row["language"]),
                 difficulty=difficulty(whole, row["language"], 0, [], recipe.difficulty),
                 quality=mean_quality([row]),
+                proof=output,
             )
-
-
-def recorded_output(row: Row) -> str:
-    """What the cell showed: standard output, then the results' text."""
-    return "\n".join(part.strip("\n") for part in (row["stdout"], row["result_text"] or "") if part.strip())

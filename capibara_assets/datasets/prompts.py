@@ -56,5 +56,10 @@ def predict(language: str, code: str, context: Sequence[str]) -> str:
     )
 
 
+def apply(advice: Sequence[str], task: str) -> str:
+    """A task as `solve` words it, below the advice that helped with it."""
+    return "\n\n".join(["Advice from the playbook:\n" + "\n".join(f"- {each}" for each in advice), task])
+
+
 def _joined(head: str, *parts: tuple[str, str]) -> str:
     return "\n\n".join([head, *(f"{title}\n{text}" for title, text in parts if text)])

@@ -39,11 +39,14 @@ class DifficultyWeights(Declared):
 
 
 class Routing(Declared):
-    """Prompts for the router."""
+    """Prompts for the router; they are made unless the dataset recipe says `include_routing: false`."""
 
     per_domain: int = Field(800, gt=0, description="Most prompts kept of one domain, lowest digest first")
     near: tuple[tuple[Domain, Domain], ...] = Field(description="Pairs of domains that are easily confused")
     hard_negative_similarity: float = Field(0.35, gt=0, le=1, description="Word Jaccard that makes a hard negative")
+    most_imbalance: float = Field(
+        100.0, ge=1, description="Largest ratio of two domains' training prompts that weights may even out"
+    )
 
 
 class Verification(Declared):
@@ -100,10 +103,12 @@ class DatasetRecipe(Declared):
     max_answer_chars: int = Field(2400, gt=0, description="Longer answers are left out, never cut")
     max_output_chars: int = Field(400, gt=0, description="Longest output that predict asks for")
     difficulty: DifficultyWeights = Field(default_factory=lambda: DifficultyWeights.model_validate({}))
+    include_routing: bool = Field(True, description="Make prompts for the router; without them there is no router")
     routing: Routing
     verification: Verification = Field(default_factory=lambda: Verification.model_validate({}))
     decontamination: Decontamination = Field(default_factory=lambda: Decontamination.model_validate({}))
     balance: Balance = Field(default_factory=lambda: Balance.model_validate({}))
+    minimum_examples: int = Field(1, ge=1, description="Fewest examples of each split; with fewer nothing trains")
     target_examples: int = Field(10_000, ge=0, description="Examples wanted of each domain; what is missing is stated")
     tenants: tuple[str, ...] | None = Field(
         None, description="Only rows of these tenants, and of none, are used; null: of every tenant"

@@ -1,5 +1,10 @@
-"""*repair* examples: failing code and its error -> the code that mended it; and what was wrong, from the difference."""
+"""*repair* examples: failing code and its error -> the code that mended it; and what was wrong, from the difference.
 
+The answer is the whole mended code, which ran; the difference stands beside it (`Example.diff`), from the code of the
+prompt to the answer, so that the answer stays code that can be executed and the diff is never something to be parsed.
+"""
+
+import difflib
 import re
 from collections.abc import Iterator
 
@@ -7,6 +12,7 @@ from capibara_assets.datasets import prompts
 from capibara_assets.datasets.anatomy import dissect
 from capibara_assets.datasets.difficulty import difficulty
 from capibara_assets.datasets.evidence import Candidate, Evidence, mean_quality, quotable
+from capibara_assets.datasets.proof import proof_of
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.sessions import Row
 from capibara_assets.datasets.structure import structural_key, tokens, without_comments
@@ -40,6 +46,10 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]
             duplicate_key=f"{structural_key(failing, language)}:{structural_key(fixed, language)}",
             difficulty=difficulty(fixed, language, len(errors), errors, recipe.difficulty),
             quality=_quality(evidence, pair),
+            proof=_proof(evidence, pair["fixed_execution_id"]),
+            diff=unified_diff(failing, fixed),
+            # mutants of one function share nearly all of its text: what tells them apart is the mistake
+            lesson=f"{error}\n{_lesson(failing, fixed)}",
         )
 
 
@@ -62,7 +72,26 @@ def diagnoses(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]:
             duplicate_key=f"{structural_key(failing, language)}:{structural_key(fixed, language)}",
             difficulty=difficulty(failing, language, 1, [pair["error_name"] or ""], recipe.difficulty),
             quality=_quality(evidence, pair),
+            diff=unified_diff(failing, fixed),
+            lesson=f"{error}\n{_lesson(failing, fixed)}",
         )
+
+
+def unified_diff(failing: str, fixed: str) -> str:
+    """Unified diff from the failing to the fixed code, three lines of context."""
+    lines = difflib.unified_diff(failing.split("\n"), fixed.split("\n"), "failing", "fixed", lineterm="")
+    return "\n".join(lines)
+
+
+def _lesson(failing: str, fixed: str) -> str:
+    """The changed lines with their context, without line numbers."""
+    found = unified_diff(failing, fixed).split("\n")[2:]
+    return "\n".join(line for line in found if not line.startswith("@@"))
+
+
+def _proof(evidence: Evidence, execution_id: str) -> str | None:
+    row = evidence.rows.get(execution_id)
+    return None if row is None else proof_of(row, dissect(row["code"], row["language"]).tests)
 
 
 def error_text(name: str | None, value: str | None, traceback: str | None) -> str:

@@ -1,10 +1,11 @@
-"""Prompts for the router: what a user would ask, and every domain whose examples answer it."""
+"""Prompts for the router: what a user would ask, every domain whose examples answer it, and what these weigh."""
 
 import json
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.storage.digests import sha256_bytes
 from capibara_assets.storage.records import table
 
+LEFT_OUT = "the dataset recipe says include_routing: false: no prompts, so no router and no gates are made"
 _WORD = re.compile(r"\w+")
 
 
@@ -24,8 +26,11 @@ def build_routing(examples: Mapping[Domain, pl.DataFrame], recipe: DatasetRecipe
     """One row (Route) per distinct prompt of the examples of all domains, at most `recipe.routing.per_domain` of each.
 
     A prompt that several domains answer (a repair: its language's and `debug`) carries all of them. A prompt that came
-    up in two splits is in the first of train, validation, test.
+    up in two splits is in the first of train, validation, test. The weights are documented at `_weights`. No rows where
+    the recipe does not include routing.
     """
+    if not recipe.include_routing:
+        return table(Route, [])
     prompts: dict[str, dict[str, Any]] = {}
     for domain in [d for d in DOMAINS if d in examples]:
         columns = examples[domain].sort("example_id").select("messages", "split", "group_id")
@@ -44,21 +49,51 @@ def build_routing(examples: Mapping[Domain, pl.DataFrame], recipe: DatasetRecipe
             ]
         )
     kept = {digest: prompts[digest] for digest in sorted(chosen)}
-    hard = _hard_negatives(kept, recipe)
-    rows = []
-    for digest, known in kept.items():
-        split, group = min(known["places"])
-        rows.append(
+    negatives = _hard_negatives(kept, recipe)
+    labels = {digest: [d for d in DOMAINS if d in known["domains"]] for digest, known in kept.items()}
+    places = {digest: min(known["places"]) for digest, known in kept.items()}
+    weights = _weights(labels, {digest: split for digest, (split, _) in places.items()})
+    return table(
+        Route,
+        [
             Route(
                 route_id=digest,
                 prompt=known["prompt"],
-                domains=[str(domain) for domain in DOMAINS if domain in known["domains"]],
-                split=SPLITS[split],
-                group_id=group,
-                hard_negative=digest in hard,
+                domains=[str(domain) for domain in labels[digest]],
+                weights=weights[digest],
+                split=SPLITS[places[digest][0]],
+                group_id=places[digest][1],
+                hard_negative=bool(negatives[digest]),
+                negative_of=[str(domain) for domain in DOMAINS if domain in negatives[digest]],
             )
-        )
-    return table(Route, rows)
+            for digest, known in kept.items()
+        ],
+    )
+
+
+def _weights(labels: Mapping[str, Sequence[Domain]], split_of: Mapping[str, int]) -> dict[str, list[float]]:
+    """Prompt -> weight of each of its domains.
+
+    A prompt that n domains answer counts 1/n for each; in every split each domain's weights sum to the number of prompts
+    over the number of domains, so that no domain outweighs another.
+    """
+    totals: dict[tuple[int, Domain], Fraction] = defaultdict(Fraction)
+    prompts = Counter(split_of.values())
+    for digest, domains in labels.items():
+        for domain in domains:
+            totals[split_of[digest], domain] += Fraction(1, len(domains))
+    present = Counter(split for split, _ in totals)
+    return {
+        digest: [
+            float(
+                Fraction(1, len(domains))
+                / totals[split_of[digest], domain]
+                * Fraction(prompts[split_of[digest]], present[split_of[digest]])
+            )
+            for domain in domains
+        ]
+        for digest, domains in labels.items()
+    }
 
 
 def balance(routes: pl.DataFrame) -> dict[str, Any]:
@@ -83,14 +118,14 @@ def _asked(messages: str) -> str:
     return str(next(message["content"] for message in reversed(json.loads(messages)) if message["role"] == "user"))
 
 
-def _hard_negatives(prompts: Mapping[str, Mapping[str, Any]], recipe: DatasetRecipe) -> set[str]:
-    """Prompts whose words resemble a prompt of a near domain to which they do not belong."""
+def _hard_negatives(prompts: Mapping[str, Mapping[str, Any]], recipe: DatasetRecipe) -> dict[str, set[Domain]]:
+    """Prompt -> the near domains whose prompts its words resemble and to which it does not belong."""
     words = {digest: frozenset(_WORD.findall(known["prompt"].casefold())) for digest, known in prompts.items()}
     members: dict[Domain, list[str]] = defaultdict(list)
     for digest, known in prompts.items():
         for domain in known["domains"]:
             members[domain].append(digest)
-    hard: set[str] = set()
+    found: dict[str, set[Domain]] = {digest: set() for digest in prompts}
     for left, right in recipe.routing.near:
         only_left = [digest for digest in members[left] if right not in prompts[digest]["domains"]]
         only_right = [digest for digest in members[right] if left not in prompts[digest]["domains"]]
@@ -98,9 +133,11 @@ def _hard_negatives(prompts: Mapping[str, Mapping[str, Any]], recipe: DatasetRec
             continue
         similar = _word_jaccard([words[d] for d in only_left], [words[d] for d in only_right])
         close = similar >= recipe.routing.hard_negative_similarity
-        hard |= {only_left[i] for i in np.flatnonzero(close.any(axis=1))}
-        hard |= {only_right[i] for i in np.flatnonzero(close.any(axis=0))}
-    return hard
+        for i in np.flatnonzero(close.any(axis=1)):
+            found[only_left[i]].add(right)
+        for i in np.flatnonzero(close.any(axis=0)):
+            found[only_right[i]].add(left)
+    return found
 
 
 def _word_jaccard(

@@ -8,7 +8,7 @@ from capibara_assets.domains import Domain
 from capibara_assets.storage.records import Record
 
 Split = Literal["train", "validation", "test"]
-Kind = Literal["solve", "repair", "explain", "predict", "apply"]
+Kind = Literal["solve", "repair", "explain", "predict", "apply", "chat"]  # chat: imported
 Verified = Literal["reexecuted", "recorded", "unverified"]
 Provenance = Literal["experience", "imported"]
 
@@ -45,7 +45,7 @@ class Example(Record):
 
     example_id: str = Field(description="Digest of domain, kind, messages and executions")
     domain: str = Field(description="Domain of the dataset")
-    kind: Kind = Field(description="solve, repair, explain, predict or apply")
+    kind: Kind = Field(description="solve, repair, explain, predict, apply, or chat (imported)")
     language: str = Field(description="Language of the code")
     messages: str = Field(description="JSON list of {role, content}: user, then assistant")
     group_id: str = Field(description="Group of its executions")
@@ -53,6 +53,8 @@ class Example(Record):
     difficulty: float = Field(description="0 easy .. 1 hard (datasets/difficulty.py)", ge=0, le=1)
     quality: float = Field(description="Quality of its executions, 0..1, less for weaker statements", ge=0, le=1)
     cluster_id: str = Field(description="Cluster of equal and near-equal examples that it stands for")
+    proof: str | None = Field(None, description="What its answer showed when it ran, or the assertions that it passed")
+    diff: str | None = Field(None, description="Of a repair: unified diff from the code of the prompt to the answer")
     weight: float = Field(description="1 + ln(number of examples in its cluster)", ge=1)
     balance: float = Field(description="Factor that brings the difficulties to the recipe's target", gt=0)
     verified: Verified = Field(description="How its answer was verified")
@@ -68,13 +70,13 @@ class Example(Record):
 
 
 class LeftOut(Record):
-    """An execution of the domain that no example was made of, with the reason."""
+    """An execution of the domain that no example was made of, or an imported example that is not used."""
 
     schema_name: ClassVar[str] = "LeftOut"
     schema_version: ClassVar[int] = 1
     key: ClassVar[tuple[str, ...]] = ("unit_id",)
 
-    unit_id: str = Field(description="Execution id")
+    unit_id: str = Field(description="Execution id, or id of an imported example")
     reason: str = Field(description="Why no example holds it")
 
 
@@ -82,12 +84,16 @@ class Route(Record):
     """A prompt and the experts that answer it."""
 
     schema_name: ClassVar[str] = "Route"
-    schema_version: ClassVar[int] = 1
+    schema_version: ClassVar[int] = 2
     key: ClassVar[tuple[str, ...]] = ("route_id",)
 
     route_id: str = Field(description="Digest of the prompt")
     prompt: str = Field(description="What a user would ask")
     domains: list[str] = Field(description="Domains whose examples answer it, in the order of the domains")
+    weights: list[float] = Field(
+        description="Weight of each: a domain's sum to the same in every split for all domains"
+    )
     split: Split = Field(description="Split of its group")
     group_id: str = Field(description="Group of its example")
     hard_negative: bool = Field(description="Resembles prompts of a near domain that it does not belong to")
+    negative_of: list[str] = Field(description="Those near domains, in the order of the domains")

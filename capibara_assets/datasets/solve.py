@@ -1,8 +1,8 @@
 """*solve* examples: a statement that somebody wrote down -> code that really ran.
 
-The statement is, in this order: the recorded task, the docstring, the leading comment, the signature with the
-assertions that the code passed (in its own cell, or in later cells of its session that needed it). Code without any of
-these has no statement and gives no *solve* example.
+The statement is, in this order: the recorded task, the docstring, the leading comment, the notebook's heading (or
+introduction) right above the cell, the signature with the assertions that the code passed (in its own cell, or in later
+cells of its session that needed it). Code without any of these has no statement and gives no *solve* example.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,14 +10,17 @@ from dataclasses import dataclass
 
 from capibara_assets.datasets import prompts
 from capibara_assets.datasets.anatomy import Anatomy, dissect
+from capibara_assets.datasets.comments import is_statement
 from capibara_assets.datasets.difficulty import difficulty
 from capibara_assets.datasets.evidence import Candidate, Evidence, has_substance, mean_quality, quotable
+from capibara_assets.datasets.proof import proof_of
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.sessions import Row, needed
 from capibara_assets.datasets.structure import normal_text, structural_key
+from capibara_assets.executions.notebook_tasks import FROM_MARKDOWN
 from capibara_assets.storage.digests import sha256_bytes
 
-_WEAKER = 0.9  # quality factor of statements that were not written as a task: leading comments, assertions
+_WEAKER = 0.9  # quality factor of statements that were not written as a task: comments, headings, assertions
 _TEST_CELL_CHARS = 600
 
 
@@ -54,6 +57,7 @@ def _candidate(
         "\n".join([normal_text(statement.text), statement.signature, *statement.tests]).encode("utf-8", "replace")
     )
     errors = evidence.failures.get(row["execution_id"], [])
+    tests = statement.tests if statement.test_ids else anatomy.tests
     return Candidate(
         kind="solve",
         language=row["language"],
@@ -66,6 +70,7 @@ def _candidate(
         difficulty=difficulty(statement.answer, row["language"], len(errors), errors, recipe.difficulty),
         quality=round(mean_quality([row]) * statement.factor, 6),
         task_key=task,
+        proof=proof_of(row, tests),
     )
 
 
@@ -73,7 +78,7 @@ def _answers_of_tasks(session: Sequence[Row]) -> set[str]:
     """Of the cells recorded for one task the one that answers it: the last that ran and defines something, else any."""
     last: dict[str, tuple[bool, str]] = {}
     for row in session:
-        if row["task"] and row["outcome"] == "ok":
+        if _task(row) and row["outcome"] == "ok":
             anatomy = dissect(row["code"], row["language"])
             defines = bool(anatomy.signature)
             if has_substance(anatomy.body) and (defines or not last.get(row["task"], (False, ""))[0]):
@@ -81,21 +86,28 @@ def _answers_of_tasks(session: Sequence[Row]) -> set[str]:
     return {execution_id for _, execution_id in last.values()}
 
 
+def _task(row: Row) -> str | None:
+    """The task that was recorded with the execution (a notebook's heading is weaker: see `_statement`)."""
+    return None if FROM_MARKDOWN in row["flags"] else row["task"]
+
+
 def _statement(
     session: Sequence[Row], position: int, anatomy: Anatomy, answers_task: bool, recipe: DatasetRecipe
 ) -> _Statement | None:
     row = session[position]
     shown = anatomy.tests[: recipe.tests_shown]
-    if row["task"]:
+    if task := _task(row):
         if not answers_task:
             return None
         # a task that names what is to be defined asks for no more than that
-        named = bool(anatomy.signature) and _names_it(row["task"], anatomy.signature)
+        named = bool(anatomy.signature) and _names_it(task, anatomy.signature)
         answer, signature = (anatomy.definitions, "") if named else (anatomy.body, anatomy.signature)
-        return _Statement(answer, row["task"].strip(), signature, (), (), 1.0)
+        return _Statement(answer, task.strip(), signature, (), (), 1.0)
     if anatomy.statement is not None:
         answer, factor = (anatomy.definitions, 1.0) if anatomy.documented else (anatomy.body, _WEAKER)
         return _Statement(answer, anatomy.statement, anatomy.signature, (), (), factor)
+    if row["task"] and is_statement(row["task"]):  # the heading above the cell
+        return _Statement(anatomy.body, row["task"].strip(), anatomy.signature, (), (), _WEAKER)
     if anatomy.signature and shown:
         return _Statement(anatomy.definitions, "", anatomy.signature, shown, (), _WEAKER)
     if anatomy.signature:

@@ -11,7 +11,7 @@ def promote(
     checkpoints: Mapping[Domain, str],
     *,
     merged: str,
-    router: str,
+    router: str | None,
     previous: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """The new pointer document.

@@ -54,7 +54,8 @@ class Router:
 
 
 def train_router(routes: pl.DataFrame, experts: Sequence[str], seed: int) -> Router:
-    """Fit on the train split. A prompt that two experts solve counts for both, half each.
+    """Fit on the train split, with the weights of the routes: every domain counts the same, whatever its prompts number,
+    and a prompt that two experts solve counts for both, half each.
 
     With one expert (a run of one domain) there is nothing to learn: it answers every prompt.
 
@@ -63,8 +64,7 @@ def train_router(routes: pl.DataFrame, experts: Sequence[str], seed: int) -> Rou
     """
     rows = (
         routes.filter(pl.col("split") == "train")
-        .with_columns(weight=1.0 / pl.col("domains").list.len())
-        .explode("domains")
+        .explode("domains", "weights")
         .filter(pl.col("domains").is_in(list(experts)))
         .sort("route_id", "domains")
     )
@@ -75,8 +75,10 @@ def train_router(routes: pl.DataFrame, experts: Sequence[str], seed: int) -> Rou
         )
     if len(known) == 1:
         return Router((known[0],), np.zeros((1, FEATURES), np.float32), np.zeros(1, np.float32))
-    model = LogisticRegression(C=20.0, max_iter=100, class_weight="balanced", random_state=seed)
-    model.fit(_features(rows["prompt"].to_list()), rows["domains"].to_list(), sample_weight=rows["weight"].to_numpy())
+    # some prompts may have no expert: the rest weighs one each on the whole, which is what the penalty is set for
+    weights = rows["weights"].to_numpy() * (rows["route_id"].n_unique() / rows["weights"].sum())
+    model = LogisticRegression(C=20.0, max_iter=100, random_state=seed)
+    model.fit(_features(rows["prompt"].to_list()), rows["domains"].to_list(), sample_weight=weights)
     coefficients, intercepts = model.coef_, model.intercept_
     if len(known) == 2:  # scikit-learn keeps one row for two classes
         coefficients, intercepts = (

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from capibara_assets.executions.notebook_tasks import FROM_MARKDOWN, has_heading, task_above
 from capibara_assets.executions.strict_json import Fault, json_type
 from capibara_assets.storage.digests import canonical_json
 
@@ -28,7 +29,8 @@ def notebook_envelopes(notebook: dict[str, Any]) -> Iterator[tuple[Envelope, lis
     """An envelope and its flags for each cell that ran; a kind for each that did not; a fault for a damaged one.
 
     Ids are digests of the notebook's code and outputs, so that a copy under another name is the same session. A
-    notebook that was run on and saved again is another one: its kernel may have been a new one.
+    notebook that was run on and saved again is another one: its kernel may have been a new one. What the markdown right
+    above a cell says is its task, flagged as such.
 
     Raises:
         Fault: value:nbformat, type:cells.
@@ -46,8 +48,12 @@ def notebook_envelopes(notebook: dict[str, Any]) -> Iterator[tuple[Envelope, lis
         ran.sort(key=lambda item: _counter(item[1]) or 0)
     session = _digest([_language(notebook, {}), [[_source(cell), _outputs(cell), _counter(cell)] for _, cell in ran]])
     times = _times(notebook, [cell for _, cell in ran])
+    tasks = _tasks(cells)
     for (position, cell), (timestamp, marks) in zip(ran, times, strict=True):
-        yield _envelope(notebook, cell, f"nb{session[:20]}", position, timestamp), marks
+        envelope = _envelope(notebook, cell, f"nb{session[:20]}", position, timestamp)
+        if position in tasks:
+            envelope, marks = envelope | {"task": tasks[position]}, [*marks, FROM_MARKDOWN]
+        yield envelope, marks
 
 
 def _cells(notebook: dict[str, Any]) -> list[Any]:
@@ -89,6 +95,26 @@ def _kind(cell: dict[str, Any]) -> str:
     if kind == "code":
         return "notebook_cell:not_run"
     return f"notebook_cell:{kind}" if kind in ("markdown", "raw", "heading", "html") else "notebook_cell:other"
+
+
+def _tasks(cells: list[dict[str, Any]]) -> dict[int, str]:
+    """Position of a code cell -> what the markdown right above it says that it is for."""
+    found: dict[int, str] = {}
+    above: list[str] = []
+    titled = False
+    for position, cell in enumerate(cells):
+        kind, source = cell.get("cell_type"), _source(cell)
+        if kind == "markdown":
+            above.append(source)
+        elif kind == "heading":  # format 3
+            level = cell.get("level")
+            above.append("#" * (level if isinstance(level, int) and 1 <= level <= 6 else 1) + f" {source}")
+        elif kind == "code" and source.strip():
+            if (task := task_above(above, titled)) is not None:
+                found[position] = task
+            titled = titled or any(map(has_heading, above))
+            above = []
+    return found
 
 
 def _envelope(notebook: dict[str, Any], cell: dict[str, Any], session: str, position: int, timestamp: str) -> Envelope:

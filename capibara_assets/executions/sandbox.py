@@ -34,6 +34,7 @@ from jupyter_client.connect import write_connection_file
 
 from capibara_assets.errors import InputError
 from capibara_assets.executions.envelope import execution_json
+from capibara_assets.executions.isolation import clean_environment
 
 LANGUAGES = ("python", "javascript", "sql")
 DEFAULT_TIMEOUT_S = 10.0
@@ -139,25 +140,6 @@ class Worker(Protocol):
     def run(self, code: str, timeout_s: float) -> Execution: ...
 
     def close(self) -> None: ...
-
-
-def clean_environment(home: str) -> dict[str, str]:
-    """The environment of sandboxed processes: nothing of this process's, so no key or token can be read there."""
-    return {
-        "PATH": os.defpath + ":/usr/local/bin",
-        "HOME": home,
-        "LANG": "C.UTF-8",
-        "TZ": "UTC",
-        "PYTHONHASHSEED": "0",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "JE_ARROW_MALLOC_CONF": "background_thread:false",  # threads do not survive the fork of a kernel
-        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-        "IPYTHONDIR": home,
-        "JUPYTER_RUNTIME_DIR": home,
-        "MPLCONFIGDIR": home,
-    }
 
 
 def _pipe_process(command: Sequence[str], cwd: str, errors: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
@@ -307,7 +289,7 @@ def _collect(execution: Execution, kind: str, content: dict[str, Any]) -> None:
             chunks = execution.logs.stdout if content["name"] == "stdout" else execution.logs.stderr
             chunks.append(content["text"])
         case "display_data" | "execute_result":
-            execution.results.append(_result(content["data"], is_main=kind == "execute_result"))
+            execution.results.append(bundle_result(content["data"], is_main=kind == "execute_result"))
         case "error":
             traceback = "".join(content["traceback"])
             execution.error = ExecutionError(content["ename"], content["evalue"], traceback)
@@ -315,10 +297,11 @@ def _collect(execution: Execution, kind: str, content: dict[str, Any]) -> None:
             execution.execution_count = content["execution_count"]
 
 
-def _result(bundle: dict[str, Any], *, is_main: bool) -> Result:
+def bundle_result(bundle: dict[str, Any], *, is_main: bool, quoted: bool = True) -> Result:
+    """A kernel's MIME bundle as a result; `quoted`: a string's text stands in quotes, which E2B's server removes."""
     formats = {_MIME_KEYS[mime]: value for mime, value in bundle.items() if mime in _MIME_KEYS}
     text = formats.get("text")
-    if isinstance(text, str) and len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+    if quoted and isinstance(text, str) and len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         formats["text"] = text[1:-1]  # as E2B's server does with strings
     extra = {mime: value for mime, value in bundle.items() if mime not in _MIME_KEYS}
     return Result(formats, is_main, extra)

@@ -1,11 +1,13 @@
 // JavaScript worker of the local sandbox: one vm context, one JSON request and one JSON answer a line.
 // Top-level let/const/class are re-declarable, as in a notebook; the value of the last expression is the result.
 // Run with --expose-internals for Node's own parser (acorn). A vm context is no security boundary.
+// replay_javascript.js takes sessions from here, in its own thread or in workers of this file.
 'use strict';
 
 const readline = require('node:readline');
 const util = require('node:util');
 const vm = require('node:vm');
+const { isMainThread, parentPort, workerData } = require('node:worker_threads');
 const acorn = require('internal/deps/acorn/acorn/dist/acorn');
 
 const ALLOWED = new Set([
@@ -13,25 +15,23 @@ const ALLOWED = new Set([
   'timers', 'timers/promises', 'url', 'util', 'zlib',
 ]);
 
-let out = { stdout: [], stderr: [] };
-const write = (stream) => (...args) => { out[stream].push(util.format(...args) + '\n'); };
-
-const sandboxConsole = {
+// What `console` does, given how to write a line to a stream.
+const consoleOf = (write) => ({
   log: write('stdout'), info: write('stdout'), debug: write('stdout'), dir: (value) => write('stdout')(util.inspect(value)),
   error: write('stderr'), warn: write('stderr'), trace: write('stderr'),
   table: (rows) => {
     const { Console } = require('node:console');
     const { Writable } = require('node:stream');
-    const sink = new Writable({ write(chunk, _, done) { out.stdout.push(String(chunk)); done(); } });
+    const sink = new Writable({ write(chunk, _, done) { write('stdout').raw(String(chunk)); done(); } });
     new Console(sink).table(rows);
   },
   assert: (condition, ...message) => {
     if (!condition) write('stderr')(message.length ? 'Assertion failed: ' + util.format(...message) : 'Assertion failed');
   },
-};
+});
 
-const context = vm.createContext({
-  console: sandboxConsole,
+const nodeContext = (write) => vm.createContext({
+  console: consoleOf(write),
   require: (name) => {
     const bare = String(name).replace(/^node:/, '');
     if (!ALLOWED.has(bare)) throw new Error(`Cannot find module '${name}'`);
@@ -110,8 +110,18 @@ function traceback(error) {
 
 const TIMED_OUT = Symbol('timed out');
 
-async function run(code, count, timeout) {
-  out = { stdout: [], stderr: [] };
+// A context and what it wrote; `makeContext` gets the function that writes.
+function createSession(makeContext) {
+  let out = { stdout: [], stderr: [] };
+  const write = (stream) => Object.assign(
+    (...args) => { out[stream].push(util.format(...args) + '\n'); },
+    { raw: (text) => { out[stream].push(text); } },
+  );
+  const context = makeContext(write);
+  return { write, run: (code, count, timeout) => run(context, out = { stdout: [], stderr: [] }, code, count, timeout) };
+}
+
+async function run(context, out, code, count, timeout) {
   const filename = `Cell[${count}]`;
   let timer, value;
   try {
@@ -143,17 +153,42 @@ async function run(code, count, timeout) {
   return { ...out, results, error: null };
 }
 
-process.on('unhandledRejection', (error) => { write('stderr')('Unhandled rejection: ' + util.inspect(error)); });
-process.on('uncaughtException', (error) => { write('stderr')('Uncaught ' + util.inspect(error)); });
+// Late failures are written to whatever session `current` gives.
+function reportLate(current) {
+  process.on('unhandledRejection', (error) => { current().write('stderr')('Unhandled rejection: ' + util.inspect(error)); });
+  process.on('uncaughtException', (error) => { current().write('stderr')('Uncaught ' + util.inspect(error)); });
+}
+
+// All cells of a session, up to the first that fails: the answer of the last one that ran, and its number.
+async function runAll(session, cells, timeout) {
+  let answer, cell = 0;
+  for (; cell < cells.length; cell += 1) {
+    answer = await session.run(cells[cell], cell + 1, timeout);
+    if (answer.timeout || answer.error) break;
+  }
+  return { ...answer, cell: Math.min(cell, cells.length - 1) };
+}
 
 async function main() {
   let count = 0;
+  const session = createSession(nodeContext);
+  reportLate(() => session);
   for await (const line of readline.createInterface({ input: process.stdin })) {
     const request = JSON.parse(line);
     count += 1;
-    process.stdout.write(JSON.stringify(await run(request.code, count, request.timeout * 1000)) + '\n');
+    process.stdout.write(JSON.stringify(await session.run(request.code, count, request.timeout * 1000)) + '\n');
   }
   process.exit(0);
 }
 
-main();
+async function oneSession({ cells, timeout }) {
+  const session = createSession(nodeContext);
+  reportLate(() => session);
+  parentPort.postMessage(await runAll(session, cells, timeout));
+  process.exit(0);
+}
+
+if (!isMainThread) oneSession(workerData);
+else if (require.main === module) main();
+
+module.exports = { consoleOf, createSession, reportLate, runAll };

@@ -62,6 +62,18 @@ def parse_text(text: str, where: str, reason: str) -> Any:
     return value
 
 
+def parse_at(text: str, at: int, where: str) -> tuple[Any, int]:
+    """The JSON value that begins at a character of `text` (spaces before it are skipped), and the place behind it.
+
+    Raises:
+        Fault: as `parse_value`.
+    """
+    value, end = _one(text, _after_space(text, at), where, "invalid_json")
+    if _depth_exceeds(value, MAX_DEPTH):
+        raise Fault("invalid_record", f"{where} is nested deeper than {MAX_DEPTH}")
+    return value, _after_space(text, end)
+
+
 def json_type(value: Any) -> str:
     """What `value` is called in an error message."""
     names = {dict: "an object", list: "a list", str: "text", bool: "a boolean", int: "a number", float: "a number"}

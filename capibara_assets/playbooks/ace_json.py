@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from capibara_assets.playbooks.parsed import Parsed, RawBullet, Unfit, counter, moment, strings, text_of, tidy, title_of
+from capibara_assets.playbooks.parsed import Parsed, RawBullet, Unfit, counter, moment, references, strings, text_of, tidy, title_of
 
 _TEXTS = ("content", "text")
 
@@ -130,6 +130,7 @@ def _bullet_by_id(local_id: str, entry: Any, sections: list[str], line: int) -> 
         harmful=counter(entry, "harmful", "harmful_count"),
         neutral=counter(entry, "neutral", "neutral_count"),
         tags=strings(entry.get("tags")),
+        evidence=references(entry.get("evidence")),
         status=_status(entry),
         created_at=moment(entry.get("created_at"), flags),
         updated_at=moment(entry.get("updated_at"), flags),
@@ -154,6 +155,7 @@ def bullet_with_evidence(entry: Any, line: int, section: str = "") -> RawBullet:
         harmful=counter(entry, "harmful_count", "harmful"),
         neutral=counter(entry, "neutral_count", "neutral"),
         tags=strings(entry.get("tags")),
+        evidence=references(entry.get("evidence")),
         status=_status(entry),
         created_at=moment(entry.get("created", entry.get("created_at")), flags),
         updated_at=moment(entry.get("last_updated", entry.get("updated_at")), flags),

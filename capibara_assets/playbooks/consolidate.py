@@ -181,6 +181,7 @@ def _row(lesson: _Lesson, rank: int, compressed: bool) -> Consolidated:
         harmful=min(lesson.harmful, INT64_MAX),
         score=lesson.score,
         origins=sorted(origin for part in lesson.parts for origin in part.origins),
+        evidence=sorted({reference for part in lesson.parts for reference in part.evidence}),
         agents=sorted({part.agent_id for part in lesson.parts}),
         rank=rank,
         compressed=compressed,

@@ -26,6 +26,8 @@ class Advice:
     origins: tuple[str, ...]
     """Ids of all bullets that say it, in all snapshots."""
     domains: tuple[str, ...]
+    evidence: tuple[str, ...]
+    """References of all of them, `<type>:<ref>`."""
 
     @property
     def text(self) -> str:
@@ -100,6 +102,7 @@ def _advice(agent: str, rows: list[dict[str, Any]]) -> Advice:
         neutral=neutral,
         origins=tuple(row["bullet_id"] for row in rows),
         domains=merged(row["domains"] for row in rows),
+        evidence=merged(row["evidence"] for row in rows),
     )
 
 

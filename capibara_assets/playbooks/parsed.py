@@ -21,6 +21,7 @@ class RawBullet:
     harmful: int = 0
     neutral: int = 0
     tags: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
     status: str = "active"
     created_at: datetime | None = None
     updated_at: datetime | None = None
@@ -135,6 +136,18 @@ def title_of(entry: Mapping[str, Any]) -> str | None:
 def strings(value: Any) -> tuple[str, ...]:
     """The strings of a list; anything else is no tags at all."""
     return tuple(tidy(item) for item in value if isinstance(item, str)) if isinstance(value, list) else ()
+
+
+def references(value: Any) -> tuple[str, ...]:
+    """What a list of evidence names, as `<type>:<ref>` (`{"type", "ref", "note"}`; a bare string has no type)."""
+    found = []
+    for item in value if isinstance(value, list) else ():
+        if isinstance(item, str):
+            found.append(f":{tidy(item)}" if item.strip() else "")
+        elif isinstance(item, Mapping) and isinstance(item.get("ref"), str) and item["ref"].strip():
+            kind = item.get("type")
+            found.append(f"{tidy(kind) if isinstance(kind, str) else ''}:{tidy(item['ref'])}")
+    return tuple(dict.fromkeys(reference for reference in found if reference))
 
 
 def _essence(bullet: RawBullet) -> tuple[object, ...]:

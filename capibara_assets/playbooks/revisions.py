@@ -190,6 +190,7 @@ def _step(
         harmful=counts[1],
         neutral=counts[2],
         tags=tuple(dict.fromkeys(tag for each in [bullet, *others] for tag in each.tags)),
+        evidence=tuple(dict.fromkeys(reference for each in [bullet, *others] for reference in each.evidence)),
         updated_at=now,
     )
     return [kept, *(replace(other, status="merged", updated_at=delta.at or other.updated_at) for other in others)]

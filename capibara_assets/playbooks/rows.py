@@ -43,6 +43,7 @@ def bullet_row(file: File, raw: RawBullet, agent: str, redact: Redact, replaces:
         neutral=min(raw.neutral, INT64_MAX),
         counters_exact="/".join(map(str, counters)) if max(counters) > INT64_MAX else None,
         tags=tags,
+        evidence=[redact(reference) for reference in raw.evidence],
         domains=domains_of(section, tags, f"{raw.title or ''}\n{content}"),
         status=raw.status,
         replaces=replaces,

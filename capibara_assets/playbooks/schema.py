@@ -16,7 +16,7 @@ class Bullet(Record):
     """One bullet of one playbook file, as it stands there; of a delta, the bullet as it is after it."""
 
     schema_name = "Bullet"
-    schema_version = 2
+    schema_version = 3
     key = ("bullet_id",)
     volatile = frozenset({"source_file", "source_line"})
 
@@ -32,6 +32,7 @@ class Bullet(Record):
     neutral: int = Field(description="times it made no difference; at most 2**63-1, see counters_exact", ge=0)
     counters_exact: str | None = Field(description="helpful/harmful/neutral in decimal when one is beyond 64 bits")
     tags: list[str] = Field(description="tags given in the file")
+    evidence: list[str] = Field(description="what it was learned from, as given: <type>:<ref>")
     domains: list[str] = Field(description="domains it fits, best first; general when none")
     status: str = Field(description="active, or as the file says (invalid, deprecated, removed, merged, archived)")
     replaces: str | None = Field(description="bullet_id of the state before, where a delta changed it")
@@ -118,7 +119,7 @@ class Consolidated(Record):
     """A bullet of a domain's consolidated playbook: near-duplicates merged over graduated agents."""
 
     schema_name = "Consolidated"
-    schema_version = 1
+    schema_version = 2
     key = ("rank", "bullet_id")
 
     bullet_id: str = Field(description="id of the best wording")
@@ -129,6 +130,7 @@ class Consolidated(Record):
     harmful: int = Field(description="sum over the origins", ge=0)
     score: float = Field(description="lower 95 % bound on helpful/(helpful+harmful)", ge=0, le=1)
     origins: list[str] = Field(description="bullet ids that were merged")
+    evidence: list[str] = Field(description="evidence of all origins, <type>:<ref>, sorted")
     agents: list[str] = Field(description="agents they come from")
     rank: int = Field(description="1 is best", ge=1)
     compressed: bool = Field(description="in the small subset that covers most within the token budget")

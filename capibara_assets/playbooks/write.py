@@ -55,6 +55,7 @@ def to_ace_json(bullets: pl.DataFrame) -> bytes:
             "harmful": harmful,
             "neutral": neutral,
             "tags": row["tags"],
+            "evidence": [_named(reference) for reference in row["evidence"]] or None,
             "status": row["status"],
             "created_at": row["created_at"] and row["created_at"].isoformat(),
             "updated_at": row["updated_at"] and row["updated_at"].isoformat(),
@@ -65,6 +66,12 @@ def to_ace_json(bullets: pl.DataFrame) -> bytes:
     document = {"bullets": entries, "sections": sections, "next_id": max(numbers, default=0)}
     agents = bullets["agent_id"].unique().to_list()
     return canonical_json({**document, "agent_id": agents[0]} if len(agents) == 1 else document)
+
+
+def _named(reference: str) -> dict[str, str]:
+    """`<type>:<ref>` as the readers take it."""
+    kind, _, ref = reference.partition(":")
+    return {"type": kind, "ref": ref}
 
 
 def write_playbook(consolidated: pl.DataFrame, name: str, folder: Path) -> None:
@@ -97,6 +104,7 @@ def as_playbook(consolidated: pl.DataFrame, name: str) -> pl.DataFrame:
                 neutral=0,
                 counters_exact=None,
                 tags=[],
+                evidence=row["evidence"],
                 domains=row["domains"],
                 status=_ACTIVE,
                 replaces=None,

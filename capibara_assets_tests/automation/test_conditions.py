@@ -3,7 +3,7 @@
 import dagster as dg
 import pytest
 
-from capibara_assets.automation.conditions import on_new_data, over_available
+from capibara_assets.automation.conditions import on_new_data, on_new_data_without, over_available
 from capibara_assets.partitions import domains
 
 pytestmark = pytest.mark.slow
@@ -129,3 +129,46 @@ def test_a_domain_that_fails_does_not_hold_up_the_merge_of_the_others(world: Wor
     assert sum(("adapters", "ml") in tick for tick in requested) == 1, "asked for once, not for ever"
     assert ("agreed", "ml") not in set.union(*requested)
     assert ("agreed", "sql") in set.union(*requested) and ("everything", None) in set.union(*requested)
+
+
+# An input that a person brings, or does not: as the imported examples are to the datasets
+brought = dg.AssetSpec("brought", partitions_def=domains)
+joined = versioned("joined", True, [patterns, brought], on_new_data_without("brought"))
+WITH_BROUGHT = dg.Definitions([patterns, brought, joined])
+
+
+def test_what_a_person_brings_wakes_its_domain_and_is_not_waited_for():
+    VERSIONS.clear()
+    cursor = None
+    with dg.DagsterInstance.ephemeral() as instance:
+
+        def bring(domain: str, version: str) -> None:
+            event = dg.AssetMaterialization("brought", partition=domain, tags={"dagster/data_version": version})
+            instance.report_runless_asset_event(event)
+
+        def make(asset, domain: str) -> None:
+            dg.materialize([asset], partition_key=domain, instance=instance, selection=[asset.key])
+
+        def settle() -> set[str]:
+            nonlocal cursor
+            seen: set[str] = set()
+            for _ in range(3):
+                result = dg.evaluate_automation_conditions(WITH_BROUGHT, instance=instance, cursor=cursor)
+                cursor = result.cursor
+                requested = result.get_requested_partitions(joined.key) or set()
+                for domain in sorted(requested):
+                    make(joined, domain)
+                seen |= requested
+            return seen
+
+        assert settle() == set()
+        for domain in ("sql", "python"):
+            make(patterns, domain)
+        assert settle() == {"sql", "python"}, "nothing was brought, and nothing has to be"
+        bring("sql", "1")
+        assert settle() == {"sql"}
+        bring("sql", "1")
+        assert settle() == set()
+        bring("sql", "2")
+        bring("ml", "1")
+        assert settle() == {"sql"}, "ml has no patterns yet"

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 from capibara_assets.assets.inputs import latest_metadata
 from capibara_assets.checks import ALL_CHECKS, stages
 from capibara_assets.checks.schemas import PARTITIONED, SCHEMA_CHECKS, TABLES, record_type
+from capibara_assets.datasets.clusters import Cluster
+from capibara_assets.datasets.decontamination import Contaminated
 from capibara_assets.datasets.schema import Example, LeftOut, Route
 from capibara_assets.definitions import defs
 from capibara_assets.domains import Domain
@@ -20,13 +23,15 @@ from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.evaluation.schema import ExampleLoss
 from capibara_assets.executions.schema import Execution
 from capibara_assets.partitions import domains
-from capibara_assets.resources import Recipes
+from capibara_assets.locations import resources_root
+from capibara_assets.resources import BaseModel, Recipes
 from capibara_assets.storage.records import Record, polars_schema, table
 from capibara_assets_tests.datasets.conftest import run as execution
 from capibara_assets_tests.datasets.test_checks import example
 from capibara_assets_tests.published import Published
 
 PYTHON, SQL = Domain.PYTHON, Domain.SQL
+SHIPPED = BaseModel(location=str(resources_root() / "base_models" / "capibara-nano"))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +46,11 @@ def published(instance: dg.DagsterInstance, tmp_path: Path) -> Published:
 
 
 def verdict(
-    published: Published, check: dg.AssetChecksDefinition, partition: Domain | None = None
+    published: Published,
+    check: dg.AssetChecksDefinition,
+    partition: Domain | None = None,
+    overrides: dict[str, Any] | None = None,
+    base_model: BaseModel | None = None,
 ) -> dg.AssetCheckEvaluation:
     """Runs one check as Dagster runs it, after an asset that names what was published; raises what it raises."""
     (key,) = check.check_keys
@@ -56,7 +65,7 @@ def verdict(
         [asset, check],
         partition_key=partition.value if partition else None,
         instance=published.instance,
-        resources={"store": published.store, "recipes": Recipes()},
+        resources={"store": published.store, "recipes": Recipes(overrides=overrides or {}), "base_model": base_model or SHIPPED},
         raise_on_error=False,
     )
     found = result.get_asset_check_evaluations()
@@ -75,7 +84,12 @@ def schema_check(asset: str) -> dg.AssetChecksDefinition:
 
 
 def examples(*rows: Example) -> dict[str, tuple[type[Record], pl.DataFrame]]:
-    return {"examples": (Example, table(Example, rows)), "left_out": (LeftOut, table(LeftOut, []))}
+    return {
+        "examples": (Example, table(Example, rows)),
+        "left_out": (LeftOut, table(LeftOut, [])),
+        "clusters": (Cluster, table(Cluster, [])),
+        "contaminated": (Contaminated, table(Contaminated, [])),
+    }
 
 
 def three(domain: Domain = PYTHON, **changes: Any) -> list[Example]:
@@ -181,9 +195,59 @@ def test_examples_that_are_not_valid(published: Published, rows: list[Example], 
     assert not found.passed and any(problem in text for text in found.metadata["problems"].value), found.metadata
 
 
+def test_fewer_examples_than_the_recipe_wants_are_not_valid(published: Published):
+    published.put("moe_dataset", PYTHON, tables=examples(*three(PYTHON)))
+    found = verdict(published, stages.examples_valid, PYTHON, {"dataset": {"minimum_examples": 2}})
+    assert not found.passed and len(found.metadata["problems"].value) == 3
+
+
+def test_a_near_duplicate_in_the_test_split_of_another_domain_fails(published: Published):
+    code = "def total(xs):\n    result = 0\n    for x in xs:\n        result += x * 3\n    return result\n" * 3
+    train = example("train", "Add up.", code)
+    test = example("test", "Add up.", code + "total([1])", split="test", domain="sql", kind="explain")
+    published.put("moe_dataset", PYTHON, tables=examples(train))
+    published.put("moe_dataset", SQL, tables=examples(test))
+    found = verdict(published, stages.no_leakage, SQL)
+    assert not found.passed and found.metadata["leaks"].value[0].startswith("1 pair(s) of near-duplicates")
+
+
+@pytest.mark.parametrize("answer", ["print(<OPENAI_API_KEY:1>)", "key = 'AKIA2E7JQ4TWX5YZ3KLM'"])
+def test_no_secrets(published: Published, answer: str):
+    published.put("moe_dataset", PYTHON, tables=examples(example("e", "Show the key.", answer)))
+    found = verdict(published, stages.no_secrets, PYTHON)
+    assert found.passed == ("AKIA" not in answer)
+    assert "AKIA" not in str(found.metadata["problems"].value)
+
+
+def test_labels_supervised(published: Published):
+    published.put("moe_dataset", PYTHON, tables=examples(*three(PYTHON)))
+    assert verdict(published, stages.labels_supervised, PYTHON).passed
+
+
+def test_a_template_that_supervises_nothing_fails(published: Published, tmp_path: Path):
+    """The base model's own files, with a chat template that marks no token of the assistant."""
+    shutil.copytree(SHIPPED.location, tmp_path / "base")
+    (tmp_path / "base" / "chat_template.jinja").write_text(
+        "{% for m in messages %}{{ m.content }}{% if m.role == 'critic' %}{% generation %}?{% endgeneration %}{% endif %}{% endfor %}"
+    )
+    published.put("moe_dataset", PYTHON, tables=examples(*three(PYTHON)))
+    silent = BaseModel(location=str(tmp_path / "base"))
+    found = verdict(published, stages.labels_supervised, PYTHON, base_model=silent)
+    assert not found.passed and found.metadata["count"].value == 3
+
+
 def routed(*rows: tuple[str, list[str], str, str]) -> dict[str, tuple[type[Record], pl.DataFrame]]:
     made = [
-        Route(route_id=name, prompt=name, domains=where, split=split, group_id=group, hard_negative=False)
+        Route(
+            route_id=name,
+            prompt=name,
+            domains=where,
+            weights=[1.0] * len(where),
+            split=split,
+            group_id=group,
+            hard_negative=False,
+            negative_of=[],
+        )
         for name, where, split, group in rows
     ]
     return {"routes": (Route, table(Route, made))}
@@ -192,7 +256,8 @@ def routed(*rows: tuple[str, list[str], str, str]) -> dict[str, tuple[type[Recor
 @pytest.mark.parametrize(
     ("second", "problem"),
     [
-        (("b", ["sql"], "test", "g2"), None),
+        (("b", ["sql"], "train", "g2"), None),
+        (("b", ["sql"], "test", "g2"), "sql: no prompt in the train split"),
         (("b", [], "test", "g2"), "without a domain"),
         (("b", ["sql"], "test", "g1"), "more than one split"),
     ],

@@ -34,9 +34,11 @@ def routes(experts: dict[Domain, LoraAdapter]) -> pl.DataFrame:
                     route_id=f"{domain}-{number:02}",
                     prompt=" ".join(f"w{token}" for token in example.input_ids),
                     domains=[domain.value],
+                    weights=[1.0],
                     split="train" if number < 35 else "test",
                     group_id=f"g{number}",
                     hard_negative=False,
+                    negative_of=[],
                 )
             )
     return table(Route, rows)

@@ -1,7 +1,7 @@
 """Hand-made evidence: executions, repair pairs and patterns that conform to their schemas."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +11,9 @@ import pytest
 from capibara_assets.datasets.evidence import Evidence
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.declarations import shipped_recipe
+from capibara_assets.executions.replay import Batch, Verdict
 from capibara_assets.executions.schema import Execution, Pattern, RepairPair
+from capibara_assets.playbooks.schema import Consolidated
 from capibara_assets.storage.records import table
 
 START = datetime(2026, 10, 1, 12, tzinfo=UTC)
@@ -103,10 +105,42 @@ def frame(executions: list[Execution]) -> pl.DataFrame:
     return table(Execution, executions)
 
 
+def bullet(name: str, content: str, **values: Any) -> Consolidated:
+    """A bullet of a consolidated playbook that helped more often than it harmed."""
+    defaults: dict[str, Any] = {
+        "bullet_id": f"ada/{name}",
+        "content": content,
+        "section": "",
+        "domains": ["python"],
+        "helpful": 9,
+        "harmful": 1,
+        "score": 0.6,
+        "origins": [f"ada/{name}"],
+        "evidence": [],
+        "agents": ["ada"],
+        "rank": 1,
+        "compressed": False,
+    }
+    return Consolidated(**{**defaults, **values})
+
+
 def evidence_of(
-    executions: list[Execution], pairs: list[RepairPair] | None = None, patterns: list[Pattern] | None = None
+    executions: list[Execution],
+    pairs: list[RepairPair] | None = None,
+    patterns: list[Pattern] | None = None,
+    bullets: list[Consolidated] | None = None,
 ) -> Evidence:
-    return Evidence(frame(executions), table(Pattern, patterns or []), table(RepairPair, pairs or []), pl.DataFrame())
+    return Evidence(
+        frame(executions),
+        table(Pattern, patterns or []),
+        table(RepairPair, pairs or []),
+        table(Consolidated, bullets or []),
+    )
+
+
+def came_out_again(evidence: Evidence, execution_ids: Sequence[str]) -> Batch:
+    """Stands for the local sandbox where a test is about what comes after: every output came out again."""
+    return Batch([Verdict(each, "reexecuted", None, "digest") for each in execution_ids], {"ran": len(execution_ids)})
 
 
 def no_repairs() -> pl.DataFrame:

@@ -11,10 +11,12 @@ from capibara_assets.datasets.checks import (
     label_problems,
     leakage,
     message_fault,
+    route_problems,
+    secret_problems,
     size_problems,
 )
 from capibara_assets.datasets.recipe import DatasetRecipe
-from capibara_assets.datasets.schema import Example
+from capibara_assets.datasets.schema import Example, Route
 from capibara_assets.datasets.tokenising import Encoded, EncodedSet
 from capibara_assets.domains import Domain
 from capibara_assets.storage.records import table
@@ -134,3 +136,75 @@ def test_label_audit() -> None:
     good, masked, wrong = Encoded([1, 2], [-100, 2], 1), Encoded([1], [-100], 0), Encoded([1, 2], [-100, 3], 1)
     found = label_problems(EncodedSet(["good", "masked", "wrong"], [good, masked, wrong], {}, {}))
     assert [problem.split(":")[0] for problem in found] == ["masked", "wrong"]
+
+
+LONG = "def total(xs):\n    result = 0\n    for x in xs:\n        if x > 3:\n            result += x * 2\n    return result\n"
+
+
+@pytest.mark.parametrize(("other", "leaking"), [(LONG * 2 + "print(total([1]))", True), ("x = 1\n" * 9, False)])
+def test_a_near_duplicate_in_another_split_is_a_leak(recipe: DatasetRecipe, other: str, leaking: bool) -> None:
+    left = example("a", "Add up what is large.", LONG * 2)
+    for kind in ("solve", "explain"):
+        right = example("b", "Add up what is large.", other, split="test", kind=kind)
+        tables = {Domain.PYTHON: table(Example, [left]), Domain.ML: table(Example, [right])}
+        assert leakage(tables) == []  # not equal, neither in text nor in structure
+        found = leakage(tables, recipe.near_duplicates)
+        assert found == (["1 pair(s) of near-duplicates in two splits, such as a and b"] if leaking else [])
+        same = {Domain.PYTHON: table(Example, [left, right.model_copy(update={"split": "train"})])}
+        assert leakage(same, recipe.near_duplicates) == []
+
+
+KEY = "sk-ant-api03-" + "".join(chr(97 + (i * 7) % 26) + str(i % 10) for i in range(46)) + "-QAAAAA"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"prompt": f'client = Anthropic(api_key="{KEY}")'},
+        {"prompt": "p", "answer": f'client = Anthropic(api_key="{KEY}")'},
+        {"prompt": "p", "proof": f"using {KEY} now"},
+        {"prompt": "p", "diff": f'-key = "x"\n+key = "{KEY}"'},
+    ],
+)
+def test_a_secret_in_any_text_of_an_example_is_named_by_its_kind(values: dict[str, Any]) -> None:
+    clean = [example(f"e{i}", f"question {i}", "client = Anthropic(api_key='<ANTHROPIC_API_KEY:1>')") for i in range(40)]
+    (found,) = secret_problems(table(Example, [*clean, example("bad", **values)]))
+    assert found.startswith("1 example(s) hold a ") and found.endswith("such as bad")
+    assert KEY not in found
+    assert secret_problems(table(Example, clean)) == []
+
+
+def routed(name: str, domains: list[str], weights: list[float], split: str = "train") -> Route:
+    return Route(
+        route_id=name,
+        prompt=name,
+        domains=domains,
+        weights=weights,
+        split=split,
+        group_id=name,
+        hard_negative=False,
+        negative_of=[],
+    )
+
+
+@pytest.mark.parametrize(
+    ("second", "problem"),
+    [
+        ([routed("b", ["sql"], [1.0])], None),
+        ([routed("b", ["sql"], [1.5])], "python: its training prompts weigh 1, another domain's 1.5"),
+        ([routed("b", ["sql"], [1.0], "test")], "sql: no prompt in the train split"),
+        ([routed("b", ["sql"], [])], "weights are not one for each domain"),
+        (
+            [routed(f"b{i:03}", ["sql"], [1 / 101]) for i in range(101)],
+            "python: 1 training prompts, another domain has 101: weights cannot even that out",
+        ),
+    ],
+)
+def test_routes_out_of_balance(recipe: DatasetRecipe, second: list[Route], problem: str | None) -> None:
+    found = route_problems(table(Route, [routed("a", ["python"], [1.0]), *second]), recipe.routing)
+    assert [text for text in found if problem and problem in text] == found[:1] and bool(found) == bool(problem)
+
+
+def test_imported_examples_need_no_execution() -> None:
+    imported = example("a", "one", provenance="imported", execution_ids=[], sandbox_ids=[])
+    assert example_problems(Domain.PYTHON, table(Example, [imported])) == []

@@ -1,6 +1,8 @@
 """Examples of every kind, from evidence alone: placed, deduplicated, capped, traceable."""
 
 import json
+import math
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -8,19 +10,49 @@ import pytest
 
 from capibara_assets.datasets import checks
 from capibara_assets.datasets.evidence import Evidence
-from capibara_assets.datasets.examples import CAPPED, DUPLICATE, FAILED, NOTHING, TOO_LONG, Dataset, build_dataset
+from capibara_assets.datasets.examples import (
+    CAPPED,
+    CONTAMINATED,
+    DUPLICATE,
+    FAILED,
+    NOT_AGAIN,
+    NOTHING,
+    OTHER_TENANT,
+    TOO_LONG,
+    Dataset,
+    Reexecute,
+    build_dataset,
+)
 from capibara_assets.datasets.groups import BRIDGE, assign_groups
-from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.datasets.recipe import DatasetRecipe, Decontamination
 from capibara_assets.datasets.repair import error_text
 from capibara_assets.datasets.schema import Example, LeftOut
+from capibara_assets.datasets.verification import verify
 from capibara_assets.domains import DOMAINS, Domain
-from capibara_assets.storage.records import frame_digest, problems
-from capibara_assets_tests.datasets.conftest import evidence_of, fleet, pair, pattern, problem, run
+from capibara_assets.executions.notebook_tasks import FROM_MARKDOWN
+from capibara_assets.executions.replay import Batch, Verdict
+from capibara_assets.storage.records import frame_digest, problems, table
+from capibara_assets_tests.datasets.conftest import (
+    bullet,
+    came_out_again,
+    evidence_of,
+    fleet,
+    pair,
+    pattern,
+    problem,
+    run,
+)
+from capibara_assets_tests.datasets.test_checks import example
 
 
-def build(evidence: Evidence, recipe: DatasetRecipe, domain: Domain = Domain.PYTHON) -> Dataset:
+def build(
+    evidence: Evidence,
+    recipe: DatasetRecipe,
+    domain: Domain = Domain.PYTHON,
+    reexecute: Reexecute | None = came_out_again,
+) -> Dataset:
     groups = assign_groups(evidence.executions, evidence.repairs, None, recipe)
-    return build_dataset(domain, evidence, groups, recipe)
+    return build_dataset(domain, evidence, groups, recipe, reexecute=reexecute)
 
 
 def only(dataset: Dataset, kind: str | None = None) -> dict[str, Any]:
@@ -38,11 +70,12 @@ def reasons(dataset: Dataset) -> dict[str, str]:
 
 def test_solve_from_the_recorded_task(recipe: DatasetRecipe) -> None:
     code = 'def double(n):\n    """Doubles."""\n    return 2 * n\n\nassert double(2) == 4\nprint(double(3))'
-    found = only(build(evidence_of([run("e", code, task="Write `double(n)`.")]), recipe))
+    found = only(build(evidence_of([run("e", code, task="Write `double(n)`.", stdout="6\n")]), recipe, reexecute=None))
     assert found["prompt"] == "Write Python code.\nWrite `double(n)`."
     assert found["answer"] == 'def double(n):\n    """Doubles."""\n    return 2 * n'
     assert (found["kind"], found["verified"], found["execution_ids"]) == ("solve", "recorded", ["e"])
     assert (found["licence"], found["source"], found["source_places"]) == ("MIT", "fixture", ["a.jsonl:1"])
+    assert found["proof"] == "6"
 
 
 def test_solve_from_the_docstring(recipe: DatasetRecipe) -> None:
@@ -70,6 +103,7 @@ def test_solve_from_signature_and_assertions(recipe: DatasetRecipe) -> None:
         "Write Python code.\n\nSignature:\ndef double(n)\n\n"
         "It has to pass:\nassert double(2) == 4\nassert double(0) == 0"
     )
+    assert found["proof"] == "passed:\nassert double(2) == 4\nassert double(0) == 0"
     assert found["answer"] == "def double(n):\n    return 2 * n"
 
 
@@ -123,6 +157,9 @@ def test_repair_in_debug_and_in_the_domain_of_its_language(recipe: DatasetRecipe
     )
     assert found["answer"] == "def double(n):\n    return 2 * n"
     assert found["execution_ids"] == ["good", "bad"]
+    assert found["diff"] == (
+        "--- failing\n+++ fixed\n@@ -1,2 +1,2 @@\n def double(n):\n-    return 2 * m\n+    return 2 * n"
+    )
     assert only(python, "repair")["messages"] == found["messages"]
     assert set(debug.examples["kind"]) == {"repair", "explain"}  # solve examples are never debug
     assert only(debug, "explain")["answer"] == "It raises NameError.\nWrong: `return 2 * m`\nRight: `return 2 * n`"
@@ -157,8 +194,9 @@ def test_predict_quotes_all_that_it_needs(recipe: DatasetRecipe) -> None:
         "Predict the output of this Python code.\n\nSession so far:\ndef double(n):\n    return 2 * n\n\n"
         "Code:\nprint(double(4))\ndouble(5)"
     )
-    assert found["answer"] == "8\n10"
+    assert found["answer"] == found["proof"] == "8\n10"
     assert found["execution_ids"] == ["b", "a"]
+    assert (found["verified"], found["not_replayed"]) == ("reexecuted", None)
 
 
 @pytest.mark.parametrize(
@@ -259,5 +297,290 @@ def test_statistics(recipe: DatasetRecipe) -> None:
 
 
 def test_the_shipped_recipe_covers_every_kind_and_domain(recipe: DatasetRecipe) -> None:
-    assert set(recipe.caps) == {"repair", "explain", "predict"}
+    assert set(recipe.caps) == {"repair", "explain", "predict", "apply"}
     assert {domain for near in recipe.routing.near for domain in near} == set(DOMAINS)
+
+
+# --- what was executed again ------------------------------------------------------------------------------------------
+
+
+def shown(name: str, value: str, minute: int = 0) -> Any:
+    return run(name, f"print({value!r} * 2)", f"box-{name}", stdout=f"{value * 2}\n", minute=minute)
+
+
+def test_without_execution_there_is_no_predict_example_and_that_is_said(recipe: DatasetRecipe) -> None:
+    dataset = build(evidence_of([shown("e", "ab")]), recipe, reexecute=None)
+    assert dataset.examples.is_empty()
+    assert reasons(dataset) == {"e": NOT_AGAIN}
+    assert any("predict" in line and "nothing was executed again" in line for line in dataset.statistics["missing"])
+
+
+def test_a_kind_that_the_recipe_does_not_verify_is_not_executed(recipe: DatasetRecipe) -> None:
+    solve_only = recipe.model_copy(
+        update={"verification": recipe.verification.model_copy(update={"kinds": ("solve",)})}
+    )
+    executions = [shown("e", "ab"), run("s", problem(1), "box-s"), run("t", problem(2), "box-t")]
+    asked: list[str] = []
+
+    def other_output(evidence: Evidence, execution_ids: Any) -> Batch:
+        asked.extend(execution_ids)
+        return Batch([Verdict("s", "unverified", "another output", None), Verdict("t", "reexecuted", None, "d")], {})
+
+    dataset = build(evidence_of(executions), solve_only, reexecute=other_output)
+    assert sorted(asked) == ["s", "t"]
+    found = {row["execution_ids"][0]: (row["verified"], row["not_replayed"]) for row in dataset.examples.to_dicts()}
+    assert found == {"s": ("unverified", "another output"), "t": ("reexecuted", None)}
+    assert dataset.statistics["verified"]["solve"] == {"reexecuted": 0.5, "unverified": 0.5}
+    assert reasons(dataset) == {"e": NOT_AGAIN}
+
+
+def test_an_output_that_does_not_come_out_again_is_no_example(recipe: DatasetRecipe) -> None:
+    """In the sandbox of this machine: one output is what was recorded, one is not, one hangs on chance."""
+    executions = [
+        shown("same", "ab"),
+        run("other", "print(sum([4, 5]))", "box-other", stdout="10\n"),
+        run("chance", "print(len(repr(object()).split('x')[1]) and id(object) % 7919)", "box-chance", stdout="5\n"),
+    ]
+    dataset = build(
+        evidence_of(executions),
+        recipe,
+        reexecute=lambda evidence, ids: verify(evidence, ids, recipe.verification),
+    )
+    assert only(dataset)["execution_ids"] == ["same"]
+    assert reasons(dataset)["other"].startswith(NOT_AGAIN)
+    assert dataset.reexecution["executions"] == 2  # chance is told apart by its text
+    assert dataset.statistics["verified"]["every"] == {"reexecuted": 1.0}
+
+
+def test_beyond_the_recipes_number_nothing_runs_again(recipe: DatasetRecipe) -> None:
+    few = recipe.model_copy(update={"verification": recipe.verification.model_copy(update={"per_kind": 3})})
+    dataset = build(evidence_of([shown(f"e{i}", f"w{i}") for i in range(8)]), few)
+    assert dataset.examples.height == 3 == dataset.reexecution["executions"]
+    assert sorted(reasons(dataset).values()) == [NOT_AGAIN] * 5
+    assert "predict: 5 more were not executed again: the recipe executes 3" in dataset.statistics["missing"]
+    lowest = build(evidence_of([shown(f"e{i}", f"w{i}") for i in range(8)][::-1]), few)
+    assert lowest.examples.equals(dataset.examples)
+
+
+# --- notebooks, playbooks ---------------------------------------------------------------------------------------------
+
+
+def test_solve_from_a_notebooks_heading_after_docstring_and_comment(recipe: DatasetRecipe) -> None:
+    heading = {"task": "Drop the missing values", "flags": [FROM_MARKDOWN]}
+    cells = [
+        run("plain", "rows = [row for row in [1, None, 2] if row is not None]", "s1", **heading),
+        run("comment", "# keep rows that hold a value\nkept = list(filter(None, [1, 0, 2]))", "s2", **heading),
+        run("short", "print(len('abc') + 9)", "s3", task="Load data", flags=[FROM_MARKDOWN]),
+    ]
+    dataset = build(evidence_of(cells), recipe, reexecute=None)
+    prompts = {row["execution_ids"][0]: json.loads(row["messages"])[0]["content"] for row in dataset.examples.to_dicts()}
+    assert prompts == {
+        "plain": "Write Python code.\nDrop the missing values",
+        "comment": "Write Python code.\nkeep rows that hold a value",
+    }
+
+
+TASK = run("done", problem(1), "box-1", agent_id="ada")
+ADVICE = bullet("shr-1", "Check the words one by one.")
+
+
+@pytest.mark.parametrize(
+    ("lesson", "helped"),
+    [
+        (bullet("a", "Check.", evidence=["execution:done"]), True),
+        (bullet("a", "Check.", evidence=["validation:box-1"]), True),
+        (bullet("a", "Check.", evidence=["documentation:manual", "execution:other"]), False),
+        (bullet("a", "Check.", evidence=["execution_failed:done"]), False),
+        (bullet("a", "Check.", evidence=["execution:done"], helpful=1, harmful=1), False),
+    ],
+)
+def test_apply_where_a_bullets_evidence_names_the_execution_or_its_sandbox(
+    recipe: DatasetRecipe, lesson: Any, helped: bool
+) -> None:
+    dataset = build(evidence_of([TASK], bullets=[lesson]), recipe)
+    kinds = sorted(dataset.examples["kind"])
+    assert kinds == (["apply", "solve"] if helped else ["solve"])
+    if helped:
+        found, solve = only(dataset, "apply"), only(dataset, "solve")
+        assert found["prompt"] == f"Advice from the playbook:\n- Check.\n\n{solve['prompt']}"
+        assert (found["answer"], found["bullet_ids"]) == (solve["answer"], ["ada/a"])
+    else:
+        assert any(line.startswith("no apply example") for line in dataset.statistics["missing"])
+
+
+@pytest.mark.parametrize("named", ["ada/shr-1", "shr-1"])
+def test_apply_where_the_recorder_says_which_bullets_were_in_use(recipe: DatasetRecipe, named: str) -> None:
+    twin = bullet("x", "Another one.", bullet_id="bob/shr-1", origins=["bob/shr-1"], agents=["bob"], rank=2)
+    evidence = evidence_of([TASK, run("free", problem(2), "box-2")], bullets=[ADVICE, twin])
+    column = pl.Series("bullet_ids", [[named] if i == "done" else [] for i in evidence.executions["execution_id"]])
+    recorded = Evidence(
+        evidence.executions.with_columns(column), evidence.patterns, evidence.repairs, evidence.bullets
+    )
+    found = only(build(recorded, recipe), "apply")
+    assert (found["execution_ids"], found["bullet_ids"]) == (["done"], ["ada/shr-1"])
+
+
+def test_an_explanation_quotes_the_bullet_that_names_the_same_call(recipe: DatasetRecipe) -> None:
+    execution = run("e", "frame = frame.dropna()")
+    calls = pattern("drop", "frame = frame.dropna()", "Removes what is missing from a table.", [execution])
+    calls = calls.model_copy(update={"kind": "dataframe", "name": ".dropna()"})
+    lessons = [
+        bullet("a", "Call `df.dropna(subset=[...])` with the columns that matter.", rank=1),
+        bullet("b", "dropna is a word here, not a call", rank=2),
+    ]
+    found = only(build(evidence_of([execution], patterns=[calls], bullets=lessons), recipe), "explain")
+    assert found["answer"] == f"Removes what is missing from a table.\nThe playbook says: {lessons[0].content}"
+    assert found["bullet_ids"] == ["ada/a"]
+
+
+# --- clusters, balance, tenants ---------------------------------------------------------------------------------------
+
+
+def test_clusters_are_kept_with_what_links_their_members(recipe: DatasetRecipe) -> None:
+    near = problem(1).replace("return 1 +", "return 100 +")
+    copies = [
+        run("best", problem(1), "s1", quality=0.9),
+        run("near", near, "s2"),
+        run("same", problem(1), "s3"),
+        run("renamed", problem(1).replace("birch_", "maple_") + "  # again", "s5"),
+        run("apart", problem(5), "s4"),
+    ]
+    dataset = build(evidence_of(copies), recipe, reexecute=None)
+    clusters = {row["execution_ids"][0]: row for row in dataset.clusters.to_dicts()}
+    kept = {row["execution_ids"][0]: row for row in dataset.examples.to_dicts()}
+    assert sorted(kept) == ["apart", "best"]
+    assert {name: row["sort"] for name, row in clusters.items()} == {
+        "best": "representative",
+        "near": "near",
+        "same": "exact",
+        "renamed": "structural",
+        "apart": "representative",
+    }
+    assert {clusters[name]["cluster_id"] for name in ("best", "near", "same", "renamed")} == {kept["best"]["cluster_id"]}
+    assert clusters["near"]["similarity"] >= recipe.near_duplicates.jaccard
+    assert kept["best"]["weight"] == pytest.approx(1 + math.log(4), abs=1e-5)
+    assert dataset.statistics["duplicates"] == {
+        "by_sort": {"exact": 1, "near": 1, "structural": 1},
+        "clusters": 1,
+        "largest": 4,
+    }
+
+
+def test_a_near_duplicate_of_a_training_example_is_in_no_other_split(recipe: DatasetRecipe) -> None:
+    executions = [run("train", problem(1), "s1"), run("test", problem(1).replace("return 1 +", "return 100 +"), "s2")]
+    evidence = evidence_of(executions)
+    groups = assign_groups(evidence.executions, evidence.repairs, None, recipe).with_columns(
+        split=pl.when(pl.col("unit_id") == "test").then(pl.lit("test")).otherwise(pl.lit("train")),
+        group_id=pl.col("unit_id"),
+    )
+    dataset = build_dataset(Domain.PYTHON, evidence, groups, recipe)
+    assert dataset.examples["split"].to_list() == ["train"]
+    assert reasons(dataset) == {"test": DUPLICATE}
+
+
+def test_difficulty_is_balanced_by_weights_not_by_repetition(recipe: DatasetRecipe) -> None:
+    aimed = recipe.model_copy(update={"balance": recipe.balance.model_copy(update={"target": (0.5, 0.5, 0.0)})})
+    hard = [
+        run(
+            f"h{i}",
+            problem(i + 50).replace(
+                "    return",
+                "\n".join(f"    for w in range({j}): x = w if w else {i} or w and {j}" for j in range(9)) + "\n    return",
+            ),
+            f"h-{i}",
+        )
+        for i in range(10)
+    ]
+    evidence = evidence_of([*fleet(30), *hard])
+    plain, balanced = (build(evidence, each) for each in (recipe, aimed))
+    assert set(plain.examples["balance"]) == {1.0}
+    assert balanced.examples.drop("balance").equals(plain.examples.drop("balance"))
+    found = balanced.statistics["difficulty"]
+    assert 0.05 < found["shares"]["medium"] < 0.4  # before
+    assert found["balanced"] == {"easy": 0.5, "medium": 0.5, "hard": 0.0}
+
+
+def test_another_tenants_rows_are_nowhere(recipe: DatasetRecipe) -> None:
+    """Neither as example, nor as weight, nor in an explanation; what is nobody's may be used."""
+    own = run("own", problem(1), "s1", tenant="acme")
+    twin = run("twin", problem(1) + "  # theirs", "s2", tenant="other")
+    theirs = run("theirs", problem(2), "s3", tenant="other")
+    nobody = run("nobody", problem(3), "s4")
+    patterns = [
+        pattern("mixed", "def f(n):\n    return n", "Function that gives back what it is given.", [own, theirs]),
+        pattern("pure", "def g(n):\n    return 2 * n", "Function that gives back twice its input.", [own]),
+    ]
+    evidence = evidence_of([own, twin, theirs, nobody], patterns=patterns)
+    narrow = recipe.model_copy(update={"tenants": ("acme",)})
+    dataset = build(evidence, narrow)
+    assert reasons(dataset) == {"twin": OTHER_TENANT, "theirs": OTHER_TENANT}
+    assert sorted(dataset.examples.filter(pl.col("kind") == "solve")["execution_ids"].explode()) == ["nobody", "own"]
+    assert set(dataset.examples.filter(pl.col("kind") == "solve")["weight"]) == {1.0}
+    assert only(dataset, "explain")["answer"] == "Function that gives back twice its input."
+    assert {name for names in dataset.examples["tenants"] for name in names} == {"acme"}
+    assert "theirs" not in json.dumps(dataset.examples.to_dicts()) + json.dumps(dataset.clusters.to_dicts())
+    assert dataset.statistics["by_tenant"] == {"acme": 2, "none": 1}
+    everyone = build(evidence, recipe)
+    assert set(everyone.examples["tenants"].explode().drop_nulls()) == {"acme", "other"}
+
+
+def test_what_is_missing_is_said_in_words(recipe: DatasetRecipe) -> None:
+    found = build(evidence_of([*fleet(5), run("bad", "1 / 0", outcome="error")]), recipe).statistics["missing"]
+    assert found[0] == "5 of 10000 examples wanted of python: 6 executions give no more"
+    assert f"1 executions gave none: {FAILED}" in found
+    assert any(line.startswith("no repair example: no failed execution") for line in found)
+    enough = recipe.model_copy(update={"target_examples": 5})
+    assert not any("wanted" in line for line in build(evidence_of(fleet(5)), enough).statistics["missing"])
+
+
+def test_the_whole_dataset_is_the_same_in_any_order(recipe: DatasetRecipe) -> None:
+    executions = [*fleet(20), *(run(f"c{i}", problem(i) + f"  # {i}", f"c-{i}") for i in range(8)), shown("e", "ab")]
+    aimed = recipe.model_copy(update={"balance": recipe.balance.model_copy(update={"target": (0.2, 0.5, 0.3)})})
+    patterns = [pattern(f"p{i}", problem(i), f"Function number {i} that does a thing.", [executions[i]]) for i in range(9)]
+    bullets = [bullet("a", "Check.", evidence=["execution:p0003"])]
+    straight = evidence_of(executions, patterns=patterns, bullets=bullets)
+    mixed = Evidence(
+        straight.executions.sample(fraction=1, shuffle=True, seed=5),
+        straight.patterns.reverse(),
+        straight.repairs,
+        straight.bullets,
+    )
+    one, two = build(straight, aimed), build(mixed, aimed)
+    assert "apply" in one.statistics["by_kind"]
+    for name in ("examples", "left_out", "clusters"):
+        assert getattr(one, name).equals(getattr(two, name)), name
+    assert one.statistics == two.statistics
+
+
+def test_an_example_that_holds_a_benchmarks_item_is_removed_and_listed(recipe: DatasetRecipe, tmp_path: Path) -> None:
+    """The item under other names, and an import that quotes its prompt; the rest stays."""
+    item = {
+        "task_id": "Bench/7",
+        "prompt": problem(1).split("\n")[0] + '\n    """Compute the amber measure of birch number one under fjord."""\n',
+        "canonical_solution": "\n".join(problem(1).split("\n")[2:]) + "\n",
+        "test": "def check(candidate):\n    assert candidate('amber') == 6\n",
+        "entry_point": problem(1).partition("(")[0].removeprefix("def "),
+    }
+    (tmp_path / "bench.jsonl").write_text(json.dumps(item) + "\n")
+    aimed = recipe.model_copy(
+        update={"decontamination": Decontamination(benchmarks={"bench": str(tmp_path / "bench.jsonl")})}
+    )
+    evidence = evidence_of([run("held", problem(1).replace("birch_", "maple_"), "s1"), run("free", problem(4), "s2")])
+    groups = assign_groups(evidence.executions, evidence.repairs, None, recipe)
+    quoted = imported_example("quoted", item["prompt"] + item["canonical_solution"])
+    imported = table(Example, [quoted, imported_example("other", "Tell me about the sea.")])
+    dataset = build_dataset(Domain.PYTHON, evidence, groups, aimed, imported=imported)
+    own = build_dataset(Domain.PYTHON, evidence, groups, recipe).examples.filter(
+        pl.col("execution_ids").list.contains("held")
+    )
+    assert set(dataset.contaminated["example_id"]) == {"quoted", *own["example_id"]}
+    assert set(dataset.contaminated["how"]) >= {"structural"}
+    assert reasons(dataset) == {"held": CONTAMINATED, "quoted": CONTAMINATED}
+    assert dataset.statistics["contaminated"]["examples"] == 2
+    assert {i for ids in dataset.examples["execution_ids"] for i in ids} == {"free"}
+    assert "other" in dataset.examples["example_id"]
+
+
+def imported_example(name: str, prompt: str) -> Example:
+    return example(name, prompt, "An answer.", kind="chat", provenance="imported", execution_ids=[], sandbox_ids=[],
+                   source_places=["f.jsonl:1"])  # fmt: skip

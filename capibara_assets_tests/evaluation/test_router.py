@@ -20,7 +20,14 @@ ASKED = {
 
 def route(prompt: str, *domains: str, split: str = "train") -> Route:
     return Route(
-        route_id=f"r-{prompt}", prompt=prompt, domains=list(domains), split=split, group_id=prompt, hard_negative=False
+        route_id=f"r-{prompt}",
+        prompt=prompt,
+        domains=list(domains),
+        weights=[1 / len(domains)] * len(domains),
+        split=split,
+        group_id=prompt,
+        hard_negative=False,
+        negative_of=[],
     )
 
 

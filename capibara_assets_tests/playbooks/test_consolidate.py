@@ -48,6 +48,18 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_a_merged_lesson_has_the_evidence_of_all_its_origins(tmp_path: Path) -> None:
+    home = tmp_path / "playbooks"
+    home.mkdir()
+    for agent, evidence in {"ada": [{"type": "execution", "ref": "a1"}, "told"], "bob": [{"ref": "b1"}]}.items():
+        entry = {"id": "s-1", "content": LONG, "helpful_count": 10, "harmful_count": 0, "evidence": evidence}
+        (home / f"{agent}.json").write_text(json.dumps({"agent_id": agent, "bullets": [entry]}))
+    playbooks = read_playbooks(tmp_path)
+    (lesson,) = consolidate(playbooks.bullets, graduate(playbooks, EVERYBODY), "sql").bullets.to_dicts()
+    assert lesson["agents"] == ["ada", "bob"]
+    assert lesson["evidence"] == [":b1", ":told", "execution:a1"]
+
+
 def test_duplicates_merge_contradictions_are_told_and_ranks_follow_the_bound(folder: Path) -> None:
     playbooks = read_playbooks(folder)
     result = consolidate(playbooks.bullets, graduate(playbooks, EVERYBODY), "sql")

@@ -50,6 +50,25 @@ def test_json_families_by_content(document: Any, family: str, section: str, own_
     )
 
 
+def test_evidence_is_kept_as_references() -> None:
+    evidence = [
+        {"type": "execution", "ref": " 82e2 ", "note": "Solved: 2/2"},
+        {"type": None, "ref": "box-7"},
+        {"type": "execution", "ref": ""},
+        {"type": "execution"},
+        "run:9",
+        "run:9",
+        7,
+    ]
+    entries = [
+        {"id": "a", "content": "Read before you edit", "helpful_count": 1, "evidence": evidence},
+        {"id": "b", "content": "Commit often", "helpful_count": 1, "evidence": "told by a user"},
+    ]
+    first, second = contents(json.dumps({"bullets": entries})).parsed.bullets
+    assert first.evidence == ("execution:82e2", ":box-7", ":run:9")
+    assert second.evidence == ()
+
+
 def test_text_instead_of_content_archived_and_epoch_times() -> None:
     entries = [{"id": "u-1", "text": "Ask first", "archived": True, "created_at": 1_700_000_000.5, "helpful_count": 1}]
     parsed = contents(json.dumps(entries)).parsed

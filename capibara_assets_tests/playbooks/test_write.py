@@ -130,6 +130,7 @@ def test_a_consolidated_playbook_is_one_that_agents_can_read(tmp_path: Path) -> 
             harmful=0,
             score=0.5,
             origins=[f"x/{rank}"],
+            evidence=["execution:e1", ":plain"] if rank == 1 else [],
             agents=["ada"],
             rank=rank,
             compressed=rank == 1,
@@ -148,6 +149,8 @@ def test_a_consolidated_playbook_is_one_that_agents_can_read(tmp_path: Path) -> 
             ("sql-00002", "ODD SECTION", "Lesson 2\nwith more", 8),
             ("sql-00003", "", "Lesson 3\nwith more", 7),
         ]
+    kept = per_file["playbook.json"].sort("local_id")["evidence"].to_list()
+    assert kept == [["execution:e1", ":plain"], [], []]
     assert per_file["compressed.txt"]["local_id"].to_list() == ["sql-00001"]
     write_playbook(table(Consolidated, []), "sql", tmp_path / "none")
     assert (tmp_path / "none" / "playbook.txt").read_text() == ""

@@ -1,0 +1,105 @@
+"""Examples from files of one's own: made by `capibara dataset import`, an asset that no run can make."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from capibara_assets.assets.inputs import DIGEST, INPUTS, Inputs, latest_digest, latest_metadata
+from capibara_assets.domains import DOMAINS, Domain
+from capibara_assets.metadata import counts, preview
+from capibara_assets.partitions import domains
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from capibara_assets.datasets.imports import Imported
+
+IMPORTED = "imported_examples"
+TIMES = "imported_at"
+
+imported_examples = dg.AssetSpec(
+    IMPORTED,
+    partitions_def=domains,
+    group_name="datasets",
+    kinds={"parquet"},
+    code_version="1",
+    description="Examples from files of one's own, with the split that they keep (`capibara dataset import`).",
+)
+
+
+def read_imported(inputs: Inputs, domain: Domain) -> "Imported":
+    """What is imported for a domain; empty before the first import."""
+    from capibara_assets.datasets.imports import Imported
+
+    artifact = inputs.available(IMPORTED, domain)
+    return Imported(artifact.frame("examples"), artifact.frame("lines")) if artifact else Imported.empty()
+
+
+def others_of(inputs: Inputs, domain: Domain) -> "list[pl.DataFrame]":
+    """What an import of a domain may share no split with: every domain's experience, the other domains' imports."""
+    import polars as pl
+
+    experience = pl.col("provenance") == "experience"
+    found = [artifact.frame("examples").filter(experience) for artifact in inputs.every("moe_dataset").values()]
+    every = inputs.every(IMPORTED)
+    return [*found, *(every[other].frame("examples") for other in DOMAINS if other != domain and other in every)]
+
+
+def publish_imported(inputs: Inputs, domain: Domain, imported: "Imported", now: str) -> tuple[str, bool]:
+    """Publishes a domain's imports and tells Dagster: (digest, whether that changed anything).
+
+    Args:
+        now: when (ISO), for the files that are new.
+    """
+    from capibara_assets.datasets.imports_schema import ImportedLine
+    from capibara_assets.datasets.schema import Example
+
+    before = latest_digest(inputs.instance, IMPORTED, domain.value)
+    times = import_times(inputs.instance, domain)
+    artifact = Inputs(inputs.instance, inputs.store, code_version="1").publish(
+        IMPORTED,
+        domain,
+        tables={"examples": (Example, imported.examples), "lines": (ImportedLine, imported.lines)},
+    )
+    if artifact.digest == before:
+        return artifact.digest, False
+    examples, lines = imported.examples, imported.lines
+    files = sorted(set(lines["file_digest"]))
+    inputs.instance.report_runless_asset_event(
+        dg.AssetMaterialization(
+            IMPORTED,
+            partition=domain.value,
+            metadata={
+                DIGEST: artifact.digest,
+                INPUTS: dg.MetadataValue.json({"upstream": {}, "settings": {}, "code_version": "1"}),
+                "artifact": dg.MetadataValue.path(str(artifact.path)),
+                TIMES: dg.MetadataValue.json({digest: times.get(digest, now) for digest in files}),
+                "files": len(files),
+                "examples": examples.height,
+                "splits": counts(dict(examples["split"].value_counts().iter_rows())),
+                "left_out": counts(dict(lines["reason_left_out"].drop_nulls().value_counts().iter_rows())),
+                "preview": preview(examples, ["kind", "split", "source_places", "messages"]),
+            },
+            tags={"dagster/data_version": artifact.digest},
+        )
+    )
+    return artifact.digest, True
+
+
+def import_times(instance: dg.DagsterInstance, domain: Domain) -> Mapping[str, Any]:
+    """Digest of each imported file → when it was imported (ISO)."""
+    found: Mapping[str, Any] = latest_metadata(instance, IMPORTED, domain.value).get(TIMES, {})
+    return found
+
+
+@contextmanager
+def import_lock(work: Path) -> Iterator[None]:
+    """One import of a domain at a time: two at once would lose one's rows."""
+    import fcntl
+
+    with (work / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

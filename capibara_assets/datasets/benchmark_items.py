@@ -1,0 +1,140 @@
+"""Items of public code benchmarks, from files in the shapes that HumanEval, HumanEvalPack and MBPP are published in.
+
+The shape is told by an item's fields, compression and JSON lines or one JSON list by the file's content. No benchmark
+is shipped; a deployment names its files in the recipe.
+"""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from capibara_assets.errors import InputError
+from capibara_assets.storage.digests import sha256_file
+
+_GZIP = b"\x1f\x8b"
+_LANGUAGES = {"python": "python", "javascript": "javascript", "js": "javascript", "java": "java"}
+_SHAPES = "HumanEval's (task_id, prompt, canonical_solution, entry_point) or MBPP's (task_id, text or prompt, code)"
+
+
+@dataclass(frozen=True)
+class Item:
+    """One task of a benchmark.
+
+    Attributes:
+        benchmark: its name in the recipe.
+        item_id: its `task_id`, as text.
+        language: of the solution.
+        texts: what a training example must not hold: prompt, solution, tests.
+        solution: the whole of the reference solution, with its signature.
+        entry_point: name of the function that is asked for; None: the last one defined.
+    """
+
+    benchmark: str
+    item_id: str
+    language: str
+    texts: tuple[str, ...]
+    solution: str
+    entry_point: str | None
+
+
+def read_items(benchmark: str, path: Path) -> list[Item]:
+    """The items of one file.
+
+    Raises:
+        InputError: no such file, damaged compression, a line that is no JSON object, or one of neither shape; the
+            message names file and line (of a JSON list: which item).
+    """
+    return [_item(benchmark, entry, place) for place, entry in _entries(benchmark, path)]
+
+
+def benchmark_digests(benchmarks: Mapping[str, str]) -> dict[str, str]:
+    """Name -> SHA-256 of its file: what a decontaminated dataset depends on, wherever the files lie.
+
+    Raises:
+        InputError: no such file.
+    """
+    found = {}
+    for name, path in sorted(benchmarks.items()):
+        if not Path(path).is_file():
+            raise InputError(
+                f"benchmark {name}: no file at {path}; correct decontamination.benchmarks in the dataset recipe"
+            )
+        found[name] = sha256_file(Path(path))
+    return found
+
+
+def _entries(benchmark: str, path: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if data.startswith(_GZIP) else data).decode("utf-8-sig")
+    except FileNotFoundError:
+        raise InputError(
+            f"benchmark {benchmark}: no file at {path}; correct decontamination.benchmarks in the dataset recipe"
+        ) from None
+    except OSError as error:
+        raise InputError(f"benchmark {benchmark}: {path} cannot be read: {error}") from error
+    except (EOFError, zlib.error) as error:
+        raise InputError(f"benchmark {benchmark}: {path} is damaged gzip: {error}; fetch it again") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"benchmark {benchmark}: {path} is not UTF-8 (byte {error.start})") from error
+    if text.lstrip().startswith("["):
+        try:
+            entries = json.loads(text)
+        except ValueError as error:
+            raise InputError(f"benchmark {benchmark}: {path} starts like a JSON list, but is none: {error}") from error
+        found = [(f"{path}, item {number}", entry) for number, entry in enumerate(entries, 1)]
+    else:
+        found = []
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.strip():
+                try:
+                    found.append((f"{path}:{number}", json.loads(line)))
+                except ValueError as error:
+                    raise InputError(f"benchmark {benchmark}: {path}:{number} is no JSON: {error}") from error
+    if not found:
+        raise InputError(f"benchmark {benchmark}: {path} holds no item")
+    yield from found
+
+
+def _item(benchmark: str, entry: Any, place: str) -> Item:
+    if not isinstance(entry, dict):
+        raise InputError(f"benchmark {benchmark}: {place} is {type(entry).__name__}, expected an object")
+    if "canonical_solution" in entry:
+        prompt, solution = _texts(benchmark, entry, place, "prompt", "canonical_solution")
+        test = _optional(benchmark, entry, place, "test")
+        head = _optional(benchmark, entry, place, "declaration") or prompt
+        whole = solution if _optional(benchmark, entry, place, "entry_point") is None else head + solution
+        texts = (prompt, solution, *((test,) if test else ()))
+        entry_point = _optional(benchmark, entry, place, "entry_point")
+    elif "code" in entry and ("text" in entry or "prompt" in entry):
+        prompt, whole = _texts(benchmark, entry, place, "text" if "text" in entry else "prompt", "code")
+        tests = entry.get("test_list") or []
+        if not isinstance(tests, list) or not all(isinstance(test, str) for test in tests):
+            raise InputError(f"benchmark {benchmark}: {place}: test_list is no list of texts")
+        texts = (prompt, whole, *tests)
+        entry_point = None
+    else:
+        raise InputError(f"benchmark {benchmark}: {place} has fields {sorted(entry)}; expected {_SHAPES}")
+    if not isinstance(entry.get("task_id"), (str, int)) or isinstance(entry["task_id"], bool):
+        raise InputError(f"benchmark {benchmark}: {place} has no task_id (a text or a number)")
+    item_id = str(entry["task_id"])
+    family = item_id.partition("/")[0].lower()
+    return Item(benchmark, item_id, _LANGUAGES.get(family, "python"), texts, whole, entry_point)
+
+
+def _texts(benchmark: str, entry: dict[str, Any], place: str, *names: str) -> list[str]:
+    for name in names:
+        if not isinstance(entry.get(name), str):
+            raise InputError(f"benchmark {benchmark}: {place}: {name} is missing or no text")
+    return [entry[name] for name in names]
+
+
+def _optional(benchmark: str, entry: dict[str, Any], place: str, name: str) -> str | None:
+    value = entry.get(name)
+    if value is not None and not isinstance(value, str):
+        raise InputError(f"benchmark {benchmark}: {place}: {name} is no text")
+    return value

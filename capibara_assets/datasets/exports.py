@@ -1,0 +1,92 @@
+"""A dataset as JSON lines for other trainers: rendered text, messages, or prompt and completion."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from capibara_assets.datasets.chat_forms import render_mistral
+from capibara_assets.datasets.schema import SPLITS
+from capibara_assets.errors import InputError
+from capibara_assets.executions.strict_json import Fault
+from capibara_assets.storage.jsonfiles import write_bytes_atomic
+
+Messages = Sequence[Mapping[str, str]]
+Render = Callable[[Messages], str]
+ABOUT = "dataset.json"
+
+
+def text_line(messages: Messages, render: Render = render_mistral) -> dict[str, Any]:
+    """`{"text": ...}`, by default in the Mistral form.
+
+    Raises:
+        Fault: the form cannot hold these messages.
+    """
+    return {"text": render(messages)}
+
+
+def messages_line(messages: Messages) -> dict[str, Any]:
+    """`{"messages": [{role, content}, ...]}`."""
+    return {"messages": [{"role": m["role"], "content": m["content"]} for m in messages]}
+
+
+def prompt_completion_line(messages: Messages) -> dict[str, Any]:
+    """`{"prompt": ..., "completion": ...}`: texts for one question, lists of messages for a longer conversation."""
+    if [m["role"] for m in messages] == ["user", "assistant"]:
+        return {"prompt": messages[0]["content"], "completion": messages[1]["content"]}
+    listed = messages_line(messages)["messages"]
+    return {"prompt": listed[:-1], "completion": listed[-1:]}
+
+
+def export_dataset(
+    examples: pl.DataFrame, folder: Path, line_of: Callable[[Messages], dict[str, Any]], about: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Writes `<split>.jsonl`, and `dataset.json` with counts, licences, sources and what could not be written.
+
+    Args:
+        examples: a table Example.
+        line_of: one of the functions above.
+        about: goes into `dataset.json` as it is.
+
+    Returns:
+        What `dataset.json` says.
+
+    Raises:
+        InputError: the folder holds an export already.
+    """
+    names = [f"{split}.jsonl" for split in SPLITS]
+    taken = [name for name in (*names, ABOUT) if (folder / name).exists()]
+    if taken:
+        raise InputError(f"{folder} holds {', '.join(taken)} already: choose another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    left_out: dict[str, str] = {}
+    written: Counter[str] = Counter()
+    for split, name in zip(SPLITS, names, strict=True):
+        lines = []
+        rows = examples.filter(pl.col("split") == split).sort("example_id").select("example_id", "messages")
+        for example_id, messages in rows.iter_rows():
+            try:
+                line = line_of(json.loads(messages))
+            except Fault as fault:
+                left_out[example_id] = fault.detail
+                continue
+            lines.append(json.dumps(line, ensure_ascii=False) + "\n")
+        written[split] = len(lines)
+        write_bytes_atomic(folder / name, "".join(lines).encode("utf-8"))
+    summary = {
+        **about,
+        "examples": dict(written),
+        "left_out": left_out,
+        "licences": _counted(examples["licence"]),
+        "sources": _counted(examples["source"]),
+    }
+    write_bytes_atomic(folder / ABOUT, json.dumps(summary, indent=2, ensure_ascii=False).encode("utf-8"))
+    return summary
+
+
+def _counted(values: pl.Series) -> dict[str, int]:
+    found = values.fill_null("not stated").value_counts()
+    return dict(sorted(found.iter_rows()))

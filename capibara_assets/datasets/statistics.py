@@ -1,0 +1,137 @@
+"""Quality metrics of one domain's dataset: figures for the planner, and for a person what there is and what is missing."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import polars as pl
+
+from capibara_assets.datasets.balance import BANDS, shares
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.datasets.schema import KINDS, SPLITS, Kind
+from capibara_assets.domains import Domain
+
+EVERY = "every"
+_KINDS_OF = {Domain.DEBUG: ("repair", "explain")}  # the others have all
+
+
+def statistics(
+    domain: Domain,
+    examples: pl.DataFrame,
+    left_out: pl.DataFrame,
+    clusters: pl.DataFrame,
+    executions: int,
+    recipe: DatasetRecipe,
+    notes: Mapping[Kind, str],
+) -> dict[str, Any]:
+    """JSON values that depend on the tables alone, in whatever order their rows are.
+
+    Args:
+        executions: how many there are as evidence.
+        notes: kind -> why it has no examples, or fewer than the evidence gave.
+    """
+    chars = examples["messages"].str.len_chars()
+    histogram = Counter(min(9, int(value * 10)) for value in examples["difficulty"])
+    weights = examples["weight"].to_list()
+    balanced = [w * b for w, b in zip(weights, examples["balance"], strict=True)]
+    difficulties = examples["difficulty"].to_list()
+    kinds = counts(examples["kind"])
+    return {
+        "domain": domain,
+        "examples": examples.height,
+        "by_split": {split: int((examples["split"] == split).sum()) for split in SPLITS},
+        "by_kind": kinds,
+        "by_language": counts(examples["language"]),
+        "by_licence": counts(examples["licence"].fill_null("not stated")),
+        "by_tenant": counts(examples["tenants"].list.join(", ").replace("", "none")),
+        "verified": {EVERY: _shares(examples["verified"])}
+        | {kind: _shares(examples.filter(pl.col("kind") == kind)["verified"]) for kind in kinds},
+        "not_replayed": counts(examples["not_replayed"].drop_nulls()),
+        "groups": examples["group_id"].n_unique(),
+        "chars": {"p50": _quantile(chars, 0.5), "p95": _quantile(chars, 0.95), "max": _quantile(chars, 1.0)},
+        "difficulty": {
+            "mean": _mean(difficulties),
+            "histogram": [histogram[i] for i in range(10)],
+            "shares": dict(zip(BANDS, shares(difficulties, weights), strict=True)),
+            "balanced": dict(zip(BANDS, shares(difficulties, balanced), strict=True)),
+            "target": list(recipe.balance.target) if recipe.balance.target is not None else None,
+        },
+        "quality": {
+            "mean": _mean(examples["quality"]),
+            "by_kind": {kind: _mean(examples.filter(pl.col("kind") == kind)["quality"]) for kind in kinds},
+            "with_proof": _share(int(examples["proof"].is_not_null().sum()), examples.height),
+        },
+        "duplicates": {
+            "by_sort": counts(clusters.filter(pl.col("sort") != "representative")["sort"]),
+            "clusters": int((clusters["cluster_id"].value_counts()["count"] > 1).sum()),
+            "largest": max(clusters["cluster_id"].value_counts()["count"], default=0),
+        },
+        "stands_for": round(sum(math.exp(weight - 1) for weight in sorted(weights))),
+        "executions": executions,
+        "left_out": counts(left_out["reason"]),
+        "missing": _missing(domain, examples.height, executions, kinds, counts(left_out["reason"]), recipe, notes),
+    }
+
+
+def counts(values: pl.Series | Iterable[str]) -> dict[str, int]:
+    """Value -> how often, sorted by value."""
+    return dict(sorted(Counter(values).items()))
+
+
+def _missing(
+    domain: Domain,
+    examples: int,
+    executions: int,
+    kinds: Mapping[str, int],
+    left_out: Mapping[str, int],
+    recipe: DatasetRecipe,
+    notes: Mapping[Kind, str],
+) -> list[str]:
+    """What there is too little of, in plain words; nothing is repeated to reach a number."""
+    lines = []
+    if examples < recipe.target_examples:
+        lines.append(
+            f"{examples} of {recipe.target_examples} examples wanted of {domain}: {executions} executions give no more"
+        )
+    own = _KINDS_OF.get(domain, KINDS)
+    lines += [f"no {kind} example: {_why(kind, notes)}" for kind in own if not kinds.get(kind)]
+    lines += [f"{kind}: {notes[kind]}" for kind in own if kinds.get(kind) and kind in notes]
+    if examples < recipe.target_examples:
+        lines += [f"{count} executions gave none: {reason}" for reason, count in _most_first(left_out)]
+    return lines
+
+
+_WHY: dict[Kind, str] = {
+    "solve": "no execution that ended well has a recorded task, docstring, comment, heading or assertions",
+    "repair": "no failed execution has a later one in its session that mended it",
+    "explain": "no pattern's explanation says more than its name",
+    "predict": "no recorded output follows from the quoted code alone and came out again",
+    "apply": "no evidence says that a bullet of the consolidated playbook helped with a stated task",
+}
+
+
+def _why(kind: Kind, notes: Mapping[Kind, str]) -> str:
+    return notes.get(kind, _WHY[kind])
+
+
+def _most_first(found: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(found.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _shares(values: pl.Series) -> dict[str, float]:
+    return {value: _share(count, len(values)) for value, count in counts(values).items()}
+
+
+def _share(part: int, whole: int) -> float:
+    return round(part / whole, 6) if whole else 0.0
+
+
+def _quantile(values: pl.Series, q: float) -> int:
+    found = values.quantile(q, "nearest")
+    return 0 if found is None else int(found)
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = sorted(values)
+    return round(sum(found) / len(found), 6) if found else 0.0

@@ -1,0 +1,62 @@
+"""Tries what sandboxed code must not be able to do and prints what it was kept from, as JSON (see `isolation.py`)."""
+
+import json
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+
+def network_closed(port: int) -> bool:
+    """Whether a listener of this machine cannot be reached."""
+    try:
+        socket.create_connection(("127.0.0.1", port), 5).close()
+    except OSError:
+        return True
+    return False
+
+
+def hidden(secret: str) -> bool:
+    """Whether a file of the user cannot be read, nor this program be written."""
+    for path, mode in ((secret, "rb"), (__file__, "r+b")):
+        with suppress(OSError), Path(path).open(mode):
+            return False
+    return True
+
+
+def alone(outsider: int) -> bool:
+    """Whether the process that started this one is out of sight."""
+    if os.getpid() > 32:  # a namespace of its own begins to count at 1
+        return False
+    return not Path("/proc", str(outsider)).exists()
+
+
+def bounded(most: int) -> bool:
+    """Whether the number of processes comes to an end at the limit."""
+    children = []
+    try:
+        for _ in range(most + 8):
+            child = os.fork()
+            if child == 0:
+                signal.pause()
+            children.append(child)
+    except OSError:
+        return True
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    return False
+
+
+def main() -> None:
+    secret, port, outsider, most = sys.argv[1:]
+    found = {"network": network_closed(int(port)), "files": hidden(secret), "processes": alone(int(outsider))}
+    found["bounded"] = bounded(int(most))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

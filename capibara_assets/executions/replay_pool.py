@@ -1,0 +1,310 @@
+"""Runs sessions in isolated workers: each several times, under different hash seeds, and none of them is lost."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import secrets
+import selectors
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from capibara_assets.executions.isolation import Isolation, IsolationError, Sandboxed
+
+_HERE = Path(__file__).resolve().parent
+#: Imported before the forks when sessions of a batch import them: they start no threads, and take long to import.
+_HEAVY = re.compile(
+    r"^\s*(?:import|from)\s+((?:numpy|pandas|scipy|sklearn|torch|starlette|fastapi|pydantic|sympy|networkx)[\w.]*)",
+    re.MULTILINE,
+)
+_PRELOAD_FROM = 2  # sessions
+_TICK_S = 0.25
+#: Ends that may be the machine's doing; such a session runs again, alone.
+UNCERTAIN = frozenset({"wall", "cpu", "memory", "signal", "garbled", "tampered", "lost"})
+#: Wall clock that one cell may take for each second of CPU, before and when it runs alone.
+_PATIENCE, _PATIENCE_ALONE = 3.0, 6.0
+_START_S = 60.0
+
+
+@dataclass(frozen=True)
+class Session:
+    """Cells that run one after the other in a fresh interpreter."""
+
+    language: str  # python, sql or javascript
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one session: CPU seconds of a cell, and memory of all its processes together."""
+
+    timeout_s: float
+    memory_mib: int
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How one run of a session ended."""
+
+    ended: str  # done; cpu, wall, memory: a limit; exit, signal: it ended its process; lost, garbled: its worker's end
+    cell: int  # the cell that ran last
+    answer: dict[str, Any]  # of the worker, when done: results, stdout, stderr, error
+
+
+@dataclass
+class Outcome:
+    """Runs of every session, in order, and what happened to the workers."""
+
+    runs: list[list[Ran]]
+    lost: list[int] = field(default_factory=list)  # sessions that a worker died with, at least once
+    again: list[int] = field(default_factory=list)  # sessions that ran again, alone
+
+
+def run_sessions(
+    sessions: Sequence[Session], *, isolation: Isolation, limits: Limits, times: int, processes: int
+) -> Outcome:
+    """Runs every session `times` times.
+
+    Raises:
+        IsolationError: workers cannot be started.
+    """
+    if not sessions:
+        return Outcome([])
+    plan = _Plan(isolation, limits, _preload(sessions), any(s.language == "python" for s in sessions))
+    found: dict[tuple[int, int], Ran] = {}
+    waiting = [deque(_in_order(sessions)) for _ in range(times)]
+    places = threading.Semaphore(processes)
+    failures: list[BaseException] = []
+
+    def work(run: int) -> None:
+        # a thread owns its workers: on Linux they end with the thread that started them
+        workers = _Workers(plan, run)
+        try:
+            while not failures:
+                try:
+                    index = waiting[run].popleft()
+                except IndexError:
+                    return
+                with places:
+                    found[index, run] = workers.run(sessions[index], _PATIENCE)
+        except Exception as error:  # noqa: BLE001 (raised again by the thread that waits)
+            failures.append(error)
+        finally:
+            workers.close()
+
+    threads = [
+        threading.Thread(target=work, args=(slot % times,), name=f"replay-{slot}", daemon=True)
+        for slot in range(times * max(1, min(processes // times, len(sessions))))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    uncertain = sorted({index for (index, _), ran in found.items() if ran.ended in UNCERTAIN})
+    lost = {index for (index, _), ran in found.items() if ran.ended in ("lost", "garbled", "tampered")}
+    for index in uncertain:
+        for run in range(times):
+            if found[index, run].ended in UNCERTAIN:
+                workers = _Workers(plan, run)
+                try:
+                    found[index, run] = workers.run(sessions[index], _PATIENCE_ALONE)
+                finally:
+                    workers.close()
+    runs = [[found[index, run] for run in range(times)] for index in range(len(sessions))]
+    return Outcome(runs, sorted(lost), uncertain)
+
+
+def _in_order(sessions: Sequence[Session]) -> Iterable[int]:
+    """Sessions of one language together."""
+    return sorted(range(len(sessions)), key=lambda index: sessions[index].language == "javascript")
+
+
+def _preload(sessions: Sequence[Session]) -> list[str]:
+    """Modules, named in full, that several Python sessions import and that are installed."""
+    counts: Counter[str] = Counter()
+    for session in sessions:
+        if session.language == "python":
+            counts.update({name for cell in session.cells for name in _HEAVY.findall(cell)})
+    names = sorted(name for name, count in counts.items() if count >= _PRELOAD_FROM)
+    return [name for name in names if importlib.util.find_spec(name.split(".")[0]) is not None]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    isolation: Isolation
+    limits: Limits
+    preload: list[str]
+    python: bool
+
+
+class _Workers:
+    """The workers of one run, started when they are first needed."""
+
+    def __init__(self, plan: _Plan, run: int) -> None:
+        self._plan = plan
+        self._run = run
+        self._started: dict[str, _Worker] = {}
+
+    def run(self, session: Session, patience: float) -> Ran:
+        """Runs a session; a worker that it ended, or that had to be ended, is replaced for the next one."""
+        kind = "javascript" if session.language == "javascript" else "python"
+        if kind not in self._started:
+            self._started[kind] = _Worker(self._plan, kind, self._run)
+        ran = self._started[kind].run(session, self._plan.limits, patience)
+        if not self._started[kind].usable:
+            self._started.pop(kind).close()
+        return ran
+
+    def close(self) -> None:
+        for worker in self._started.values():
+            worker.close()
+        self._started.clear()
+
+
+class _Worker:
+    """One isolated process that runs sessions of its languages one after the other."""
+
+    def __init__(self, plan: _Plan, kind: str, run: int) -> None:
+        self.usable = True
+        self._buffer = b""
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
+        if kind == "javascript":
+            command, readable = _node_command()
+        else:
+            options = {"python": plan.python, "preload": plan.preload, "alone": "processes" in plan.isolation.aspects}
+            script = _HERE / "replay_python.py"
+            command = [sys.executable, "-P", str(script), json.dumps(options)]
+            readable = [script, _HERE / "sandbox_sql.py"]
+        # set order follows the hash seed: each run has another one, the same in every batch
+        environment = {"PYTHONHASHSEED": str(run + 1)}
+        self._sandboxed: Sandboxed = plan.isolation.start(
+            command, readable=readable, environment=environment, errors=self._errors.fileno()
+        )
+        self._first = True
+        self._floor: dict[int, int] = {}  # bytes that each process of the idle worker has
+
+    def run(self, session: Session, limits: Limits, patience: float) -> Ran:
+        """Runs a session to its end, or ends the worker when the session exceeds a limit that it does not notice."""
+        nonce = secrets.token_hex(8)
+        wall_s = 5.0 + patience * limits.timeout_s
+        request = {
+            "nonce": nonce,
+            "language": session.language,
+            "cells": list(session.cells),
+            "timeout_s": limits.timeout_s,
+            "memory_mib": limits.memory_mib,
+            "wall_s": wall_s,
+        }
+        backstop = time.monotonic() + 2 * wall_s * len(session.cells) + (_START_S if self._first else 0)
+        try:
+            stdin = self._sandboxed.process.stdin
+            assert stdin is not None
+            stdin.write(json.dumps(request).encode() + b"\n")
+            stdin.flush()
+            line = self._line(limits, backstop, len(session.cells))
+        except BrokenPipeError:
+            line = "lost"
+        if isinstance(line, str):
+            self.usable = False
+            if line == "lost" and self._first:
+                raise IsolationError(f"a worker of re-verification does not start: {self._said()}")
+            return Ran(line, 0, {})
+        self._first = False
+        try:
+            answer = json.loads(line)
+            trusted = answer.pop("nonce") == nonce
+        except (ValueError, KeyError, AttributeError):
+            trusted = False
+        if not trusted:
+            self.usable = False
+            return Ran("garbled", 0, {})
+        ended = str(answer.get("ended", "done"))
+        self.usable = ended != "tampered"
+        return Ran(ended, int(answer.get("cell", 0)), answer)
+
+    def _line(self, limits: Limits, backstop: float, cells: int) -> bytes | str:
+        """The worker's answer, or why there is none."""
+        stdout = self._sandboxed.process.stdout
+        assert stdout is not None
+        began: float | None = None
+        with selectors.DefaultSelector() as selector:
+            selector.register(stdout, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                if not selector.select(_TICK_S):
+                    if time.monotonic() > backstop:
+                        return "wall"
+                    if self._first:
+                        continue  # it is still starting, as far as is known
+                    tree = self._sandboxed.tree()
+                    used = sum(map(_cpu_seconds, tree))
+                    began = used if began is None else began
+                    # a session that a worker can bound by itself never gets as far as this
+                    if used - began > limits.timeout_s * cells + 3:
+                        return "cpu"
+                    if self._grown(tree) > limits.memory_mib << 20:
+                        return "memory"
+                    continue
+                chunk = os.read(stdout.fileno(), 1 << 16)
+                if not chunk:
+                    return "lost"
+                self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        if not self._floor:
+            self._floor = {process.pid: _memory(process) for process in self._sandboxed.tree()}
+        return line
+
+    def _grown(self, tree: Iterable[psutil.Process]) -> int:
+        """Bytes that a session uses beyond those of its worker, which every fork of it shares."""
+        shared = max(self._floor.values(), default=0)
+        return sum(max(0, _memory(process) - self._floor.get(process.pid, shared)) for process in tree)
+
+    def _said(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace").strip()[-2000:] or "it said nothing"
+
+    def close(self) -> None:
+        self._sandboxed.close()
+        self._errors.close()
+
+
+def node() -> str | None:
+    """The Node.js on the PATH."""
+    found = shutil.which("node")
+    return None if found is None else str(Path(found).resolve())
+
+
+def _node_command() -> tuple[list[str], list[Path]]:
+    program = node()
+    if program is None:
+        raise IsolationError("no `node` on the PATH")
+    scripts = [_HERE / "replay_javascript.js", _HERE / "sandbox_js.js"]
+    return [program, "--expose-internals", "--no-warnings", str(scripts[0])], [Path(program), *scripts]
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return times.user + times.system + getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+
+
+def _memory(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0

@@ -1,0 +1,129 @@
+"""Datasets in the graph: the same version whatever was cached, benchmarks as inputs, and a graph without routing."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from capibara_assets.assets.consensus import moe_checkpoint
+from capibara_assets.assets.datasets import example_groups, moe_dataset, routing_dataset
+from capibara_assets.assets.evaluation import expert_router
+from capibara_assets.assets.inputs import INPUTS, latest_digest, latest_metadata
+from capibara_assets.assets.settings import current_settings, setting_digest
+from capibara_assets.checks.stages import routes_valid
+from capibara_assets.domains import Domain
+from capibara_assets.errors import InputError
+from capibara_assets.executions.schema import Execution, Pattern, RepairPair
+from capibara_assets.locations import resources_root
+from capibara_assets.playbooks.schema import Consolidated
+from capibara_assets.resources import BaseModel, Hardware, Recipes
+from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.records import table
+from capibara_assets_tests.datasets.conftest import fleet, run
+from capibara_assets_tests.published import Published
+
+PYTHON = Domain.PYTHON
+SHIPPED = BaseModel(location=str(resources_root() / "base_models" / "capibara-nano"))
+
+
+@pytest.fixture(scope="module")
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as made:
+        yield made
+
+
+@pytest.fixture
+def published(instance: dg.DagsterInstance, tmp_path: Path) -> Published:
+    """A domain with executions, three of which show an output that follows from the code alone."""
+    found = Published.afresh(instance, tmp_path)
+    shown = [run(f"e{i}", f"print({i} + 40)", f"box-{i}", stdout=f"{i + 40}\n") for i in range(3)]
+    tables = {
+        "executions": (Execution, table(Execution, [*fleet(40), *shown])),
+        "patterns": (Pattern, table(Pattern, [])),
+        "repairs": (RepairPair, table(RepairPair, [])),
+    }
+    found.put("e2b_patterns", PYTHON, tables=tables)
+    found.put("consolidated_playbook", PYTHON, tables={"bullets": (Consolidated, table(Consolidated, []))})
+    return found
+
+
+def make(published: Published, assets: list[Any], overrides: dict[str, Any] | None = None) -> None:
+    partitioned = all(asset.partitions_def is not None for asset in assets if isinstance(asset, dg.AssetsDefinition))
+    result = dg.materialize(
+        assets,
+        instance=published.instance,
+        partition_key=PYTHON.value if partitioned else None,
+        resources={
+            "store": published.store,
+            "recipes": Recipes(overrides={"dataset": overrides or {}}),
+            "base_model": SHIPPED,
+        },
+    )
+    assert result.success
+
+
+def dataset(published: Published) -> Artifact:
+    return published.inputs().artifact("moe_dataset", PYTHON)
+
+
+def test_the_version_is_the_same_whatever_was_cached(published: Published):
+    make(published, [example_groups])
+    make(published, [moe_dataset])
+    first = dataset(published)
+    examples = first.frame("examples")
+    assert set(examples.filter(examples["kind"] == "predict")["verified"]) == {"reexecuted"}
+    assert first.document("reexecution")["cached"] == 0 < first.document("reexecution")["ran"]
+    make(published, [moe_dataset])
+    again = latest_metadata(published.instance, "moe_dataset", PYTHON)["reexecution"]
+    assert again["cached"] == 3 and again["ran"] == 0
+    assert dataset(published).digest == first.digest
+    shutil.rmtree(Path(published.store.work) / "moe_dataset")
+    make(published, [moe_dataset])
+    assert dataset(published).digest == first.digest
+    assert first.frame("clusters").height >= examples.height
+    assert first.frame("contaminated").is_empty()
+
+
+def test_a_benchmarks_file_is_an_input(published: Published, tmp_path: Path):
+    path = tmp_path / "bench.jsonl"
+    item = {"task_id": "B/1", "prompt": "def f(n):\n", "canonical_solution": "    return n\n", "entry_point": "f"}
+    aimed = {"decontamination": {"benchmarks": {"bench": str(path)}, "ngram": 13}}
+    recorded = []
+    make(published, [example_groups])
+    for number in range(2):
+        path.write_text(json.dumps(item | {"task_id": f"B/{number}", "test": "assert f(1) == 1"}) + "\n")
+        make(published, [moe_dataset], aimed)
+        recorded.append(
+            latest_metadata(published.instance, "moe_dataset", PYTHON)[INPUTS]["settings"]["benchmarks"]
+        )
+    assert len({*recorded, setting_digest({})}) == 3
+    changed = Recipes(overrides={"dataset": aimed})
+    target = Hardware(name="cpu")
+    assert current_settings(changed, SHIPPED, target, target)["benchmarks"] == recorded[-1]
+    path.unlink()
+    with pytest.raises(InputError, match=r"benchmark bench: no file at .*bench\.jsonl"):
+        current_settings(changed, SHIPPED, target, target)
+
+
+def test_without_routing_the_graph_goes_on_and_says_so(published: Published):
+    """No routes, no router and no mixture, each a result that says why; with routing there are routes."""
+    make(published, [example_groups])
+    make(published, [moe_dataset])
+    make(published, [routing_dataset, routes_valid], {"include_routing": False})
+    routing = published.inputs().artifact("routing_dataset")
+    assert routing.frame("routes").is_empty()
+    assert "include_routing: false" in routing.document("statistics")["left_out"]
+    make(published, [expert_router])
+    report = published.inputs().artifact("expert_router").document("report")
+    assert report["trained"] is False and "include_routing: false" in report["why"]
+    published.put("merged_checkpoint", documents={"report": {}})
+    make(published, [moe_checkpoint])
+    assert published.inputs().artifact("moe_checkpoint").document("report")["made"] is False
+    off = latest_digest(published.instance, "routing_dataset")
+    make(published, [routing_dataset, routes_valid])
+    assert latest_digest(published.instance, "routing_dataset") != off
+    assert published.inputs().artifact("routing_dataset").document("statistics")["left_out"] is None

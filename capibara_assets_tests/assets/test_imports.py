@@ -1,0 +1,154 @@
+"""Own examples in the graph: an import reaches the dataset of its domain, and of no other."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import polars as pl
+import pytest
+
+from capibara_assets.assets.datasets import example_groups, moe_dataset
+from capibara_assets.assets.imports import IMPORTED, import_times, others_of, publish_imported, read_imported
+from capibara_assets.assets.inputs import DIGEST, Inputs, latest_digest, latest_metadata
+from capibara_assets.automation.pipeline import Graph, is_current
+from capibara_assets.cli.run import select_assets
+from capibara_assets.datasets.imports import Imported, incoming, new_files, settle, too_close
+from capibara_assets.datasets.imports_read import read_examples
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.datasets.schema import Split
+from capibara_assets.declarations import shipped_recipe
+from capibara_assets.definitions import defs
+from capibara_assets.domains import Domain
+from capibara_assets.executions.schema import Execution, Pattern, RepairPair
+from capibara_assets.playbooks.schema import Consolidated
+from capibara_assets.resources import Recipes
+from capibara_assets.storage.records import table
+from capibara_assets_tests.datasets.conftest import fleet
+from capibara_assets_tests.datasets.test_imports import pair_of
+from capibara_assets_tests.published import Published
+
+PYTHON, ML = Domain.PYTHON, Domain.ML
+NOW, LATER = "2026-11-20T12:00:00+00:00", "2026-11-21T12:00:00+00:00"
+
+
+@pytest.fixture(scope="module")
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as made:
+        yield made
+
+
+@pytest.fixture
+def world(instance: dg.DagsterInstance, tmp_path: Path) -> "World":
+    return World(Published.afresh(instance, tmp_path), tmp_path)
+
+
+class World:
+    """Two domains with executions of their own, up to their datasets."""
+
+    def __init__(self, published: Published, folder: Path) -> None:
+        self.published, self.folder = published, folder
+        for domain in (PYTHON, ML):
+            executions = table(Execution, fleet(60, domain, prefix=domain))
+            tables = {"executions": (Execution, executions), "patterns": (Pattern, table(Pattern, []))}
+            published.put("e2b_patterns", domain, tables=tables | {"repairs": (RepairPair, table(RepairPair, []))})
+            published.put("consolidated_playbook", domain, tables={"bullets": (Consolidated, table(Consolidated, []))})
+
+    @property
+    def inputs(self) -> Inputs:
+        return self.published.inputs()
+
+    def make(self) -> dict[Domain, str | None]:
+        """Groups and datasets of both domains; the digests of the datasets."""
+        options = {
+            "instance": self.published.instance,
+            "resources": {"store": self.published.store, "recipes": Recipes()},
+        }
+        assert dg.materialize([example_groups], **options).success
+        for domain in (PYTHON, ML):
+            assert dg.materialize([moe_dataset], partition_key=domain.value, **options).success
+        return {d: latest_digest(self.published.instance, "moe_dataset", d.value) for d in (PYTHON, ML)}
+
+    def add(self, pairs: list[tuple[str, str]], split: Split | None = None, now: str = NOW) -> Imported:
+        path = self.folder / f"{split}.jsonl"
+        path.write_text("\n".join(json.dumps({"prompt": q, "completion": a}) for q, a in pairs))
+        before, recipe = read_imported(self.inputs, PYTHON), shipped_recipe("dataset", DatasetRecipe)
+        fresh = new_files(before, [(read_examples(path), split)])
+        new = [item for file, _ in fresh for item in incoming(PYTHON, file, split, licence="MIT", source="ours")]
+        imported = settle(PYTHON, before, others_of(self.inputs, PYTHON), new, recipe)
+        publish_imported(self.inputs, PYTHON, imported, now)
+        return imported
+
+    def examples(self, domain: Domain) -> pl.DataFrame:
+        return self.inputs.artifact("moe_dataset", domain).frame("examples")
+
+
+def test_an_import_joins_the_dataset_of_its_domain_and_leaves_the_others_alone(world: World):
+    before = world.make()
+    test = world.examples(PYTHON).filter(pl.col("split") == "test").sort("example_id").row(0, named=True)
+    leak = ("Something of my own, is it not?", json.loads(test["messages"])[1]["content"])
+    world.add([pair_of(n) for n in range(20)], "validation")
+    world.add([*(pair_of(n) for n in range(20, 40)), leak], "train")
+    after = world.make()
+    assert after[ML] == before[ML] and after[PYTHON] != before[PYTHON]
+    joined = world.examples(PYTHON).filter(pl.col("provenance") == "imported")
+    assert dict(joined["split"].value_counts().iter_rows()) == {"validation": 20, "train": 20}
+    assert set(joined["licence"]) == {"MIT"} and "train.jsonl:1" in joined["source_places"].explode()
+    statistics = world.inputs.artifact("moe_dataset", PYTHON).document("statistics")
+    assert statistics["imported"] == {"examples": 40, "left_out": {}} and statistics["by_kind"]["chat"] == 40
+    lines = read_imported(world.inputs, PYTHON).lines.filter(pl.col("reason_left_out").is_not_null())
+    assert lines["reason_left_out"].to_list() == [too_close("test")]
+
+
+def test_a_leak_that_appears_after_the_import_is_left_out_of_the_dataset(world: World):
+    """Imported before the experience had it: the dataset leaves it out, and says so."""
+    code = json.loads(_dataset_of(world, "test")["messages"])[1]["content"]
+    world.published.instance.wipe()
+    again = World(world.published, world.folder)
+    again.add([("Something of my own, is it not?", code)], "train")
+    again.make()
+    artifact = again.inputs.artifact("moe_dataset", PYTHON)
+    assert "imported" not in set(artifact.frame("examples")["provenance"])
+    reasons = artifact.frame("left_out")["reason"].to_list()
+    assert too_close("test") in reasons
+
+
+def _dataset_of(world: World, split: str) -> dict:
+    world.make()
+    return world.examples(PYTHON).filter(pl.col("split") == split).sort("example_id").row(0, named=True)
+
+
+def test_the_same_import_again_changes_nothing(world: World):
+    imported = world.add([pair_of(1)])
+    first = latest_metadata(world.published.instance, IMPORTED, PYTHON.value)
+    assert publish_imported(world.inputs, PYTHON, imported, LATER) == (first[DIGEST], False)
+    world.add([pair_of(1)], now=LATER)
+    assert latest_metadata(world.published.instance, IMPORTED, PYTHON.value) == first
+    (event,) = world.published.instance.fetch_materializations(dg.AssetKey(IMPORTED), limit=5).records
+    assert event.asset_materialization.tags["dagster/data_version"] == first[DIGEST]
+
+
+def test_each_file_keeps_the_time_of_its_import(world: World):
+    world.add([pair_of(1)], "train")
+    world.add([pair_of(2)], "test", now=LATER)
+    assert sorted(import_times(world.published.instance, PYTHON).values()) == [NOW, LATER]
+
+
+def test_capibara_run_takes_a_new_import_in_and_never_tries_to_make_one(world: World):
+    world.make()
+    graph = Graph.of(defs)
+    assert IMPORTED not in graph.parents and IMPORTED not in select_assets(defs, "*")
+    assert select_assets(defs, "+moe_dataset") == [
+        "consolidated_playbook",
+        "e2b_patterns",
+        "example_groups",
+        "moe_dataset",
+    ]
+
+    def current(domain: Domain) -> bool:
+        settings = {"recipe:dataset": Recipes().digest("dataset")}
+        return is_current(graph, world.published.instance, "moe_dataset", domain, settings)
+
+    assert current(PYTHON) and current(ML)
+    world.add([pair_of(1)])
+    assert not current(PYTHON) and current(ML)
