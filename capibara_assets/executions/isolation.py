@@ -141,8 +141,13 @@ class Sandboxed:
         except psutil.NoSuchProcess:
             return []
 
-    def close(self) -> None:
-        """Ends all its processes and removes its folder."""
+    def close(self, patience_s: float = 0.0) -> None:
+        """Ends all its processes and removes its folder; a program that ends with its input gets `patience_s` to."""
+        if patience_s and self.process.stdin is not None:
+            with suppress(OSError):
+                self.process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(patience_s)
         members = self.tree() if self.home is not None else []
         if self.process.returncode is None:
             with suppress(ProcessLookupError):

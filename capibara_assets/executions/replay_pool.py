@@ -36,6 +36,7 @@ UNCERTAIN = frozenset({"wall", "cpu", "memory", "signal", "garbled", "tampered",
 #: Wall clock that one cell may take for each second of CPU, before and when it runs alone.
 _PATIENCE, _PATIENCE_ALONE = 3.0, 6.0
 _START_S = 60.0
+_LEAVE_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -277,7 +278,7 @@ class _Worker:
         return self._errors.read().decode(errors="replace").strip()[-2000:] or "it said nothing"
 
     def close(self) -> None:
-        self._sandboxed.close()
+        self._sandboxed.close(_LEAVE_S if self.usable else 0.0)
         self._errors.close()
 
 
