@@ -86,6 +86,7 @@ async function answerTo(request) {
 
 async function main() {
   reportLate(() => session);
+  process.stdout.write('ready\n');
   for await (const line of readline.createInterface({ input: process.stdin })) {
     const request = JSON.parse(line);
     before ??= INTRINSICS.map(picture);

@@ -156,6 +156,8 @@ class Server:
         try:
             os.setsid()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+            os.closerange(3, result)  # the server's own: a session could write answers to them
+            os.closerange(result + 1, 1 << 10)
             streams = memory_file("stdout"), memory_file("stderr")
             silent = os.open(os.devnull, os.O_RDONLY)
             for descriptor, replacement in enumerate((silent, *streams)):
@@ -423,6 +425,8 @@ def main() -> None:
     server = Server(json.loads(sys.argv[1]))
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     del sys.argv[1:]
+    answers.write(b"ready\n")
+    answers.flush()
     for line in requests:
         request = json.loads(line)
         answers.write(json.dumps(server.answer(request) | {"nonce": request["nonce"]}).encode() + b"\n")
