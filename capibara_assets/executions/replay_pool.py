@@ -32,7 +32,7 @@ _HEAVY = re.compile(
 _PRELOAD_FROM = 2  # sessions
 _TICK_S = 0.25
 #: Ends that may be the machine's doing; such a session runs again, alone.
-UNCERTAIN = frozenset({"wall", "cpu", "memory", "signal", "garbled", "tampered", "lost"})
+UNCERTAIN = frozenset({"wall", "cpu", "memory", "signal", "garbled", "lost"})
 #: Wall clock that one cell may take for each second of CPU, before and when it runs alone.
 _PATIENCE, _PATIENCE_ALONE = 3.0, 6.0
 _START_S = 60.0
@@ -116,7 +116,7 @@ def run_sessions(
     if failures:
         raise failures[0]
     uncertain = sorted({index for (index, _), ran in found.items() if ran.ended in UNCERTAIN})
-    lost = {index for (index, _), ran in found.items() if ran.ended in ("lost", "garbled", "tampered")}
+    lost = {index for (index, _), ran in found.items() if ran.ended in ("lost", "garbled")}
     for index in uncertain:
         for run in range(times):
             if found[index, run].ended in UNCERTAIN:
@@ -238,7 +238,7 @@ class _Worker:
             self.usable = False
             return Ran("garbled", 0, {})
         ended = str(answer.get("ended", "done"))
-        self.usable = ended != "tampered"
+        self.usable = not answer.get("leaving", False)
         return Ran(ended, int(answer.get("cell", 0)), answer)
 
     def _line(self, backstop: float, limits: Limits | None = None, cells: int = 0) -> bytes | str:

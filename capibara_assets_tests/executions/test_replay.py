@@ -81,6 +81,12 @@ JAVASCRIPT_SAME = {
     "await": javascript("const { v } = await Promise.resolve({ v: 7 }); v + 1", result="8"),
     "a failed assertion": javascript("console.assert(1 === 2, 'no')", outcome="error", error_name="AssertionError"),
     "the same failure": javascript("null.x", outcome="error", error_name="TypeError"),
+    "asserted": javascript("const assert = require('assert');\nassert.deepStrictEqual([1, { a: 2 }], [1, { a: 2 }]);"),
+    "a refused assertion": javascript(
+        "const assert = require('node:assert/strict');\nassert.equal(1, 2)",
+        outcome="error",
+        error_name="AssertionError",
+    ),
     "strings evaluated": javascript("eval('1 + 1')", result="2"),
 }
 
@@ -202,7 +208,7 @@ def test_what_misses_something_stands_as_recorded_and_says_what(verdicts: dict[s
 def test_nothing_leaks_from_one_session_into_the_next() -> None:
     dirty = [
         python(
-            "import builtins, os, sys\nbuiltins.print = leak = None\nos.environ['LEAK'] = '1'\nsys.modules['json'] = None"
+            "import builtins, os, sys\nbuiltins.print = leak = None\nos.environ['LEAK'] = '1'\nsys.modules['json'] = 0"
         ),
         python("open('/tmp/leak.txt', 'w').write('x')"),
         sql("CREATE TABLE leak (a); ATTACH ':memory:' AS other"),
@@ -229,6 +235,10 @@ def test_nothing_leaks_from_one_session_into_the_next() -> None:
                 "console.log([].leak, typeof leak, ({}).leak, console.log.leak)",
                 stdout="undefined undefined undefined undefined\n",
             )
+        )
+        dirty.append(javascript("const assert = require('assert'); assert['leak'] = 1; assert.strict['leak'] = 2"))
+        clean.append(
+            javascript("const a = require('assert'); [a.leak, a.strict.leak]", result="[ undefined, undefined ]")
         )
         clean.append(
             javascript(
