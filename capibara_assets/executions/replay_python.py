@@ -86,7 +86,8 @@ class Server:
             return end | {"ended": ended}
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0 and text:
             try:
-                return end | json.loads(text)
+                answer: Json = json.loads(text)
+                return end | answer
             except ValueError:
                 return end | {"ended": "garbled"}
         if os.WIFSIGNALED(status):
