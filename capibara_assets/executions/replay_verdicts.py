@@ -34,6 +34,7 @@ REASONS: dict[str, tuple[Verified, str]] = {
     "error": ("unverified", "another error than was recorded"),
     "cpu": ("unverified", "used up its CPU seconds"),
     "wall": ("unverified", "ran past its wall clock, also alone"),
+    "stuck": ("unverified", "waits for something that never comes"),
     "memory": ("unverified", "used up its memory"),
     "ended": ("unverified", "ended its process"),
     "lost": ("unverified", "its worker died with it, also alone"),
@@ -41,7 +42,7 @@ REASONS: dict[str, tuple[Verified, str]] = {
 EARLY = " (in an earlier cell that it needs)"
 #: Kinds that depend on the machine's load or luck as well: such a verdict is not kept.
 NOT_KEPT = frozenset({"wall", "lost", "memory"})
-_ENDS = {"exit": "ended", "signal": "ended", "garbled": "lost", "tampered": "lost"}
+_ENDS = {"exit": "ended", "signal": "ended", "garbled": "lost"}
 
 _NETWORK_CLASSES = frozenset(
     (

@@ -17,10 +17,9 @@ import polars as pl
 
 from capibara_assets.errors import InputError
 from capibara_assets.executions.forgotten import Tombstone, read_forgotten, tombstone
-from capibara_assets.executions.intake import INDEX, RECORD_FIELDS, content_digest, microseconds, pack
+from capibara_assets.executions.intake import INDEX, RECORD_FIELDS, keyed, microseconds
 from capibara_assets.executions.ledger import Generation, Ledger
 from capibara_assets.executions.quality import novelty_text
-from capibara_assets.executions.readers import Recorded
 from capibara_assets.executions.redact import digest_key
 from capibara_assets.lineage.ancestors import upstream
 from capibara_assets.lineage.columns import columns
@@ -204,7 +203,7 @@ def ledgers_of(store: ArtifactStore) -> list[Ledger]:
 def _rows(artifacts: Sequence[Artifact], ledgers: Sequence[Ledger], wanted: Sequence[str]) -> pl.DataFrame:
     """Whole Execution rows, one for each id, wherever one still is."""
     named = ["execution_id", *TEXTS, *(name for name in RECORD_FIELDS if name not in TEXTS), "secrets", "domains"]
-    named = list(dict.fromkeys([*named, "source_file", "source_line"]))
+    named = list(dict.fromkeys([*named, "source_file", "source_line", "record_digest"]))
     frames = [
         columns(artifact, "executions", named).filter(pl.col("execution_id").is_in(wanted))
         for artifact in artifacts
@@ -309,14 +308,13 @@ def _tombstone(
 
 def _as_indexed(row: dict[str, Any]) -> pl.DataFrame:
     """A row of a table as the ledger would have it (exactly so where it held no secrets)."""
-    record = Recorded(**{name: row[name] for name in RECORD_FIELDS})
-    moment, key = microseconds(record.timestamp), digest_key()
+    key = digest_key()
     values = {
-        "execution_id": record.execution_id,
-        "sandbox_id": record.sandbox_id,
-        "content": content_digest(pack(record, moment), key),
-        "timestamp": moment,
-        "code": content_digest(novelty_text(record).encode("utf-8"), key),
+        "execution_id": row["execution_id"],
+        "sandbox_id": row["sandbox_id"],
+        "content": keyed(bytes.fromhex(row["record_digest"]), key),
+        "timestamp": microseconds(row["timestamp"]),
+        "code": keyed(novelty_text(row["language"], row["code"]).encode("utf-8"), key),
     }
     return pl.DataFrame([values | {name: 0 for name in INDEX if name not in values}], schema=INDEX)
 
