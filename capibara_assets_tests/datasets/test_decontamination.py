@@ -62,7 +62,8 @@ MBPP = {
 BOILERPLATE = {
     "task_id": "HumanEval/902",
     "prompt": "from starlette.applications import Starlette\nfrom starlette.responses import JSONResponse\n"
-    "from starlette.routing import Route\nfrom starlette.testclient import TestClient\nimport numpy as np\nimport pandas as pd\nimport matplotlib.pyplot as plt\nimport os\nimport sys\n"
+    "from starlette.routing import Route\nfrom starlette.testclient import TestClient\nimport numpy as np\n"
+    "import pandas as pd\nimport matplotlib.pyplot as plt\nimport os\nimport sys\n"
     'if __name__ == "__main__":\n    main()\n',
     "canonical_solution": "import json\nimport re\nfrom typing import Any, Dict, List, Optional, Tuple\n\n\n"
     "def main():\n    pass\n",
