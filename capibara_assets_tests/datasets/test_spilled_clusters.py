@@ -15,21 +15,18 @@ from capibara_assets.datasets.spilled_clusters import cluster_documents
 
 SETTINGS = NearDuplicates.model_validate({})
 LARGE = """
-import json, random, resource, sys
+import json, resource, sys
 from pathlib import Path
+import numpy as np
 from capibara_assets.datasets.recipe import NearDuplicates
 from capibara_assets.datasets.spilled_clusters import cluster_documents
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 documents, folder = int(sys.argv[1]), Path(sys.argv[2])
 def batches():
-    chance = random.Random(5)
+    chance = np.random.default_rng(5)
     for start in range(0, documents, 5000):
-        found = []
-        while len(found) < 5000:
-            words = [f"w{chance.randrange(200_000)}" for _ in range(24)]
-            found.append(" ".join(words))
-            found.append(" ".join([*words[:-1], "other"]))
-        yield found[:5000]
+        rows = chance.integers(0, 200_000, (2500, 24)).tolist()
+        yield [text for row in rows for text in (" ".join(map(str, row)), " ".join(map(str, [*row[:-1], "other"])))]
 found = cluster_documents(batches(), folder, NearDuplicates.model_validate({}), counters=1 << 22)
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(json.dumps({
