@@ -82,15 +82,16 @@ def _numbered(leaves: list[tuple[str, str]], names: set[str]) -> str:
 
 def _python_form(tree: ast.Module) -> str:
     """Pre-order listing of the tree; methods keep their names, since callers reach them as attributes."""
+    nodes = list(ast.walk(tree))
     methods = {
         part
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.ClassDef)
         for part in node.body
         if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))
     }
     bound: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             bound.add(node.id)
         elif isinstance(node, ast.arg):
