@@ -12,6 +12,7 @@ from capibara_assets.cli.bench_output import print_result
 from capibara_assets.cli.bench_recorder import recorder
 from capibara_assets.cli.bench_redact import redact
 from capibara_assets.cli.bench_sensor import sensor_command
+from capibara_assets.cli.bench_tokenize import tokenize
 from capibara_assets.domains import DOMAINS
 
 HEAVY = ("torch", "jax", "transformers", "peft", "deepspeed")
@@ -74,5 +75,5 @@ def load(repeats: int, as_json: bool) -> None:
     print_result(result, as_json)
 
 
-for command in (ingest, recorder, redact, classify, repair, consolidate_command, sensor_command):
+for command in (ingest, recorder, redact, classify, repair, consolidate_command, sensor_command, tokenize):
     bench.add_command(command)
