@@ -1,4 +1,4 @@
-"""`capibara bench tokenize`: tokens, masks and packs against the bare speed of the tokenizers library on the same text."""
+"""`capibara bench tokenize`: tokens, masks and packs beside the bare tokenizers library on the same text."""
 
 import gc
 import json

@@ -180,7 +180,8 @@ def block_diagonal(segment_ids: NDArray[np.integer]) -> NDArray[np.bool_]:
     causal = np.tri(segments.shape[1], dtype=np.bool_)
     allowed = same & causal & (segments[:, :, None] > 0)
     allowed |= np.eye(segments.shape[1], dtype=np.bool_)
-    return allowed[:, None]
+    mask: NDArray[np.bool_] = allowed[:, None]
+    return mask
 
 
 def length_buckets(lengths: Sequence[int] | NDArray[np.integer], batch_tokens: int) -> Iterator[NDArray[np.int64]]:

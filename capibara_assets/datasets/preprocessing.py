@@ -3,7 +3,6 @@
 import os
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -280,11 +279,8 @@ def _mapped(path: Path) -> pa.Table | None:
     """The file as a table over mapped memory; None where there is none, or one that is damaged."""
     if not path.is_file():
         return None
-    with ExitStack() as stack:
-        try:
-            source = stack.enter_context(pa.memory_map(str(path)))
-            table = pyarrow.ipc.open_file(source).read_all()
-        except (pa.ArrowInvalid, OSError):
-            return None  # it is made again
-        stack.pop_all()  # the table keeps the mapping
+    try:
+        table = pyarrow.ipc.open_file(pa.memory_map(str(path))).read_all()  # the table keeps the mapping
+    except (pa.ArrowInvalid, OSError):
+        return None  # it is made again
     return table if table.schema.equals(SCHEMA) else None

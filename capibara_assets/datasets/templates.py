@@ -54,7 +54,7 @@ class ChatTemplate:
                 f"the tokenizer {getattr(tokenizer, 'name_or_path', '')} has no chat template: "
                 "set one to train on messages"
             )
-        self.backend = getattr(tokenizer, "backend_tokenizer", None)
+        self.backend: Any = getattr(tokenizer, "backend_tokenizer", None)
         if self.backend is None:
             raise InputError(
                 f"the tokenizer {getattr(tokenizer, 'name_or_path', '')} is not a fast one: save it as tokenizer.json"

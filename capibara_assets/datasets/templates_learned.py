@@ -8,7 +8,7 @@ together from pieces: `content_triggers` lists those texts.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 from jinja2 import Environment, nodes
 from jinja2.ext import Extension, loopcontrols
@@ -131,7 +131,7 @@ def slack(before: str, after: str) -> tuple[int, int]:
 class _Generation(Extension):
     """Transformers' `{% generation %}` block, for parsing only."""
 
-    tags: ClassVar[set[str]] = {"generation"}
+    tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
 
     def parse(self, parser: Parser) -> nodes.Node:
         lineno = next(parser.stream).lineno

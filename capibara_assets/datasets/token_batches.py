@@ -286,7 +286,7 @@ def _control_table(template: ChatTemplate) -> NDArray[np.bool_]:
 
 def _cuts(messages: pl.Series) -> Iterator[tuple[int, int]]:
     """Row ranges of about _BATCH_BYTES each."""
-    batch = messages.str.len_bytes().cum_sum().to_numpy() // _BATCH_BYTES
+    batch = messages.str.len_bytes().cast(pl.UInt64).cum_sum().to_numpy() // _BATCH_BYTES
     yield from pairwise([0, *(np.flatnonzero(np.diff(batch)) + 1).tolist(), len(messages)] if len(messages) else [])
 
 
