@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from capibara_assets.datasets.packing import IGNORED
 from capibara_assets.datasets.templates import ChatTemplate, Tokenizer
 from capibara_assets.datasets.templates_jinja import Answer, JinjaTemplate, Messages, Rendered
+from capibara_assets.datasets.token_lengths import TokenLengths, token_lengths
 
 SCHEMA = pa.schema(
     [
@@ -83,6 +84,8 @@ def token_batches(
     sample = np.unique(np.linspace(0, max(0, frame.height - 1), min(_SAMPLE, frame.height)).astype(np.int64))
     template.verify(found for text in frame["messages"].gather(sample) if (found := _messages(text)) is not None)
     control = _control_table(template)
+    lengths = token_lengths(backend)
+    encode = backend.encode_batch_fast if lengths else backend.encode_batch  # without offsets, or with them
 
     with ExitStack() as stack:
         stack.enter_context(_one_thread(workers == 1))
@@ -92,13 +95,13 @@ def token_batches(
         for begin, end in _cuts(frame["messages"]):
             prepared = renderer.prepare(frame[begin:end])
             texts = [found.text for found in prepared.rendered]
-            future = thread.submit(backend.encode_batch, texts, add_special_tokens=False)
+            future = thread.submit(encode, texts, add_special_tokens=False)
             del texts
             if waiting:
-                yield _labelled(waiting[0], waiting[1].result(), control, max_length)
+                yield _labelled(waiting[0], waiting[1].result(), backend, lengths, control, max_length)
             waiting = prepared, future
         if waiting:
-            yield _labelled(waiting[0], waiting[1].result(), control, max_length)
+            yield _labelled(waiting[0], waiting[1].result(), backend, lengths, control, max_length)
 
 
 class _Renderer:
@@ -147,27 +150,41 @@ def render_all(jinja: JinjaTemplate, conversations: Sequence[Messages]) -> list[
 
 
 def _labelled(
-    prepared: _Prepared, encodings: Sequence[Any], control: NDArray[np.bool_], max_length: int
+    prepared: _Prepared,
+    encodings: list[Any],
+    backend: Any,
+    lengths: TokenLengths | None,
+    control: NDArray[np.bool_],
+    max_length: int,
 ) -> pa.RecordBatch:
     """The columns of one batch: tokens, and labels where an answer is."""
+    by_offsets = list(range(len(encodings)))
+    if lengths:
+        by_offsets = [place for place, found in enumerate(prepared.rendered) if not lengths.fits(found.text)]
+        for place in by_offsets:
+            encodings[place] = backend.encode(prepared.rendered[place].text, add_special_tokens=False)
     flat = array.array("i")
-    starts, ends = array.array("q"), array.array("q")
-    merged = np.zeros(len(encodings), dtype=np.int32)
     offsets = np.zeros(len(encodings) + 1, dtype=np.int64)
-    for place, (found, encoding) in enumerate(zip(prepared.rendered, encodings, strict=True)):
-        base = len(flat)
+    for place, encoding in enumerate(encodings):
         flat.fromlist(encoding.ids)
         offsets[place + 1] = len(flat)
-        for answer in found.answers:
-            first, last, lost = _tokens_of(encoding, answer)
-            merged[place] += lost
-            if first <= last:
-                starts.append(base + first)
-                ends.append(base + last + 1)
     ids = np.frombuffer(flat, dtype=np.int32) if flat else np.zeros(0, dtype=np.int32)
+    spans = [
+        (place, *_tokens_of(encodings[place], answer), int(offsets[place]))
+        for place in by_offsets
+        for answer in prepared.rendered[place].answers
+    ]
+    found = np.array(spans, dtype=np.int64).reshape(-1, 5)
+    rows, starts, ends, lost = found[:, 0], found[:, 1] + found[:, 4], found[:, 2] + found[:, 4] + 1, found[:, 3]
+    if lengths:
+        others = _spans_by_bytes(prepared.rendered, set(by_offsets), ids, offsets, lengths)
+        rows, starts, ends, lost = (
+            np.concatenate(pair) for pair in zip((rows, starts, ends, lost), others, strict=True)
+        )
+    merged = np.bincount(rows, weights=lost, minlength=len(encodings)).astype(np.int32)
     change = np.zeros(len(ids) + 1, dtype=np.int8)
-    change[np.frombuffer(starts, dtype=np.int64)] += 1
-    change[np.frombuffer(ends, dtype=np.int64)] -= 1
+    change[starts[starts < ends]] += 1
+    change[ends[starts < ends]] -= 1
     labelled = np.cumsum(change[:-1], dtype=np.int8).view(np.bool_)
     labels = np.where(labelled, ids, np.int32(IGNORED))
     before = np.concatenate([[0], np.cumsum(labelled)])
@@ -222,6 +239,48 @@ def _tokens_of(encoding: Any, answer: Answer) -> tuple[int, int, int]:
     if first <= last and encoding.token_to_chars(last)[1] > answer.end + after:
         last, lost = last - 1, lost + 1
     return first, last, lost
+
+
+def _spans_by_bytes(
+    rendered: Sequence[Rendered],
+    without: set[int],
+    ids: NDArray[np.int32],
+    offsets: NDArray[np.int64],
+    lengths: TokenLengths,
+) -> tuple[NDArray[np.int64], ...]:
+    """(rows, first tokens, tokens after the last, tokens lost at the edges) of answers, as `_tokens_of` finds them.
+
+    Raises:
+        RuntimeError: the tokens of a text are not as long as it is: the tokenizer is not what it seems.
+    """
+    last = np.cumsum(lengths.of[ids], dtype=np.int64)  # where each token ends, in bytes of all texts
+    first = last - lengths.of[ids]
+    edges = np.concatenate([[0], last])[offsets]
+    spans: list[tuple[int, int, int, int, int]] = []
+    sizes = np.zeros(len(rendered), dtype=np.int64)
+    for place, (text, answers, _, _) in enumerate(rendered):
+        if place in without:
+            sizes[place] = edges[place + 1] - edges[place]
+            continue
+        plain = text.isascii()
+        sizes[place] = len(text) if plain else len(text.encode("utf-8"))
+        for start, end, (before, after), _ in answers:
+            if not plain:
+                start, end = len(text[:start].encode("utf-8")), len(text[:end].encode("utf-8"))
+            spans.append((place, start, end, before, after))
+    if (np.diff(edges) != sizes).any():
+        wrong = int(np.flatnonzero(np.diff(edges) != sizes)[0])
+        raise RuntimeError(f"{np.diff(edges)[wrong]} bytes in the tokens of a text of {sizes[wrong]} bytes")
+    rows, start, end, before, after = np.array(spans, dtype=np.int64).reshape(-1, 5).T
+    start, end = start + edges[rows], end + edges[rows]
+    head = np.searchsorted(last, start, side="right")
+    tail = np.searchsorted(first, end, side="left")
+    some = head < tail  # an answer has tokens unless it is empty
+    rows, start, end, before, after, head, tail = (each[some] for each in (rows, start, end, before, after, head, tail))
+    early = first[head] < start - before
+    late = last[tail - 1] > end + after
+    late &= (tail - head - early) > 0
+    return rows, head + early, tail - late, (early.astype(np.int64) + late)
 
 
 def _faults(
