@@ -33,6 +33,7 @@ from capibara_assets.datasets.templates_learned import (
     content_triggers,
     end_of_turn,
     in_order,
+    joined,
     learned_turns,
     probe,
     slack,
@@ -222,18 +223,16 @@ def _put_together(structure: Structure, contents: list[str]) -> Rendered:
         if any(contents[span.turn] != stripped[span.turn] for span in structure.spans):
             fault = STRIPPED
         contents = stripped
-    constants, pieces, ends, at = structure.constants, [structure.constants[0]], [], len(structure.constants[0])
-    for content, constant in zip(contents, constants[1:], strict=True):
-        pieces += (content, constant)
-        at += len(content)
-        ends.append(at)
-        at += len(constant)
-    answers = []
+    constants = structure.constants
+    text = joined(constants, contents)
+    answers, at, turn = [], len(constants[0]), 0
     for span in structure.spans:
-        end = ends[span.turn]
-        start = end - len(contents[span.turn]) - span.lead
-        answers.append(Answer(start, end + span.end, span.slack, span.end > 0))
-    return Rendered("".join(pieces), tuple(answers), structure.control, fault)
+        while turn < span.turn:
+            at += len(contents[turn]) + len(constants[turn + 1])
+            turn += 1
+        end = at + len(contents[turn]) + span.end
+        answers.append(Answer(at - span.lead, end, span.slack, span.end > 0))
+    return Rendered(text, tuple(answers), structure.control, fault)
 
 
 def render_text(messages: Messages, tokenizer: Tokenizer) -> str:

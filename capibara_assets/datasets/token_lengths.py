@@ -48,22 +48,19 @@ def token_lengths(backend: Any) -> TokenLengths | None:
         and all(_keeps(step) for step in steps)
     )
     alphabet = set(ByteLevel.alphabet())
-    if not plain or not set("".join(model["vocab"])) <= alphabet | set("".join(_added(document))):
-        return None
-    if any(
-        token["lstrip"] or token["rstrip"] or (token["normalized"] and normalizer) for token in document["added_tokens"]
+    special = document["added_tokens"]
+    if not plain or any(
+        token["lstrip"] or token["rstrip"] or (token["normalized"] and normalizer) for token in special
     ):
         return None
-    added = {token["id"]: len(token["content"].encode("utf-8")) for token in document["added_tokens"]}
-    numbers = {number: len(token) for token, number in model["vocab"].items() if set(token) <= alphabet}
-    of = np.zeros(max([*numbers, *added], default=0) + 1, dtype=np.int32)
-    for number, length in {**numbers, **added}.items():
-        of[number] = length
+    added = {token["content"]: token["id"] for token in special}
+    words = [token for token in model["vocab"] if token not in added]
+    if set("".join(words)) != alphabet or not alphabet <= model["vocab"].keys():  # else bytes could be missing
+        return None
+    numbers = [*model["vocab"].values(), *added.values()]
+    of = np.zeros(max(numbers) + 1, dtype=np.int32)
+    of[numbers] = [*map(len, model["vocab"]), *(len(token.encode("utf-8")) for token in added)]  # the added ones last
     return TokenLengths(of, normalizer["type"] if normalizer else None)
-
-
-def _added(document: dict[str, Any]) -> list[str]:
-    return [token["content"] for token in document["added_tokens"]]
 
 
 def _steps(pre_tokenizer: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
