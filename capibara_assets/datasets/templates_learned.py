@@ -79,7 +79,9 @@ def split_by(text: str, probes: Sequence[str]) -> tuple[str, ...] | None:
 
 def joined(constants: Sequence[str], contents: Sequence[str]) -> str:
     """The constants with the contents between them."""
-    return constants[0] + "".join(content + constant for content, constant in zip(contents, constants[1:], strict=True))
+    pieces = [""] * (2 * len(contents) + 1)
+    pieces[::2], pieces[1::2] = constants, contents
+    return "".join(pieces)
 
 
 def probe(turn: int) -> str:

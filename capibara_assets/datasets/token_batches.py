@@ -7,6 +7,7 @@ tokenising with labels takes about as long as tokenising alone.
 import array
 import json
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -44,6 +45,7 @@ NO_JSON = "its messages are no JSON list of {role, content}"
 NO_TEXT = "its text holds half of a surrogate pair"
 
 _BATCH_BYTES = 1_000_000  # of messages encoded at once: enough for every core, and little work left at the end
+_AHEAD = 2  # batches that wait for the library's threads, so that these never wait
 _SAMPLE = 64  # conversations on which pieces are compared with Jinja before anything is encoded
 _POOL_FROM = 50_000  # examples that Jinja has to render, from which processes pay
 
@@ -91,17 +93,18 @@ def token_batches(
         stack.enter_context(_one_thread(workers == 1))
         thread = stack.enter_context(ThreadPoolExecutor(1))
         renderer = _Renderer(template, frame.height, workers, stack)
-        waiting: tuple[_Prepared, Future[Any]] | None = None
+        waiting: deque[tuple[_Prepared, Future[Any]]] = deque()
         for begin, end in _cuts(frame["messages"]):
             prepared = renderer.prepare(frame[begin:end])
             texts = [found.text for found in prepared.rendered]
             future = thread.submit(encode, texts, add_special_tokens=False)
             del texts
-            if waiting:
-                yield _labelled(waiting[0], waiting[1].result(), backend, lengths, control, max_length)
-            waiting = prepared, future
-        if waiting:
-            yield _labelled(waiting[0], waiting[1].result(), backend, lengths, control, max_length)
+            waiting.append((prepared, future))
+            if len(waiting) > _AHEAD:
+                prepared, future = waiting.popleft()
+                yield _labelled(prepared, future.result(), backend, lengths, control, max_length)
+        for prepared, future in waiting:
+            yield _labelled(prepared, future.result(), backend, lengths, control, max_length)
 
 
 class _Renderer:

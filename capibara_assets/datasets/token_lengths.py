@@ -8,6 +8,7 @@ import json
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,12 @@ class TokenLengths:
 
 def token_lengths(backend: Any) -> TokenLengths | None:
     """Lengths of the tokens of a tokenizer (tokenizers.Tokenizer); None where it is not one that keeps every byte."""
-    document = json.loads(backend.to_str())
+    return _lengths(backend.to_str())
+
+
+@lru_cache(maxsize=4)
+def _lengths(text: str) -> TokenLengths | None:
+    document = json.loads(text)
     model, normalizer = document["model"], document["normalizer"]
     steps = list(_steps(document["pre_tokenizer"]))
     plain = (
@@ -49,9 +55,9 @@ def token_lengths(backend: Any) -> TokenLengths | None:
     )
     alphabet = set(ByteLevel.alphabet())
     special = document["added_tokens"]
-    if not plain or any(
-        token["lstrip"] or token["rstrip"] or (token["normalized"] and normalizer) for token in special
-    ):
+    if not plain or any(token["lstrip"] or token["rstrip"] for token in special):
+        return None
+    if normalizer and any(token["normalized"] for token in special):
         return None
     added = {token["content"]: token["id"] for token in special}
     words = [token for token in model["vocab"] if token not in added]
