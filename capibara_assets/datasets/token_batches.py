@@ -195,10 +195,10 @@ def _labelled(
     faults = _faults(prepared.rendered, ids, offsets, supervised, control, max_length)
     out = np.array([fault is not None for fault in faults], dtype=np.bool_)
     if out.any():
-        lengths = np.diff(offsets)
-        kept = np.repeat(~out, lengths)
+        sizes = np.diff(offsets)
+        kept = np.repeat(~out, sizes)
         ids, labels = ids[kept], labels[kept]
-        offsets = np.concatenate([[0], np.cumsum(np.where(out, 0, lengths))])
+        offsets = np.concatenate([[0], np.cumsum(np.where(out, 0, sizes))])
         supervised = np.where(out, 0, supervised).astype(np.int32)
     bounds = pa.array(offsets.astype(np.int32))
     nulls = pa.array(out)
@@ -260,29 +260,28 @@ def _spans_by_bytes(
     edges = np.concatenate([[0], last])[offsets]
     spans: list[tuple[int, int, int, int, int]] = []
     sizes = np.zeros(len(rendered), dtype=np.int64)
-    for place, (text, answers, _, _) in enumerate(rendered):
+    for place, (text, found, _, _) in enumerate(rendered):
         if place in without:
             sizes[place] = edges[place + 1] - edges[place]
             continue
         plain = text.isascii()
         sizes[place] = len(text) if plain else len(text.encode("utf-8"))
-        for start, end, (before, after), _ in answers:
+        for begin, stop, (before, after), _ in found:
             if not plain:
-                start, end = len(text[:start].encode("utf-8")), len(text[:end].encode("utf-8"))
-            spans.append((place, start, end, before, after))
+                begin, stop = len(text[:begin].encode("utf-8")), len(text[:stop].encode("utf-8"))
+            spans.append((place, begin, stop, before, after))
     if (np.diff(edges) != sizes).any():
         wrong = int(np.flatnonzero(np.diff(edges) != sizes)[0])
         raise RuntimeError(f"{np.diff(edges)[wrong]} bytes in the tokens of a text of {sizes[wrong]} bytes")
-    rows, start, end, before, after = np.array(spans, dtype=np.int64).reshape(-1, 5).T
-    start, end = start + edges[rows], end + edges[rows]
+    answers = np.array(spans, dtype=np.int64).reshape(-1, 5)
+    start, end = (answers[:, column] + edges[answers[:, 0]] for column in (1, 2))
     head = np.searchsorted(last, start, side="right")
     tail = np.searchsorted(first, end, side="left")
     some = head < tail  # an answer has tokens unless it is empty
-    rows, start, end, before, after, head, tail = (each[some] for each in (rows, start, end, before, after, head, tail))
-    early = first[head] < start - before
-    late = last[tail - 1] > end + after
-    late &= (tail - head - early) > 0
-    return rows, head + early, tail - late, (early.astype(np.int64) + late)
+    answers, start, end, head, tail = answers[some], start[some], end[some], head[some], tail[some]
+    early = first[head] < start - answers[:, 3]
+    late = (last[tail - 1] > end + answers[:, 4]) & (tail - head > early)
+    return answers[:, 0], head + early, tail - late, early.astype(np.int64) + late
 
 
 def _faults(

@@ -15,6 +15,7 @@ from capibara_assets.datasets import token_batches
 from capibara_assets.datasets.packing import IGNORED
 from capibara_assets.datasets.preprocessing import DataPreprocessor, TokenisedSet
 from capibara_assets.datasets.token_batches import CONTROL, MASKED, NO_JSON, NO_TEXT
+from capibara_assets.datasets.token_lengths import token_lengths
 from capibara_assets.errors import InputError
 from capibara_assets_tests.datasets.chat_forms import FORMS, Form, chatml, tokenizer_of
 
@@ -87,6 +88,36 @@ def test_batches_and_workers_do_not_change_the_bytes(
     assert parts.table.column("input_ids").num_chunks > 10
     assert whole(parts) == whole(done)
     assert all(np.array_equal(parts.tokens(i)[1], done.tokens(i)[1]) for i in range(len(done)))
+
+
+@pytest.mark.parametrize("name", sorted(FORMS))
+@pytest.mark.parametrize("kind", ["bytes", "nfc"])
+def test_lengths_of_tokens_give_the_labels_that_offsets_give(
+    name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = tokenizer_of(FORMS[name], kind)
+    assert token_lengths(tokenizer.backend_tokenizer) is not None
+    extra = frame_of(
+        {"decomposed": asked("e\u0301?", "cafe\u0301 \U0001f642"), "edges": asked("x\n", "\u6f22\U0001f642")}
+    )
+    frame = pl.concat([many(60), extra])
+    found = whole(DataPreprocessor(tokenizer, 256, on_fault="leave_out").preprocess(frame))
+    monkeypatch.setattr(token_batches, "token_lengths", lambda backend: None)
+    assert whole(DataPreprocessor(tokenizer, 256, on_fault="leave_out").preprocess(frame)) == found
+    assert found["left_out"].count(None) > 40
+
+
+def test_only_tokenizers_that_keep_every_byte_go_without_offsets(nano: Path) -> None:
+    from transformers import AutoTokenizer
+
+    lengths = token_lengths(AutoTokenizer.from_pretrained(nano).backend_tokenizer)
+    assert lengths is not None
+    assert (lengths.form, lengths.of[5], len(lengths.of)) == (None, len("<|end|>"), 4096)
+    nfc = token_lengths(tokenizer_of(FORMS["chatml"], "nfc").backend_tokenizer)
+    assert nfc is not None
+    assert (nfc.fits("caf\u00e9"), nfc.fits("cafe\u0301")) == (True, False)
+    for kind in ("sentencepiece", "rstrip"):
+        assert token_lengths(tokenizer_of(FORMS["chatml"], kind).backend_tokenizer) is None
 
 
 @pytest.mark.parametrize("template", [None, "looks into its contents"])
