@@ -15,6 +15,7 @@ from capibara_assets.cli.bench_redact import redact
 from capibara_assets.cli.bench_replay import replay_command
 from capibara_assets.cli.bench_sensor import sensor_command
 from capibara_assets.cli.bench_split import split
+from capibara_assets.cli.bench_tokenize import tokenize
 from capibara_assets.domains import DOMAINS
 
 HEAVY = ("torch", "jax", "transformers", "peft", "deepspeed")
@@ -78,5 +79,5 @@ def load(repeats: int, as_json: bool) -> None:
 
 
 of_experience = (ingest, recorder, redact, classify, repair, consolidate_command, sensor_command)
-for command in (*of_experience, dedup, split, replay_command):
+for command in (*of_experience, dedup, split, replay_command, tokenize):
     bench.add_command(command)

@@ -1,0 +1,187 @@
+"""A chat template's constant pieces, learned by rendering probes: rows are then put together without Jinja.
+
+For one sequence of roles a template writes constant text around the contents, which it copies as they are or stripped
+of whitespace at their ends. Contents that a template may look into (it names a text such as `</think>`) are not put
+together from pieces: `content_triggers` lists those texts.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+
+Strip = Callable[[str], str]
+
+STRIPS: dict[str, Strip | None] = {
+    "as it is": None,
+    "strip": str.strip,
+    "rstrip": str.rstrip,
+    "lstrip": str.lstrip,
+    "strip newlines": lambda text: text.strip("\n"),
+    "rstrip newlines": lambda text: text.rstrip("\n"),
+    "lstrip newlines": lambda text: text.lstrip("\n"),
+}
+_WHITESPACE = (" \n  probe {}", "probe {} \n\n  ", "\n\n \tprobe {}\t\n", "\nprobe {}\n")
+_ODD = '<b>&amp;"{}"</b> \\n {{{{ x }}}} {{% y %}} {{# z #}} \u00e9\u6f22\U0001f642\n\n\n  \tend, \'quoted\' and "more"'
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What the template does with one turn's content."""
+
+    role: str
+    strip: str  # a key of STRIPS
+
+
+@dataclass(frozen=True)
+class Span:
+    """The supervised part of an assistant's turn, relative to its content.
+
+    Attributes:
+        turn: number of the turn.
+        lead: characters of the constant before the content that belong to the answer (a blank).
+        end: characters of the constant after it that do: the end-of-turn token.
+        slack: whitespace of the constants before and after, which a token may take in and still be the answer's.
+    """
+
+    turn: int
+    lead: int
+    end: int
+    slack: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A template's rendering of one sequence of roles: `constants[k]` before content k, the last one at the end."""
+
+    constants: tuple[str, ...]
+    turns: tuple[Turn, ...]
+    spans: tuple[Span, ...]
+    strips: bool  # whether any content is stripped
+    control: tuple[int, int]  # control tokens of the constants: how many, and the sum of their ids
+
+
+def split_by(text: str, probes: Sequence[str]) -> tuple[str, ...] | None:
+    """The constants around the probes; None where one is missing, occurs twice or out of order."""
+    constants, at = [], 0
+    for probe in probes:
+        found = text.find(probe, at)
+        if found < 0 or text.count(probe) != 1:
+            return None
+        constants.append(text[at:found])
+        at = found + len(probe)
+    return (*constants, text[at:])
+
+
+def joined(constants: Sequence[str], contents: Sequence[str]) -> str:
+    """The constants with the contents between them."""
+    pieces = [""] * (2 * len(contents) + 1)
+    pieces[::2], pieces[1::2] = constants, contents
+    return "".join(pieces)
+
+
+def probe(turn: int) -> str:
+    """A content that occurs in no template."""
+    return f"Zq{turn:04d}Wx"
+
+
+def learned_turns(
+    roles: Sequence[str], constants: Sequence[str], render: Callable[[Sequence[str]], str]
+) -> tuple[Turn, ...] | None:
+    """What happens to each content, found by rendering others than the probes; None where it is none of STRIPS."""
+    plain = [probe(turn) for turn in range(len(roles))]
+    turns = []
+    for turn, role in enumerate(roles):
+        trials = [text.format(turn) for text in (*_WHITESPACE, _ODD)]
+        rendered = [render([*plain[:turn], trial, *plain[turn + 1 :]]) for trial in trials]
+        for name, strip in STRIPS.items():
+            expected = [
+                joined(constants, [*plain[:turn], strip(trial) if strip else trial, *plain[turn + 1 :]])
+                for trial in trials
+            ]
+            if rendered == expected:
+                turns.append(Turn(role, name))
+                break
+        else:
+            return None
+    return tuple(turns)
+
+
+def end_of_turn(reference: str, tail: str, control: Sequence[str]) -> int:
+    """How many characters of `tail`, the text after an answer, end the turn.
+
+    Args:
+        reference: the text after the conversation's last answer, where nothing else follows.
+        control: the tokenizer's control tokens; the first one in `reference` ends the turn, without one all of its
+            text does. In the middle of a conversation the same text has to stand, else there is no end of turn.
+    """
+    blank = len(reference) - len(reference.lstrip())
+    found = max((token for token in control if reference.startswith(token, blank)), key=len, default="")
+    end = reference[: blank + len(found)] if found else reference.rstrip()
+    return len(end) if end and tail.startswith(end) else 0
+
+
+def slack(before: str, after: str) -> tuple[int, int]:
+    """Whitespace at the end of the text before, and at the beginning of the text after."""
+    return len(before) - len(before.rstrip()), len(after) - len(after.lstrip())
+
+
+class _Generation(Extension):
+    """Transformers' `{% generation %}` block, for parsing only."""
+
+    tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        lineno = next(parser.stream).lineno
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=lineno)
+
+
+@cache
+def content_triggers(template: str) -> tuple[str, ...]:
+    """Texts that the template compares, searches or replaces, so that a content which holds one may be changed.
+
+    Names of roles are left out, and whitespace, which the probes try.
+    """
+    tree = Environment(extensions=[_Generation, loopcontrols], trim_blocks=True, lstrip_blocks=True).parse(template)
+    return tuple(sorted(set(_literals(tree, inside=False))))
+
+
+def _literals(node: nodes.Node, inside: bool) -> Iterator[str]:
+    if isinstance(node, nodes.Const):
+        if inside and isinstance(node.value, str) and node.value.strip():
+            yield node.value
+        return
+    if isinstance(node, nodes.Compare) and _names_role(node):
+        return
+    if isinstance(node, nodes.Call) and getattr(node.node, "name", "") in ("raise_exception", "strftime_now"):
+        return
+    if isinstance(node, nodes.Getitem):
+        yield from _literals(node.node, inside)
+        if not isinstance(node.arg, nodes.Const):
+            yield from _literals(node.arg, inside)
+        return
+    looks = isinstance(node, (nodes.Compare, nodes.Call, nodes.Filter, nodes.Test))
+    for child in node.iter_child_nodes():
+        yield from _literals(child, inside or looks)
+
+
+def _names_role(node: nodes.Node) -> bool:
+    keys: list[Any] = [item.arg.value for item in node.find_all(nodes.Getitem) if isinstance(item.arg, nodes.Const)]
+    keys += [item.attr for item in node.find_all(nodes.Getattr)]
+    keys += [item.name for item in node.find_all(nodes.Name)]
+    return any(isinstance(key, str) and "role" in key for key in keys)
+
+
+def in_order(text: str, contents: Sequence[str]) -> int | None:
+    """Number of the first content that does not follow the others in `text`, stripped; None when all do."""
+    at = 0
+    for turn, content in enumerate(contents):
+        found = text.find(content.strip(), at)
+        if found < 0:
+            return turn
+        at = found + len(content.strip())
+    return None
