@@ -102,7 +102,7 @@ def test_a_benchmarks_file_is_an_input(published: Published, tmp_path: Path):
         )
     assert len({*recorded, setting_digest({})}) == 3
     changed = Recipes(overrides={"dataset": aimed})
-    target = Hardware(name="cpu")
+    target = Hardware(name="cpu-laptop")
     assert current_settings(changed, SHIPPED, target, target)["benchmarks"] == recorded[-1]
     path.unlink()
     with pytest.raises(InputError, match=r"benchmark bench: no file at .*bench\.jsonl"):
