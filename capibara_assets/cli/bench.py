@@ -12,6 +12,7 @@ from capibara_assets.cli.bench_knowledge import classify, repair
 from capibara_assets.cli.bench_output import print_result
 from capibara_assets.cli.bench_recorder import recorder
 from capibara_assets.cli.bench_redact import redact
+from capibara_assets.cli.bench_replay import replay_command
 from capibara_assets.cli.bench_sensor import sensor_command
 from capibara_assets.cli.bench_split import split
 from capibara_assets.domains import DOMAINS
@@ -76,5 +77,17 @@ def load(repeats: int, as_json: bool) -> None:
     print_result(result, as_json)
 
 
-for command in (ingest, recorder, redact, classify, repair, consolidate_command, sensor_command, dedup, split):
+_COMMANDS = (
+    ingest,
+    recorder,
+    redact,
+    classify,
+    repair,
+    consolidate_command,
+    replay_command,
+    sensor_command,
+    dedup,
+    split,
+)
+for command in _COMMANDS:
     bench.add_command(command)

@@ -8,6 +8,7 @@ from capibara_assets.datasets.recipe import Verification
 from capibara_assets.executions.replay import Batch, Replay, replay_batch
 
 INCOMPLETE = "its session's state is not complete"
+NO_DATABASE = "its database is gone: no earlier cell creates its tables"
 SECRETS = "secrets in its record were replaced"
 
 
@@ -28,7 +29,7 @@ def _replay(evidence: Evidence, execution_id: str) -> Replay:
     rows = [row, *(piece.row for piece in context.pieces)]
     hindrance = None
     if not context.complete:
-        hindrance = INCOMPLETE
+        hindrance = NO_DATABASE if row["language"] == "sql" else INCOMPLETE
     elif any(each["secrets"] for each in rows):
         hindrance = SECRETS
     return Replay(

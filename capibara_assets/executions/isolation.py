@@ -141,16 +141,23 @@ class Sandboxed:
         except psutil.NoSuchProcess:
             return []
 
-    def close(self) -> None:
-        """Ends all its processes and removes its folder."""
-        members = self.tree() if self.home is not None else []
-        if self.process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-        for member in members:
-            with suppress(psutil.NoSuchProcess):
-                member.kill()
-        self.process.wait()
+    def close(self, patience_s: float = 0.0) -> None:
+        """Ends all its processes and removes its folder; a program that ends with its input gets `patience_s` to."""
+        if patience_s and self.process.stdin is not None:
+            with suppress(OSError):
+                self.process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(patience_s)
+        if self.process.poll() is None or self.home is not None:
+            members = self.tree()
+            if self.process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(self.process.pid, signal.SIGKILL)
+            for member in members:
+                with suppress(psutil.Error):
+                    member.kill()
+            self.process.wait()
+            psutil.wait_procs(members, timeout=_PROBE_S)
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
                 with suppress(OSError):  # what was left in a buffer has no reader any more

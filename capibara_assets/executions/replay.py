@@ -251,6 +251,7 @@ def _summary(
         "share_replayed": round(1 - counts["recorded"] / len(replays), 4) if replays else 0.0,
         "ran": len(ran),
         "ran_again_alone": [ran[index].execution_id for index in outcome.again],
+        "cpu_seconds": round(sum(run.answer.get("cpu_s", 0.0) for runs in outcome.runs for run in runs), 3),
         "lost_workers": [ran[index].execution_id for index in outcome.lost],
         "isolation": isolation.statement,
     }

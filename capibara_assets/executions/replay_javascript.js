@@ -86,13 +86,16 @@ async function answerTo(request) {
 
 async function main() {
   reportLate(() => session);
+  process.stdout.write('ready\n');
   for await (const line of readline.createInterface({ input: process.stdin })) {
     const request = JSON.parse(line);
     before ??= INTRINSICS.map(picture);
+    const used = process.cpuUsage();
     const answer = await answerTo(request);
+    const { user, system } = process.cpuUsage(used);
     const clean = untouched();
     const end = answer.timeout ? { ended: 'wall', cell: answer.cell } : clean ? answer : { ended: 'tampered' };
-    process.stdout.write(JSON.stringify({ ...end, nonce: request.nonce }) + '\n');
+    process.stdout.write(JSON.stringify({ ...end, cpu_s: (user + system) / 1e6, nonce: request.nonce }) + '\n');
     if (!clean) process.exitCode = 1;
     if (!clean) break;
   }

@@ -36,6 +36,7 @@ UNCERTAIN = frozenset({"wall", "cpu", "memory", "signal", "garbled", "tampered",
 #: Wall clock that one cell may take for each second of CPU, before and when it runs alone.
 _PATIENCE, _PATIENCE_ALONE = 3.0, 6.0
 _START_S = 60.0
+_LEAVE_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ class _Worker:
         self._buffer = b""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
         if kind == "javascript":
-            command, readable = _node_command()
+            command, readable = _node_command(plan.limits)
         else:
             options = {"python": plan.python, "preload": plan.preload, "alone": "processes" in plan.isolation.aspects}
             script = _HERE / "replay_python.py"
@@ -194,8 +195,13 @@ class _Worker:
         self._sandboxed: Sandboxed = plan.isolation.start(
             command, readable=readable, environment=environment, errors=self._errors.fileno()
         )
-        self._first = True
-        self._floor: dict[int, int] = {}  # bytes that each process of the idle worker has
+        ready = self._line(time.monotonic() + _START_S)
+        if isinstance(ready, str):
+            said = self._said()
+            self._sandboxed.close()
+            raise IsolationError(f"a worker of re-verification does not start ({ready}): {said}")
+        #: bytes that each process of the idle worker has
+        self._floor = {process.pid: _memory(process) for process in self._sandboxed.tree()}
 
     def run(self, session: Session, limits: Limits, patience: float) -> Ran:
         """Runs a session to its end, or ends the worker when the session exceeds a limit that it does not notice."""
@@ -209,21 +215,20 @@ class _Worker:
             "memory_mib": limits.memory_mib,
             "wall_s": wall_s,
         }
-        backstop = time.monotonic() + 2 * wall_s * len(session.cells) + (_START_S if self._first else 0)
+        backstop = time.monotonic() + 2 * wall_s * len(session.cells)
         try:
             stdin = self._sandboxed.process.stdin
             assert stdin is not None
             stdin.write(json.dumps(request).encode() + b"\n")
             stdin.flush()
-            line = self._line(limits, backstop, len(session.cells))
+            line = self._line(backstop, limits, len(session.cells))
         except BrokenPipeError:
             line = "lost"
         if isinstance(line, str):
             self.usable = False
-            if line == "lost" and self._first:
-                raise IsolationError(f"a worker of re-verification does not start: {self._said()}")
+            if line == "lost" and "out of memory" in self._said():
+                line = "memory"  # Node ends itself
             return Ran(line, 0, {})
-        self._first = False
         try:
             answer = json.loads(line)
             trusted = answer.pop("nonce") == nonce
@@ -236,8 +241,8 @@ class _Worker:
         self.usable = ended != "tampered"
         return Ran(ended, int(answer.get("cell", 0)), answer)
 
-    def _line(self, limits: Limits, backstop: float, cells: int) -> bytes | str:
-        """The worker's answer, or why there is none."""
+    def _line(self, backstop: float, limits: Limits | None = None, cells: int = 0) -> bytes | str:
+        """The worker's next line, or why there is none; `limits` of the session that it runs."""
         stdout = self._sandboxed.process.stdout
         assert stdout is not None
         began: float | None = None
@@ -247,13 +252,13 @@ class _Worker:
                 if not selector.select(_TICK_S):
                     if time.monotonic() > backstop:
                         return "wall"
-                    if self._first:
-                        continue  # it is still starting, as far as is known
+                    if limits is None:
+                        continue
                     tree = self._sandboxed.tree()
                     used = sum(map(_cpu_seconds, tree))
                     began = used if began is None else began
                     # a session that a worker can bound by itself never gets as far as this
-                    if used - began > limits.timeout_s * cells + 3:
+                    if used - began > limits.timeout_s * cells + 1.5:
                         return "cpu"
                     if self._grown(tree) > limits.memory_mib << 20:
                         return "memory"
@@ -263,8 +268,6 @@ class _Worker:
                     return "lost"
                 self._buffer += chunk
         line, _, self._buffer = self._buffer.partition(b"\n")
-        if not self._floor:
-            self._floor = {process.pid: _memory(process) for process in self._sandboxed.tree()}
         return line
 
     def _grown(self, tree: Iterable[psutil.Process]) -> int:
@@ -277,7 +280,7 @@ class _Worker:
         return self._errors.read().decode(errors="replace").strip()[-2000:] or "it said nothing"
 
     def close(self) -> None:
-        self._sandboxed.close()
+        self._sandboxed.close(_LEAVE_S if self.usable else 0.0)
         self._errors.close()
 
 
@@ -287,12 +290,13 @@ def node() -> str | None:
     return None if found is None else str(Path(found).resolve())
 
 
-def _node_command() -> tuple[list[str], list[Path]]:
+def _node_command(limits: Limits) -> tuple[list[str], list[Path]]:
     program = node()
     if program is None:
         raise IsolationError("no `node` on the PATH")
     scripts = [_HERE / "replay_javascript.js", _HERE / "sandbox_js.js"]
-    return [program, "--expose-internals", "--no-warnings", str(scripts[0])], [Path(program), *scripts]
+    flags = ["--expose-internals", "--no-warnings", f"--max-old-space-size={limits.memory_mib}"]
+    return [program, *flags, str(scripts[0])], [Path(program), *scripts]
 
 
 def _cpu_seconds(process: psutil.Process) -> float:

@@ -10,6 +10,7 @@ child processes write there, too.
 """
 
 import asyncio
+import gc
 import importlib
 import io
 import json
@@ -34,6 +35,7 @@ del sys.path[0]
 
 MOST_TEXT = 8 << 20  # characters of one text that are sent back
 POLL_S = 0.5
+FUTEX = {"x86_64": 202, "aarch64": 98}.get(os.uname().machine)
 Json = dict[str, Any]
 
 
@@ -54,6 +56,10 @@ class Server:
         for module in options["preload"]:
             with suppress(ImportError):  # the session that imports it will say so itself
                 importlib.import_module(module)
+        if self.shell is not None:
+            warm_up(self.shell, options["preload"])
+        gc.collect()
+        gc.freeze()  # a collection in a fork would copy every page that it looks at
         if not self.alone and sys.platform.startswith("linux"):
             become_subreaper()
         self.kept = set(Path(tempfile.gettempdir()).iterdir()) if self.alone else set()
@@ -66,7 +72,7 @@ class Server:
         pid = os.fork()
         if pid == 0:
             self._become_session(request, result, progress)
-        status, used, late = self._wait(pid, request["wall_s"], progress)
+        status, used, ended = self._wait(pid, request["wall_s"], progress)
         self._end_stragglers(pid)
         with os.fdopen(result, "rb") as file:
             file.seek(0)
@@ -76,8 +82,8 @@ class Server:
             "wall_s": round(time.monotonic() - began, 3),
             "cell": progress[0] | progress[1] << 8,
         }
-        if late:
-            return end | {"ended": "wall"}
+        if ended:
+            return end | {"ended": ended}
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0 and text:
             try:
                 return end | json.loads(text)
@@ -91,19 +97,46 @@ class Server:
             return end | {"ended": "signal", "detail": number}
         return end | {"ended": "exit", "detail": os.waitstatus_to_exitcode(status)}
 
-    def _wait(self, pid: int, wall_s: float, progress: mmap.mmap) -> tuple[int, resource.struct_rusage, bool]:
-        """Waits for a session; kills it when one cell takes longer than `wall_s`. (status, resources, was killed)"""
-        cell, deadline, late = bytes(progress[:2]), time.monotonic() + wall_s, False
+    def _wait(self, pid: int, wall_s: float, progress: mmap.mmap) -> tuple[int, resource.struct_rusage, str | None]:
+        """Waits for a session; kills it when one cell takes longer than `wall_s`, or when it can never end.
+
+        Returns its status, the resources that it used, and why it was killed.
+        """
+        cell, deadline, ended = bytes(progress[:2]), time.monotonic() + wall_s, None
+        stuck_at = ""
         while True:
             signal.sigtimedwait([signal.SIGCHLD], POLL_S)
             done, status, used = os.wait4(pid, os.WNOHANG)
             if done:
-                return status, used, late
+                return status, used, ended
             if bytes(progress[:2]) != cell:
                 cell, deadline = bytes(progress[:2]), time.monotonic() + wall_s
-            if time.monotonic() > deadline and not late:
-                late = True
+            now_at, stuck_at = stuck_at, self._stuck(pid)
+            if ended is None and (time.monotonic() > deadline or (stuck_at and stuck_at == now_at)):
+                ended = "stuck" if stuck_at and stuck_at == now_at else "wall"
                 os.kill(pid, signal.SIGKILL)
+
+    def _stuck(self, pid: int) -> str:
+        """Where a session's threads wait for each other without a time limit; "" when one of them may go on.
+
+        Only of a session without other processes, and only where the kernel tells.
+        """
+        if not self.alone or FUTEX is None:
+            return ""
+        others = {"1", str(os.getpid()), str(pid)}
+        try:
+            if any(path.name not in others for path in Path("/proc").glob("[0-9]*")):
+                return ""
+            waits = []
+            for thread in Path("/proc", str(pid), "task").iterdir():
+                call, *arguments = (thread / "syscall").read_text().split()
+                if int(call) != FUTEX or int(arguments[3], 16) != 0:
+                    return ""
+                switches = [line for line in (thread / "status").read_text().split("\n") if "ctxt_switches" in line]
+                waits.append(f"{thread.name} {arguments} {switches}")
+            return "\n".join(sorted(waits))
+        except (OSError, ValueError, IndexError):  # it is running, has ended, or may not be looked at
+            return ""
 
     def _end_stragglers(self, pid: int) -> None:
         """Ends what a session left behind: processes and files."""
@@ -123,6 +156,8 @@ class Server:
         try:
             os.setsid()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+            os.closerange(3, result)  # the server's own: a session could write answers to them
+            os.closerange(result + 1, 1 << 10)
             streams = memory_file("stdout"), memory_file("stderr")
             silent = os.open(os.devnull, os.O_RDONLY)
             for descriptor, replacement in enumerate((silent, *streams)):
@@ -284,9 +319,24 @@ def make_shell() -> Any:
     config.InteractiveShell.autoindent = False
     os.environ.update(TERM="xterm-color", CLICOLOR="1", FORCE_COLOR="1", PAGER="cat", GIT_PAGER="cat")
     shell: Any = Shell.instance(config=config)
+    shell.display_formatter.active_types = ["text/plain"]  # the others are not compared
     shell.sent = sent
     shell.raised = None
     return shell
+
+
+def warm_up(shell: Any, preload: list[str]) -> None:
+    """Runs cells, so that what is made on first use is made before the forks, and makes the shell as new."""
+    cells = ["1", "await __import__('asyncio').sleep(0)", "def f(x):\n    return [x]\nclass C: pass\nf({'a': C})"]
+    if "pandas" in preload:
+        cells.append("__import__('pandas').DataFrame({'a': [1.5], 'b': ['x']}).describe()")
+    loop = asyncio.new_event_loop()
+    for cell in cells:
+        loop.run_until_complete(run_cell(shell, cell))
+    loop.close()
+    shell.reset(new_session=True)
+    shell.sent.clear()
+    shell.raised = None
 
 
 def run_python(shell: Any, request: Json, progress: mmap.mmap) -> Json:
@@ -375,6 +425,8 @@ def main() -> None:
     server = Server(json.loads(sys.argv[1]))
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     del sys.argv[1:]
+    answers.write(b"ready\n")
+    answers.flush()
     for line in requests:
         request = json.loads(line)
         answers.write(json.dumps(server.answer(request) | {"nonce": request["nonce"]}).encode() + b"\n")

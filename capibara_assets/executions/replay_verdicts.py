@@ -34,6 +34,7 @@ REASONS: dict[str, tuple[Verified, str]] = {
     "error": ("unverified", "another error than was recorded"),
     "cpu": ("unverified", "used up its CPU seconds"),
     "wall": ("unverified", "ran past its wall clock, also alone"),
+    "stuck": ("unverified", "waits for something that never comes"),
     "memory": ("unverified", "used up its memory"),
     "ended": ("unverified", "ended its process"),
     "lost": ("unverified", "its worker died with it, also alone"),

@@ -65,7 +65,11 @@ def verdict(
         [asset, check],
         partition_key=partition.value if partition else None,
         instance=published.instance,
-        resources={"store": published.store, "recipes": Recipes(overrides=overrides or {}), "base_model": base_model or SHIPPED},
+        resources={
+            "store": published.store,
+            "recipes": Recipes(overrides=overrides or {}),
+            "base_model": base_model or SHIPPED,
+        },
         raise_on_error=False,
     )
     found = result.get_asset_check_evaluations()

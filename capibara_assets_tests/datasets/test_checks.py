@@ -167,7 +167,9 @@ KEY = "sk-ant-api03-" + "".join(chr(97 + (i * 7) % 26) + str(i % 10) for i in ra
     ],
 )
 def test_a_secret_in_any_text_of_an_example_is_named_by_its_kind(values: dict[str, Any]) -> None:
-    clean = [example(f"e{i}", f"question {i}", "client = Anthropic(api_key='<ANTHROPIC_API_KEY:1>')") for i in range(40)]
+    clean = [
+        example(f"e{i}", f"question {i}", "client = Anthropic(api_key='<ANTHROPIC_API_KEY:1>')") for i in range(40)
+    ]
     (found,) = secret_problems(table(Example, [*clean, example("bad", **values)]))
     assert found.startswith("1 example(s) hold a ") and found.endswith("such as bad")
     assert KEY not in found
