@@ -149,7 +149,10 @@ def measure(source: BenchInput, documents: int, repeats: int, recipe: NearDuplic
 
 
 def measure_alone(source: BenchInput, documents: int, recipe: NearDuplicates) -> dict[str, Any]:
-    """The spilled search on a tenth of the documents and on all of them: do time per million and memory stay?"""
+    """The spilled search on a tenth of the documents and on all of them: do time per million and memory stay?
+
+    `linearity` is the CPU time per document of all over that of a tenth: 1 when time is linear.
+    """
     originals = experience_documents(source.folder)
     runs = []
     for count in (max(1, documents // 10), documents):
@@ -159,12 +162,14 @@ def measure_alone(source: BenchInput, documents: int, recipe: NearDuplicates) ->
             write_parquet(planted_documents(originals, count, recipe.shingle), folder)
             command = [sys.executable, "-c", ALONE, str(folder), str(spill), recipe.model_dump_json()]
             run = json.loads(_output(command).splitlines()[-1])
-        runs.append(run | {"seconds_per_million": round(run["seconds"] / count * 1e6, 1)})
+        rates = {f"{name}_per_million": round(run[name] / count * 1e6, 1) for name in ("seconds", "cpu_s")}
+        runs.append(run | rates)
     return {
         "documents": documents,
         "seconds": runs[1]["seconds"],
         "seconds_per_million": runs[1]["seconds_per_million"],
         "seconds_per_million_of_a_tenth": runs[0]["seconds_per_million"],
+        "linearity": round(runs[1]["cpu_s_per_million"] / runs[0]["cpu_s_per_million"], 3),
         "peak_memory_mib": runs[1]["peak_memory_mib"],
         "runs": runs,
         "experience": source.name,

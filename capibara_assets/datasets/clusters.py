@@ -5,7 +5,7 @@ examples, each near to the next, do not melt into one.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -72,19 +72,16 @@ def cluster_members(members: Sequence[Member], recipe: NearDuplicates) -> list[l
     bags = [shingles(tokens(member.text, member.language), recipe.shingle) for member in members]
     exact = [f"{member.block}\n{normal_text(member.text)}" for member in members]
     structural = [f"{m.block}\n{m.structural_key}" if m.structural_key is not None else None for m in members]
-    better: dict[int, list[int]] = defaultdict(list)  # member -> better members that are near it
-    of_block: dict[str, list[int]] = defaultdict(list)
+    same_bag: dict[tuple[str, frozenset[str]], int] = {}  # first member with these shingles
     for position, member in enumerate(members):
-        of_block[member.block].append(position)
-    for positions in of_block.values():
-        for left, right in near_pairs([bags[position] for position in positions], recipe):
-            better[positions[right]].append(positions[left])
+        same_bag.setdefault((member.block, bags[position]), position)
+    better = _better(members, bags, same_bag.values(), recipe)
     by_text: dict[str, int] = {}
     by_structure: dict[str, int] = {}
     stars: dict[int, list[tuple[int, Sort, float]]] = {}
-    for position in range(len(members)):
+    for position, member in enumerate(members):
         key = structural[position]
-        near = [r for r in better[position] if r in stars]
+        near = [r for r in better[same_bag[member.block, bags[position]]] if r in stars]
         if (found := by_text.get(exact[position])) is not None:
             stars[found].append((position, "exact", 1.0))
         elif key is not None and (found := by_structure.get(key)) is not None:
@@ -98,6 +95,23 @@ def cluster_members(members: Sequence[Member], recipe: NearDuplicates) -> list[l
                 by_structure[key] = position
             stars[position] = [(position, "representative", 1.0)]
     return [_records(members, representative, star) for representative, star in stars.items()]
+
+
+def _better(
+    members: Sequence[Member], bags: Sequence[frozenset[str]], positions: Iterable[int], recipe: NearDuplicates
+) -> dict[int, list[int]]:
+    """Of each position those before it, and itself, that are near it in its block; none where there are no shingles."""
+    of_block: dict[str, list[int]] = defaultdict(list)
+    for position in positions:
+        of_block[members[position].block].append(position)
+    found: dict[int, list[int]] = defaultdict(list)
+    for inside in of_block.values():
+        for position in inside:
+            if bags[position]:
+                found[position].append(position)
+        for left, right in near_pairs([bags[position] for position in inside], recipe):
+            found[inside[right]].append(inside[left])
+    return found
 
 
 def cluster_table(clusters: Sequence[Sequence[Cluster]]) -> pl.DataFrame:

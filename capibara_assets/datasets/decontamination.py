@@ -6,7 +6,7 @@ Two tests, each reason enough:
   punctuation or spacing, is in one of the example's messages; an item's text of fewer words counts when the whole of
   it is. So in Brown et al., "Language Models are Few-Shot Learners" (2020), appendix C, who also leave out runs that
   are common: a run counts only with substance (enough different words beyond keywords, builtins, numbers and the
-  usual words of a task) and while few items of the benchmark share it.
+  usual words of a task; no import) and while few items of the benchmark share it.
 - structural: a function of the example is the item's reference solution under other names, comments, annotations or
   spacing (alpha-renamed syntax tree; Python and JavaScript). Solutions of a few nodes (`return x + y`) prove nothing.
 """
@@ -36,6 +36,9 @@ from capibara_assets.datasets.structure import JAVASCRIPT, structural_key
 from capibara_assets.storage.records import Record, table
 
 _WORD = re.compile(r"[a-z0-9_\u0080-\U0010ffff]+")  # as in datasets/shingles.py
+_IMPORT = re.compile(
+    r"^[ \t>.]*(?:from[ \t]+[\w.]+[ \t]+)?import\b.*$", re.MULTILINE
+)  # cuts a text: no run goes across
 _SUBSTANCE = 3  # different words with a meaning of their own that a run must have
 _MORE_SUBSTANCE = 4  # that the whole of a text must have which is shorter than a run
 _SHARED_BY = 2  # items of one benchmark: a run that more of them have is its boilerplate
@@ -143,7 +146,7 @@ def _runs(items: Sequence[Item], ngram: int) -> dict[int, _Runs]:
     """length -> the runs of substance of that length; those shorter than `ngram` are whole texts."""
     owners: dict[str, dict[int, None]] = defaultdict(dict)
     for number, item in enumerate(items):
-        for text in item.texts:
+        for text in (part for whole in item.texts for part in _IMPORT.split(whole)):
             words = _WORD.findall(text.lower())
             for start in range(max(1, len(words) - ngram + 1)):
                 run = words[start : start + ngram]

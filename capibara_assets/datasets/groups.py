@@ -33,7 +33,7 @@ _FEWEST_GROUPS = 3  # below this a domain cannot have three splits
 class View:
     """One reading of a cell's code: what it defines, or the whole of it."""
 
-    key: str  # structural
+    keys: tuple[str, str]  # structural, and of the normalised text
     shingles: frozenset[str]
     telling: bool  # of substance: enough to tell one problem from another
 
@@ -153,7 +153,7 @@ def _unit(
 def _view(code: str, language: str, recipe: DatasetRecipe) -> View:
     found = tokens(code, language)
     return View(
-        structural_key(code, language),
+        (structural_key(code, language), sha256_bytes(f"text\n{normal_text(code)}".encode("utf-8", "replace"))),
         shingles(found, recipe.near_duplicates.shingle),
         len(found) >= recipe.substance_tokens,
     )
@@ -214,8 +214,9 @@ def _alike(units: Sequence[Unit], recipe: DatasetRecipe) -> tuple[list[list[int]
     telling, alike = _Union(len(units)), _Union(len(units))
     first: dict[tuple[str, bool], int] = {}
     equal = [
-        (first.setdefault((view.key, substance), index), index)
+        (first.setdefault((key, substance), index), index)
         for index, (_, view) in enumerate(views)
+        for key in view.keys
         for substance in {False, view.telling}
     ]
     for left, right in (*equal, *near_pairs([view.shingles for _, view in views], recipe.near_duplicates)):

@@ -2,8 +2,8 @@
 
 Four passes, each linear in the documents: shingles are written down and counted; equal documents are found by their
 signatures; what is left is filed under its keys (datasets/postings.py), in as many files as keep one of them small;
-file by file, documents that meet are compared exactly and joined. In memory stay the counters of shingles (64 MiB at
-first, never more), sixteen bytes per document, and one batch or file at a time.
+file by file, documents that meet are compared exactly and joined. In memory stay the counters of shingles (256 MiB),
+some forty bytes per document, and one batch or file at a time.
 """
 
 import os
@@ -65,7 +65,7 @@ def cluster_documents(
         sets, signature, counts, reading = _write_shingles(batches, folder / "shingles", recipe, counters)
         stack.callback(sets.close)
         seconds["shingles"], started = _lap(started)
-        parent = _equal(signature)
+        parent = _equal(signature, sets.sizes)
         seconds["equal"], started = _lap(started)
         files = _Files(folder, stack)
         distinct = (parent == np.arange(len(parent))) & (sets.sizes > 0)
@@ -91,15 +91,10 @@ class _Sets:
 
     def read(self, chosen: Ints) -> ShingleSets:
         """The sets at ascending positions; neighbours are read together."""
-        cuts = np.flatnonzero(np.diff(chosen) != 1) + 1
-        parts = []
-        for first, last in zip(
-            chosen[np.concatenate([[0], cuts])].tolist() if len(chosen) else [],
-            chosen[np.concatenate([cuts, [len(chosen)]]) - 1].tolist() if len(chosen) else [],
-            strict=True,
-        ):
-            start, end = int(self._starts[first]), int(self._starts[last + 1])
-            parts.append(os.pread(self._file, 8 * (end - start), 8 * start))
+        firsts = np.concatenate([chosen[:1], chosen[1:][np.diff(chosen) != 1]])
+        lasts = np.concatenate([chosen[:-1][np.diff(chosen) != 1], chosen[-1:]])
+        bounds = zip(self._starts[firsts].tolist(), self._starts[lasts + 1].tolist(), strict=True)
+        parts = [os.pread(self._file, 8 * (end - start), 8 * start) for start, end in bounds]
         values = np.frombuffer(b"".join(parts), "<u8").astype(np.uint64, copy=False)
         return ShingleSets(values, np.concatenate([np.zeros(1, np.int64), np.cumsum(self.sizes[chosen])]))
 
@@ -158,12 +153,13 @@ def _write_shingles(
     return _Sets(path, total), np.concatenate([np.empty(0, np.uint64), *signature]), counts, reading
 
 
-def _equal(signature: UInts) -> Ints:
-    """First document of the same signature, for each."""
-    order = np.argsort(signature, kind="stable")
+def _equal(signature: UInts, sizes: Ints) -> Ints:
+    """First document of the same signature, for each; those without shingles are equal to none."""
+    parent = np.arange(len(signature), dtype=np.int64)
+    filled = np.flatnonzero(sizes)
+    order = filled[np.argsort(signature[filled], kind="stable")]
     fresh = np.ones(len(order), np.bool_)
     fresh[1:] = signature[order][1:] != signature[order][:-1]
-    parent = np.empty(len(order), np.int64)
     parent[order] = order[np.flatnonzero(fresh)][np.cumsum(fresh) - 1]
     return parent
 
