@@ -21,8 +21,8 @@ from capibara_assets.playbooks.schema import Agent, AgentRun, Bullet, Consolidat
 from capibara_assets.storage.records import Record, json_schema
 
 RECORDS: tuple[type[Record], ...] = (
-    Agent, AgentRun, Ballot, Bullet, Cluster, Consolidated, Contaminated, Example, ExampleLoss, Execution, Group, ImportedLine,
-    LeftOut, LogFile, Pattern, PlaybookFile, Quarantined, QuarantinedBullet, RepairPair, Route, VoterAdapter,
+    Agent, AgentRun, Ballot, Bullet, Cluster, Consolidated, Contaminated, Example, ExampleLoss, Execution, Group,
+    ImportedLine, LeftOut, LogFile, Pattern, PlaybookFile, Quarantined, QuarantinedBullet, RepairPair, Route, VoterAdapter,
 )  # fmt: skip
 
 

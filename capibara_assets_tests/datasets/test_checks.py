@@ -138,7 +138,7 @@ def test_label_audit() -> None:
     assert [problem.split(":")[0] for problem in found] == ["masked", "wrong"]
 
 
-LONG = "def total(xs):\n    result = 0\n    for x in xs:\n        if x > 3:\n            result += x * 2\n    return result\n"
+LONG = "def total(xs):\n    result = 0\n    for x in xs:\n        if x > 3: result += x * 2\n    return result\n"
 
 
 @pytest.mark.parametrize(("other", "leaking"), [(LONG * 2 + "print(total([1]))", True), ("x = 1\n" * 9, False)])

@@ -29,9 +29,9 @@ from capibara_assets.datasets.repair import error_text
 from capibara_assets.datasets.schema import Example, LeftOut
 from capibara_assets.datasets.verification import verify
 from capibara_assets.domains import DOMAINS, Domain
-from capibara_assets.storage.records import frame_digest, problems, table
 from capibara_assets.executions.notebook_tasks import FROM_MARKDOWN
 from capibara_assets.executions.replay import Batch, Verdict
+from capibara_assets.storage.records import frame_digest, problems, table
 from capibara_assets_tests.datasets.conftest import (
     bullet,
     came_out_again,
