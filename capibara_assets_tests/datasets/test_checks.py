@@ -208,5 +208,5 @@ def test_routes_out_of_balance(recipe: DatasetRecipe, second: list[Route], probl
 
 
 def test_imported_examples_need_no_execution() -> None:
-    imported = example("a", "one", provenance="imported", execution_ids=[], sandbox_ids=[])
+    imported = example("a", "one", provenance="imported", execution_ids=[], sandbox_ids=[], source_places=["f.jsonl:1"])
     assert example_problems(Domain.PYTHON, table(Example, [imported])) == []
