@@ -7,6 +7,7 @@ splits is left out with that reason: what was there before stays, then test, the
 
 import json
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.executions.readers import Recorded
 from capibara_assets.executions.redact import redact_sessions
+from capibara_assets.executions.secret_gate import may_hold_secrets
+from capibara_assets.executions.secret_rules import find_secrets
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.records import table
 
@@ -44,6 +47,7 @@ TENANT = "of another tenant than the recipe trains for"
 KIND: Kind = "chat"
 QUALITY = 0.5  # nothing proves an imported answer, nothing refutes it
 _REDACTED_AT_ONCE = 2_000
+_LOOKS = 3  # a placeholder may bring to light what stood beside it
 _START = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -117,8 +121,9 @@ def incoming(
         languages = [_language(row.parsed.messages, row.parsed.language, domain) for row in rows]
         sessions = [_session(row.parsed.messages, lang) for row, lang in zip(rows, languages, strict=True)]
         counts = redact_sessions(sessions, also)
-        for row, language, session, secrets in zip(rows, languages, sessions, counts, strict=True):
-            messages = _redacted(row.parsed.messages, session)
+        redacted = [_redacted(row.parsed.messages, session) for row, session in zip(rows, sessions, strict=True)]
+        across = _redact_across(redacted)
+        for row, language, messages, secrets, more in zip(rows, languages, redacted, counts, across, strict=True):
             identity = ["imported", domain, messages]
             found.append(
                 Incoming(
@@ -132,7 +137,7 @@ def incoming(
                     licence=row.parsed.licence or licence,
                     source=row.parsed.source or source,
                     tenant=tenant,
-                    secrets=sum(secrets),
+                    secrets=sum(secrets) + more,
                     example_id=sha256_bytes(canonical_json(identity))[:32],
                 )
             )
@@ -317,6 +322,30 @@ def _redacted(messages: Sequence[Message], session: Sequence[Recorded]) -> list[
         {"role": m["role"], "content": record.code if m["role"] == "assistant" else record.task or ""}
         for m, record in zip(messages, session, strict=True)
     ]
+
+
+def _redact_across(conversations: Sequence[list[Message]]) -> list[int]:
+    """Replaces, in place, what only the conversation as a whole gives away (a question "the password =", and the
+    answer); returns how many secrets that were in each.
+    """
+    suspects = may_hold_secrets(["\n".join(m["content"] for m in messages) for messages in conversations])
+    counts = []
+    for messages, suspect in zip(conversations, suspects, strict=True):
+        replaced = 0
+        for _ in range(_LOOKS if suspect else 0):
+            whole = "\n".join(message["content"] for message in messages)
+            values = {whole[secret.start : secret.end]: secret.kind for secret in find_secrets(whole)}
+            held = [value for value in values if any(value in message["content"] for message in messages)]
+            if not held:
+                break
+            for value in held:
+                number = 1 + max(map(int, re.findall(rf"<{values[value]}:(\d+)>", whole)), default=0)
+                whole = whole.replace(value, f"<{values[value]}:{number}>")
+                for message in messages:
+                    message["content"] = message["content"].replace(value, f"<{values[value]}:{number}>")
+                replaced += 1
+        counts.append(replaced)
+    return counts
 
 
 def new_files(before: Imported, files: Sequence[Wanted]) -> list[Wanted]:

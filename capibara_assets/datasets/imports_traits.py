@@ -10,9 +10,9 @@ import polars as pl
 
 from capibara_assets.datasets import javascript_source, python_source
 from capibara_assets.datasets.chat_forms import Message
-from capibara_assets.datasets.near_duplicates import near_pairs, near_texts
+from capibara_assets.datasets.near_duplicates import near_texts
 from capibara_assets.datasets.recipe import DatasetRecipe
-from capibara_assets.datasets.structure import JAVASCRIPT, normal_text, shingles, structural_key, tokens
+from capibara_assets.datasets.structure import JAVASCRIPT, normal_text, structural_key, tokens, without_comments
 from capibara_assets.domains import Domain
 from capibara_assets.storage.digests import sha256_bytes
 
@@ -33,7 +33,7 @@ class Traits:
     text: str  # all that user and assistant say, normalised
     question: str | None  # digest of what the user says; None for a short one
     code: frozenset[str]  # structural keys of the code that it teaches, where it has substance
-    shingled: tuple[frozenset[str], ...]  # shingles of that code
+    programs: tuple[str, ...]  # that code without its comments
 
 
 def default_language(domain: Domain) -> str:
@@ -58,17 +58,12 @@ def traits_of(messages: Sequence[Message], kind: str, language: str, recipe: Dat
         taught = [(quoted, language)] if quoted else code_of(asked, language)
     else:
         taught = [found for m in messages if m["role"] == "assistant" for found in code_of(m["content"], language)]
-    keys, shingled = set(), []
-    for code, spoken in taught:
-        cut = tokens(code, spoken)
-        if len(cut) >= recipe.substance_tokens:
-            keys.add(structural_key(code, spoken))
-            shingled.append(shingles(cut, recipe.near_duplicates.shingle))
+    substantial = [(code, spoken) for code, spoken in taught if len(tokens(code, spoken)) >= recipe.substance_tokens]
     return Traits(
         text=spoken_text(messages),
         question=_digest(question) if len(question.split()) >= _FEWEST_WORDS else None,
-        code=frozenset(keys),
-        shingled=tuple(shingled),
+        code=frozenset(structural_key(code, spoken) for code, spoken in substantial),
+        programs=tuple(without_comments(code, spoken) for code, spoken in substantial),
     )
 
 
@@ -86,7 +81,7 @@ def traits_of_examples(examples: pl.DataFrame, recipe: DatasetRecipe) -> list[Tr
 def linked_pairs(traits: Sequence[Traits], splits: Sequence[str | None], recipe: DatasetRecipe) -> list[Pair]:
     """Pairs (i < j, sorted) about the same problem; among many equal ones each is paired with the first of each split.
 
-    In a crowded neighbourhood `near_pairs` compares with the first ones only: put what others are measured by in front.
+    In a crowded neighbourhood `near_texts` compares with the first ones only: put what others are measured by in front.
     """
     firsts: dict[str, dict[str | None, int]] = defaultdict(dict)
     found: set[Pair] = set()
@@ -94,12 +89,11 @@ def linked_pairs(traits: Sequence[Traits], splits: Sequence[str | None], recipe:
         for key in _keys(item):
             found |= {(first, position) for first in firsts[key].values()}
             firsts[key].setdefault(splits[position], position)
-    near = near_texts([item.text for item in traits], recipe.near_duplicates)
-    found |= set(zip(near.left.tolist(), near.right.tolist(), strict=True))
-    owners = [position for position, item in enumerate(traits) for _ in item.shingled]
-    for left, right in near_pairs([each for item in traits for each in item.shingled], recipe.near_duplicates):
-        if owners[left] != owners[right]:
-            found.add((owners[left], owners[right]))  # positions ascend with their documents
+    texts = [(position, text) for position, item in enumerate(traits) for text in (item.text, *item.programs)]
+    near = near_texts([text for _, text in texts], recipe.near_duplicates)
+    for left, right in zip(near.left.tolist(), near.right.tolist(), strict=True):
+        if texts[left][0] != texts[right][0]:
+            found.add((texts[left][0], texts[right][0]))  # positions ascend with their texts
     return sorted(found)
 
 

@@ -82,50 +82,56 @@ def _numbered(leaves: list[tuple[str, str]], names: set[str]) -> str:
 
 def _python_form(tree: ast.Module) -> str:
     """Pre-order listing of the tree; methods keep their names, since callers reach them as attributes."""
-    methods = {
-        part
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
-        for part in node.body
-        if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))
-    }
-    bound: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            bound.add(node.id)
-        elif isinstance(node, ast.arg):
-            bound.add(node.arg)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node not in methods:
-            bound.add(node.name)
-        elif isinstance(node, ast.alias) and node.asname:
-            bound.add(node.asname)
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            bound.add(node.name)
+    methods, bound = _bound_names(tree)
     order: dict[str, str] = {}
     out: list[str] = []
 
-    def name(value: str) -> str:
-        return order.setdefault(value, f"\x01{len(order)}") if value in bound else value
-
     def visit(node: ast.AST) -> None:
-        out.append(type(node).__name__)
-        docstring = python_source.docstring_node(node)
-        for field, value in ast.iter_fields(node):
-            if field in ("ctx", "kind", "type_comment"):
+        sort = type(node)
+        out.append(sort.__name__)
+        docstring = python_source.docstring_node(node) if sort in _DOCUMENTED else None
+        names = () if node in methods else _NAMES_IN.get(sort, _NAMES)
+        for field in sort._fields:
+            if field in _UNSEEN:
                 continue
-            for item in value if isinstance(value, list) else [value]:
+            value = getattr(node, field, None)
+            for item in value if isinstance(value, list) else (value,):
                 if isinstance(item, ast.AST):
                     if item is not docstring:
                         visit(item)
-                elif (
-                    isinstance(item, str)
-                    and field in ("id", "arg", "asname", "name")
-                    and not (node in methods or (isinstance(node, (ast.alias, ast.keyword)) and field != "asname"))
-                ):
-                    out.append(name(item))
-                elif item is not None:
+                elif item is None:
+                    continue
+                elif field in names and isinstance(item, str):
+                    out.append(order.setdefault(item, f"\x01{len(order)}") if item in bound else item)
+                else:
                     out.append(repr(item))
         out.append(")")
 
     visit(tree)
     return "\x00".join(out)
+
+
+_UNSEEN = frozenset({"ctx", "kind", "type_comment"})
+_NAMES: tuple[str, ...] = ("id", "arg", "asname", "name")  # fields that hold a name which the code may bind
+_NAMES_IN: dict[type, tuple[str, ...]] = {ast.alias: ("asname",), ast.keyword: ()}
+_DOCUMENTED = frozenset({ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef})
+
+
+def _bound_names(tree: ast.Module) -> tuple[set[ast.AST], set[str]]:
+    """The methods of its classes, and the names that the code binds beside theirs."""
+    methods: set[ast.AST] = set()
+    bound: set[str] = set()
+    for node in ast.walk(tree):  # classes come before their methods
+        match node:
+            case ast.Name(ctx=ast.Store()):
+                bound.add(node.id)
+            case ast.arg():
+                bound.add(node.arg)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                if node not in methods:
+                    bound.add(node.name)
+                if isinstance(node, ast.ClassDef):
+                    methods.update(p for p in node.body if isinstance(p, ast.FunctionDef | ast.AsyncFunctionDef))
+            case ast.alias(asname=str(name)) | ast.ExceptHandler(name=str(name)):
+                bound.add(name)
+    return methods, bound

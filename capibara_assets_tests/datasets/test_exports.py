@@ -5,16 +5,18 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from hypothesis import given
 
 from capibara_assets.datasets.exports import export_dataset, messages_line, prompt_completion_line, text_line
 from capibara_assets.datasets.imports import Imported, incoming, settle
+from capibara_assets.datasets.imports_formats import parse_record
 from capibara_assets.datasets.imports_read import read_examples
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS
 from capibara_assets.declarations import shipped_recipe
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
-from capibara_assets_tests.datasets.test_chat_forms import chat
+from capibara_assets_tests.datasets.test_chat_forms import CHATS, chat
 from capibara_assets_tests.datasets.test_imports import pair_of
 
 
@@ -49,6 +51,12 @@ def test_round_trip(examples: pl.DataFrame, tmp_path: Path, line_of, form: str, 
         assert not back.faults and back.format == form
         found = [row.parsed.messages for row in back.rows]
         assert found == [json.loads(messages) for messages in kept.sort("example_id")["messages"]]
+
+
+@given(CHATS)
+def test_every_conversation_comes_back_from_messages_and_prompt_completion(messages: list[dict[str, str]]):
+    for line_of in (messages_line, prompt_completion_line):
+        assert parse_record(json.loads(json.dumps(line_of(messages)))).messages == messages
 
 
 def test_the_mistral_form_is_byte_exact():

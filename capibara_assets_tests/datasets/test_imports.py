@@ -8,8 +8,10 @@ from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from capibara_assets.datasets.checks import example_problems, leakage
+from capibara_assets.datasets.checks import example_problems, leakage, secret_problems
 from capibara_assets.datasets.examples import build_dataset
 from capibara_assets.datasets.groups import assign_groups
 from capibara_assets.datasets.imports import (
@@ -23,10 +25,11 @@ from capibara_assets.datasets.imports import (
     too_close,
     without_files,
 )
+from capibara_assets.datasets.imports_formats import Parsed
 from capibara_assets.datasets.imports_places import BRIDGE
-from capibara_assets.datasets.imports_read import ExampleFile, read_examples
+from capibara_assets.datasets.imports_read import ExampleFile, Row, read_examples
 from capibara_assets.datasets.recipe import DatasetRecipe
-from capibara_assets.datasets.schema import Example, Split
+from capibara_assets.datasets.schema import SPLITS, Example, Split
 from capibara_assets.declarations import shipped_recipe
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
@@ -214,6 +217,51 @@ def test_planted_near_duplicates_never_straddle(files: Files, recipe: DatasetRec
     assert {pair_of(n)[0] for n in range(200, 300)} <= trained
 
 
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.integers(0, 5),
+            st.integers(0, 5),
+            st.integers(0, 3),
+            st.sampled_from([*SPLITS, None]),
+        ),
+        max_size=14,
+    ),
+    seed=st.randoms(use_true_random=False),
+)
+@settings(max_examples=15)
+def test_no_split_is_shared_whatever_comes_in_whatever_order(
+    recipe: DatasetRecipe, rows: list[tuple[int, int, int, Split | None]], seed: random.Random
+):
+    """Questions, answers and code from small pools, so that links and conflicts abound: never a leak, any order."""
+    new = []
+    for line, (question, answer, code, split) in enumerate(rows, 1):
+        said = f"{pair_of(answer)[1]}\n```python\n{problem(code)}\n```"
+        messages = [{"role": "user", "content": pair_of(question)[0]}, {"role": "assistant", "content": said}]
+        parsed = Parsed(messages, "messages", None, None, None)
+        file = ExampleFile(Path(f"{split}.jsonl"), f"{split}", rows=[Row(line, parsed)])
+        new += incoming(PYTHON, file, split)
+    imported = settle(PYTHON, Imported.empty(), [], new, recipe)
+    assert leakage({PYTHON: imported.examples}, recipe.near_duplicates) == []
+    questions: dict[str, set[str]] = {}
+    for messages, split in imported.examples.select("messages", "split").iter_rows():
+        for part in (json.loads(messages)[0]["content"], json.loads(messages)[1]["content"].partition("```")[2]):
+            questions.setdefault(part, set()).add(split)
+    assert all(len(splits) == 1 for splits in questions.values())
+    assert imported.lines.height == len(rows)
+    seed.shuffle(new)
+    again = settle(PYTHON, Imported.empty(), [], new, recipe)
+    assert again.examples.equals(imported.examples) and again.lines.equals(imported.lines)
+    for position in range(len(new)):  # line by line: what is there never moves
+        before = settle(PYTHON, Imported.empty(), [], new[:position], recipe)
+        after = settle(PYTHON, before, [], new[position:], recipe)
+        kept = before.examples.select("example_id", "group_id", "split")
+        assert set(kept.iter_rows()) <= set(after.examples.select("example_id", "group_id", "split").iter_rows())
+        assert leakage({PYTHON: after.examples}, recipe.near_duplicates) == []
+        if position > 3:
+            break
+
+
 # --- as data grows ---------------------------------------------------------------------------------------------------
 
 
@@ -279,6 +327,21 @@ def test_secrets_become_placeholders_the_same_within_an_example(files: Files):
     (redacted,) = [json.loads(text) for text in texts if "E2B_API_KEY" in text]
     assert redacted[0]["content"] == "Use <E2B_API_KEY:1> here." and "E2B_API_KEY:1" in redacted[1]["content"]
     assert imported.lines.sort("line")["secrets"].to_list() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "expected"),
+    [
+        ("Set the password =", "'Tr0ub4dor3xyzQ9vL'", "'<SECRET:1>'"),
+        ("export API_KEY=", "q8Zr5TfK2mWx9LbNc4Vd7Hs1", "<SECRET:1>"),
+        (f"password = '{SECRET[4:24]}Q' and then: export API_KEY=", "q8Zr5TfK2mWx9LbNc4Vd7Hs1", "<SECRET:2>"),
+    ],
+)
+def test_secrets_that_only_the_whole_conversation_gives_away(files: Files, question: str, answer: str, expected: str):
+    """The blocking check looks at the whole: nothing that is imported may fail it."""
+    imported = files.add([(question, answer)])
+    assert json.loads(imported.examples["messages"][0])[1]["content"] == expected
+    assert imported.lines["secrets"][0] >= 1 and secret_problems(imported.examples) == []
 
 
 def test_personal_data_goes_where_the_deployment_says_so(files: Files):
