@@ -108,7 +108,7 @@ def candidates(found: Postings, jaccard: float) -> tuple[Ints, Ints]:
         first = first[first + step < len(key)]
         second = first + step
         # sizes ascend under a key: what is too small for this one is too small for those that follow
-        fits = (key[first] == key[second]) & (size[first] >= jaccard * size[second])
+        fits = (key[first] == key[second]) & (size[first] >= jaccard * size[second] - 1e-9)
         first, second = first[fits], second[fits]
         needed = np.ceil(jaccard / (1 + jaccard) * (size[first] + size[second]) - 1e-9)
         enough = np.minimum(rest[first], rest[second]) >= needed

@@ -41,6 +41,9 @@ FORMAT = 1
 TIMED_OUT_THEN = "it timed out when it was recorded"
 MAGIC = "it uses a magic or the shell"
 NO_INTERPRETER = "no interpreter for its language here"
+NO_DATABASE = "its database is gone: a file that no cell fills"
+_FILE_DATABASE = re.compile(r"sqlite3?\.connect\(\s*[rf]?[\"'](?!:memory:|file:)[^\"']+[\"']")
+_FILLS = re.compile(r"\bcreate\s+(temp\w*\s+)?table\b|\.to_sql\(|\.backup\(", re.IGNORECASE)
 _MAGIC = re.compile(r"^\s*(?:[%!?]|[\w, ]+=\s*[%!]|[\w.]+\?{1,2}\s*$)", re.MULTILINE)
 
 
@@ -170,6 +173,9 @@ def _hindered(one: Replay) -> str | None:
         return TIMED_OUT_THEN
     if one.language == "python" and any(_has_magic(cell) for cell in one.cells):
         return MAGIC
+    # connecting makes an empty file: without this, what is missing would look like another output
+    if one.language == "python" and _FILE_DATABASE.search("\n".join(one.cells)):
+        return None if _FILLS.search("\n".join(one.cells)) else NO_DATABASE
     return None
 
 

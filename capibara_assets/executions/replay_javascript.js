@@ -14,6 +14,16 @@ const OF_NODE = new RegExp('\\b(require|set(Timeout|Interval|Immediate)|clear(Ti
   + '|URL|URLSearchParams|TextEncoder|TextDecoder|AbortController|Buffer|performance|module|exports|globalThis|process|import'
   + '|nodejs|prepareStackTrace|FinalizationRegistry|WeakRef|SharedArrayBuffer|Atomics)\\b');
 
+// `assert` alone is lent to a context as it is here: it keeps nothing. Code that could reach through it runs in a thread.
+const ASSERT = /\brequire\(\s*(['"`])(?:node:)?assert(\/strict)?\1\s*\)/g;
+const REACHES = /\b(constructor|prototype|\w+PrototypeOf|definePropert\w+|Reflect|__\w+__)\b|\bassert\w*(\.\w+)*\s*=(?!=)(?!\s*require)/;
+
+function needsThread(cells) {
+  const lent = cells.some((cell) => ASSERT.test(cell));
+  ASSERT.lastIndex = 0;
+  return cells.some((cell) => OF_NODE.test(cell.replace(ASSERT, '')) || (lent && REACHES.test(cell.replace(ASSERT, 'require'))));
+}
+
 // Inside the context: its own console, whose functions hand their arguments over and throw errors of the context only.
 const CONSOLE = new vm.Script(`(call) => {
   'use strict';
@@ -42,13 +52,15 @@ function pureContext(write) {
     }
   };
   const made = CONSOLE.runInContext(context)(call);
-  vm.runInContext('(value) => { globalThis.console = value; }', context)(made);
+  const lend = (name) => require(/strict$/.test(name) ? 'node:assert/strict' : 'node:assert');
+  vm.runInContext('(made, lend) => { globalThis.console = made; globalThis.require = (name) => lend(name); }', context)(made, lend);
   return context;
 }
 
 // What a session could have changed in this realm if it got hold of one of its objects after all.
 const INTRINSICS = [Object, Function, Array, String, Number, Boolean, Symbol, Map, Set, WeakMap, Promise, RegExp, Date, Error,
-  TypeError, RangeError, SyntaxError, ReferenceError, JSON, Math, Reflect, Proxy, Buffer, globalThis]
+  TypeError, RangeError, SyntaxError, ReferenceError, JSON, Math, Reflect, Proxy, Buffer, globalThis,
+  require('node:assert'), require('node:assert').AssertionError, require('node:assert/strict')]
   .flatMap((value) => (typeof value === 'function' && value.prototype ? [value, value.prototype] : [value]));
 const UNKEPT = new Set(['legacyMainResolve']);
 const picture = (value) => Reflect.ownKeys(value).flatMap((key) => {
@@ -79,7 +91,7 @@ let session;
 
 async function answerTo(request) {
   const timeout = request.wall_s * 1000;
-  if (request.cells.some((cell) => OF_NODE.test(cell))) return inThread(request.cells, timeout, request.memory_mib);
+  if (needsThread(request.cells)) return inThread(request.cells, timeout, request.memory_mib);
   session = createSession(pureContext);
   return runAll(session, request.cells, timeout);
 }
@@ -94,10 +106,9 @@ async function main() {
     const answer = await answerTo(request);
     const { user, system } = process.cpuUsage(used);
     const clean = untouched();
-    const end = answer.timeout ? { ended: 'wall', cell: answer.cell } : clean ? answer : { ended: 'tampered' };
-    process.stdout.write(JSON.stringify({ ...end, cpu_s: (user + system) / 1e6, nonce: request.nonce }) + '\n');
-    if (!clean) process.exitCode = 1;
-    if (!clean) break;
+    const end = answer.timeout ? { ended: 'wall', cell: answer.cell } : answer;
+    process.stdout.write(JSON.stringify({ ...end, leaving: !clean, cpu_s: (user + system) / 1e6, nonce: request.nonce }) + '\n');
+    if (!clean) break; // the next session gets another process
   }
   process.stdout.write('', () => process.exit());
 }

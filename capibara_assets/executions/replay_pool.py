@@ -24,15 +24,20 @@ import psutil
 from capibara_assets.executions.isolation import Isolation, IsolationError, Sandboxed
 
 _HERE = Path(__file__).resolve().parent
+_IMPORTED = re.compile(r"^[ \t]*(?:import|from)[ \t]+([A-Za-z_][\w.]*)", re.MULTILINE)
 #: Imported before the forks when sessions of a batch import them: they start no threads, and take long to import.
-_HEAVY = re.compile(
-    r"^\s*(?:import|from)\s+((?:numpy|pandas|scipy|sklearn|torch|starlette|fastapi|pydantic|sympy|networkx)[\w.]*)",
-    re.MULTILINE,
+_PRELOADED = frozenset(
+    ("numpy", "pandas", "scipy", "sklearn", "torch", "starlette", "fastapi", "pydantic", "requests", "httpx", "sympy")
+)
+_WITH = {"starlette.testclient": ("anyio._backends._asyncio",), "fastapi.testclient": ("anyio._backends._asyncio",)}
+#: Of the standard library: prints, opens windows, or takes over the terminal.
+_NOT_PRELOADED = frozenset(
+    ("this", "antigravity", "idlelib", "tkinter", "turtle", "curses", "readline", "pdb", "__main__")
 )
 _PRELOAD_FROM = 2  # sessions
 _TICK_S = 0.25
 #: Ends that may be the machine's doing; such a session runs again, alone.
-UNCERTAIN = frozenset({"wall", "cpu", "memory", "signal", "garbled", "tampered", "lost"})
+UNCERTAIN = frozenset({"wall", "cpu", "memory", "signal", "garbled", "lost"})
 #: Wall clock that one cell may take for each second of CPU, before and when it runs alone.
 _PATIENCE, _PATIENCE_ALONE = 3.0, 6.0
 _START_S = 60.0
@@ -116,7 +121,7 @@ def run_sessions(
     if failures:
         raise failures[0]
     uncertain = sorted({index for (index, _), ran in found.items() if ran.ended in UNCERTAIN})
-    lost = {index for (index, _), ran in found.items() if ran.ended in ("lost", "garbled", "tampered")}
+    lost = {index for (index, _), ran in found.items() if ran.ended in ("lost", "garbled")}
     for index in uncertain:
         for run in range(times):
             if found[index, run].ended in UNCERTAIN:
@@ -135,13 +140,18 @@ def _in_order(sessions: Sequence[Session]) -> Iterable[int]:
 
 
 def _preload(sessions: Sequence[Session]) -> list[str]:
-    """Modules, named in full, that several Python sessions import and that are installed."""
+    """Modules, named in full, that several Python sessions import, that are known, and that are installed."""
     counts: Counter[str] = Counter()
     for session in sessions:
         if session.language == "python":
-            counts.update({name for cell in session.cells for name in _HEAVY.findall(cell)})
-    names = sorted(name for name, count in counts.items() if count >= _PRELOAD_FROM)
-    return [name for name in names if importlib.util.find_spec(name.split(".")[0]) is not None]
+            counts.update({name for cell in session.cells for name in _IMPORTED.findall(cell)})
+    chosen = []
+    for name in sorted(name for name, count in counts.items() if count >= _PRELOAD_FROM):
+        top = name.split(".")[0]
+        known = top in _PRELOADED or (top in sys.stdlib_module_names and top not in _NOT_PRELOADED)
+        if known and importlib.util.find_spec(top) is not None:
+            chosen += [name, *_WITH.get(name, ())]
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -238,7 +248,7 @@ class _Worker:
             self.usable = False
             return Ran("garbled", 0, {})
         ended = str(answer.get("ended", "done"))
-        self.usable = ended != "tampered"
+        self.usable = not answer.get("leaving", False)
         return Ran(ended, int(answer.get("cell", 0)), answer)
 
     def _line(self, backstop: float, limits: Limits | None = None, cells: int = 0) -> bytes | str:

@@ -86,7 +86,8 @@ class Server:
             return end | {"ended": ended}
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0 and text:
             try:
-                return end | json.loads(text)
+                answer: Json = json.loads(text)
+                return end | answer
             except ValueError:
                 return end | {"ended": "garbled"}
         if os.WIFSIGNALED(status):
@@ -311,6 +312,9 @@ def make_shell() -> Any:
             given = args[0][1] if args and args[0] else None
             self.raised = given or sys.exc_info()[1]
 
+        def _format_exception_for_storage(self, *args: Any, **more: Any) -> dict[str, Any]:
+            return {}  # nor is the history kept
+
         def showsyntaxerror(self, *args: Any, **more: Any) -> None:
             self.raised = sys.exc_info()[1]
 
@@ -387,12 +391,17 @@ async def run_cell(shell: Any, cell: str) -> None:
     except Exception:  # noqa: BLE001 (the cell's own fault: the shell reports it)
         transformed, preprocessing = cell, sys.exc_info()
     awaits = shell.should_run_async(cell, transformed_cell=transformed, preprocessing_exc_tuple=preprocessing)
-    if not awaits:
-        shell.run_cell(cell, store_history=True)
-        return
-    await shell.run_cell_async(
+    running = shell.run_cell_async(
         cell, store_history=True, transformed_cell=transformed, preprocessing_exc_tuple=preprocessing
     )
+    try:
+        if awaits:
+            await running
+        else:
+            with suppress(StopIteration):  # it never awaits, so this is all of it
+                running.send(None)
+    except BaseException as error:  # noqa: BLE001 (SystemExit and its like end the cell, not the session)
+        shell.raised = error
     shell.events.trigger("post_execute")
 
 

@@ -42,7 +42,7 @@ REASONS: dict[str, tuple[Verified, str]] = {
 EARLY = " (in an earlier cell that it needs)"
 #: Kinds that depend on the machine's load or luck as well: such a verdict is not kept.
 NOT_KEPT = frozenset({"wall", "lost", "memory"})
-_ENDS = {"exit": "ended", "signal": "ended", "garbled": "lost", "tampered": "lost"}
+_ENDS = {"exit": "ended", "signal": "ended", "garbled": "lost"}
 
 _NETWORK_CLASSES = frozenset(
     (

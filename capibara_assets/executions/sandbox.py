@@ -6,7 +6,8 @@ each (sandbox, context) is a process of its own, and results, chunks and traceba
 What is isolated: processes, their variables and environment (no variable of ours is passed on), the working directory
 (a temporary folder), resource limits (memory, CPU seconds, file size, open files), and time: a timeout interrupts.
 What is NOT isolated: the file system can be read and the network can be reached with this user's rights, and a Node
-`vm` context is no security boundary. Run code that you trust here, and everything else in E2B.
+`vm` context is no security boundary. Run code that you trust here, and everything else in E2B. (Recorded code that is
+executed again runs elsewhere: `replay.py` starts its workers under `isolation.py`, without network and files.)
 """
 
 from __future__ import annotations

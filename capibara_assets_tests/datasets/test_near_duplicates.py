@@ -62,7 +62,7 @@ def test_no_pair_is_missed_in_a_small_crowd(found: list[frozenset[str]]) -> None
     assert near_pairs(found, SETTINGS) == exact
 
 
-@pytest.mark.parametrize("threshold", [0.5, 0.75, 0.8, 0.95, 1.0])
+@pytest.mark.parametrize("threshold", [0.5, 0.55, 0.75, 0.8, 0.95, 1.0])
 def test_no_pair_is_missed_at_other_thresholds(threshold: float) -> None:
     settings_ = NearDuplicates.model_validate({"jaccard": threshold})
     chance = random.Random(7)
@@ -70,6 +70,13 @@ def test_no_pair_is_missed_at_other_thresholds(threshold: float) -> None:
     found = [frozenset(chance.sample(words, chance.randrange(15, 25))) for _ in range(120)]
     exact = [(i, j) for j in range(120) for i in range(j) if jaccard(found[i], found[j]) >= threshold]
     assert near_pairs(found, settings_) == sorted(exact)
+
+
+def test_a_subset_at_the_very_threshold_is_found() -> None:
+    # 0.55 * 100 is 55.00000000000001 in floating point
+    whole = [f"w{n}" for n in range(100)]
+    settings_ = NearDuplicates.model_validate({"jaccard": 0.55})
+    assert near_pairs([frozenset(whole), frozenset(whole[:55]), frozenset(whole[:54])], settings_) == [(0, 1), (1, 2)]
 
 
 def test_texts_give_the_pairs_of_their_shingles() -> None:

@@ -15,7 +15,8 @@ from capibara_assets.errors import InputError
 from capibara_assets.executions import isolation as isolation_module
 from capibara_assets.executions.isolation import probed
 from capibara_assets.executions.replay import Batch, Replay, Verdict, replay, replay_batch
-from capibara_assets.executions.replay_cache import FILE
+from capibara_assets.executions.replay_cache import FILE, Kept, VerdictCache
+from capibara_assets.executions.replay_verdicts import Finding
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 _numbers = itertools.count()
@@ -58,6 +59,11 @@ SAME = {
         "import socket\na = socket.create_server(('127.0.0.1', 0))\nsocket.create_connection(a.getsockname()).close()"
     ),
     "its own file": python("open('f.txt', 'w').write('hi')\nprint(open('f.txt').read())", stdout="hi\n"),
+    "its own database file": python(
+        "import sqlite3\nc = sqlite3.connect('own.db')\n_ = c.execute('create table t (a)')",
+        "c.execute('select * from t').fetchall()",
+        result="[]",
+    ),
     "numbers with a seed": python("import random\nrandom.seed(1)\nrandom.randint(0, 99)", result="17"),
     "table": sql(
         "CREATE TABLE t (a, b); INSERT INTO t VALUES (1, 'x'), (2, NULL)",
@@ -81,6 +87,12 @@ JAVASCRIPT_SAME = {
     "await": javascript("const { v } = await Promise.resolve({ v: 7 }); v + 1", result="8"),
     "a failed assertion": javascript("console.assert(1 === 2, 'no')", outcome="error", error_name="AssertionError"),
     "the same failure": javascript("null.x", outcome="error", error_name="TypeError"),
+    "asserted": javascript("const assert = require('assert');\nassert.deepStrictEqual([1, { a: 2 }], [1, { a: 2 }]);"),
+    "a refused assertion": javascript(
+        "const assert = require('node:assert/strict');\nassert.equal(1, 2)",
+        outcome="error",
+        error_name="AssertionError",
+    ),
     "strings evaluated": javascript("eval('1 + 1')", result="2"),
 }
 
@@ -126,6 +138,13 @@ MISSING = {
     "table in Python": (
         python("import sqlite3\nsqlite3.connect(':memory:').execute('SELECT * FROM people')"),
         "its database is gone: people",
+    ),
+    "database file": (
+        python(
+            "import sqlite3\nsqlite3.connect('shop.db').execute('SELECT 1 FROM sqlite_master').fetchall()",
+            result="[(1,)]",
+        ),
+        "its database is gone: a file that no cell fills",
     ),
     "file": (python("open('data.csv')"), "a file that it reads is not here"),
     "input": (python("input('name?')"), "it asks for input"),
@@ -202,7 +221,7 @@ def test_what_misses_something_stands_as_recorded_and_says_what(verdicts: dict[s
 def test_nothing_leaks_from_one_session_into_the_next() -> None:
     dirty = [
         python(
-            "import builtins, os, sys\nbuiltins.print = leak = None\nos.environ['LEAK'] = '1'\nsys.modules['json'] = None"
+            "import builtins, os, sys\nbuiltins.print = leak = None\nos.environ['LEAK'] = '1'\nsys.modules['json'] = 0"
         ),
         python("open('/tmp/leak.txt', 'w').write('x')"),
         sql("CREATE TABLE leak (a); ATTACH ':memory:' AS other"),
@@ -229,6 +248,10 @@ def test_nothing_leaks_from_one_session_into_the_next() -> None:
                 "console.log([].leak, typeof leak, ({}).leak, console.log.leak)",
                 stdout="undefined undefined undefined undefined\n",
             )
+        )
+        dirty.append(javascript("const assert = require('assert'); assert['leak'] = 1; assert.strict['leak'] = 2"))
+        clean.append(
+            javascript("const a = require('assert'); [a.leak, a.strict.leak]", result="[ undefined, undefined ]")
         )
         clean.append(
             javascript(
@@ -269,7 +292,7 @@ def test_limits_of_javascript() -> None:
         javascript("const a = []; while (true) a.push(new Array(1e5).fill(a.length))"),
         javascript("'still here'", result="still here"),
     ]
-    found = replay(cases, processes=1, times=1, timeout_s=1, memory_mib=256)
+    found = replay(cases, processes=1, times=1, timeout_s=1, memory_mib=64)
     assert [verdict.verified for verdict in found] == ["unverified", "unverified", "reexecuted"]
 
 
@@ -364,6 +387,18 @@ def test_other_limits_outputs_or_code_are_another_verdict(tmp_path: Path) -> Non
         )
     ]
     assert ran == [1, 1, 1, 1, 0, 0, 1, 1]
+
+
+def test_two_writers_do_not_disturb_each_other(tmp_path: Path) -> None:
+    one, two = VerdictCache(tmp_path), VerdictCache(tmp_path)
+    cell = ("lost_name",)
+    for number in range(20):
+        for name, cache in (("one", one), ("two", two)):
+            cache.add({f"{name}-{number}": (Kept(Finding("state", "lost_name"), None), cell)})
+    both = VerdictCache(tmp_path)
+    assert both.damaged == 0
+    found = [both.get(f"{name}-{number}", cell) for name in ("one", "two") for number in range(20)]
+    assert found == [Kept(Finding("state", "lost_name"), None)] * 40
 
 
 def test_a_damaged_line_is_counted_and_made_again(tmp_path: Path, cases: list[Replay]) -> None:
