@@ -136,7 +136,7 @@ def promoted_model(context: dg.AssetExecutionContext, store: Store) -> dg.Materi
         decisions,
         checkpoints,
         merged=inputs.artifact("merged_checkpoint").digest,
-        router=router.digest if router.document("report")["trained"] else None,
+        router=router.digest if router.document("report").get("trained", True) else None,
         previous=before,
     )
     artifact = inputs.publish("promoted_model", None, documents={"promotion": promotion})

@@ -31,7 +31,8 @@ def current_settings(recipes: Recipes, base_model: BaseModel, target: Hardware, 
     """Name → digest of every setting an asset may record, as they are now.
 
     Raises:
-        InputError: a recipe, a benchmark that one names, the base model or a hardware target is missing, damaged or holds what does not fit.
+        InputError: a recipe, a benchmark that one names, the base model or a hardware target is missing, damaged or
+            holds what does not fit.
     """
     from capibara_assets.datasets.benchmark_items import benchmark_digests
     from capibara_assets.datasets.recipe import DatasetRecipe

@@ -22,8 +22,8 @@ from capibara_assets.storage.records import Record, json_schema
 
 RECORDS: tuple[type[Record], ...] = (
     Agent, AgentRun, Ballot, Bullet, Cluster, Consolidated, Contaminated, Example, ExampleLoss, Execution, Group,
-    ImportedLine, LeftOut, LogFile, Pattern, PlaybookFile, Quarantined, QuarantinedBullet, RepairPair, Route,
-    VoterAdapter,
+    ImportedLine, LeftOut, LogFile, Pattern, PlaybookFile, Quarantined, QuarantinedBullet, RepairPair,
+    Route, VoterAdapter,
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ _MOST = 5  # bullets quoted with one task
 
 
 def candidates(evidence: Evidence, solutions: Iterable[Candidate]) -> Iterator[Candidate]:
-    """One candidate per *solve* candidate that a bullet helped with; all bullets that did are quoted, the best first."""
+    """One candidate per *solve* candidate that bullets helped with; those that did are quoted, the best first."""
     lessons = Lessons.of(evidence.lessons)
     if not lessons.rows:
         return

@@ -74,8 +74,8 @@ def build_routing(examples: Mapping[Domain, pl.DataFrame], recipe: DatasetRecipe
 def _weights(labels: Mapping[str, Sequence[Domain]], split_of: Mapping[str, int]) -> dict[str, list[float]]:
     """Prompt -> weight of each of its domains.
 
-    A prompt that n domains answer counts 1/n for each; in every split each domain's weights sum to the number of prompts
-    over the number of domains, so that no domain outweighs another.
+    A prompt that n domains answer counts 1/n for each; in every split each domain's weights sum to the number of
+    prompts over the number of domains, so that no domain outweighs another.
     """
     totals: dict[tuple[int, Domain], Fraction] = defaultdict(Fraction)
     prompts = Counter(split_of.values())

@@ -1,4 +1,4 @@
-"""Quality metrics of one domain's dataset: figures for the planner, and for a person what there is and what is missing."""
+"""Quality metrics of one domain's dataset: figures for the planner, and in words what is missing."""
 
 import math
 from collections import Counter
@@ -13,7 +13,7 @@ from capibara_assets.datasets.schema import KINDS, SPLITS, Kind
 from capibara_assets.domains import Domain
 
 EVERY = "every"
-_KINDS_OF = {Domain.DEBUG: ("repair", "explain")}  # the others have all
+_KINDS_OF: dict[Domain, tuple[Kind, ...]] = {Domain.DEBUG: ("repair", "explain")}  # the others have all
 
 
 def statistics(

@@ -54,7 +54,7 @@ class Router:
 
 
 def train_router(routes: pl.DataFrame, experts: Sequence[str], seed: int) -> Router:
-    """Fit on the train split, with the weights of the routes: every domain counts the same, whatever its prompts number,
+    """Fit on the train split, with the weights of the routes: every domain counts the same, whatever its size,
     and a prompt that two experts solve counts for both, half each.
 
     With one expert (a run of one domain) there is nothing to learn: it answers every prompt.

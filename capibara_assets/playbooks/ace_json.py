@@ -4,7 +4,18 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from capibara_assets.playbooks.parsed import Parsed, RawBullet, Unfit, counter, moment, references, strings, text_of, tidy, title_of
+from capibara_assets.playbooks.parsed import (
+    Parsed,
+    RawBullet,
+    Unfit,
+    counter,
+    moment,
+    references,
+    strings,
+    text_of,
+    tidy,
+    title_of,
+)
 
 _TEXTS = ("content", "text")
 

@@ -97,12 +97,10 @@ def test_a_benchmarks_file_is_an_input(published: Published, tmp_path: Path):
     for number in range(2):
         path.write_text(json.dumps(item | {"task_id": f"B/{number}", "test": "assert f(1) == 1"}) + "\n")
         make(published, [moe_dataset], aimed)
-        recorded.append(
-            latest_metadata(published.instance, "moe_dataset", PYTHON)[INPUTS]["settings"]["benchmarks"]
-        )
+        recorded.append(latest_metadata(published.instance, "moe_dataset", PYTHON)[INPUTS]["settings"]["benchmarks"])
     assert len({*recorded, setting_digest({})}) == 3
     changed = Recipes(overrides={"dataset": aimed})
-    target = Hardware(name="cpu")
+    target = Hardware(name="cpu-laptop")
     assert current_settings(changed, SHIPPED, target, target)["benchmarks"] == recorded[-1]
     path.unlink()
     with pytest.raises(InputError, match=r"benchmark bench: no file at .*bench\.jsonl"):

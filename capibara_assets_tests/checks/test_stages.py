@@ -22,8 +22,8 @@ from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.evaluation.schema import ExampleLoss
 from capibara_assets.executions.schema import Execution
-from capibara_assets.partitions import domains
 from capibara_assets.locations import resources_root
+from capibara_assets.partitions import domains
 from capibara_assets.resources import BaseModel, Recipes
 from capibara_assets.storage.records import Record, polars_schema, table
 from capibara_assets_tests.datasets.conftest import run as execution
@@ -65,7 +65,11 @@ def verdict(
         [asset, check],
         partition_key=partition.value if partition else None,
         instance=published.instance,
-        resources={"store": published.store, "recipes": Recipes(overrides=overrides or {}), "base_model": base_model or SHIPPED},
+        resources={
+            "store": published.store,
+            "recipes": Recipes(overrides=overrides or {}),
+            "base_model": base_model or SHIPPED,
+        },
         raise_on_error=False,
     )
     found = result.get_asset_check_evaluations()
@@ -228,7 +232,8 @@ def test_a_template_that_supervises_nothing_fails(published: Published, tmp_path
     """The base model's own files, with a chat template that marks no token of the assistant."""
     shutil.copytree(SHIPPED.location, tmp_path / "base")
     (tmp_path / "base" / "chat_template.jinja").write_text(
-        "{% for m in messages %}{{ m.content }}{% if m.role == 'critic' %}{% generation %}?{% endgeneration %}{% endif %}{% endfor %}"
+        "{% for m in messages %}{{ m.content }}"
+        "{% if m.role == 'critic' %}{% generation %}?{% endgeneration %}{% endif %}{% endfor %}"
     )
     published.put("moe_dataset", PYTHON, tables=examples(*three(PYTHON)))
     silent = BaseModel(location=str(tmp_path / "base"))

@@ -138,7 +138,7 @@ def test_label_audit() -> None:
     assert [problem.split(":")[0] for problem in found] == ["masked", "wrong"]
 
 
-LONG = "def total(xs):\n    result = 0\n    for x in xs:\n        if x > 3:\n            result += x * 2\n    return result\n"
+LONG = "def total(xs):\n    result = 0\n    for x in xs:\n        if x > 3: result += x * 2\n    return result\n"
 
 
 @pytest.mark.parametrize(("other", "leaking"), [(LONG * 2 + "print(total([1]))", True), ("x = 1\n" * 9, False)])
@@ -167,7 +167,9 @@ KEY = "sk-ant-api03-" + "".join(chr(97 + (i * 7) % 26) + str(i % 10) for i in ra
     ],
 )
 def test_a_secret_in_any_text_of_an_example_is_named_by_its_kind(values: dict[str, Any]) -> None:
-    clean = [example(f"e{i}", f"question {i}", "client = Anthropic(api_key='<ANTHROPIC_API_KEY:1>')") for i in range(40)]
+    clean = [
+        example(f"e{i}", f"question {i}", "client = Anthropic(api_key='<ANTHROPIC_API_KEY:1>')") for i in range(40)
+    ]
     (found,) = secret_problems(table(Example, [*clean, example("bad", **values)]))
     assert found.startswith("1 example(s) hold a ") and found.endswith("such as bad")
     assert KEY not in found
@@ -206,5 +208,5 @@ def test_routes_out_of_balance(recipe: DatasetRecipe, second: list[Route], probl
 
 
 def test_imported_examples_need_no_execution() -> None:
-    imported = example("a", "one", provenance="imported", execution_ids=[], sandbox_ids=[])
+    imported = example("a", "one", provenance="imported", execution_ids=[], sandbox_ids=[], source_places=["f.jsonl:1"])
     assert example_problems(Domain.PYTHON, table(Example, [imported])) == []

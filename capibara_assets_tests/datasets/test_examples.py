@@ -373,7 +373,9 @@ def test_solve_from_a_notebooks_heading_after_docstring_and_comment(recipe: Data
         run("short", "print(len('abc') + 9)", "s3", task="Load data", flags=[FROM_MARKDOWN]),
     ]
     dataset = build(evidence_of(cells), recipe, reexecute=None)
-    prompts = {row["execution_ids"][0]: json.loads(row["messages"])[0]["content"] for row in dataset.examples.to_dicts()}
+    prompts = {
+        row["execution_ids"][0]: json.loads(row["messages"])[0]["content"] for row in dataset.examples.to_dicts()
+    }
     assert prompts == {
         "plain": "Write Python code.\nDrop the missing values",
         "comment": "Write Python code.\nkeep rows that hold a value",
@@ -413,9 +415,7 @@ def test_apply_where_the_recorder_says_which_bullets_were_in_use(recipe: Dataset
     twin = bullet("x", "Another one.", bullet_id="bob/shr-1", origins=["bob/shr-1"], agents=["bob"], rank=2)
     evidence = evidence_of([TASK, run("free", problem(2), "box-2")], bullets=[ADVICE, twin])
     column = pl.Series("bullet_ids", [[named] if i == "done" else [] for i in evidence.executions["execution_id"]])
-    recorded = Evidence(
-        evidence.executions.with_columns(column), evidence.patterns, evidence.repairs, evidence.bullets
-    )
+    recorded = Evidence(evidence.executions.with_columns(column), evidence.patterns, evidence.repairs, evidence.bullets)
     found = only(build(recorded, recipe), "apply")
     assert (found["execution_ids"], found["bullet_ids"]) == (["done"], ["ada/shr-1"])
 
@@ -456,7 +456,9 @@ def test_clusters_are_kept_with_what_links_their_members(recipe: DatasetRecipe) 
         "renamed": "structural",
         "apart": "representative",
     }
-    assert {clusters[name]["cluster_id"] for name in ("best", "near", "same", "renamed")} == {kept["best"]["cluster_id"]}
+    assert {clusters[name]["cluster_id"] for name in ("best", "near", "same", "renamed")} == {
+        kept["best"]["cluster_id"]
+    }
     assert clusters["near"]["similarity"] >= recipe.near_duplicates.jaccard
     assert kept["best"]["weight"] == pytest.approx(1 + math.log(4), abs=1e-5)
     assert dataset.statistics["duplicates"] == {
@@ -485,7 +487,8 @@ def test_difficulty_is_balanced_by_weights_not_by_repetition(recipe: DatasetReci
             f"h{i}",
             problem(i + 50).replace(
                 "    return",
-                "\n".join(f"    for w in range({j}): x = w if w else {i} or w and {j}" for j in range(9)) + "\n    return",
+                "\n".join(f"    for w in range({j}): x = w if w else {i} or w and {j}" for j in range(9))
+                + "\n    return",
             ),
             f"h-{i}",
         )
@@ -536,7 +539,9 @@ def test_what_is_missing_is_said_in_words(recipe: DatasetRecipe) -> None:
 def test_the_whole_dataset_is_the_same_in_any_order(recipe: DatasetRecipe) -> None:
     executions = [*fleet(20), *(run(f"c{i}", problem(i) + f"  # {i}", f"c-{i}") for i in range(8)), shown("e", "ab")]
     aimed = recipe.model_copy(update={"balance": recipe.balance.model_copy(update={"target": (0.2, 0.5, 0.3)})})
-    patterns = [pattern(f"p{i}", problem(i), f"Function number {i} that does a thing.", [executions[i]]) for i in range(9)]
+    patterns = [
+        pattern(f"p{i}", problem(i), f"Function number {i} that does a thing.", [executions[i]]) for i in range(9)
+    ]
     bullets = [bullet("a", "Check.", evidence=["execution:p0003"])]
     straight = evidence_of(executions, patterns=patterns, bullets=bullets)
     mixed = Evidence(
@@ -556,7 +561,8 @@ def test_an_example_that_holds_a_benchmarks_item_is_removed_and_listed(recipe: D
     """The item under other names, and an import that quotes its prompt; the rest stays."""
     item = {
         "task_id": "Bench/7",
-        "prompt": problem(1).split("\n")[0] + '\n    """Compute the amber measure of birch number one under fjord."""\n',
+        "prompt": problem(1).split("\n")[0]
+        + '\n    """Compute the amber measure of birch number one under fjord."""\n',
         "canonical_solution": "\n".join(problem(1).split("\n")[2:]) + "\n",
         "test": "def check(candidate):\n    assert candidate('amber') == 6\n",
         "entry_point": problem(1).partition("(")[0].removeprefix("def "),
