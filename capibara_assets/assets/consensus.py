@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     partitions_def=domains,
     group_name="consensus",
     kinds={"safetensors"},
-    code_version="1",
+    code_version="2",
     deps=[trained_adapters, moe_dataset],
 )
 def consensus_checkpoint(
@@ -99,7 +99,7 @@ def certificate_metadata(
 @dg.asset(
     group_name="consensus",
     kinds={"safetensors", "transformers"},
-    code_version="1",
+    code_version="2",
     deps=[consensus_checkpoint, moe_dataset],
 )
 def merged_checkpoint(

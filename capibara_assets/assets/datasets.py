@@ -13,7 +13,7 @@ from capibara_assets.partitions import domains
 from capibara_assets.resources import Recipes, Store
 
 
-@dg.asset(group_name="datasets", kinds={"parquet"}, code_version="1", deps=[e2b_patterns, consolidated_playbook])
+@dg.asset(group_name="datasets", kinds={"parquet"}, code_version="2", deps=[e2b_patterns, consolidated_playbook])
 def example_groups(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
     """Groups (problem, sandbox, near-duplicates) and their split, over all domains at once; a group keeps its split."""
     import polars as pl

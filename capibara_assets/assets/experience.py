@@ -43,7 +43,7 @@ def ace_playbooks(context: dg.AssetExecutionContext, store: Store, experience: E
     )
 
 
-@dg.asset(group_name="experience", kinds={"parquet"}, code_version="2")
+@dg.asset(group_name="experience", kinds={"parquet"}, code_version="3")
 def e2b_logs(context: dg.AssetExecutionContext, store: Store, experience: Experience) -> dg.MaterializeResult:
     """The ledger: every file and line seen exactly once; executions parsed, checked, redacted and classified."""
     from capibara_assets.executions.forgotten import read_forgotten

@@ -19,7 +19,7 @@ from capibara_assets.resources import BaseModel, Hardware, Recipes, Store
     partitions_def=domains,
     group_name="training",
     kinds={"pytorch", "safetensors"},
-    code_version="1",
+    code_version="2",
     deps=[moe_dataset, lora_config],
     pool="training",
 )
