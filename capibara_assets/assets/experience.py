@@ -86,7 +86,7 @@ def e2b_logs(context: dg.AssetExecutionContext, store: Store, experience: Experi
     )
 
 
-@dg.asset(partitions_def=domains, group_name="experience", kinds={"parquet"}, code_version="1", deps=[e2b_logs])
+@dg.asset(partitions_def=domains, group_name="experience", kinds={"parquet"}, code_version="2", deps=[e2b_logs])
 def e2b_executions(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult:
     """The executions of one domain; one execution may belong to two (a SQL repair is `sql` and `debug`)."""
     from capibara_assets.executions.schema import Execution

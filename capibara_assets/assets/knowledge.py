@@ -65,7 +65,7 @@ def consolidated_playbook(context: dg.AssetExecutionContext, store: Store, recip
     )
 
 
-@dg.asset(partitions_def=domains, group_name="knowledge", kinds={"parquet"}, code_version="1", deps=[e2b_executions])
+@dg.asset(partitions_def=domains, group_name="knowledge", kinds={"parquet"}, code_version="2", deps=[e2b_executions])
 def e2b_patterns(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
     """Functions, queries, API calls … and repair pairs (failing code + traceback → later fix), with their evidence."""
     from capibara_assets.executions.patterns import extract_patterns, success_by_language

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
 
 from capibara_assets.storage.jsonfiles import write_json_atomic
 
@@ -78,7 +79,8 @@ def train_router(routes: pl.DataFrame, experts: Sequence[str], seed: int) -> Rou
     # some prompts may have no expert: the rest weighs one each on the whole, which is what the penalty is set for
     weights = rows["weights"].to_numpy() * (rows["route_id"].n_unique() / rows["weights"].sum())
     model = LogisticRegression(C=20.0, max_iter=100, random_state=seed)
-    model.fit(_features(rows["prompt"].to_list()), rows["domains"].to_list(), sample_weight=weights)
+    with threadpool_limits(limits=1):  # beside other work, spinning threads take ten times as long
+        model.fit(_features(rows["prompt"].to_list()), rows["domains"].to_list(), sample_weight=weights)
     coefficients, intercepts = model.coef_, model.intercept_
     if len(known) == 2:  # scikit-learn keeps one row for two classes
         coefficients, intercepts = (

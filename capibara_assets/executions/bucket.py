@@ -52,6 +52,7 @@ def finish_bucket(
     if len(taken) > len(verdicts):  # equal executions
         taken = taken.unique("content", keep="any")
     fresh = redacted(taken, also)
+    fresh = fresh.with_columns(bullet_ids=lists(fresh["bullet_ids"].fill_null("")))
     found = fresh.join(verdicts.drop("execution_id"), on="content")
     missing = verdicts.join(fresh, on="content", how="anti")
     if not missing.is_empty():
@@ -115,7 +116,10 @@ def _remembered(missing: pl.DataFrame, base: Path | None) -> pl.DataFrame:
         raise RuntimeError(f"{len(missing)} executions are in the index and nowhere else")
     columns = (*_recorded, "secrets", "record_digest")
     ids = missing["execution_id"]
-    held = pl.scan_parquet(base).select(columns).filter(pl.col("execution_id").is_in(ids.implode())).collect()
+    table = pl.scan_parquet(base)
+    if "bullet_ids" not in table.collect_schema():  # written before Execution version 2
+        table = table.with_columns(bullet_ids=pl.lit([], dtype=pl.List(pl.String)))
+    held = table.select(columns).filter(pl.col("execution_id").is_in(ids.implode())).collect()
     return held.join(missing, on="execution_id")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-SCHEMA_VERSION = 2  # 2: `execution` may be a shell command's result
+SCHEMA_VERSION = 3  # 2: `execution` may be a shell command's result; 3: `bullet_ids`
 
 #: MIME keys of an E2B result, in the order of its SDK; whatever else it carries stands in `extra`.
 RESULT_KEYS = (
@@ -129,6 +129,11 @@ def envelope_schema() -> JsonObject:
         "tenant": text,
         "task": text,
         "messages": {"type": ["array", "null"], "items": {"type": "object"}},
+        "bullet_ids": {
+            "type": ["array", "null"],
+            "items": {"type": "string"},
+            "description": "Playbook bullets that the agent worked with (ACE: the generator names them)",
+        },
         "licence": text,
         "source": text,
         "exception": {

@@ -80,6 +80,7 @@ def _simple(record: dict[str, Any], execution: Any, now: datetime) -> Values | N
         or not sandbox_id.strip()
         or not execution_id.strip()
         or (not task and get("messages") is not None)
+        or get("bullet_ids") is not None
         or not 0 <= (duration or 0) <= MAX_DURATION_MS
         or not 0 <= (timeout or 0) <= MAX_DURATION_MS / 1000
         or type(execution) is not dict
@@ -136,6 +137,7 @@ def _simple(record: dict[str, Any], execution: Any, now: datetime) -> Values | N
         None if timeout is None else float(timeout),
         licence or None,
         source or None,
+        None,  # bullet_ids
     )
 
 

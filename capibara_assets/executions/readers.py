@@ -62,6 +62,7 @@ class Recorded:
     timeout_s: float | None
     licence: str | None
     source: str | None
+    bullet_ids: str | None = None  # joined by line feeds
     flags: list[str] = field(default_factory=list)
 
 
@@ -108,6 +109,7 @@ def read_record(record: dict[str, Any], now: datetime, marks: Iterable[str] = ()
         timeout_s=_number(record, "timeout_s", MAX_DURATION_MS / 1000, flags),
         licence=optional["licence"],
         source=optional["source"],
+        bullet_ids=_bullet_ids(record.get("bullet_ids")),
         flags=sorted(flags),
         **output,
     )
@@ -203,6 +205,17 @@ def _counter(value: Any) -> str | None:
         case float() if value.is_integer():
             return str(int(value))
     raise Fault("type:execution_count", f"expected an integer or null, found {json_type(value)}")
+
+
+def _bullet_ids(value: Any) -> str | None:
+    """Ids of playbook bullets, in the order given, joined by line feeds; None without any."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise Fault("type:bullet_ids", f"expected a list of text or null, found {json_type(value)}")
+    if any(not name.strip() or "\n" in name or SURROGATE.search(name) for name in value):
+        raise Fault("value:bullet_ids", "an id must be non-empty text in one line")
+    return "\n".join(dict.fromkeys(value)) or None
 
 
 def _last_user_message(messages: Any) -> str | None:

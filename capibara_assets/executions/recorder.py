@@ -69,6 +69,7 @@ class _Call:
     options: JsonObject
     task: str | None
     messages: Messages | None
+    bullet_ids: Sequence[str] | None
     started: datetime
     began: float
 
@@ -83,6 +84,7 @@ class _Recorded:
         provenance: Provenance,
         task: str | None,
         messages: Messages | None,
+        bullet_ids: Sequence[str] | None,
         clock: Clock,
         new_id: Callable[[], str],
     ) -> None:
@@ -93,6 +95,7 @@ class _Recorded:
         self._new_id = new_id
         self.task = task
         self.messages = messages
+        self.bullet_ids = bullet_ids
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._sandbox, name)
@@ -120,14 +123,16 @@ class _Recorded:
             return self
         if not callable(getattr(given, "run_code", None)):
             return given
-        return _wrap(given, self._journal, self._provenance, self.task, self.messages, self._clock, self._new_id)
+        told = (self.task, self.messages, self.bullet_ids)
+        return _wrap(given, self._journal, self._provenance, *told, self._clock, self._new_id)
 
     def _begin(self, code: str, names: Sequence[str], arguments: Sequence[Any], options: JsonObject) -> _Call:
         """Takes the recorder's own keywords out of `options` (they are not passed on)."""
         task = options.pop("task", self.task)
         messages = options.pop("messages", self.messages)
+        bullet_ids = options.pop("bullet_ids", self.bullet_ids)
         known = dict(zip(names, arguments, strict=False)) | options
-        return _Call(code, known, task, messages, _timestamp(self._clock), time.perf_counter())
+        return _Call(code, known, task, messages, bullet_ids, _timestamp(self._clock), time.perf_counter())
 
     def _end(self, call: _Call, answer: Any, exception: BaseException | None) -> None:
         """Writes the call down; `answer` is an Execution or a CommandResult."""
@@ -163,6 +168,7 @@ class _Recorded:
             "tenant": provenance.tenant,
             "task": call.task,
             "messages": call.messages,
+            "bullet_ids": None if call.bullet_ids is None else list(call.bullet_ids),
             "licence": provenance.licence,
             "source": provenance.source,
             "exception": None if exception is None else {"name": type(exception).__name__, "message": str(exception)},
@@ -207,7 +213,7 @@ class RecordedSandbox(_Recorded):
     """A synchronous sandbox with a record; every attribute that runs nothing is the sandbox's own."""
 
     def run_code(self, code: str, *args: Any, **options: Any) -> Any:
-        """Runs `code` as the sandbox does. `task=` and `messages=` describe this call alone and are not passed on."""
+        """Runs `code` as the sandbox does. `task=`, `messages=`, `bullet_ids=` are of this call and not passed on."""
         call = self._begin(code, _CODE_OPTIONS, args, options)
         return self._run(call, lambda: self._sandbox.run_code(code, *args, **options))
 
@@ -248,7 +254,7 @@ class RecordedCommands:
         return getattr(self._commands, name)
 
     def run(self, cmd: str, *args: Any, **options: Any) -> Any:
-        """Runs `cmd` as the sandbox does, synchronously or not; `task=` and `messages=` as for `run_code`."""
+        """Runs `cmd` as the sandbox does, synchronously or not; `task=` and its like as for `run_code`."""
         call = self._recorded._begin(cmd, _COMMAND_OPTIONS, args, options)
         call.options["language"] = "bash"
         if not call.options.get("background"):
@@ -296,6 +302,7 @@ def record(
     tenant: str | None = None,
     task: str | None = None,
     messages: Messages | None = None,
+    bullet_ids: Sequence[str] | None = None,
     template_id: str | None = None,
     licence: str | None = None,
     source: str | None = None,
@@ -311,6 +318,7 @@ def record(
         agent_id, tenant, template_id, licence, source: written with every execution.
         task: what the code is meant to do; `sandbox.task = ...` changes it, `run_code(..., task=...)` does once.
         messages: the conversation that led to the code, `[{"role": ..., "content": ...}]`; same rules as `task`.
+        bullet_ids: playbook bullets that the agent worked with, as ACE's generator names them; same rules as `task`.
         max_bytes: when a file would grow beyond it, the next one (`.1`, `.2`, …) is begun.
         clock, new_id: where timestamps and execution ids come from.
 
@@ -319,4 +327,4 @@ def record(
         sandboxes that it gives (`connect`, `resume`) are recorded in the same place.
     """
     provenance = Provenance(agent_id, tenant, template_id, licence, source)
-    return _wrap(sandbox, Journal(Path(path), max_bytes), provenance, task, messages, clock, new_id)
+    return _wrap(sandbox, Journal(Path(path), max_bytes), provenance, task, messages, bullet_ids, clock, new_id)

@@ -28,7 +28,7 @@ class Execution(Record):
     """One run of code in a sandbox: redacted, classified, scored."""
 
     schema_name: ClassVar[str] = "Execution"
-    schema_version: ClassVar[int] = 1
+    schema_version: ClassVar[int] = 2
     key: ClassVar[tuple[str, ...]] = ("execution_id",)
     volatile: ClassVar[frozenset[str]] = frozenset({"source_file", "source_line", "source_offset"})
 
@@ -60,6 +60,9 @@ class Execution(Record):
     secrets: int = Field(description="Number of secrets replaced by placeholders", ge=0)
     licence: str | None = Field(description="Licence of the code, where the recorder was told")
     source: str | None = Field(description="Where the code comes from, where the recorder was told")
+    bullet_ids: list[str] = Field(
+        description="Playbook bullets that its agent worked with, where the recorder was told"
+    )
     record_digest: str = Field(description="SHA-256 of the redacted record, whatever its file and formatting")
     source_file: str = Field(description="File, relative to the experience folder")
     source_line: int = Field(description="Line in that file, from 1", ge=1)

@@ -202,7 +202,13 @@ def ledgers_of(store: ArtifactStore) -> list[Ledger]:
 
 def _rows(artifacts: Sequence[Artifact], ledgers: Sequence[Ledger], wanted: Sequence[str]) -> pl.DataFrame:
     """Whole Execution rows, one for each id, wherever one still is."""
-    named = ["execution_id", *TEXTS, *(name for name in RECORD_FIELDS if name not in TEXTS), "secrets", "domains"]
+    named = [
+        "execution_id",
+        *TEXTS,
+        *(name for name in RECORD_FIELDS if name not in (*TEXTS, "bullet_ids")),
+        "secrets",
+        "domains",
+    ]
     named = list(dict.fromkeys([*named, "source_file", "source_line", "record_digest"]))
     frames = [
         columns(artifact, "executions", named).filter(pl.col("execution_id").is_in(wanted))

@@ -53,6 +53,7 @@ def run(execution_id: str, code: str, sandbox: str = "s1", **values: Any) -> Exe
         "secrets": 0,
         "licence": "MIT",
         "source": "fixture",
+        "bullet_ids": [],
         "record_digest": hashlib.sha256(code.encode()).hexdigest(),
         "source_file": "a.jsonl",
         "source_line": 1,

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capibara_assets.errors import InputError
-from capibara_assets.executions.ingest import Ingest, read_experience
+from capibara_assets.executions.ingest import Ingest, ingest, read_experience
 from capibara_assets.executions.schema import Execution, LogFile, Quarantined
 from capibara_assets.storage.records import frame_digest, problems
 from capibara_assets_tests.executions.conftest import NOW, envelope, executed, line
@@ -276,6 +276,31 @@ def test_the_recorders_lines_are_read(tmp_path: Path) -> None:
     (row,) = read_experience(tmp_path, now=NOW).executions.iter_rows(named=True)
     assert (row["agent_id"], row["tenant"], row["task"], row["context_id"]) == ("agent-1", "acme", "Select one.", "c")
     assert row["domains"] == ["sql"]
+
+
+def test_bullets_come_with_their_execution(tmp_path: Path) -> None:
+    logs, ledger = tmp_path / "logs", tmp_path / "ledger"
+    logs.mkdir()
+    given = {
+        "a": envelope("x = 1", execution_id="a", bullet_ids=["calc-00002", "str-00001", "calc-00002"]),
+        "b": envelope("x = 2", execution_id="b", bullet_ids=None),
+        # another path through the ingest: a sandbox that holds a secret
+        "c": envelope("k = 'ghp_" + "a1B2" * 9 + "'", execution_id="c", sandbox_id="other", bullet_ids=["str-00001"]),
+        "d": envelope("x = 4", execution_id="d", bullet_ids="str-00001"),
+        "e": envelope("x = 5", execution_id="e", bullet_ids=["two\nlines"]),
+    }
+    (logs / "log.jsonl").write_bytes(b"".join(line(record) + b"\n" for record in given.values()))
+    known = {"a": ["calc-00002", "str-00001"], "b": [], "c": ["str-00001"]}
+    with ingest(logs, now=NOW, ledger=ledger) as tables:
+        read = tables.load()
+    assert dict(read.executions.select("execution_id", "bullet_ids").iter_rows()) == known
+    assert read.summary["secrets"] == 1
+    assert sorted(read.quarantine["reason"]) == ["type:bullet_ids", "value:bullet_ids"]
+    (logs / "log.jsonl").unlink()  # what is only remembered, made anew for a newcomer in its sandbox
+    (logs / "new.jsonl").write_bytes(line(envelope("x = 6", execution_id="f")) + b"\n")
+    with ingest(logs, now=NOW, ledger=ledger) as tables:
+        again = tables.load().executions
+    assert dict(again.select("execution_id", "bullet_ids").iter_rows()) == known | {"f": []}
 
 
 def test_the_real_collection_is_read_whole_and_fast(shared_data: Path, real: Ingest) -> None:

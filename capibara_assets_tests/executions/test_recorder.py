@@ -106,6 +106,19 @@ def test_one_execution_is_one_valid_envelope(tmp_path: Path) -> None:
     assert (line["sandbox_id"], line["agent_id"], line["tenant"]) == ("i0123", "ada", "acme")
     assert (line["task"], line["timeout_s"], line["language"]) == ("Call f.", 3, "python")
     assert line["messages"] == [{"role": "user", "content": "Call f."}]
+    assert line["bullet_ids"] is None
+
+
+def test_bullets_are_of_the_sandbox_or_of_one_call(tmp_path: Path) -> None:
+    sandbox = record(Sandbox(), tmp_path, bullet_ids=("str-00001",))
+    sandbox.run_code("1")
+    sandbox.run_code("2", bullet_ids=["calc-00002", "str-00001"])
+    sandbox.bullet_ids = None
+    sandbox.run_code("3")
+    written = lines(tmp_path)
+    assert [line["bullet_ids"] for line in written] == [["str-00001"], ["calc-00002", "str-00001"], None]
+    for line in written:
+        jsonschema.validate(line, envelope_schema())
 
 
 def test_own_keywords_are_not_passed_on_and_the_sandbox_shows_through(tmp_path: Path) -> None:
