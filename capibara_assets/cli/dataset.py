@@ -108,7 +108,7 @@ def import_files(
         if dry_run:
             report |= {"dry_run": True}
         else:
-            now = datetime.now(UTC).isoformat(timespec="seconds")
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
             report["digest"], report["changed"] = publish_imported(inputs, where, imported, now)
     _show(report, as_json)
 
@@ -124,10 +124,9 @@ def list_files(as_json: bool) -> None:
         for domain in DOMAINS:
             times = import_times(inputs.instance, domain)
             lines = read_imported(inputs, domain).lines
-            for (digest,), part in sorted(
-                lines.group_by("file_digest"), key=lambda item: (times.get(item[0][0]), item[0])
-            ):
-                rows.append(_listed(domain, str(digest), part) | {"imported_at": times.get(str(digest))})
+            files = [(str(digest), part) for (digest,), part in lines.group_by("file_digest")]
+            for digest, part in sorted(files, key=lambda item: (times.get(item[0]), item[1]["file"][0], item[0])):
+                rows.append(_listed(domain, digest, part) | {"imported_at": times.get(digest)})
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
@@ -163,7 +162,7 @@ def remove(name: str, domain: str | None, as_json: bool) -> None:
                 if gone.is_empty():
                     continue
                 after = without_files(before, digests)
-                now = datetime.now(UTC).isoformat(timespec="seconds")
+                now = datetime.now(UTC).isoformat(timespec="milliseconds")
                 digest, _ = publish_imported(inputs, where, after, now)
             removed.append(
                 {

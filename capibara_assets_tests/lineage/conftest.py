@@ -134,6 +134,7 @@ def made(tmp_path: Path) -> Made:
     merged = Consolidated(
         bullet_id="book/b-1", content="advice", section="", domains=["python"], helpful=1, harmful=0, score=0.5,
         origins=["book/b-1", "book/b-2"], agents=["a"], rank=1, compressed=False,
+        evidence=[],
     )  # fmt: skip
     made.put("consolidated_playbook", "python", books, tables={"bullets": (Consolidated, [merged])})
     groups = [
@@ -172,7 +173,7 @@ def bullet(bullet_id: str) -> Bullet:
         bullet_id=bullet_id, playbook_id="book", local_id=bullet_id[5:], agent_id="a", section="", title=None,
         content=f"advice of {bullet_id}", helpful=1, harmful=0, neutral=0, counters_exact=None, tags=[],
         domains=["python"], status="active", replaces=None, created_at=None, updated_at=None, flags=[],
-        source_file="book.txt", source_line=7,
+        evidence=[], source_file="book.txt", source_line=7,
     )  # fmt: skip
 
 

@@ -49,7 +49,16 @@ def named(artifacts: list) -> list[tuple[str, str | None]]:
 
 @pytest.fixture
 def routes(made: Made) -> Made:
-    route = Route(route_id="r", prompt="q", domains=["python"], split="train", group_id="g", hard_negative=False)
+    route = Route(
+        route_id="r",
+        prompt="q",
+        domains=["python"],
+        split="train",
+        group_id="g",
+        hard_negative=False,
+        weights=[1.0],
+        negative_of=[],
+    )
     sets = [made.current["moe_dataset", domain] for domain in ("python", "sql")]
     made.put("routing_dataset", None, *sets, tables={"routes": (Route, [route])})
     return made
