@@ -6,6 +6,8 @@ import os
 import re
 import resource
 import statistics
+import subprocess
+import sys
 import sysconfig
 import time
 from collections.abc import Callable
@@ -22,6 +24,8 @@ from capibara_assets.cli.bench_experience import BenchInput, bench_input
 from capibara_assets.cli.bench_output import print_result
 
 VOCABULARY = 32_000
+SIDES = ("bare", "ours", "without_offsets", "written")
+TOKENIZER, EXAMPLES = "tokenizer", "examples.parquet"
 _TRAINING_BYTES = 24_000_000  # of Python's own library, beside the examples, for the vocabulary
 _GRID = (0, 16_384, 4_096, 1_024)  # texts a call of the library's encode_batch; 0: all at once
 _NAME = re.compile(r"\b[a-z_][a-z0-9_]{3,}\b")
@@ -35,7 +39,7 @@ _TEMPLATE = (
 
 @click.command("tokenize")
 @click.option("--experience", help="Folder of experience; default: ../shared where it is, else what ships.")
-@click.option("--examples", default=20_000, show_default=True, help="Examples, perturbed copies of the real ones.")
+@click.option("--examples", default=15_000, show_default=True, help="Examples, perturbed copies of the real ones.")
 @click.option("--repeats", default=7, show_default=True)
 @click.option("--max-length", default=2048, show_default=True, help="Tokens of a pack; longer examples are left out.")
 @click.option("--tokenizer", help="Folder of a tokenizer with a chat template; default: one trained here.")
@@ -53,63 +57,31 @@ def measure(given: BenchInput, count: int, repeats: int, max_length: int, folder
 
     `speed_ratio` is against `encode_batch`, `without_offsets_ratio` against `encode_batch_fast`, which cannot tell
     where a token stands; neither reads the ids out. `ours` reads the messages, renders, encodes, labels and packs.
+    Every run has a process of its own: what ran before in a process (the other side, too) leaves the allocator in a
+    state that moves the next run by a tenth.
     """
     import polars as pl
 
-    from capibara_assets.datasets.packing import pack_lengths
-    from capibara_assets.datasets.preprocessing import DataPreprocessor
-
     originals = example_messages(given.folder)
     tokenizer, named = load_tokenizer(folder) if folder else trained_tokenizer(originals)
-    backend = tokenizer.backend_tokenizer
     conversations = [perturbed(originals[i % len(originals)], i // len(originals)) for i in range(count)]
-    frame = pl.DataFrame(
-        {
-            "example_id": [f"e{i:07d}" for i in range(count)],
-            "messages": [json.dumps(messages, ensure_ascii=False) for messages in conversations],
-        }
-    )
-    texts = [str(tokenizer.apply_chat_template(messages, tokenize=False)) for messages in conversations]
-    del conversations
-
-    def bare(batch: int, encode: Callable[..., Any]) -> None:
-        size = batch or len(texts)
-        for start in range(0, len(texts), size):
-            encode(texts[start : start + size], add_special_tokens=False)
-
-    preprocessor = DataPreprocessor(tokenizer, max_length, packing=True, cache=False, on_fault="leave_out")
-
-    def ours() -> None:
-        pack_lengths(preprocessor.preprocess(frame).lengths, max_length)
-
-    def written() -> None:
-        with TemporaryDirectory() as home:
-            done = preprocessor.preprocess(frame, Path(home), dataset_digest="bench")
-            pack_lengths(done.lengths, max_length)
-
-    calls = {batch: partial(bare, batch, backend.encode_batch) for batch in _GRID}
-    grid = {batch: min(timed(call)["wall_s"] for _ in range(2)) for batch, call in calls.items()}
-    best = min(grid, key=lambda batch: grid[batch])
-    sides: dict[str, Callable[[], None]] = {
-        "bare": calls[best],
-        "ours": ours,
-        "without_offsets": partial(bare, best, backend.encode_batch_fast),
-        "written": written,
-    }
-    runs: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
-    for turn in range(repeats):
-        for name in list(sides) if turn % 2 == 0 else reversed(list(sides)):
-            runs[name].append(timed(sides[name]))
-
-    done = preprocessor.preprocess(frame)
-    packs = pack_lengths(done.lengths, max_length)
-    begun = time.perf_counter()
-    pack_lengths(done.lengths, max_length)
-    packing_s = time.perf_counter() - begun
-    of_text = dict(zip(frame["example_id"], texts, strict=True))
-    expected = backend.encode_batch([of_text[name] for name in done.example_ids], add_special_tokens=False)
-    same = all(found.ids == done.tokens(index)[0].tolist() for index, found in enumerate(expected))
-    bare_s, tokens = statistics.median(run["wall_s"] for run in runs["bare"]), done.audit["tokens"]
+    with TemporaryDirectory() as home:
+        tokenizer.save_pretrained(Path(home) / TOKENIZER)
+        pl.DataFrame(
+            {
+                "example_id": [f"e{i:07d}" for i in range(count)],
+                "messages": [json.dumps(messages, ensure_ascii=False) for messages in conversations],
+                "text": [str(tokenizer.apply_chat_template(messages, tokenize=False)) for messages in conversations],
+            }
+        ).write_parquet(Path(home) / EXAMPLES)
+        calls = {batch: in_process(home, "bare", batch, max_length)["wall_s"] for batch in _GRID}
+        best = min(calls, key=lambda batch: calls[batch])
+        runs: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
+        for turn in range(repeats):
+            for side in SIDES if turn % 2 == 0 else reversed(SIDES):
+                runs[side].append(in_process(home, side, best, max_length))
+        counts = in_process(home, "counts", best, max_length)
+    bare_s = statistics.median(run["wall_s"] for run in runs["bare"])
     return {
         "speed_ratio": ratio(runs["bare"], runs["ours"], "wall_s"),
         "speed_ratio_range": spread(runs["bare"], runs["ours"], "wall_s"),
@@ -118,21 +90,14 @@ def measure(given: BenchInput, count: int, repeats: int, max_length: int, folder
         "without_offsets_ratio": ratio(runs["without_offsets"], runs["ours"], "wall_s"),
         "without_offsets_cpu_ratio": ratio(runs["without_offsets"], runs["ours"], "cpu_s"),
         "with_writing_ratio": ratio(runs["bare"], runs["written"], "wall_s"),
-        "packing_efficiency": round(packs.efficiency, 5),
-        "packs": len(packs),
-        "packing_s": round(packing_s, 4),
+        **counts,
         "examples": count,
         "originals": len(originals),
-        "left_out": done.audit["left_out"],
-        "tokens": tokens,
-        "characters": sum(map(len, texts)),
-        "same_tokens": same,
-        "supervised_share": done.audit["supervised_share"],
-        "bare_tokens_per_s": round(tokens / bare_s),
+        "bare_tokens_per_s": round(counts["tokens"] / bare_s),
         "bare_s": round(bare_s, 3),
         "ours_s": round(statistics.median(run["wall_s"] for run in runs["ours"]), 3),
         "bare_texts_a_call": best or count,
-        "grid_s": {str(batch or count): round(seconds, 3) for batch, seconds in grid.items()},
+        "grid_s": {str(batch or count): round(seconds, 3) for batch, seconds in calls.items()},
         "repeats": repeats,
         "max_length": max_length,
         "experience": given.name,
@@ -140,6 +105,70 @@ def measure(given: BenchInput, count: int, repeats: int, max_length: int, folder
         "cores": os.cpu_count(),
         "versions": {name: version(name) for name in ("tokenizers", "transformers", "pyarrow", "numpy")},
     }
+
+
+def in_process(home: str, side: str, batch: int, max_length: int) -> dict[str, Any]:
+    """What `run_side` prints, in a process of its own."""
+    code = "import sys; from capibara_assets.cli.bench_tokenize import run_side; run_side(*sys.argv[1:])"
+    command = [sys.executable, "-c", code, home, side, str(batch), str(max_length)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return dict(json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def run_side(home: str, side: str, batch_size: str, longest: str) -> None:
+    """The child's part: one run that is not counted, then the median of three; prints JSON."""
+    import polars as pl
+    from transformers import AutoTokenizer
+
+    from capibara_assets.datasets.packing import pack_lengths
+    from capibara_assets.datasets.preprocessing import DataPreprocessor
+
+    frame, batch, max_length = pl.read_parquet(Path(home) / EXAMPLES), int(batch_size), int(longest)
+    tokenizer = AutoTokenizer.from_pretrained(Path(home) / TOKENIZER, local_files_only=True)
+    backend, texts = tokenizer.backend_tokenizer, frame["text"].to_list()
+    frame = frame.drop("text")
+    preprocessor = DataPreprocessor(tokenizer, max_length, packing=True, cache=False, on_fault="leave_out")
+
+    def bare(encode: Callable[..., Any]) -> None:
+        size = batch or len(texts)
+        for start in range(0, len(texts), size):
+            encode(texts[start : start + size], add_special_tokens=False)
+
+    def ours() -> None:
+        pack_lengths(preprocessor.preprocess(frame).lengths, max_length)
+
+    def written() -> None:
+        with TemporaryDirectory() as folder:
+            done = preprocessor.preprocess(frame, Path(folder), dataset_digest="bench")
+            pack_lengths(done.lengths, max_length)
+
+    if side == "counts":
+        done = preprocessor.preprocess(frame)
+        packs = pack_lengths(done.lengths, max_length)
+        packing_s = timed(lambda: pack_lengths(done.lengths, max_length) and None)["wall_s"]
+        of_text = dict(zip(frame["example_id"], texts, strict=True))
+        expected = backend.encode_batch([of_text[name] for name in done.example_ids], add_special_tokens=False)
+        result = {
+            "packing_efficiency": round(packs.efficiency, 5),
+            "packs": len(packs),
+            "packing_s": round(packing_s, 4),
+            "left_out": done.audit["left_out"],
+            "tokens": done.audit["tokens"],
+            "characters": sum(map(len, texts)),
+            "same_tokens": all(each.ids == done.tokens(i)[0].tolist() for i, each in enumerate(expected)),
+            "supervised_share": done.audit["supervised_share"],
+        }
+    else:
+        work: Callable[[], None] = {
+            "bare": partial(bare, backend.encode_batch),
+            "without_offsets": partial(bare, backend.encode_batch_fast),
+            "ours": ours,
+            "written": written,
+        }[side]
+        work()
+        timings = [timed(work) for _ in range(3)]
+        result = {key: statistics.median(each[key] for each in timings) for key in ("wall_s", "cpu_s")}
+    sys.stdout.write(json.dumps(result) + "\n")
 
 
 def timed(work: Callable[[], None]) -> dict[str, float]:
