@@ -30,7 +30,9 @@ def example_groups(context: dg.AssetExecutionContext, store: Store, recipes: Rec
     )
     repairs = pl.concat([a.frame("repairs") for a in patterns.values()]).unique("pair_id", maintain_order=True)
     previous = inputs.previous("example_groups")
-    groups = assign_groups(executions, repairs, previous.frame("groups") if previous else None, recipe)
+    former = previous.frame("groups") if previous else None
+    cache = inputs.store.work_dir("example_groups", None, "readings")
+    groups = assign_groups(executions, repairs, former, recipe, cache=cache)
     artifact = inputs.publish("example_groups", None, tables={"groups": (Group, groups)})
     return materialized(
         artifact,

@@ -76,6 +76,7 @@ def _one_file(experience: Path, folder: Path) -> dict[str, Any]:
         "one_file_seconds": round(after.seconds, 2),
         "one_file_cpu_seconds": round(after.cpu_seconds, 2),
         "one_file_stages": _stages(after),
+        "one_file": later.name,
         "one_file_share_of_text": round(sizes[later] / sum(sizes.values()), 4),
     }
 
@@ -186,7 +187,7 @@ def _compact(artifact: Any, table: str) -> bytes:
     return buffer.getvalue()
 
 
-# --- folders of experience ---------------------------------------------------------------------------------------------
+# --- folders of experience --------------------------------------------------------------------------------------------
 
 
 def _logs(experience: Path) -> list[Path]:

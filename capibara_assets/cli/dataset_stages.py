@@ -42,6 +42,7 @@ from capibara_assets.playbooks.graduation import AgentFilter, graduate
 from capibara_assets.playbooks.read import Playbooks, read_playbooks
 from capibara_assets.playbooks.schema import Agent, AgentRun, Bullet, Consolidated, PlaybookFile, QuarantinedBullet
 from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.records import Record
 from capibara_assets.storage.store import ArtifactStore, Table
 
 ASSETS = (
@@ -189,7 +190,7 @@ def _logs(place: Place) -> bool:
     store = place.open()
     ledger = store.work_dir("e2b_logs", None, ledger_name(place.experience))
     with ingest(place.experience, now=datetime.now(UTC), ledger=ledger, processes=place.readers) as read:
-        models = {"executions": Execution, "quarantine": Quarantined, "files": LogFile}
+        models: dict[str, type[Record]] = {"executions": Execution, "quarantine": Quarantined, "files": LogFile}
         tables = {name: Table(model, read.path(name)) for name, model in models.items()}
         store.publish("e2b_logs", None, tables=tables, volatile=("files.parquet",))
         read.newest()  # the asset shows them
@@ -234,7 +235,9 @@ def _groups(place: Place) -> bool:
     executions = pl.concat([a.frame("executions") for a in patterns]).unique("execution_id", maintain_order=True)
     repairs = pl.concat([a.frame("repairs") for a in patterns]).unique("pair_id", maintain_order=True)
     previous = store.latest("example_groups", None)
-    groups = assign_groups(executions, repairs, previous.frame("groups") if previous else None, recipe)
+    former = previous.frame("groups") if previous else None
+    cache = store.work_dir("example_groups", None, "readings")
+    groups = assign_groups(executions, repairs, former, recipe, cache=cache)
     store.publish("example_groups", None, tables={"groups": Table(Group, groups)}, inputs=inputs)
     return True
 
