@@ -42,6 +42,7 @@ from capibara_assets.playbooks.graduation import AgentFilter, graduate
 from capibara_assets.playbooks.read import Playbooks, read_playbooks
 from capibara_assets.playbooks.schema import Agent, AgentRun, Bullet, Consolidated, PlaybookFile, QuarantinedBullet
 from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.kept import keeping
 from capibara_assets.storage.records import Record
 from capibara_assets.storage.store import ArtifactStore, Table
 
@@ -257,7 +258,8 @@ def _dataset(place: Place, domain: Domain) -> bool:
     )
     cache = store.work_dir("moe_dataset", None, "verdicts")
     again = partial(verify, recipe=recipe.verification, cache=cache) if place.reexecute else None
-    made = build_dataset(domain, own, groups.frame("groups"), recipe, reexecute=again)
+    with keeping(store.work_dir("moe_dataset", domain, "texts")):
+        made = build_dataset(domain, own, groups.frame("groups"), recipe, reexecute=again)
     tables = {
         "examples": Table(Example, made.examples),
         "left_out": Table(LeftOut, made.left_out),

@@ -5,13 +5,10 @@ this program; a history of texts need not be read again for one new log. What is
 for any more is dropped, so a forgotten record leaves nothing here once the groups were made again.
 """
 
-import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from hashlib import sha256
-from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,15 +18,13 @@ import numpy.typing as npt
 from capibara_assets.datasets.anatomy import dissect
 from capibara_assets.datasets.shingles import Ints, ShingleSets, UInts, hash_sets
 from capibara_assets.datasets.structure import normal_text, shingles, structural_key, tokens
-from capibara_assets.storage.digests import sha256_file
+from capibara_assets.storage.kept import program_digest
 
 Code = tuple[str, str]  # language, text
 Bytes = npt.NDArray[np.uint8]
 
 _MIN_STATEMENT_WORDS = 5  # shorter statements ("plot the result") do not tell one problem from another
 _AT_ONCE = 2_000  # texts whose shingles are in memory as strings
-_PACKAGES = ("datasets", "executions", "storage")  # whose code decides what is read off a text
-_PARSERS = ("numpy", "tree-sitter", "tree-sitter-javascript", "sqlglot")
 _DIGEST = 32
 
 
@@ -80,16 +75,6 @@ def statement_key(statement: str | None) -> bytes | None:
 def code_key(language: str, code: str) -> bytes:
     """Digest of a text in a language."""
     return sha256(f"{language}\n{code}".encode("utf-8", "surrogatepass")).digest()
-
-
-@cache
-def program_digest() -> str:
-    """Digest of the code that reads texts: ours, whatever of it takes part, Python's version and the parsers'."""
-    root = Path(__file__).resolve().parents[1]
-    files = sorted(path for package in _PACKAGES for path in (root / package).rglob("*.py"))
-    named = [f"{path.relative_to(root).as_posix()} {sha256_file(path)}" for path in files]
-    parsers = [f"{package} {version(package)}" for package in _PARSERS]
-    return sha256("\n".join([sys.version, *parsers, *named]).encode()).hexdigest()
 
 
 def shingle_sets(views: Sequence[View]) -> ShingleSets:
