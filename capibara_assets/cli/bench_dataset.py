@@ -38,6 +38,8 @@ def measure(source: BenchInput, reexecution: bool) -> dict[str, Any]:
     """
     from capibara_assets.cli.dataset_stages import Place, materialize_all
 
+    if len(logs := _logs(source.folder)) < 2:
+        raise InputError(f"{source.folder} has {len(logs)} log file: at least two are needed, so that one comes later")
     with TemporaryDirectory(prefix="capibara-bench-dataset-") as scratch:
         folder = Path(scratch)
         whole = Place(_copy(source.folder, folder / "whole"), folder / "whole-store")
@@ -49,7 +51,7 @@ def measure(source: BenchInput, reexecution: bool) -> dict[str, Any]:
             "processes": _PROCESSES,
             **_rows(whole),
         }
-        result |= _one_file(source.folder, folder)
+        result |= _one_file(source.folder, folder, first)
         result |= _orders(whole, folder)
         if reexecution:
             result |= _executed_again(whole)
@@ -57,28 +59,46 @@ def measure(source: BenchInput, reexecution: bool) -> dict[str, Any]:
     return result
 
 
-def _one_file(experience: Path, folder: Path) -> dict[str, Any]:
-    """One log file (the last by name) comes to all others: what that costs, and how much of the text it is."""
-    from capibara_assets.cli.dataset_stages import Place, materialize_all
+def _one_file(experience: Path, folder: Path, whole: Any) -> dict[str, Any]:
+    """One log file (the last by name) comes to all others: what that costs, and how much of the text it is.
+
+    `one_file_read_share`: of the code texts that the results are made of, those that were read for it. The playbooks
+    stay as they are and are not looked at: the sensor asks for the logs alone.
+    """
+    from capibara_assets.cli.dataset_stages import ASSETS, Place, materialize_all
 
     logs = _logs(experience)
-    if len(logs) < 2:
-        raise InputError(f"{experience} has {len(logs)} log file: at least two are needed, so that one can come later")
     later = logs[-1]
     place = Place(_copy(experience, folder / "later", without=later), folder / "later-store")
     materialize_all(place, processes=_PROCESSES)
     arrived = place.experience / later.relative_to(experience)
     arrived.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(later, arrived)
-    after = materialize_all(place, processes=_PROCESSES)
+    before = _kept_keys(place)
+    after = materialize_all(place, processes=_PROCESSES, stages=ASSETS[ASSETS.index("e2b_logs") :])
+    kept = _kept_keys(place)
     sizes = {log: len(_text(log)) for log in logs}
     return {
         "one_file_seconds": round(after.seconds, 2),
         "one_file_cpu_seconds": round(after.cpu_seconds, 2),
         "one_file_stages": _stages(after),
         "one_file": later.name,
+        "one_file_cpu_share": round(after.cpu_seconds / whole.cpu_seconds, 4),
+        "one_file_read_share": round(len(kept - before) / len(kept), 4),
         "one_file_share_of_text": round(sizes[later] / sum(sizes.values()), 4),
     }
+
+
+def _kept_keys(place: Any) -> set[tuple[str, bytes]]:
+    """Folder and key of every text whose reading is kept (storage/kept.py, datasets/readings.py)."""
+    import polars as pl
+
+    from capibara_assets.datasets.readings import load
+
+    work = place.open().work
+    found = {(str(p.parent), key) for p in work.rglob("readings-*.safetensors") for key in load(p)}
+    texts = list(work.rglob("texts-*.parquet"))
+    return found | {(str(p.parent), key) for p in texts for key in pl.read_parquet(p, columns=["key"])["key"]}
 
 
 def _orders(whole: Any, folder: Path) -> dict[str, Any]:

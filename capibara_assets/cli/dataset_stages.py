@@ -216,7 +216,8 @@ def _patterns(place: Place, domain: Domain) -> bool:
     if _stands(store, "e2b_patterns", domain, inputs):
         return False
     executions = in_window(source.frame("executions"), recipe)
-    patterns = extract_patterns(executions, domain, recipe)
+    with keeping(store.work_dir("e2b_patterns", domain, "texts")):
+        patterns = extract_patterns(executions, domain, recipe)
     repairs = find_repairs(executions)
     tables = {
         "executions": Table(Execution, evidence(executions, repairs, recipe)),

@@ -1,8 +1,8 @@
 """Results of functions of a program text, kept from run to run, so that history is not read again for one new log.
 
 A function marked `of_text` is pure; whether its result was kept cannot be told from it. What is kept holds text of
-records: it lies in one Parquet file below the store's work folder, which may be deleted at any time, and holds only what
-the last run asked for, so that a forgotten record's is gone when the results with it are made again.
+records: it lies in one Parquet file below the store's work folder, where `forget` finds it, may be deleted at any time,
+and holds only what the last run asked for, so that nothing of a forgotten record outlasts the next one.
 """
 
 import json
