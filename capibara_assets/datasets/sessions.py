@@ -115,7 +115,7 @@ def _encoded(found: Sequence[Statement]) -> list[list[Any]]:
 
 def _decoded(stated: Sequence[tuple[str, Sequence[Any]]]) -> tuple[Statement, ...]:
     return tuple(
-        Statement(text, Names(*(frozenset(part) if isinstance(part, list) else part for part in names)))
+        Statement(text, Names._make(frozenset(part) if isinstance(part, list) else part for part in names))
         for text, names in stated
     )
 

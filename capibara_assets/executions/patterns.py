@@ -125,7 +125,7 @@ def idioms_of(language: str, code: str) -> tuple[Idiom, ...]:
 
 
 def _decoded(stated: Sequence[Sequence[Any]]) -> tuple[Idiom, ...]:
-    return tuple(Idiom(*texts, tuple(inputs)) for *texts, inputs in stated)
+    return tuple(Idiom._make((*texts, tuple(inputs))) for *texts, inputs in stated)
 
 
 @of_text(list, _decoded)
