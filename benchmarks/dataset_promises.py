@@ -1,12 +1,38 @@
-"""The promises about datasets: near-duplicates, splits, decontamination, tokenising and packing."""
+"""The promises about datasets: speed, near-duplicates, splits, decontamination, tokenising and packing."""
 
 from benchmarks.promises import Line, all_passed, bench, passed, tests
 
 DEDUP = bench("dedup")
+DATASET = bench("dataset")
 SPLIT = bench("split")
 TOKENIZE = bench("tokenize")
 
 LINES = (
+    Line(
+        "data to datasets for the whole experience under 60 s on two cores without re-execution",
+        DATASET,
+        lambda r: {name: r[name] for name in ("seconds", "cpu_seconds", "executions", "experience")},
+        lambda f: f["seconds"] < 60,
+        needs_shared=True,
+    ),
+    Line(
+        "re-execution of their examples: its seconds, and the share that could be done",
+        DATASET,
+        lambda r: {name: r[name] for name in ("reexecution_seconds", "reexecution_share", "isolation")},
+        lambda f: f["reexecution_share"] > 0,
+    ),
+    Line(
+        "one new log file: code is parsed in proportion to the file; its share of a whole look's processor time beside",
+        DATASET,
+        lambda r: {name: r[name] for name in ("one_file_share_of_text", "one_file_read_share", "one_file_cpu_share")},
+        lambda f: f["one_file_read_share"] <= 2 * f["one_file_share_of_text"],
+    ),
+    Line(
+        "the same data versions and bytes in other files, orders and numbers of workers",
+        DATASET,
+        lambda r: {"same": r["same"], "tables": r["compared_tables"]},
+        lambda f: f["same"] and f["tables"] > 0,
+    ),
     Line(
         "near-duplicates: at least 20 times datatrove's MinHash pipeline in documents per second (20,000 documents)",
         DEDUP,

@@ -30,7 +30,9 @@ def example_groups(context: dg.AssetExecutionContext, store: Store, recipes: Rec
     )
     repairs = pl.concat([a.frame("repairs") for a in patterns.values()]).unique("pair_id", maintain_order=True)
     previous = inputs.previous("example_groups")
-    groups = assign_groups(executions, repairs, previous.frame("groups") if previous else None, recipe)
+    former = previous.frame("groups") if previous else None
+    cache = inputs.store.work_dir("example_groups", None, "readings")
+    groups = assign_groups(executions, repairs, former, recipe, cache=cache)
     artifact = inputs.publish("example_groups", None, tables={"groups": (Group, groups)})
     return materialized(
         artifact,
@@ -61,6 +63,7 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
     from capibara_assets.datasets.recipe import DatasetRecipe
     from capibara_assets.datasets.schema import Example, LeftOut
     from capibara_assets.datasets.verification import verify
+    from capibara_assets.storage.kept import keeping
 
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)
@@ -77,14 +80,15 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
         inputs.setting("benchmarks", benchmark_digests(benchmarks))
     # one cache for all domains: a repair is executed for its language and for debug
     cache = inputs.store.work_dir("moe_dataset", None, "verdicts")
-    dataset = build_dataset(
-        domain,
-        evidence,
-        inputs.artifact("example_groups").frame("groups"),
-        recipe,
-        reexecute=partial(verify, recipe=recipe.verification, cache=cache),
-        imported=imported.frame("examples") if imported else None,
-    )
+    with keeping(inputs.store.work_dir("moe_dataset", domain, "texts")):
+        dataset = build_dataset(
+            domain,
+            evidence,
+            inputs.artifact("example_groups").frame("groups"),
+            recipe,
+            reexecute=partial(verify, recipe=recipe.verification, cache=cache),
+            imported=imported.frame("examples") if imported else None,
+        )
     artifact = inputs.publish(
         "moe_dataset",
         domain,

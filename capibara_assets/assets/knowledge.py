@@ -73,12 +73,14 @@ def e2b_patterns(context: dg.AssetExecutionContext, store: Store, recipes: Recip
     from capibara_assets.executions.repairs import find_repairs
     from capibara_assets.executions.schema import Execution, Pattern, RepairPair
     from capibara_assets.executions.selection import evidence, in_window
+    from capibara_assets.storage.kept import keeping
 
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)
     recipe = inputs.recipe(recipes, "experience", ExperienceRecipe)
     executions = in_window(inputs.artifact("e2b_executions", domain).frame("executions"), recipe)
-    patterns = extract_patterns(executions, domain, recipe)
+    with keeping(inputs.store.work_dir("e2b_patterns", domain, "texts")):
+        patterns = extract_patterns(executions, domain, recipe)
     repairs = find_repairs(executions)
     artifact = inputs.publish(
         "e2b_patterns",

@@ -6,6 +6,7 @@ import sys
 import click
 
 from capibara_assets.cli.bench_consolidate import consolidate_command
+from capibara_assets.cli.bench_dataset import dataset
 from capibara_assets.cli.bench_dedup import dedup
 from capibara_assets.cli.bench_ingest import ingest
 from capibara_assets.cli.bench_knowledge import classify, repair
@@ -79,5 +80,5 @@ def load(repeats: int, as_json: bool) -> None:
 
 
 of_experience = (ingest, recorder, redact, classify, repair, consolidate_command, sensor_command)
-for command in (*of_experience, dedup, split, replay_command, tokenize):
+for command in (*of_experience, dataset, dedup, split, replay_command, tokenize):
     bench.add_command(command)

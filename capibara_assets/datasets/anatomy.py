@@ -5,13 +5,14 @@ that ran, and code + tests is what ran.
 """
 
 import re
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from capibara_assets.datasets import anatomy_javascript, anatomy_python
 from capibara_assets.datasets.comments import is_statement, leading_comment
 from capibara_assets.datasets.parts import Parts
 from capibara_assets.datasets.structure import JAVASCRIPT
+from capibara_assets.storage.kept import of_text
 
 _BLANKS = re.compile(r"\n{3,}")
 
@@ -28,7 +29,11 @@ class Anatomy:
     tests: tuple[str, ...]  # assertions of the cell, one per element, dedented
 
 
-@lru_cache(maxsize=16384)
+def _decoded(stated: dict[str, Any]) -> Anatomy:
+    return Anatomy(**{**stated, "tests": tuple(stated["tests"])})
+
+
+@of_text(asdict, _decoded)
 def dissect(code: str, language: str) -> Anatomy:
     """Cuts a cell into its parts; code that does not parse is cut at its leading comment only."""
     found = None

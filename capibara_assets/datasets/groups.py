@@ -11,31 +11,22 @@ the shape of the data.
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
-from capibara_assets.datasets.anatomy import dissect
-from capibara_assets.datasets.near_duplicates import near_pairs
+from capibara_assets.datasets.near_duplicates import similar
+from capibara_assets.datasets.readings import View, readings, shingle_sets, statement_key
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Group, Split
-from capibara_assets.datasets.structure import normal_text, shingles, structural_key, tokens
 from capibara_assets.domains import DOMAINS
 from capibara_assets.storage.digests import sha256_bytes
 from capibara_assets.storage.records import table
 
 BRIDGE = "bridges groups of two splits"
 COMMON = "common code or task, used in another split"
-_MIN_STATEMENT_WORDS = 5  # shorter statements ("plot the result") do not tell one problem from another
 _FEWEST_GROUPS = 3  # below this a domain cannot have three splits
-
-
-@dataclass(frozen=True)
-class View:
-    """One reading of a cell's code: what it defines, or the whole of it."""
-
-    keys: tuple[str, str]  # structural, and of the normalised text
-    shingles: frozenset[str]
-    telling: bool  # of substance: enough to tell one problem from another
 
 
 @dataclass(frozen=True)
@@ -47,11 +38,16 @@ class Unit:
     domains: tuple[str, ...]
     usable: bool  # could become an example: it ran, or is part of a repair
     views: tuple[View, ...]
-    statement_key: str | None
+    statement_key: bytes | None
 
 
 def assign_groups(
-    executions: pl.DataFrame, repairs: pl.DataFrame, previous: pl.DataFrame | None, recipe: DatasetRecipe
+    executions: pl.DataFrame,
+    repairs: pl.DataFrame,
+    previous: pl.DataFrame | None,
+    recipe: DatasetRecipe,
+    *,
+    cache: Path | None = None,
 ) -> pl.DataFrame:
     """One row (Group) per execution, over all domains at once; independent of the order of rows.
 
@@ -60,8 +56,9 @@ def assign_groups(
         repairs: repair pairs (RepairPair); executions that occur only here get a row too.
         previous: the former table: its executions keep group and split for ever. A new execution that would join groups
             of two splits is left out with that reason.
+        cache: folder that keeps what was read off each text (datasets/readings.py); the result is the same without.
     """
-    units = sorted(_units(executions, repairs, recipe), key=lambda unit: unit.unit_id)
+    units = sorted(_units(executions, repairs, recipe, cache), key=lambda unit: unit.unit_id)
     links = _Links.of(units, recipe)
     former: dict[str, tuple[str, Split]] = {}
     if previous is not None:
@@ -100,13 +97,36 @@ def group_statistics(groups: pl.DataFrame) -> dict[str, float | int]:
     }
 
 
-def _units(executions: pl.DataFrame, repairs: pl.DataFrame, recipe: DatasetRecipe) -> Iterable[Unit]:
+def _units(
+    executions: pl.DataFrame, repairs: pl.DataFrame, recipe: DatasetRecipe, cache: Path | None
+) -> Iterable[Unit]:
+    rows = list(_rows(executions, repairs))
+    read = readings(((row.language, row.code) for row in rows), recipe.near_duplicates.shingle, cache)
+    for row in rows:
+        found = read[row.language, row.code]
+        key = statement_key(row.task) if row.task else found.statement_key
+        yield Unit(row.unit_id, row.sandbox_id, tuple(sorted(row.domains)), row.usable, found.views, key)
+
+
+class _Row(NamedTuple):
+    """One execution as it was recorded."""
+
+    unit_id: str
+    sandbox_id: str
+    domains: Collection[str]
+    usable: bool
+    code: str
+    language: str
+    task: str | None
+
+
+def _rows(executions: pl.DataFrame, repairs: pl.DataFrame) -> Iterable[_Row]:
     in_repairs = {*repairs["failing_execution_id"], *repairs["fixed_execution_id"]}
     columns = ["execution_id", "sandbox_id", "domains", "outcome", "code", "language", "task"]
     seen: set[str] = set()
     for unit_id, sandbox, domains, outcome, code, language, task in executions.select(columns).iter_rows():
         seen.add(unit_id)
-        yield _unit(unit_id, sandbox, domains, outcome == "ok" or unit_id in in_repairs, code, language, task, recipe)
+        yield _Row(unit_id, sandbox, domains, outcome == "ok" or unit_id in in_repairs, code, language, task)
     pairs = repairs.select(
         "sandbox_id",
         "domains",
@@ -123,40 +143,7 @@ def _units(executions: pl.DataFrame, repairs: pl.DataFrame, recipe: DatasetRecip
         for unit_id, code in ((failing, failing_code), (fixed, fixed_code)):
             if unit_id not in seen:
                 seen.add(unit_id)
-                yield _unit(unit_id, sandbox, domains, True, code, language, task, recipe)
-
-
-def _unit(
-    unit_id: str,
-    sandbox: str,
-    domains: Collection[str],
-    usable: bool,
-    code: str,
-    language: str,
-    task: str | None,
-    recipe: DatasetRecipe,
-) -> Unit:
-    anatomy = dissect(code, language)
-    body = anatomy.definitions or anatomy.body or code
-    statement = task or anatomy.statement
-    telling = statement is not None and len(statement.split()) >= _MIN_STATEMENT_WORDS
-    return Unit(
-        unit_id,
-        sandbox,
-        tuple(sorted(domains)),
-        usable,
-        tuple(_view(part, language, recipe) for part in dict.fromkeys((body, code))),
-        sha256_bytes(normal_text(statement).encode("utf-8", "replace")) if statement and telling else None,
-    )
-
-
-def _view(code: str, language: str, recipe: DatasetRecipe) -> View:
-    found = tokens(code, language)
-    return View(
-        (structural_key(code, language), sha256_bytes(f"text\n{normal_text(code)}".encode("utf-8", "replace"))),
-        shingles(found, recipe.near_duplicates.shingle),
-        len(found) >= recipe.substance_tokens,
-    )
+                yield _Row(unit_id, sandbox, domains, True, code, language, task)
 
 
 class _Union:
@@ -212,16 +199,18 @@ def _alike(units: Sequence[Unit], recipe: DatasetRecipe) -> tuple[list[list[int]
     """Usable units whose code is structurally equal or a near-duplicate: code of substance alone, and any code."""
     views = [(position, view) for position, unit in enumerate(units) if unit.usable for view in unit.views]
     telling, alike = _Union(len(units)), _Union(len(units))
-    first: dict[tuple[str, bool], int] = {}
+    substance = [view.tokens >= recipe.substance_tokens for _, view in views]
+    first: dict[tuple[bytes, bool], int] = {}
     equal = [
-        (first.setdefault((key, substance), index), index)
+        (first.setdefault((key, told), index), index)
         for index, (_, view) in enumerate(views)
         for key in view.keys
-        for substance in {False, view.telling}
+        for told in {False, substance[index]}
     ]
-    for left, right in (*equal, *near_pairs([view.shingles for _, view in views], recipe.near_duplicates)):
+    near = similar(shingle_sets([view for _, view in views]), recipe.near_duplicates)
+    for left, right in (*equal, *zip(near.left.tolist(), near.right.tolist(), strict=True)):
         alike.join(views[left][0], views[right][0])
-        if views[left][1].telling and views[right][1].telling:
+        if substance[left] and substance[right]:
             telling.join(views[left][0], views[right][0])
     return telling.sets(), alike.sets()
 

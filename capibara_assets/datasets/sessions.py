@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import polars as pl
@@ -11,6 +10,7 @@ import polars as pl
 from capibara_assets.datasets import javascript_source, python_source, sql_source
 from capibara_assets.datasets.names import Names, Statement
 from capibara_assets.datasets.structure import JAVASCRIPT
+from capibara_assets.storage.kept import of_text
 
 Row = Mapping[str, Any]  # one Execution as a dictionary
 
@@ -109,7 +109,18 @@ def cell_names(code: str, language: str) -> Names | None:
     return Names(frozenset(bound), frozenset(touched), frozenset(needs), exact, frozenset(), imported)
 
 
-@lru_cache(maxsize=16384)
+def _encoded(found: Sequence[Statement]) -> list[list[Any]]:
+    return [[s.text, [sorted(part) if isinstance(part, frozenset) else part for part in s.names]] for s in found]
+
+
+def _decoded(stated: Sequence[tuple[str, Sequence[Any]]]) -> tuple[Statement, ...]:
+    return tuple(
+        Statement(text, Names._make(frozenset(part) if isinstance(part, list) else part for part in names))
+        for text, names in stated
+    )
+
+
+@of_text(_encoded, _decoded)
 def statements(code: str, language: str) -> tuple[Statement, ...]:
     """The top-level statements of a cell with their names; none when it does not parse or the language is not known."""
     source = _language(language)

@@ -2,10 +2,10 @@
 
 import ast
 import re
-from functools import lru_cache
 
 from capibara_assets.datasets import javascript_source, python_source
 from capibara_assets.storage.digests import sha256_bytes
+from capibara_assets.storage.kept import of_text
 
 JAVASCRIPT = frozenset({"javascript", "typescript"})
 _STRINGS = (
@@ -36,7 +36,7 @@ def shingles(found: list[str], size: int) -> frozenset[str]:
     return frozenset("\x00".join(found[i : i + size]) for i in range(len(found) - size + 1))
 
 
-@lru_cache(maxsize=16384)
+@of_text(str, str)
 def structural_key(code: str, language: str) -> str:
     """SHA-256 of the canonical form: names that the code itself binds are numbered by first appearance (Python,
     JavaScript); docstrings, comments and spacing are dropped. Other languages, and what does not parse, go by tokens.

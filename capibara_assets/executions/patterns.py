@@ -17,6 +17,7 @@ from capibara_assets.executions.idioms_python import python_idioms
 from capibara_assets.executions.idioms_sql import sql_idioms
 from capibara_assets.executions.recipe import ExperienceRecipe
 from capibara_assets.executions.schema import Pattern
+from capibara_assets.storage.kept import of_text
 from capibara_assets.storage.records import conform, polars_schema
 
 _FINDERS: dict[str, Callable[[str], tuple[Idiom, ...]]] = {
@@ -120,8 +121,16 @@ def find_patterns(executions: pl.DataFrame, domain: Domain | str) -> dict[Key, S
 
 def idioms_of(language: str, code: str) -> tuple[Idiom, ...]:
     """The idioms of one program; none in languages that are not read. Equal code is read once."""
-    finder = _FINDERS.get(language)
-    return () if finder is None else finder(code)
+    return _idioms(code, language) if language in _FINDERS else ()
+
+
+def _decoded(stated: Sequence[Sequence[Any]]) -> tuple[Idiom, ...]:
+    return tuple(Idiom._make((*texts, tuple(inputs))) for *texts, inputs in stated)
+
+
+@of_text(list, _decoded)
+def _idioms(code: str, language: str) -> tuple[Idiom, ...]:
+    return _FINDERS[language](code)
 
 
 def merge_patterns(parts: Iterable[dict[Key, Seen]]) -> dict[Key, Seen]:

@@ -1,0 +1,144 @@
+"""Results of functions of a program text, kept from run to run, so that history is not read again for one new log.
+
+A function marked `of_text` is pure; whether its result was kept cannot be told from it. What is kept holds text of
+records: it lies in one Parquet file below the store's work folder, where `forget` finds it, may be deleted at any time,
+and holds only what the last run asked for, so that nothing of a forgotten record outlasts the next one.
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cache, lru_cache, wraps
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import polars as pl
+
+from capibara_assets.storage.digests import canonical_json, sha256_file
+
+ValueT = TypeVar("ValueT")
+
+_IN_MEMORY = 16_384
+_PACKAGES = ("datasets", "executions", "storage")  # whose code decides what is read off a text
+_PARSERS = ("numpy", "tree-sitter", "tree-sitter-javascript", "sqlglot")
+_SCHEMA = {"key": pl.Binary(), "value": pl.Binary(), "sum": pl.Binary()}
+
+
+@dataclass
+class _Kept:
+    """What one file holds, and what was asked for since it was opened."""
+
+    known: dict[bytes, tuple[bytes, bytes]]  # key -> value as JSON and its checksum
+    asked: dict[tuple[str, str, str], Callable[[], bytes]] = field(default_factory=dict)
+
+    def find(self, key: bytes) -> bytes | None:
+        value, checksum = self.known.get(key, (b"", b""))
+        return value if checksum and checksum == _checksum(key, value) else None
+
+
+_open: ContextVar[_Kept | None] = ContextVar("kept", default=None)
+
+
+def of_text(
+    encode: Callable[[ValueT], Any], decode: Callable[[Any], ValueT]
+) -> Callable[[Callable[[str, str], ValueT]], Callable[[str, str], ValueT]]:
+    """Marks a pure function of (code, language): equal code is read once, and, while `keeping`, not in the next run.
+
+    Args:
+        encode: its value as what JSON can say.
+        decode: the inverse.
+    """
+
+    def mark(function: Callable[[str, str], ValueT]) -> Callable[[str, str], ValueT]:
+        name = f"{function.__module__}.{function.__qualname__}"
+
+        @lru_cache(maxsize=_IN_MEMORY)
+        def made(code: str, language: str) -> ValueT:
+            if (kept := _open.get()) is not None and (found := kept.find(_key(name, code, language))) is not None:
+                return decode(json.loads(found))
+            return function(code, language)
+
+        @wraps(function)
+        def asked(code: str, language: str) -> ValueT:
+            value = made(code, language)
+            if (kept := _open.get()) is not None and (name, code, language) not in kept.asked:
+                kept.asked[name, code, language] = lambda: canonical_json(encode(value))
+            return value
+
+        asked.cache_clear = made.cache_clear  # type: ignore[attr-defined]
+        return asked
+
+    return mark
+
+
+@contextmanager
+def keeping(folder: Path | None) -> Iterator[None]:
+    """Within the block, functions `of_text` find what the last such block on this folder asked for; None: nothing.
+
+    The folder holds exactly what was asked for in the block afterwards; a block that fails leaves it as it was.
+    """
+    if folder is None:
+        yield
+        return
+    path = folder / f"texts-{program_digest()[:32]}.parquet"
+    kept = _Kept(_load(path))
+    token = _open.set(kept)
+    try:
+        yield
+    finally:
+        _open.reset(token)
+    _save(path, kept)
+
+
+@cache
+def program_digest() -> str:
+    """Digest of the code that reads texts: ours, whatever of it takes part, Python's version and the parsers'."""
+    root = Path(__file__).resolve().parents[1]
+    files = sorted(path for package in _PACKAGES for path in (root / package).rglob("*.py"))
+    named = [f"{path.relative_to(root).as_posix()} {sha256_file(path)}" for path in files]
+    parsers = [f"{package} {version(package)}" for package in _PARSERS]
+    return sha256("\n".join([sys.version, *parsers, *named]).encode()).hexdigest()
+
+
+def _load(path: Path) -> dict[bytes, tuple[bytes, bytes]]:
+    """The rows of a file; none where there is no file, or it cannot be read and so has to be made again."""
+    try:
+        rows = pl.read_parquet(path, memory_map=False)
+    except (FileNotFoundError, pl.exceptions.PolarsError):
+        return {}
+    if dict(rows.schema) != _SCHEMA:
+        return {}
+    return {key: (value, checksum) for key, value, checksum in rows.drop_nulls().iter_rows()}
+
+
+def _save(path: Path, kept: _Kept) -> None:
+    rows: dict[bytes, tuple[bytes, bytes]] = {}
+    for (name, code, language), value in kept.asked.items():
+        key = _key(name, code, language)
+        found = kept.find(key)
+        data = found if found is not None else value()
+        rows[key] = (data, _checksum(key, data))
+    if rows != kept.known:
+        listed = [(key, *row) for key, row in sorted(rows.items())]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as folder:
+            written = Path(folder) / path.name
+            pl.DataFrame(listed, schema=_SCHEMA, orient="row").write_parquet(written)
+            written.replace(path)
+    for other in path.parent.glob("texts-*.parquet"):
+        if other != path:
+            other.unlink(missing_ok=True)
+
+
+def _key(name: str, code: str, language: str) -> bytes:
+    return sha256(f"{name}\n{language}\n{code}".encode("utf-8", "surrogatepass")).digest()
+
+
+def _checksum(key: bytes, value: bytes) -> bytes:
+    return sha256(key + value).digest()[:8]
