@@ -53,10 +53,10 @@ def test_each_comparison_counts_what_trains_and_is_tested() -> None:
 
 
 @pytest.mark.slow
-def test_nothing_planted_in_the_shipped_experience_straddles(small_experience: Path) -> None:
+def test_nothing_planted_in_a_small_experience_straddles(small_experience: Path) -> None:
     result = measure(bench_input(str(small_experience), None), 800)
     assert result["straddling"] == 0
     assert result["planted"] == 800
-    assert result["compared"]["executions"] > 1500
+    assert result["compared"]["executions"] > result["planted"]  # the real ones, too
     assert result["planted_grouped_with_another"] > 100
     assert result["planted_left_out"]

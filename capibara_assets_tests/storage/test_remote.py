@@ -27,7 +27,7 @@ def emulator() -> Iterator[str]:
     command += ["--in-memory", "--default-bucket", "bucket"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             try:
                 socket.create_connection(("127.0.0.1", port), 1).close()
@@ -37,8 +37,8 @@ def emulator() -> Iterator[str]:
                 time.sleep(0.05)
         yield f"http://127.0.0.1:{port}"
     finally:
-        process.terminate()
-        process.wait(timeout=10)
+        process.kill()  # it holds nothing, and a polite end waits for connections that clients keep open
+        process.wait()
 
 
 @pytest.fixture
