@@ -40,7 +40,7 @@ _TEMPLATE = (
 @click.command("tokenize")
 @click.option("--experience", help="Folder of experience; default: ../shared where it is, else what ships.")
 @click.option("--examples", default=15_000, show_default=True, help="Examples, perturbed copies of the real ones.")
-@click.option("--repeats", default=7, show_default=True)
+@click.option("--repeats", default=5, show_default=True)
 @click.option("--max-length", default=2048, show_default=True, help="Tokens of a pack; longer examples are left out.")
 @click.option("--tokenizer", help="Folder of a tokenizer with a chat template; default: one trained here.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
