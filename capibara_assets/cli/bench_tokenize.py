@@ -40,7 +40,7 @@ _TEMPLATE = (
 @click.command("tokenize")
 @click.option("--experience", help="Folder of experience; default: ../shared where it is, else what ships.")
 @click.option("--examples", default=15_000, show_default=True, help="Examples, perturbed copies of the real ones.")
-@click.option("--repeats", default=7, show_default=True)
+@click.option("--repeats", default=5, show_default=True)
 @click.option("--max-length", default=2048, show_default=True, help="Tokens of a pack; longer examples are left out.")
 @click.option("--tokenizer", help="Folder of a tokenizer with a chat template; default: one trained here.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
@@ -145,7 +145,7 @@ def run_side(home: str, side: str, batch_size: str, longest: str) -> None:
     if side == "counts":
         done = preprocessor.preprocess(frame)
         packs = pack_lengths(done.lengths, max_length)
-        packing_s = timed(lambda: pack_lengths(done.lengths, max_length) and None)["wall_s"]
+        packing_s = timed(lambda: pack_lengths(done.lengths, max_length))["wall_s"]
         of_text = dict(zip(frame["example_id"], texts, strict=True))
         expected = backend.encode_batch([of_text[name] for name in done.example_ids], add_special_tokens=False)
         result = {
@@ -159,19 +159,19 @@ def run_side(home: str, side: str, batch_size: str, longest: str) -> None:
             "supervised_share": done.audit["supervised_share"],
         }
     else:
-        work: Callable[[], None] = {
+        sides: dict[str, Callable[[], None]] = {
             "bare": partial(bare, backend.encode_batch),
             "without_offsets": partial(bare, backend.encode_batch_fast),
             "ours": ours,
             "written": written,
-        }[side]
-        work()
-        timings = [timed(work) for _ in range(3)]
+        }
+        sides[side]()
+        timings = [timed(sides[side]) for _ in range(3)]
         result = {key: statistics.median(each[key] for each in timings) for key in ("wall_s", "cpu_s")}
     sys.stdout.write(json.dumps(result) + "\n")
 
 
-def timed(work: Callable[[], None]) -> dict[str, float]:
+def timed(work: Callable[[], object]) -> dict[str, float]:
     """Wall-clock and processor seconds of one run, after a collection of garbage."""
     gc.collect()
     cpu, wall = cpu_seconds(), time.perf_counter()
