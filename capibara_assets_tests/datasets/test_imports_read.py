@@ -115,10 +115,10 @@ def faults(file: ExampleFile) -> list[tuple[int, str]]:
     [
         LINE + b"\n" + LINE,
         b"\xef\xbb\xbf" + LINE + b"\r\n\r\n" + LINE + b"\r\n",
-        gzip.compress(LINE + b"\n\n" + LINE),
+        gzip.compress(LINE + b"\n\n" + LINE, mtime=0),
         zstandard.compress(LINE + b"\n" + LINE),
         b"[" + LINE + b",\n " + LINE + b"]\n",
-        gzip.compress(b"\n [\n" + LINE + b" , " + LINE + b"\n]"),
+        gzip.compress(b"\n [\n" + LINE + b" , " + LINE + b"\n]", mtime=0),
         json.dumps([json.loads(LINE)] * 2, indent=2).encode(),
     ],
 )
@@ -180,7 +180,7 @@ def test_faults_of_an_array_name_the_line_of_the_item(tmp_path: Path):
         (b"", [(0, "empty_file")]),
         (b"\n\n[]", [(0, "empty_file")]),
         (LINE.decode().encode("utf-16"), [(0, "invalid_utf8")]),
-        (gzip.compress(LINE * 50)[:-12], [(0, "truncated_gzip")]),
+        (gzip.compress(LINE * 50, mtime=0)[:-12], [(0, "truncated_gzip")]),
         (b"{\n", [(1, "invalid_json")]),
     ],
 )
