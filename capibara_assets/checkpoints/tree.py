@@ -1,0 +1,161 @@
+"""Nested states as torch saves them, taken apart into named tensors and a JSON tree of the rest, and put together."""
+
+import base64
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from capibara_assets.errors import InputError
+
+_SINGLES = (bool, int, str, type(None))
+
+
+def join(keys: tuple[str, ...]) -> str:
+    """The name of a tensor in a nested state: keys joined by `/`, escaped as in RFC 6901."""
+    return "/".join(key.replace("~", "~0").replace("/", "~1") for key in keys)
+
+
+def split(name: str) -> tuple[str, ...]:
+    """The inverse of `join`."""
+    return tuple(key.replace("~1", "/").replace("~0", "~") for key in name.split("/"))
+
+
+def flatten(state: Any) -> tuple[dict[str, torch.Tensor], Any, dict[str, str]]:
+    """(tensors by name, tree, ties): a name in `ties` is the very same tensor as the one it points to.
+
+    The tree is JSON: `{"tensor": name}`, `{"value": v}`, `{"dict": [[key, tree], ...]}` and so on.
+
+    Raises:
+        InputError: something that is neither a tensor nor plain data; the message names its place.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    ties: dict[str, str] = {}
+    seen: dict[tuple[Any, ...], str] = {}
+
+    def walk(node: Any, keys: tuple[str, ...]) -> Any:
+        if isinstance(node, torch.Tensor):
+            name = join(keys)
+            if name in tensors or name in ties:
+                raise InputError(f"two entries of the state are called {name!r}: an integer key and its text")
+            identity = _identity(node)
+            if identity is not None and identity in seen:
+                ties[name] = seen[identity]
+            else:
+                tensors[name] = node.detach()
+                if identity is not None:
+                    seen[identity] = name
+            return {"parameter" if isinstance(node, torch.nn.Parameter) else "tensor": name}
+        if isinstance(node, OrderedDict | dict) and type(node) in (dict, OrderedDict):
+            kind = "odict" if isinstance(node, OrderedDict) else "dict"
+            return {kind: [[_key(key, keys), walk(value, (*keys, str(key)))] for key, value in node.items()]}
+        if type(node) in (list, tuple):
+            kind = type(node).__name__
+            return {kind: [walk(value, (*keys, str(index))) for index, value in enumerate(node)]}
+        if type(node) in (set, frozenset) and all(isinstance(value, str | int) for value in node):
+            return {"set": sorted(node, key=lambda value: (str(type(value)), value))}
+        if type(node) is float:
+            return {"value": node} if math.isfinite(node) else {"float": str(node)}
+        if type(node) in _SINGLES:
+            return {"value": node}
+        if isinstance(node, bytes):
+            return {"bytes": base64.b64encode(node).decode()}
+        if isinstance(node, torch.Size):
+            return {"size": list(node)}
+        if isinstance(node, torch.dtype):
+            return {"dtype": str(node).removeprefix("torch.")}
+        if isinstance(node, torch.device):
+            return {"device": str(node)}
+        raise InputError(
+            f"{join(keys) or 'the state'} is a {type(node).__module__}.{type(node).__qualname__}: a checkpoint holds "
+            "tensors, numbers, text, lists and dictionaries; turn it into these"
+        )
+
+    return tensors, walk(state, ()), ties
+
+
+def unflatten(tree: Any, tensor: Callable[[str], torch.Tensor], ties: Mapping[str, str]) -> Any:
+    """The nested state again; tied names are one and the same tensor."""
+    made: dict[str, torch.Tensor] = {}
+
+    def find(name: str) -> torch.Tensor:
+        name = ties.get(name, name)
+        if name not in made:
+            made[name] = tensor(name)
+        return made[name]
+
+    def build(node: Any) -> Any:
+        [(kind, value)] = node.items()
+        match kind:
+            case "tensor":
+                return find(value)
+            case "parameter":
+                return torch.nn.Parameter(find(value), requires_grad=find(value).is_floating_point())
+            case "dict":
+                return {_unkey(key): build(child) for key, child in value}
+            case "odict":
+                return OrderedDict((_unkey(key), build(child)) for key, child in value)
+            case "list":
+                return [build(child) for child in value]
+            case "tuple":
+                return tuple(build(child) for child in value)
+            case "set":
+                return set(value)
+            case "float":
+                return float(value)
+            case "value":
+                return value
+            case "bytes":
+                return base64.b64decode(value)
+            case "size":
+                return torch.Size(value)
+            case "dtype":
+                return getattr(torch, value)
+            case "device":
+                return torch.device(value)
+            case _:
+                raise InputError(f"a checkpoint's tree has a node of kind {kind!r}: it was written by newer code")
+
+    return build(tree)
+
+
+def plain_values(tree: Any, keys: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Every leaf of a tree that is not a tensor, by name: what formats of tensors alone cannot carry."""
+    [(kind, value)] = tree.items()
+    if kind in ("tensor", "parameter"):
+        return {}
+    if kind in ("dict", "odict"):
+        children = [((*keys, str(_unkey(key))), child) for key, child in value]
+    elif kind in ("list", "tuple"):
+        children = [((*keys, str(index)), child) for index, child in enumerate(value)]
+    else:
+        return {join(keys): value}
+    return {name: leaf for place, child in children for name, leaf in plain_values(child, place).items()}
+
+
+def _identity(tensor: torch.Tensor) -> tuple[Any, ...] | None:
+    """What two names of one tensor have in common: storage, place in it, shape. None: nothing can be shared."""
+    if tensor.layout != torch.strided or tensor.is_meta or tensor.numel() == 0:
+        return None
+    return (
+        tensor.device,
+        tensor.untyped_storage().data_ptr(),
+        tensor.storage_offset(),
+        tuple(tensor.shape),
+        tensor.stride(),
+        tensor.dtype,
+    )
+
+
+def _key(key: Any, keys: tuple[str, ...]) -> Any:
+    if type(key) in (str, int):
+        return key
+    if type(key) is tuple and all(type(part) in (str, int) for part in key):
+        return {"tuple": list(key)}
+    raise InputError(f"a key of {join(keys) or 'the state'} is {key!r}: keys are text or integers")
+
+
+def _unkey(key: Any) -> Any:
+    return tuple(key["tuple"]) if isinstance(key, dict) else key
