@@ -6,30 +6,36 @@ from typing import Any
 
 import click
 
-from capibara_assets.checkpoints.schema import VoterAdapter
-from capibara_assets.consensus.certificate import json_schema as certificate_schema
-from capibara_assets.consensus.voting import Ballot
-from capibara_assets.datasets.clusters import Cluster
-from capibara_assets.datasets.decontamination import Contaminated
-from capibara_assets.datasets.imports_schema import ImportedLine
-from capibara_assets.datasets.schema import Example, Group, LeftOut, Route
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.schema import Decision, ExampleLoss
-from capibara_assets.executions.envelope import envelope_schema
-from capibara_assets.executions.schema import Execution, LogFile, Pattern, Quarantined, RepairPair
-from capibara_assets.playbooks.schema import Agent, AgentRun, Bullet, Consolidated, PlaybookFile, QuarantinedBullet
 from capibara_assets.storage.records import Record, json_schema
 
-RECORDS: tuple[type[Record], ...] = (
-    Agent, AgentRun, Ballot, Bullet, Cluster, Consolidated, Contaminated, Example, ExampleLoss, Execution, Group,
-    ImportedLine, LeftOut, LogFile, Pattern, PlaybookFile, Quarantined, QuarantinedBullet, RepairPair,
-    Route, VoterAdapter,
-)  # fmt: skip
+
+def records() -> tuple[type[Record], ...]:
+    """The model of every published table."""
+    from capibara_assets.checkpoints.schema import VoterAdapter
+    from capibara_assets.consensus.voting import Ballot
+    from capibara_assets.datasets.clusters import Cluster
+    from capibara_assets.datasets.decontamination import Contaminated
+    from capibara_assets.datasets.imports_schema import ImportedLine
+    from capibara_assets.datasets.schema import Example, Group, LeftOut, Route
+    from capibara_assets.evaluation.schema import ExampleLoss
+    from capibara_assets.executions.schema import Execution, LogFile, Pattern, Quarantined, RepairPair
+    from capibara_assets.playbooks.schema import Agent, AgentRun, Bullet, Consolidated, PlaybookFile, QuarantinedBullet
+
+    return (
+        Agent, AgentRun, Ballot, Bullet, Cluster, Consolidated, Contaminated, Example, ExampleLoss, Execution, Group,
+        ImportedLine, LeftOut, LogFile, Pattern, PlaybookFile, Quarantined, QuarantinedBullet, RepairPair,
+        Route, VoterAdapter,
+    )  # fmt: skip
 
 
 def schemas() -> dict[str, dict[str, Any]]:
     """Name → JSON Schema, sorted by name."""
-    found = {record.__name__: json_schema(record) for record in RECORDS}
+    from capibara_assets.consensus.certificate import json_schema as certificate_schema
+    from capibara_assets.evaluation.schema import Decision
+    from capibara_assets.executions.envelope import envelope_schema
+
+    found = {record.__name__: json_schema(record) for record in records()}
     found |= {"Envelope": envelope_schema()}
     found |= {"Certificate": certificate_schema(), "Decision": Decision.model_json_schema()}
     return dict(sorted(found.items()))
