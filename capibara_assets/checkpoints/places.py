@@ -17,6 +17,8 @@ from capibara_assets.checkpoints import files
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.commit import no_room
 
+Entries = list[tuple[str, dict[str, Any]]]  # in the classes below, `list` is a method
+
 
 class Place(Protocol):
     """The operations a store needs of where it lies."""
@@ -29,6 +31,11 @@ class Place(Protocol):
     @property
     def parts(self) -> Path:
         """Local folder for files that are being written."""
+        ...
+
+    @property
+    def file_mode(self) -> int:
+        """Mode of new files there, less the umask."""
         ...
 
     def read(self, name: str) -> bytes:
@@ -69,7 +76,7 @@ class Place(Protocol):
 
 
 class Reading(Protocol):
-    """A name that is open for reading; safe to use from several threads at once."""
+    """A name that is open for reading, closed with its last use; safe to use from several threads at once."""
 
     def read_into(self, view: memoryview, offset: int) -> None:
         """Fill `view` from `offset` on. Raises IntegrityError: it ends before that; FileNotFoundError: it is gone."""
@@ -77,10 +84,6 @@ class Reading(Protocol):
 
     def will_read(self, offset: int, length: int) -> None:
         """A hint that this range comes soon."""
-        ...
-
-    def close(self) -> None:
-        """Give it back."""
         ...
 
 
@@ -109,6 +112,15 @@ def open_place(
     if work is None:
         raise InputError(f"the checkpoint store {root} is remote: name a local folder for work in progress")
     return RemotePlace(location, Path(work).absolute() / "parts")
+
+
+@contextmanager
+def room(place: Place) -> Iterator[None]:
+    """A full disk, met in this block, becomes an InputError."""
+    try:
+        yield
+    except OSError as error:
+        raise no_room(error, place.root) or error from error
 
 
 class LocalPlace:
@@ -160,7 +172,7 @@ class LocalPlace:
                 files.sync_folder(target.parent)
 
     def publish(self, part: Path, name: str) -> None:
-        with self._room():
+        with room(self):
             target = self._target(name)
             files.rename(part, target)
             files.sync_folder(target.parent)
@@ -192,7 +204,7 @@ class LocalPlace:
     @contextmanager
     def _written(self, data: bytes, durable: bool) -> Iterator[Path]:
         """A part file with these bytes; its name is gone afterwards."""
-        with self._room():
+        with room(self):
             part = self.parts / f"{uuid.uuid4().hex}.part"
             try:
                 fd = files.create(part, self._file_mode)
@@ -205,14 +217,6 @@ class LocalPlace:
                 yield part
             finally:
                 files.unlink(part)
-
-    @contextmanager
-    def _room(self) -> Iterator[None]:
-        """A full disk becomes an InputError."""
-        try:
-            yield
-        except OSError as error:
-            raise no_room(error, self._root) or error from error
 
     def _target(self, name: str) -> Path:
         folder, _, file = name.rpartition("/")
@@ -250,9 +254,9 @@ class LocalReading:
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._fd, offset, length, os.POSIX_FADV_WILLNEED)
 
-    def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
+    def __del__(self) -> None:
+        # with its last user: another thread may be reading when the first is done with it
+        if (fd := getattr(self, "_fd", -1)) >= 0:
             os.close(fd)
 
 
@@ -315,7 +319,7 @@ class RemotePlace:
         except FileNotFoundError:
             return
 
-    def _entries(self, folder: str) -> list[tuple[str, dict[str, Any]]]:
+    def _entries(self, folder: str) -> Entries:
         path = f"{self._base}/{folder}".rstrip("/")
         try:
             found = self._fs.ls(path, detail=True, refresh=True)
@@ -342,6 +346,3 @@ class RemoteReading:
 
     def will_read(self, offset: int, length: int) -> None:
         """Object stores take no hints."""
-
-    def close(self) -> None:
-        """Nothing is held."""
