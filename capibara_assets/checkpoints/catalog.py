@@ -52,6 +52,11 @@ class Catalog:
         """Where a piece lies, as far as is known."""
         return self._pieces.get(digest)
 
+    def packs(self) -> dict[str, PackIndex]:
+        """Id -> index, of what is known."""
+        with self._lock:
+            return dict(self._packs)
+
     def index(self, pack: str) -> PackIndex:
         """What is in a pack. Raises FileNotFoundError: it is not, or no longer, known."""
         try:

@@ -7,6 +7,7 @@ sealed under a key of this pack alone; what is in the clear is the salt and how 
 """
 
 import base64
+import hashlib
 import json
 import os
 import struct
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import zstandard
 
 from capibara_assets.checkpoints import files
+from capibara_assets.checkpoints.codec import decode
 from capibara_assets.checkpoints.documents import SALT_BYTES
 from capibara_assets.checkpoints.files import Data
 from capibara_assets.checkpoints.places import Place, room
@@ -76,6 +78,11 @@ class PackIndex:
         """Of the file, in the store."""
         return pack_name(self.id)
 
+    @property
+    def payload(self) -> int:
+        """Bytes of all its stored pieces."""
+        return sum(stored.stored for stored in self.pieces.values())
+
 
 def pack_name(pack: str) -> str:
     """File name, in the store, of a pack."""
@@ -126,6 +133,13 @@ class PackWriter:
         self._pieces[digest] = Stored("", len(self._pieces), self._end, length, plain, encoding, sha256)
         self._end += length
 
+    def copy(self, digest: str, stored: Stored, encoded: memoryview) -> None:
+        """The next piece, as `PackReader.encoded` gave it from another pack. Raises InputError: no room."""
+        if self.cipher is not None:
+            bound = associated(self.salt, digest, stored.plain, stored.encoding)
+            encoded = memoryview(self.cipher.seal(len(self._pieces), encoded, bound))
+        self.add(digest, stored.plain, stored.encoding, encoded, stored.sha256)
+
     def finish(self) -> PackIndex | None:
         """Make it durable and visible. None, and no file, if nothing was added. Raises InputError: no room."""
         if not self._pieces:
@@ -151,6 +165,45 @@ class PackWriter:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             files.close(fd)
+
+
+class PackReader:
+    """Reads pieces of one pack, checked. Safe to use from several threads."""
+
+    def __init__(self, place: Place, index: PackIndex, vault: "Vault | None") -> None:
+        """Raises FileNotFoundError: it is gone."""
+        self._reading = place.open(index.name)
+        self._salt = index.salt
+        self._cipher = vault.cipher(index.salt) if vault is not None else None
+
+    def read(self, digest: str, stored: Stored, out: memoryview, verify: bool = True) -> None:
+        """Fill `out` with a piece. What is sealed is verified in any case.
+
+        Raises:
+            IntegrityError: the file does not hold what was written.
+            FileNotFoundError: it is gone.
+        """
+        if self._cipher is None and stored.encoding == "raw":
+            self._reading.read_into(out, stored.offset)
+            if verify and hashlib.sha256(out).hexdigest() != digest:
+                raise IntegrityError("its bytes have another digest")
+            return
+        decode(stored.encoding, self.encoded(digest, stored, verify), out)
+
+    def encoded(self, digest: str, stored: Stored, verify: bool = True) -> memoryview:
+        """A piece as it was encoded, without its seal. Raises as `read`."""
+        kept = memoryview(bytearray(stored.stored))
+        self._reading.read_into(kept, stored.offset)
+        if self._cipher is not None:
+            bound = associated(self._salt, digest, stored.plain, stored.encoding)
+            return memoryview(self._cipher.open(stored.number, kept, bound))
+        if verify and hashlib.sha256(kept).hexdigest() != (stored.sha256 or digest):
+            raise IntegrityError("its stored bytes have another digest")
+        return kept
+
+    def will_read(self, stored: Stored) -> None:
+        """A hint that this piece is next."""
+        self._reading.will_read(stored.offset, stored.stored)
 
 
 def read_index(place: Place, pack: str, vault: "Vault | None") -> PackIndex:

@@ -186,9 +186,18 @@ class Versions:
 
     def retire(self, version: Version) -> None:
         """Take a version away; its number is not given again."""
-        # the newest one leaves a mark, or the next save would be called like it
+        # the newest one leaves a mark, or the next save would be called like it. Both are durable: a version that a
+        # crash brings back would be one whose pieces may be gone
         self._place.replace(f"{version.name}.retired", b"")
-        self._place.delete(version.name)
+        self._place.delete(version.name, durable=True)
+
+    def needless_marks(self) -> Iterator[str]:
+        """Names of the marks of retired versions that are not the newest ones."""
+        for folder in self.folders():
+            newest = self._next(folder) - 1
+            for name in self._names(folder):
+                if (found := _RETIRED.fullmatch(name)) and int(found[1]) < newest:
+                    yield f"{MODELS}/{folder}/{name}"
 
     def _next(self, folder: str) -> int:
         taken = [
