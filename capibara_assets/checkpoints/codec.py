@@ -220,19 +220,14 @@ def _gzip(piece: memoryview) -> bytes | memoryview:
 
 
 def _gunzip(member: memoryview, out: memoryview) -> None:
-    unpacker, filled = zlib.decompressobj(31), 0
+    unpacker = zlib.decompressobj(31)
     try:
-        rest: bytes | memoryview = member
-        while not unpacker.eof:
-            plain = unpacker.decompress(rest, _BLOCK)
-            if len(plain) > len(out) - filled or not (plain or unpacker.eof or unpacker.unconsumed_tail):
-                raise _damaged("gzip", f"it does not unpack to {len(out)} bytes")
-            out[filled : filled + len(plain)] = plain
-            filled, rest = filled + len(plain), unpacker.unconsumed_tail
+        plain = unpacker.decompress(member, len(out) + 1)
     except zlib.error as error:
         raise _damaged("gzip", str(error)) from error
-    if filled != len(out) or unpacker.unused_data:
-        raise _damaged("gzip", f"it unpacks to {filled} bytes instead of {len(out)}")
+    if len(plain) != len(out) or not unpacker.eof or unpacker.unused_data:
+        raise _damaged("gzip", f"it does not unpack to {len(out)} bytes")
+    out[:] = plain
 
 
 def _damaged(encoding: str, why: str) -> IntegrityError:
