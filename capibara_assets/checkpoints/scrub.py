@@ -75,8 +75,9 @@ def scrub(place: Place, vault: Vault | None, only: Checkpoint | None = None) -> 
     if any(catalog.find(digest) is None for digest in users):
         catalog.refresh()
     damages += _unreadable(catalog, known, users, everything=only is None)
-    for index in catalog.packs().values():
-        damages += _pieces(place, vault, index, users, everything=only is None)
+    with ThreadPoolExecutor(threads(), thread_name_prefix="scrub") as pool:
+        for index in catalog.packs().values():
+            damages += _pieces(pool, place, vault, index, users, everything=only is None)
     retired = {damage.checkpoint for damage in damages if damage.checkpoint and not _there(place, found, damage)}
     return [damage for damage in damages if damage.checkpoint is None or damage.checkpoint not in retired]
 
@@ -156,7 +157,15 @@ def _unreadable(catalog: Catalog, known: list[_Known], users: Users, *, everythi
             yield Damage(pack_name(pack), None, None, str(error))
 
 
-def _pieces(place: Place, vault: Vault | None, index: PackIndex, users: Users, *, everything: bool) -> Iterator[Damage]:
+def _pieces(
+    pool: ThreadPoolExecutor,
+    place: Place,
+    vault: Vault | None,
+    index: PackIndex,
+    users: Users,
+    *,
+    everything: bool,
+) -> Iterator[Damage]:
     """Pieces of a pack that are not what was written."""
     try:
         reader = PackReader(place, index, vault)
@@ -171,13 +180,12 @@ def _pieces(place: Place, vault: Vault | None, index: PackIndex, users: Users, *
         return None
 
     wanted = [digest for digest in index.pieces if everything or digest in users]
-    with ThreadPoolExecutor(threads(), thread_name_prefix="scrub") as pool:
-        for digest, problem in zip(wanted, pool.map(check, wanted), strict=True):
-            if problem is not None:
-                belongs = users.get(digest, [])
-                yield from (Damage(index.name, checkpoint, tensor, problem) for checkpoint, tensor in belongs)
-                if not belongs:
-                    yield Damage(index.name, None, None, problem)
+    for digest, problem in zip(wanted, pool.map(check, wanted), strict=True):
+        if problem is not None:
+            belongs = users.get(digest, [])
+            yield from (Damage(index.name, checkpoint, tensor, problem) for checkpoint, tensor in belongs)
+            if not belongs:
+                yield Damage(index.name, None, None, problem)
 
 
 def _is_pack(name: str) -> bool:
