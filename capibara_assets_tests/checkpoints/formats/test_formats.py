@@ -65,6 +65,34 @@ def test_a_file_may_be_read_as_another_format_than_it_looks(tmp_path: Path) -> N
     assert set(read(tmp_path / "state.ckpt", "pytorch").tensors) == {"w"}
 
 
+FULL = """
+import resource, sys
+from pathlib import Path
+import torch
+from capibara_assets.checkpoints.content import Content, of_torch
+from capibara_assets.checkpoints.formats import FORMATS
+from capibara_assets.errors import InputError
+content = Content({"w": of_torch(torch.zeros(1 << 19))}, "model")
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+for name, target in (("huggingface", "a"), ("huggingface", "a.safetensors"), ("pytorch", "a.pt"), ("dcp", "b")):
+    try:
+        FORMATS[name].write(content, Path(sys.argv[1]) / target)
+    except InputError as error:
+        print(error)
+"""
+
+
+def test_no_room_is_said_and_leaves_nothing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert (
+        done.stdout.splitlines()
+        == [f"no room to write to {tmp_path} (File too large): nothing was published; free space and run again"] * 4
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_model_and_its_adapter_come_out_of_a_store_byte_for_byte(nano: Path, tmp_path: Path) -> None:
     base = AutoModelForCausalLM.from_pretrained(nano)
     adapted: Any = get_peft_model(base, LoraConfig(r=4, target_modules=["q_proj"], modules_to_save=["lm_head"]))
