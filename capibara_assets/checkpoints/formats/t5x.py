@@ -7,6 +7,7 @@ or machine: only their last part counts. Source: t5x/checkpoints.py, version 3 (
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,11 @@ def read(path: Path) -> Content:
     inline: list[str] = []
     scalars: list[str] = []
     nested = _resolve(state["optimizer"], (), index.parent, folders, inline, scalars)
+    if version == 2 and (old := list(_halves(nested, ()))):
+        raise InputError(
+            f"{index} is of version 2, in which a bfloat16 in zarr is called uint16, as {listed(old)} are: load it "
+            "with T5X and save it again"
+        )
     note = json.loads(state[NOTE]) if NOTE in state else {}
     if note.get("under") == "target":
         nested = nested["target"]
@@ -199,6 +205,15 @@ def _dtype(stored: str) -> str | None:
         return None
 
 
+def _halves(node: Any, keys: tuple[str, ...]) -> Iterator[str]:
+    """Paths of the arrays of uint16 in zarr."""
+    if isinstance(node, dict):
+        for key, child in node.items():
+            yield from _halves(child, (*keys, str(key)))
+    elif isinstance(node, zarr.InZarr) and node.dtype == "U16":
+        yield join(keys)
+
+
 def _complete(node: Any) -> Any:
     """The state whose arrays have every chunk, so that a missing one is an error and not a block of zeros."""
     if isinstance(node, zarr.InZarr):
@@ -242,7 +257,7 @@ def _place(
 
 def _spec(source: Source, name: str) -> dict[str, Any]:
     """The TensorStore spec of an array's folder, as the index has it: the path is relative."""
-    chunks = zarr.chunk_shape(source.shape, itemsize(source.dtype))
+    chunks = zarr.chunk_shape(source.shape, itemsize(source.dtype), zarr.CHUNK)
     return {
         "driver": "zarr",
         "dtype": numpy_dtype(source.dtype).name,
