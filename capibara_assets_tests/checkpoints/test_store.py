@@ -63,13 +63,13 @@ def test_lazy_reading_may_stop_and_begin_again(tmp_path: Path) -> None:
 
 
 def test_an_encrypted_store_shows_nothing(tmp_path: Path) -> None:
-    """No name, value, shape or digest in the clear, and nobody else may read its files."""
-    secret = torch.full((1000,), 1.25)
+    """No name, value, shape or digest in the clear (numbers too long to occur by chance), and nobody else may read."""
+    secret = torch.full((1234567,), 1.25)
     store = CheckpointStore(tmp_path / "s", vault=Vault.new(), compression="none")
-    store.save({"secret_name": secret}, 4242, "secret/model", metrics={"secret_loss": 0.5})
+    store.save({"secret_name": secret}, 424242424242, "secret/model", metrics={"secret_loss": 0.5})
     store.retire([store.save({"secret_name": secret}, 1, "secret/model")])
     plain = CheckpointStore(tmp_path / "p", compression="none")
-    plain.save({"secret_name": secret}, 4242, "secret/model")
+    plain.save({"secret_name": secret}, 424242424242, "secret/model")
     [digest] = plain.open("secret/model").manifest.tensors["secret_name"].pieces
     for path in (tmp_path / "s").rglob("*"):
         mode = stat.S_IMODE(path.stat().st_mode)
@@ -77,7 +77,7 @@ def test_an_encrypted_store_shows_nothing(tmp_path: Path) -> None:
         assert "secret" not in str(path.relative_to(tmp_path))
         if path.is_file():
             data = path.read_bytes()
-            for shown in (b"secret", b"4242", bits(secret)[:16], digest.encode(), bytes.fromhex(digest), b"1000"):
+            for shown in (b"secret", b"424242424242", bits(secret)[:16], digest.encode(), bytes.fromhex(digest), b"1234567"):
                 assert shown not in data, (path, shown)
 
 
