@@ -77,7 +77,14 @@ def test_an_encrypted_store_shows_nothing(tmp_path: Path) -> None:
         assert "secret" not in str(path.relative_to(tmp_path))
         if path.is_file():
             data = path.read_bytes()
-            for shown in (b"secret", b"424242424242", bits(secret)[:16], digest.encode(), bytes.fromhex(digest), b"1234567"):
+            for shown in (
+                b"secret",
+                b"424242424242",
+                bits(secret)[:16],
+                digest.encode(),
+                bytes.fromhex(digest),
+                b"1234567",
+            ):
                 assert shown not in data, (path, shown)
 
 
