@@ -79,12 +79,13 @@ class KmsKey:
     def _ask(self, method: str, **fields: Any) -> Any:
         from google.api_core.exceptions import GoogleAPIError, InvalidArgument
         from google.auth.exceptions import GoogleAuthError
+        from requests.exceptions import RequestException
 
         try:
             return getattr(self._client, method)(request={"name": self.resource, **fields}, timeout=_TIMEOUT)
         except InvalidArgument as error:
             raise IntegrityError(f"{self.origin} does not {method} this: {error.message}") from error
-        except GoogleAPIError as error:
+        except (GoogleAPIError, RequestException) as error:
             raise InputError(
                 f"{self.origin} does not {method}: {error}; is the key enabled, and may this account use it "
                 "(roles/cloudkms.cryptoKeyEncrypterDecrypter)?"
