@@ -4,10 +4,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from capibara_assets.checkpoints.keys import RawKey
 from capibara_assets.checkpoints.kms import KmsKey
+from capibara_assets.checkpoints.places import open_place
+from capibara_assets.checkpoints.slots import create_vault, open_vault, read_slots, rotate
 from capibara_assets.errors import InputError, IntegrityError
 
 pytest.importorskip("google.cloud.kms_v1", reason="needs the gcp extra")
@@ -36,7 +40,7 @@ def test_what_it_wraps_it_gives_back(kms: FakeKms) -> None:
 def test_what_was_wrapped_for_another_store_or_changed_is_damage(kms: FakeKms) -> None:
     wrapped = kms.key(NAME).wrap(DATA_KEY, b"store 1")
     for content, binding in ((wrapped, b"store 2"), (wrapped[:-1] + bytes([wrapped[-1] ^ 1]), b"store 1")):
-        with pytest.raises(IntegrityError, match=f"gcp-kms://{NAME} does not decrypt this: .*invalid"):
+        with pytest.raises(IntegrityError, match=f"gcp-kms://{NAME} did not encrypt this: .*invalid"):
             kms.key(NAME).unwrap(content, binding)
 
 
@@ -92,3 +96,20 @@ def test_without_credentials_the_error_says_how_to_get_some() -> None:
     environment.pop("GOOGLE_APPLICATION_CREDENTIALS", None)
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
     assert "no Google credentials" in done.stdout and "gcloud auth application-default login" in done.stdout, done
+
+
+def test_a_store_s_data_key_is_wrapped_by_the_service_and_rotated_to_it(kms: FakeKms, tmp_path: Path) -> None:
+    place = open_place(tmp_path)
+    raw = RawKey(bytes(32), "a key of one's own")
+    vault = create_vault(place, raw)
+    rotate(place, raw, kms.key(NAME))
+    assert open_vault(place, kms.key(NAME)).key_id == vault.key_id
+    [slot] = read_slots(place)[0].values()
+    assert slot.kind == "google-kms" and slot.resource == NAME
+    with pytest.raises(InputError, match=rf"it opens with key {kms.key(NAME).key_id} \({NAME}\), and a key of one's"):
+        open_vault(place, raw)
+    with serving(NAME) as other, pytest.raises(IntegrityError, match=r"keys/2\.json is damaged.*did not encrypt this"):
+        open_vault(place, other.key(NAME))
+    kms.fault = "403 PERMISSION_DENIED"
+    with pytest.raises(InputError, match="does not decrypt: 403"):
+        open_vault(place, kms.key(NAME))
