@@ -160,42 +160,49 @@ def test_what_was_written_is_read_back_before_anything_is_deleted(
     whole(tmp_path, None, ids)
 
 
+@pytest.mark.parametrize("move", [encrypt, decrypt])
 def test_a_writer_that_was_at_work_is_waited_for_and_comes_along(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, move: Callable[..., Resealed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It began before the switch and publishes after it: nothing of it is lost, and nothing of it stays plain."""
+    """It began before the switch and publishes after it: nothing is lost, and nothing stays of the former kind."""
     ids = filled(tmp_path)
-    writer, reader = open_store(tmp_path), open_store(tmp_path)
+    if move is decrypt:
+        encrypt(tmp_path, KEY)
+    before, after = (KEY, None) if move is decrypt else (None, KEY)
+    writer, other = open_store(tmp_path, key=before), open_store(tmp_path, key=before)
     began, go_on = threading.Event(), threading.Event()
     real = CheckpointStore.write_pieces
 
     def slow(store: CheckpointStore, *args: Any) -> Any:
         if store is writer:
             began.set()
-            assert go_on.wait(30)
+            assert go_on.wait(60)
         return real(store, *args)
 
     monkeypatch.setattr(CheckpointStore, "write_pieces", slow)
     late: list[str] = []
     saving = threading.Thread(target=lambda: late.append(writer.save(adapter(7, 16), 7, "late voter")))
     saving.start()
-    assert began.wait(30)
-    sealing = threading.Thread(target=encrypt, args=(tmp_path, KEY))
+    assert began.wait(60)
+    sealing = threading.Thread(target=move, args=(tmp_path, KEY))
+    pointer = (tmp_path / "store.json").read_bytes()
     sealing.start()
-    wait_until(lambda: b"moved" in (tmp_path / "store.json").read_bytes())
-    assert len(open_store(tmp_path, key=KEY).list()) == 4 and sealing.is_alive()
+    wait_until(lambda: (tmp_path / "store.json").read_bytes() != pointer)
+    assert len(open_store(tmp_path, key=after).list()) == 4 and sealing.is_alive()
+    wait_until(lambda: b"moved" in (Path(other.root) / "store.json").read_bytes())
+    with pytest.raises(InputError, match="was encrypted or decrypted, its checkpoints are in generation-"):
+        other.save(adapter(8, 16), 8, "too late")
     go_on.set()
     saving.join()
     sealing.join()
-    sealed = open_store(tmp_path, key=KEY)
-    assert same(sealed.load(late[0]), adapter(7, 16)) and len(sealed.list()) == 5
-    assert sealed.verify() == [] and not present(tmp_path, b"voter")
-    sealed.retire([sealed.open("late voter").id])
-    whole(tmp_path, KEY, ids)
-    for attempt in (lambda: writer.save(adapter(8, 16), 8, "m"), lambda: reader.open("voter 0")):
-        with pytest.raises(InputError, match="was encrypted or decrypted, its checkpoints are in generation-1 now"):
+    now = open_store(tmp_path, key=after)
+    assert same(now.load(late[0]), adapter(7, 16)) and len(now.list()) == 5 and now.verify() == []
+    now.retire([now.open("late voter").id])
+    whole(tmp_path, after, ids)
+    for attempt in (lambda: writer.save(adapter(8, 16), 8, "m"), lambda: other.open("voter 0")):
+        with pytest.raises(InputError, match=r"was encrypted or decrypted|no longer there|it is empty"):
             attempt()
-    assert not present(tmp_path, b"voter")
+    assert present(tmp_path, b"voter") == (move is decrypt) and not present(tmp_path, b"too%20late")
 
 
 def test_two_processes_at_once_are_one_too_many(tmp_path: Path) -> None:

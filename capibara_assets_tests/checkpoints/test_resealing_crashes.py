@@ -46,7 +46,7 @@ def test_after_a_crash_at_any_change_all_is_there_and_once_more_finishes(
         if finished:
             break
         changes += step
-        step = 7  # a prime: it falls on every kind of change
+        step = 11  # a prime: it falls on every kind of change
     assert changes > 100 and kinds == {"plain", "sealed"}
 
 
