@@ -16,7 +16,16 @@ from capibara_assets.checkpoints import files
 from capibara_assets.checkpoints.resealing import Resealed, decrypt, encrypt
 from capibara_assets.checkpoints.store import open_store
 from capibara_assets_tests.checkpoints.crashes import dies_after, dies_before
-from capibara_assets_tests.checkpoints.resealed import KEY, filled, key_of, kind_and_all, plain_words, present, whole
+from capibara_assets_tests.checkpoints.resealed import (
+    KEY,
+    NEW_KEY,
+    filled,
+    key_of,
+    kind_and_all,
+    plain_words,
+    present,
+    whole,
+)
 from capibara_assets_tests.checkpoints.states import unsynced
 
 __all__ = ["unsynced"]
@@ -140,3 +149,21 @@ def test_what_was_retired_after_the_switch_does_not_come_back(tmp_path: Path) ->
     encrypt(root, KEY)
     assert len(open_store(root, key=KEY).list()) == len(rest)
     assert not list(root.glob("models/*"))
+
+
+def test_an_attempt_that_was_given_up_is_deleted(tmp_path: Path) -> None:
+    """Begun under a key that nobody wants any more: neither the next key nor staying plain is held up by it."""
+    ids = filled(tmp_path)
+
+    def third_sealed_version_comes(_: int, name: str, path: str) -> bool:
+        return name == "link" and len(list(tmp_path.glob("generation-*/models/*/v*"))) == 2
+
+    for move, key in ((encrypt, KEY), (decrypt, None)):
+        assert dies_before(third_sealed_version_comes, lambda: encrypt(tmp_path, NEW_KEY))
+        assert len(list(tmp_path.glob("generation-*"))) == 1
+        move(tmp_path, KEY)
+        whole(tmp_path, key, ids)
+        assert len(list(tmp_path.glob("generation-*"))) == (1 if move is encrypt else 0)
+        if move is encrypt:
+            shutil.rmtree(tmp_path)
+            filled(tmp_path)
