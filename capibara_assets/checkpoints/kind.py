@@ -34,6 +34,8 @@ def check_kind(place: Place, encrypted: bool, *, create: bool) -> bool:
     name = f"{place.root}/{STORE}"
     try:
         found = place.read(STORE)
+    except NotADirectoryError:
+        raise InputError(f"{place.root} is a file: a checkpoint store is a folder") from None
     except FileNotFoundError:
         if place.folders("models") or place.list("packs"):
             raise IntegrityError(f"{name} is missing: the store says nowhere of which format it is") from None
@@ -76,12 +78,15 @@ def moved(place: Place) -> Moved | None:
     """Where the checkpoints of a place went; None if they are there, or there are none.
 
     Raises:
+        InputError: the place is a file.
         IntegrityError: the file that says so is damaged.
     """
     try:
         return _moved(place, place.read(STORE))
     except FileNotFoundError:
         return None
+    except NotADirectoryError:
+        raise InputError(f"{place.root} is a file: a checkpoint store is a folder") from None
 
 
 def point(place: Place, to: Moved) -> None:

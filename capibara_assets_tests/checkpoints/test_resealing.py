@@ -114,6 +114,8 @@ def test_what_cannot_be_done_is_said_and_nothing_changes(tmp_path: Path) -> None
     for move in (encrypt, decrypt):
         with pytest.raises(InputError, match="there is no checkpoint store"):
             move(tmp_path / "none", KEY)
+        with pytest.raises(InputError, match="is a file: a checkpoint store is a folder"):
+            move(Path(__file__), KEY)
     assert not (tmp_path / "none").exists()
     ids = filled(tmp_path / "s", KEY)
     before = files_of(tmp_path / "s")
