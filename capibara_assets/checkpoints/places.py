@@ -78,6 +78,10 @@ class Place(Protocol):
         """Take a name away; one that is not there is fine."""
         ...
 
+    def delete_folder(self, folder: str) -> None:
+        """Take a folder away if it is empty; one that is not, or is not there, is fine."""
+        ...
+
 
 class Reading(Protocol):
     """A name that is open for reading, closed with its last use; safe to use from several threads at once."""
@@ -211,6 +215,11 @@ class LocalPlace:
         if durable:
             files.sync_folder(path.parent)
 
+    def delete_folder(self, folder: str) -> None:
+        path = self._root / folder
+        files.remove_folder(path)
+        files.sync_folder(path.parent)
+
     @contextmanager
     def _written(self, data: bytes, durable: bool) -> Iterator[Path]:
         """A part file with these bytes; its name is gone afterwards."""
@@ -335,6 +344,9 @@ class RemotePlace:
             self._fs.rm_file(f"{self._base}/{name}")
         except FileNotFoundError:
             return
+
+    def delete_folder(self, folder: str) -> None:
+        """Object stores have none."""
 
     def _entries(self, folder: str) -> Entries:
         path = f"{self._base}/{folder}".rstrip("/")
