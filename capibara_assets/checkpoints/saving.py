@@ -27,9 +27,7 @@ from capibara_assets.checkpoints.tree import flatten, unflatten
 class Saves(Protocol):
     """What is needed of a store; `CheckpointStore` has it."""
 
-    def save(
-        self, state: Any, step: int, model_name: str, *, files: Mapping[str, bytes | Path] = ..., **about: Any
-    ) -> str:
+    def save(self, state: Any, step: int, model_name: str, *, files: Mapping[str, bytes], **about: Any) -> str:
         """Write a nested state; returns the checkpoint's id."""
         ...
 
@@ -37,7 +35,7 @@ class Saves(Protocol):
 class AsyncSaver:
     """Saves to a store in the background, one checkpoint at a time; used by one thread, in the process that made it.
 
-    A save that failed is raised, as the very error, by the next call of `save`, `check` or `close`, once. Leaving the
+    A save that failed is raised, as the very error, by the next `save`, `check`, `wait` or `close`, once. Leaving the
     `with` block closes; an error that is on its way then is not replaced by a failed save's, which is noted on it.
     """
 
@@ -68,7 +66,7 @@ class AsyncSaver:
             Exception: whatever the save before this one failed with; this one has not begun.
         """
         self._require_usable()
-        self._wait(None)
+        self.wait()
         copy = self._copies.of(state)
         contents = {
             name: data if isinstance(data, bytes) else data.read_bytes() for name, data in (files or {}).items()
@@ -82,28 +80,35 @@ class AsyncSaver:
         return future
 
     def check(self) -> None:
-        """Raise what the last save failed with, if it has ended; never waits. Call it at every step.
+        """Raise what the last save failed with, if it has ended; never waits. Call it at every step."""
+        if self._pending.save is not None and self._pending.save.done():
+            self.wait()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the running save, if there is one, has ended; for `timeout` seconds at most.
+
+        Returns:
+            Whether it has; if not, the write goes on.
 
         Raises:
-            Exception: that error.
-        """
-        if self._process == os.getpid() and self._pending.save is not None and self._pending.save.done():
-            self._wait(None)
-
-    def close(self, timeout: float | None = None) -> None:
-        """Wait until the running save has ended; further saves are refused.
-
-        Args:
-            timeout: seconds to wait at most (a process that was told to stop has a budget). The write goes on after
-                it, and `close` may be called again; whoever leaves all the same leaves nothing half there.
-
-        Raises:
-            TimeoutError: the save has not ended in time.
             Exception: whatever it failed with.
         """
+        if self._process != os.getpid() or self._pending.save is None:
+            return True  # after a fork the write is the parent's
+        if not wait_for([self._pending.save], timeout).done:
+            return False
+        ended, self._pending.save = self._pending.save, None
+        ended.result()
+        return True
+
+    def close(self, timeout: float | None = None) -> bool:
+        """Refuse further saves and `wait`.
+
+        A process that was told to stop has a budget, which is `timeout`: whoever leaves after it all the same leaves
+        nothing half there, and `close` may be called again.
+        """
         self._closed = True
-        if self._process == os.getpid():  # after a fork the write is the parent's
-            self._wait(timeout)
+        return self.wait(timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -116,16 +121,8 @@ class AsyncSaver:
         except Exception as failed:
             if error is None:
                 raise
-            error.add_note(f"{'; '.join(failed.__notes__)}: {type(failed).__name__}: {failed}")
-
-    def _wait(self, timeout: float | None) -> None:
-        """Wait for the running save, if any; raise its error, once."""
-        if self._pending.save is None:
-            return
-        if not wait_for([self._pending.save], timeout).done:
-            raise TimeoutError(f"a checkpoint is still being written after {timeout} s: the store is slow")
-        ended, self._pending.save = self._pending.save, None
-        ended.result()
+            if error is not failed:
+                error.add_note(f"{'; '.join(failed.__notes__)}: {type(failed).__name__}: {failed}")
 
     def _require_usable(self) -> None:
         if self._process != os.getpid():
@@ -186,7 +183,7 @@ def _write(
     state: Any,
     step: int,
     model_name: str,
-    files: Mapping[str, bytes | Path],
+    files: Mapping[str, bytes],
     about: Mapping[str, Any],
 ) -> None:
     """Body of the writing thread: one save, whose id or error goes into the future."""
