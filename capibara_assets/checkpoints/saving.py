@@ -9,11 +9,10 @@ import os
 import sys
 import weakref
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from copy import deepcopy
 from pathlib import Path
-from threading import Thread
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -42,6 +41,9 @@ class AsyncSaver:
     def __init__(self, store: Saves):
         self._store = store
         self._copies = _HostCopies()
+        # A thread that waits for work: starting one each time would hand Python's lock to it in the middle of a step.
+        # An interpreter that ends waits for it.
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending = _Pending()
         self._process = os.getpid()
         self._closed = False
@@ -71,13 +73,10 @@ class AsyncSaver:
         contents = {
             name: data if isinstance(data, bytes) else data.read_bytes() for name, data in (files or {}).items()
         }
-        future = Future[str]()
-        future.set_running_or_notify_cancel()
-        arguments = (future, self._store, copy, step, model_name, contents, deepcopy(about))
-        # No daemon: an interpreter that ends waits for the write.
-        Thread(target=_write, args=arguments, name=f"saves {model_name} {step}").start()
-        self._pending.save = future
-        return future
+        self._pending.save = self._writer.submit(
+            _write, self._store, copy, step, model_name, files=contents, **deepcopy(about)
+        )
+        return self._pending.save
 
     def check(self) -> None:
         """Raise what the last save failed with, if it has ended; never waits. Call it at every step."""
@@ -108,6 +107,7 @@ class AsyncSaver:
         nothing half there, and `close` may be called again.
         """
         self._closed = True
+        self._writer.shutdown(wait=False)
         return self.wait(timeout)
 
     def __enter__(self) -> Self:
@@ -177,21 +177,13 @@ def _place(name: str, tensor: Tensor) -> _Place:
     return _Place(name, tensor.shape, tensor.dtype, tensor.is_cuda)
 
 
-def _write(
-    future: Future[str],
-    store: Saves,
-    state: Any,
-    step: int,
-    model_name: str,
-    files: Mapping[str, bytes],
-    about: Mapping[str, Any],
-) -> None:
-    """Body of the writing thread: one save, whose id or error goes into the future."""
+def _write(store: Saves, state: Any, step: int, model_name: str, **rest: Any) -> str:
+    """One save, in the writing thread."""
     try:
-        future.set_result(store.save(state, step, model_name, files=files, **about))
-    except BaseException as error:  # noqa: BLE001 - raised by the next call, whatever it is
+        return store.save(state, step, model_name, **rest)
+    except BaseException as error:
         error.add_note(f"while the checkpoint of {model_name} at step {step} was saved in the background")
-        future.set_exception(error)
+        raise
 
 
 def _tell(pending: _Pending, process: int) -> None:
