@@ -36,18 +36,19 @@ class AsyncSaver:
 
     A save that failed is raised, as the very error, by the next `save`, `check`, `wait` or `close`, once. Leaving the
     `with` block closes; an error that is on its way then is not replaced by a failed save's, which is noted on it.
+    Close it: an interpreter that ends before waits for the write, but gives it no more threads, so that a large one
+    fails; stderr says so then, and nothing is half there.
     """
 
     def __init__(self, store: Saves):
         self._store = store
         self._copies = _HostCopies()
         # A thread that waits for work: starting one each time would hand Python's lock to it in the middle of a step.
-        # An interpreter that ends waits for it.
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending = _Pending()
         self._process = os.getpid()
         self._closed = False
-        # Forgotten savers and ended interpreters have nobody left to raise at.
+        # A saver that was forgotten, or an interpreter that has ended, has nobody left to raise at.
         weakref.finalize(self, _tell, self._pending, self._process)
 
     def save(
