@@ -177,7 +177,7 @@ def test_killed_voters_leave_nothing_half_there_and_nothing_twice(make_request: 
     request = make_request(work="disturbed", checkpoints=tmp_path / "store", **changes)
     killer = Killer({"voter-1": 2, "voter-3": 2}, at_step=4)
     outcome = train_domain(request, killer)
-    assert outcome.finished == tuple(VOTERS) and len(killer.of("restarted")) == 4
+    assert outcome.finished == tuple(VOTERS) and set(killer.of("restarted")) == {"voter-1", "voter-3"}
     assert ids(tmp_path / "store") == ids(tmp_path / "expected")
     kept = outcome.summary["voters"]["voter-1"]["checkpoints"]
     assert {row["id"] for row in kept} == {
@@ -215,9 +215,8 @@ def test_a_slow_store_does_not_hold_the_steps_and_a_point_waits_for_what_it_woul
     ]
     assert order[0] == ("checkpoint", 2)
     assert ("checkpoint", 4) not in order  # it was due, but what was published at 3 was not yet known
-    assert order.index(("epoch_checkpoint", 3)) < next(
-        place for place, (event, step) in enumerate(order) if event == "checkpoint" and step > 3
-    )
+    later = [place for place, (event, step) in enumerate(order) if event == "checkpoint" and step > 3]
+    assert all(order.index(("epoch_checkpoint", 3)) < place for place in later)
     assert digests(result) == digests(expected) and ids(tmp_path / "store") == ids(tmp_path / "expected")
 
 
