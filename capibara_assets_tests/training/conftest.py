@@ -43,7 +43,8 @@ def make_request(tiny_folder: Path, dataset: Path, tmp_path: Path) -> MakeReques
 
     def make(
         work: str = "work", base: Path = tiny_folder, data: Path = dataset, seed: int = 1,
-        fault: dict[str, Any] | None = None, checkpoints: Path | None = None, run: str | None = None, **changes: Any,
+        fault: dict[str, Any] | None = None, checkpoints: Path | str | None = None, run: str | None = None,
+        **changes: Any,
     ) -> TrainingRequest:  # fmt: skip
         recipe: dict[str, Any] = {
             "name": "test",

@@ -185,6 +185,16 @@ def test_killed_voters_leave_nothing_half_there_and_nothing_twice(make_request: 
     }
 
 
+def test_an_object_store_gets_the_same_checkpoints(make_request: MakeRequest, tmp_path: Path) -> None:
+    train(make_request(work="local", checkpoints=tmp_path / "store"))
+    root = f"memory://{tmp_path}/store"
+    train(make_request(work="remote", checkpoints=root))
+    remote = CheckpointStore(root, work=tmp_path / "parts")
+    assert remote.verify() == []
+    assert [one.id for one in remote.list()] == [one.id for one in published(tmp_path / "store")]
+    assert not list((tmp_path / "remote").rglob("*.part"))
+
+
 class Gate:
     """Holds the writing thread at its first `sync` of a store until it is opened."""
 
