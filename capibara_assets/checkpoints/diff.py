@@ -5,17 +5,15 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
+from capibara_assets.checkpoints.checkpoint import Checkpoint
 from capibara_assets.checkpoints.content import Content, Source, itemsize, numpy_dtype
 from capibara_assets.checkpoints.delta import DeltaDiff, deltas
 from capibara_assets.checkpoints.reading import StoredSource, piece_lengths
 from capibara_assets.checkpoints.tree import plain_values
-
-if TYPE_CHECKING:
-    from capibara_assets.checkpoints.store import Checkpoint
 
 _BLOCK = 1 << 18  # elements in flight: 2 MiB of float64 each, so that they stay in the processor's cache
 _NUMBERED = re.compile(r"^(.*?(?:^|[./_-])\d+)(?=[./]|$)")
@@ -126,9 +124,9 @@ class Diff:
         return not (changed or self.added or self.removed or self.files or self.values)
 
 
-def stored_side(name: str, checkpoint: "Checkpoint") -> Side:
+def stored_side(name: str, checkpoint: Checkpoint) -> Side:
     """A checkpoint of a store."""
-    return Side(name, checkpoint.content(), checkpoint.store.root)
+    return Side(name, checkpoint.content(), checkpoint.backing.place.root)
 
 
 def diff(a: Side, b: Side) -> Diff:

@@ -1,5 +1,6 @@
 """`capibara checkpoint`: what the store holds, checkpoints in and out of it in every format, and how they differ."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +22,14 @@ from capibara_assets.deployment import Deployment
 from capibara_assets.errors import InputError, IntegrityError
 
 if TYPE_CHECKING:
+    from capibara_assets.checkpoints.checkpoint import Checkpoint
     from capibara_assets.checkpoints.content import Content
     from capibara_assets.checkpoints.diff import Side
-    from capibara_assets.checkpoints.store import Checkpoint, CheckpointStore
+    from capibara_assets.checkpoints.store import CheckpointStore
     from capibara_assets.lineage.checkpoint_origin import Origin
 
 _PATH = click.Path(path_type=Path)
+_SOURCE = re.compile(r"([^\[\]=]+(?:\[[^\[\]=]+\])?)=([0-9a-f]{64})")
 
 
 @click.group()
@@ -106,6 +109,7 @@ def show(where: Where, ref: str, as_json: bool) -> None:
 @click.option("--step", type=click.IntRange(min=0), required=True, help="Optimizer steps done.")
 @click.option("--metric", "metrics", multiple=True, metavar="NAME=VALUE", help="A metric at this step.")
 @click.option("--tag", "tags", multiple=True, help="`pinned` keeps it from prune.")
+@click.option("--source", "sources", multiple=True, metavar="ASSET[PARTITION]=DIGEST", help="What it was made from.")
 @click.option("--parent", metavar="REF", help="The checkpoint that training went on from.")
 @click.option("--base", "base_digest", metavar="DIGEST", help="Digest of the frozen base model, or a REF.")
 @click.option("--format", "form", default="auto", show_default=True, help="Format of PATH.")
@@ -119,6 +123,7 @@ def save(
     step: int,
     metrics: tuple[str, ...],
     tags: tuple[str, ...],
+    sources: tuple[str, ...],
     parent: str | None,
     base_digest: str | None,
     form: str,
@@ -138,6 +143,7 @@ def save(
         base_digest=_base(store, base_digest),
         code_version=__version__,
         metrics=_metrics(metrics),
+        sources=_sources(sources),
         tags=tags,
     )
     saved = store.write(_read(path, form), about)
@@ -177,7 +183,7 @@ def verify(where: Where, ref: str | None, as_json: bool) -> None:
     store = where.open()
     damages = store.verify(ref)
     if as_json:
-        echo_json({"store": store.root, "damaged": bool(damages), "damages": damages})
+        echo_json({"store": store.root, "damaged": bool(damages), "damages": [one._asdict() for one in damages]})
     else:
         for one in damages:
             parts = (one.file, f"checkpoint {one.checkpoint}" if one.checkpoint else "", one.tensor or "", one.problem)
@@ -276,6 +282,16 @@ def _metrics(given: tuple[str, ...]) -> dict[str, float]:
         if name in found:
             raise InputError(f"--metric {name!r} is given twice")
         found[name] = number
+    return found
+
+
+def _sources(given: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given:
+        match = _SOURCE.fullmatch(text)
+        if match is None or match[1] in found:
+            raise InputError(f"--source {text!r}: expected ASSET=DIGEST or ASSET[PARTITION]=DIGEST, each asset once")
+        found[match[1]] = match[2]
     return found
 
 

@@ -1,6 +1,7 @@
 """`capibara checkpoint prune` and `gc`: which checkpoints go, why, and what that frees."""
 
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +10,12 @@ import click
 from capibara_assets.cli.checkpoint_store import AS_JSON, Where, on_store
 from capibara_assets.cli.checkpoint_text import SHORT, echo_json, size, table
 from capibara_assets.deployment import Deployment
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, IntegrityError
 
 if TYPE_CHECKING:
+    from capibara_assets.checkpoints.checkpoint import Checkpoint
     from capibara_assets.checkpoints.retention import Decision, RetentionPolicy
-    from capibara_assets.checkpoints.store import Checkpoint, CheckpointStore
+    from capibara_assets.checkpoints.store import CheckpointStore
     from capibara_assets.storage.store import ArtifactStore
 
 
@@ -49,7 +51,7 @@ def prune(
     decisions = _decide(store, every, policy, models)
     doomed = list(dict.fromkeys(one.checkpoint.id for one in decisions if not one.keep))
     pieces = freed(decisions)
-    stored = _stored(store, [one for one in every if one.id in set(doomed)], pieces.keys())
+    stored = _stored([one for one in every if one.id in set(doomed)], pieces)
     if not dry_run:
         store.retire(doomed)
     asked = [one for one in decisions if not models or one.checkpoint.manifest.about.model in models]
@@ -88,9 +90,18 @@ def gc(where: Where, dry_run: bool, as_json: bool) -> None:
     store = where.open()
     found = store.collect(dry_run=dry_run)
     if as_json:
-        echo_json({"store": store.root, "dry_run": dry_run, **vars(found)})
+        groups = {name: [item._asdict() for item in items] for name, items in vars(found).items()}
+        echo_json({"store": store.root, "dry_run": dry_run, "bytes_freed": found.bytes_freed, **groups})
         return
-    click.echo(found)
+    would = "would be " if dry_run else ""
+    titles = {"deleted": f"{would}deleted", "waiting": "go when the writers at work are done",
+              "repacked": f"{would}repacked", "left": "NOT repacked"}  # fmt: skip
+    for name, title in titles.items():
+        items = getattr(found, name)
+        if items:
+            click.echo(f"{title}:")
+            click.echo(table(("", "", ""), [("  " + one.name, size(one.bytes), one.why) for one in items], (1,))[1:])
+    click.echo(f"{len(found.deleted)} files {would}deleted, {size(found.bytes_freed)} {would}freed")
 
 
 def _policy(given: dict[str, Any], recipe: Path | None) -> "tuple[RetentionPolicy, str]":
@@ -133,13 +144,24 @@ def _artifacts() -> "ArtifactStore":
     return Store(root=deployment.store, work=str(deployment.work)).open()
 
 
-def _stored(store: "CheckpointStore", doomed: "list[Checkpoint]", freed: Any) -> int:
-    """Bytes in the store of pieces that only these hold."""
-    return sum({d: place.stored for one in doomed for d, place in store.places(one).items() if d in freed}.values())
+def _stored(doomed: "list[Checkpoint]", freed: Collection[str]) -> int | None:
+    """Bytes in the store of pieces that only these hold; None where one of them is damaged."""
+    places: dict[str, int] = {}
+    for one in doomed:
+        try:
+            found = one.backing.places(one.manifest, one.id)
+        except IntegrityError:
+            return None  # a pack is damaged or missing: what is broken can still be pruned
+        places |= {digest: place.stored for digest, place in found.items() if digest in freed}
+    return sum(places.values())
 
 
 def _print(report: dict[str, Any], decisions: "list[Decision]") -> None:
-    rules = ", ".join(f"{name} {value}" for name, value in report["policy"].items() if value is not None)
+    rules = ", ".join(
+        f"{name} {value}"
+        for name, value in report["policy"].items()
+        if value is not None and (name != "mode" or report["policy"]["metric"])
+    )
     click.echo(f"rules ({report['policy_from']}): {rules}")
     rows = [
         (f"{one.checkpoint.manifest.about.model}@v{one.checkpoint.version}", one.checkpoint.id[:SHORT],
@@ -147,7 +169,7 @@ def _print(report: dict[str, Any], decisions: "list[Decision]") -> None:
         for one in decisions
     ]  # fmt: skip
     if rows:
-        click.echo(table(("checkpoint", "id", "step", "", "why"), rows, (2,)))
+        click.echo(table(("checkpoint", "id", "step", "plan", "why"), rows, (2,)))
     counts = Counter(one.keep for one in decisions)
     would = "would be " if report["dry_run"] else ""
     click.echo(

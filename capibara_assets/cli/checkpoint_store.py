@@ -60,15 +60,12 @@ class Where:
         Raises:
             InputError: no such folder, no key for an encrypted store or a wrong one.
         """
-        from capibara_assets.checkpoints.slots import is_encrypted, open_vault
-        from capibara_assets.checkpoints.store import CheckpointStore
+        from capibara_assets.checkpoints.store import open_store
         from capibara_assets.storage.mirror import is_remote
 
         if self.named and not make and not is_remote(self.root) and not Path(self.root).is_dir():
             raise InputError(f"no checkpoint store in {self.root}: there is no such folder")
-        place = self.place
-        vault = open_vault(place, self.key()) if is_encrypted(place) else None
-        return CheckpointStore(self.root, vault=vault, compression=compression, work=self.work)
+        return open_store(self.root, key=self.key(), compression=compression, work=self.work)
 
 
 def on_store(command: Callable[..., None]) -> Callable[..., None]:

@@ -13,7 +13,8 @@ from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.store import ArtifactStore
 
 if TYPE_CHECKING:
-    from capibara_assets.checkpoints.store import Checkpoint, CheckpointStore
+    from capibara_assets.checkpoints.checkpoint import Checkpoint
+    from capibara_assets.checkpoints.store import CheckpointStore
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 

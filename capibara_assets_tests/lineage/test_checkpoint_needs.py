@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import torch
 
+from capibara_assets.checkpoints.checkpoint import Checkpoint
 from capibara_assets.checkpoints.formats import read
 from capibara_assets.checkpoints.manifest import About
-from capibara_assets.checkpoints.store import Checkpoint, CheckpointStore
+from capibara_assets.checkpoints.store import CheckpointStore
 from capibara_assets.checkpoints.verify import adapter_digest
 from capibara_assets.lineage.checkpoint_needs import named_digests, needed
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
