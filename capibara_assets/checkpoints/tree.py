@@ -131,6 +131,18 @@ def unflatten(tree: Any, tensor: Callable[[str], torch.Tensor], ties: Mapping[st
     return build(tree)
 
 
+def tensor_names(tree: Any) -> list[str]:
+    """Names of all tensors of a tree, tied ones included, in its order."""
+    [(kind, value)] = tree.items()
+    if kind in ("tensor", "parameter", "frozen"):
+        return [value]
+    if kind == "state_dict":
+        return tensor_names(value["items"])
+    if kind in ("dict", "odict"):
+        return [name for _, child in value for name in tensor_names(child)]
+    return [name for child in value for name in tensor_names(child)] if kind in ("list", "tuple") else []
+
+
 def plain_values(tree: Any, keys: tuple[str, ...] = ()) -> dict[str, Any]:
     """Every leaf of a tree that is not a tensor, by name: what formats of tensors alone cannot carry.
 
