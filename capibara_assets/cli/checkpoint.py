@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from capibara_assets.cli.checkpoint_keys import decrypt, encrypt, rotate
 from capibara_assets.cli.checkpoint_retention import gc, prune
 from capibara_assets.cli.checkpoint_store import AS_JSON, Where, on_store
 from capibara_assets.cli.checkpoint_text import (
@@ -40,7 +41,7 @@ def checkpoint() -> None:
     """
 
 
-for command in (prune, gc):
+for command in (prune, gc, encrypt, decrypt, rotate):
     checkpoint.add_command(command)
 
 

@@ -13,7 +13,6 @@ from capibara_assets.errors import InputError
 
 if TYPE_CHECKING:
     from capibara_assets.checkpoints.keys import WrappingKey
-    from capibara_assets.checkpoints.places import Place
     from capibara_assets.checkpoints.store import CheckpointStore
 
 FOLDER = "checkpoints"
@@ -37,13 +36,6 @@ class Where:
     """Whether the command line named it."""
     key_file: Path | None = None
     kms: str | None = None
-
-    @property
-    def place(self) -> "Place":
-        """Where it lies."""
-        from capibara_assets.checkpoints.places import open_place
-
-        return open_place(self.root, work=self.work)
 
     def key(self) -> "WrappingKey | None":
         """The key that was given, by option or environment. Raises InputError: two, or none that can be read."""

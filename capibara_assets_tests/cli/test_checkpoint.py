@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
+from capibara_assets.checkpoints.formats import FORMATS
 from capibara_assets.checkpoints.store import CheckpointStore
 from capibara_assets.checkpoints.verify import adapter_digest
 from capibara_assets.cli.checkpoint_text import age, size, table
@@ -343,3 +344,15 @@ def test_from_save_to_load_by_real_processes(tmp_path: Path) -> None:
     assert "equal to the bit" in run("diff", tmp_path / "again.pt", "demo@v1")
     missing = process(home, "show", "demo@v2", "--store", store)
     assert missing.returncode == 2 and "of demo there are v1 (step 1), v3 (step 3)" in missing.stderr
+
+
+@pytest.mark.parametrize("form", [name for name, known in FORMATS.items() if known.write is not None])
+def test_what_is_loaded_in_a_format_is_what_was_saved(form: str, capibara: Capibara, tmp_path: Path) -> None:
+    state = {"layers.0.w": torch.randn(5, 3), "layers.1.w": torch.randn(5, 3).bfloat16(), "step": torch.tensor(7)}
+    torch.save(state, tmp_path / "state.pt")
+    assert capibara("save", tmp_path / "state.pt", "--model", "m", "--step", 7).code == 0
+    done = capibara("load", "m", "--format", form, "--out", tmp_path / "out")
+    assert done.out == f"m@v1 as {form} in {tmp_path / 'out'}\n", done.err
+    assert "equal to the bit: 3 tensors" in capibara("diff", "m", tmp_path / "out").out
+    assert capibara("save", tmp_path / "out", "--model", "again", "--step", 7, "--format", form).code == 0
+    assert "equal to the bit: 3 tensors" in capibara("diff", "m", "again").out
