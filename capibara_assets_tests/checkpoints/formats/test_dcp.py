@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import socket
 import subprocess
 import sys
 from collections import OrderedDict
@@ -20,6 +19,7 @@ from capibara_assets.checkpoints.content import Content, of_bytes, of_torch, to_
 from capibara_assets.checkpoints.formats import convert, dcp, dcp_metadata, detect_format, huggingface, pytorch, read
 from capibara_assets.errors import InputError
 from capibara_assets_tests.checkpoints.formats.kept import bytes_of, kept, same
+from capibara_assets_tests.checkpoints.formats.ranks import two_ranks
 from capibara_assets_tests.checkpoints.formats.states import flat, nested
 from capibara_assets_tests.checkpoints.formats.test_pytorch import distinct_names
 
@@ -162,22 +162,6 @@ if rank == 0:
 dist.barrier()
 dist.destroy_process_group()
 """
-
-
-def two_ranks(script: str, *arguments: str) -> None:
-    """Run a script as two processes, with its rank and a free port behind the arguments."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", script, *arguments, str(rank), str(port)],
-            env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    errors = [rank.communicate(timeout=300)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(error[-3000:] for error in errors)
 
 
 @pytest.mark.slow
