@@ -256,6 +256,17 @@ def test_a_lost_pack_does_not_end_the_list_or_the_pruning(capibara: Capibara, sa
     assert capibara("prune", "--keep-last", 1).code == 0
 
 
+@pytest.mark.parametrize("address", ["memory://{name}/checkpoints", "file://{tmp}/checkpoints", "{tmp}/checkpoints"])
+def test_a_store_may_be_anywhere(address: str, capibara: Capibara, tmp_path: Path) -> None:
+    where = ("--store", address.format(name=tmp_path.name, tmp=tmp_path))
+    assert capibara("save", adapter(tmp_path / "a", 1), "--model", "m", "--step", 1, *where).code == 0
+    assert len(capibara("ls", *where, "--json").json) == 1
+    assert capibara("verify", *where).code == 0
+    assert capibara("load", "m", "--format", "huggingface", "--out", tmp_path / "out", *where).code == 0
+    assert adapter_digest(tmp_path / "out") == adapter_digest(tmp_path / "a")
+    assert not capibara.checkpoints.exists()
+
+
 def key_file(path: Path, byte: int) -> Path:
     path.write_text(bytes([byte] * 32).hex())
     path.chmod(0o600)
