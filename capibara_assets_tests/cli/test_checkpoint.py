@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from capibara_assets.checkpoints.formats import FORMATS
+from capibara_assets.checkpoints.content import to_torch
+from capibara_assets.checkpoints.formats import FORMATS, read
 from capibara_assets.checkpoints.store import CheckpointStore
 from capibara_assets.checkpoints.verify import adapter_digest
 from capibara_assets.cli.checkpoint_text import age, size, table
@@ -386,12 +387,16 @@ def test_from_save_to_load_by_real_processes(tmp_path: Path) -> None:
     assert "1 removed, 2 kept" in run("prune", *rules)
     assert json.loads(run("gc", "--json"))["bytes_freed"] > 0
     assert "whole" in run("verify")
-    run("load", "demo@v1", "--format", "pytorch", "--out", tmp_path / "back.pt")
-    back = torch.load(tmp_path / "back.pt", weights_only=True)
-    assert torch.equal(back["model"]["layers.0.w"], torch.ones(40, 5)) and back["lr"] == 0.1
-    converted = process(home, "convert", tmp_path / "back.pt", tmp_path / "again.pt", "--to", "pytorch")
+    for form in (name for name, known in FORMATS.items() if known.write is not None and name != "huggingface"):
+        run("load", "demo@v1", "--format", form, "--out", tmp_path / form)
+        back = to_torch(read(tmp_path / form, form).tensors["model/layers.0.w"])
+        assert torch.equal(back, torch.ones(40, 5))
+    refused = process(home, "load", "demo", "--format", "huggingface", "--out", tmp_path / "hf", "--store", store)
+    assert refused.returncode == 2 and "lr" in refused.stderr and not (tmp_path / "hf").exists()
+    assert "equal to the bit" in run("diff", tmp_path / "pytorch", "demo@v1")
+    converted = process(home, "convert", tmp_path / "pytorch", tmp_path / "again.pt", "--to", "pytorch")
     assert converted.returncode == 0, converted.stderr
-    assert "equal to the bit" in run("diff", tmp_path / "again.pt", "demo@v1")
+    assert torch.load(tmp_path / "again.pt", weights_only=True)["lr"] == 0.1
     missing = process(home, "show", "demo@v2", "--store", store)
     assert missing.returncode == 2 and "of demo there are v1 (step 1), v3 (step 3)" in missing.stderr
 
