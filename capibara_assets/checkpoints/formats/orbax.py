@@ -64,10 +64,14 @@ def read(path: Path) -> Content:
         trees[name], metadata = _tree(folder, keys, scalars)
         custom[name] = {key: value for key, value in metadata.items() if key != NOTE}
         notes[name] = json.loads(metadata[NOTE]) if NOTE in metadata else {}
-        arrays = {".".join(keys) for keys, leaf in _walk(trees[name], ()) if isinstance(leaf, zarr.InZarr)}
+        arrays = {".".join(leaf) for leaf, value in _walk(trees[name], ()) if not isinstance(value, str | type(None))}
         prefix = "" if folder == step else f"{folder.relative_to(step).as_posix()}/"
         taken |= {f"{prefix}{file}" for file in read_files(folder, []) if _is_own(file, arrays)}
-    files = {name: source for name, source in read_files(step, taken).items() if not _OWN.fullmatch(name)}
+    files = {
+        name: source
+        for name, source in read_files(step, taken).items()
+        if not _OWN.fullmatch(name) and not name.endswith("/commit_success.txt")
+    }
     origin: dict[str, Any] = {"format": "orbax", "scalars": scalars}
     if len(items) > 1:
         if ours := [name for name, note in notes.items() if note]:

@@ -11,7 +11,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import tensorstore as ts
 
-from capibara_assets.checkpoints.content import Source, nbytes, numpy_dtype, to_numpy
+from capibara_assets.checkpoints.content import Source, nbytes, numpy_dtype, of_numpy, to_numpy
 from capibara_assets.checkpoints.formats import zarr
 from capibara_assets.checkpoints.tree import join
 
@@ -27,21 +27,26 @@ def save(folder: Path, state: Any, scalars: Collection[str], custom_metadata: di
 
     Raises:
         OSError: the disk refused it.
+        Exception: whatever a source raised while it was read.
     """
-    scalar = ocp.type_handlers.ScalarHandler()
+    failures: list[Exception] = []
+    scalar = _Scalars(failures)
     registry = ocp.type_handlers.create_type_handler_registry(
-        (_Leaf, _Streaming()),
+        (_Leaf, _Streaming(failures)),
         (int, scalar),
         (float, scalar),
         (np.number, scalar),
         (str, ocp.type_handlers.StringHandler()),
     )
-    item = _leaves(state, (), scalars)
     inside = folder / _SAVING  # Orbax makes a folder of its own beside it and renames that
     handler = ocp.PyTreeCheckpointHandler(type_handler_registry=registry)
-    arguments = ocp.args.PyTreeSave(item, save_args=_save_args(item), custom_metadata=custom_metadata)
+    arguments = ocp.args.PyTreeSave(_leaves(state, (), scalars), custom_metadata=custom_metadata)
     with quiet(), zarr.as_os_error(), ocp.Checkpointer(handler) as checkpointer:
-        checkpointer.save(inside.absolute(), args=arguments)
+        try:
+            checkpointer.save(inside.absolute(), args=arguments)
+        finally:
+            if failures:
+                raise failures[0]
     for path in inside.iterdir():
         path.rename(folder / path.name)
     inside.rmdir()
@@ -60,17 +65,46 @@ class _Leaf:
 
 
 class _Streaming(ocp.type_handlers.NumpyHandler):  # type: ignore[misc]
-    """Orbax's handler of numpy arrays, for arrays that are not in memory: one at a time, a band of chunks at a time."""
+    """Orbax's handler of numpy arrays, for arrays that are not in memory: one at a time, a band of chunks at a time.
 
-    def __init__(self) -> None:
+    A failure is kept for `save` to raise: raised here, Orbax would go on with other arrays in threads of its own while
+    their folder is being removed.
+    """
+
+    def __init__(self, failures: list[Exception]) -> None:
         super().__init__(deepcopy_host_arrays=False)
+        self._failures = failures
         self._turn = asyncio.Lock()
 
     async def _open_and_write(self, value: _Leaf, tspec: dict[str, Any], ts_context: ts.Context) -> None:
+        chunks = zarr.chunk_shape(value.shape, value.dtype.itemsize, zarr.CHUNK)
         async with self._turn:
-            array = await ts.open(ts.Spec(tspec), create=True, open=True, context=ts_context)
-            for region, block in zarr.blocks(value.source, zarr.chunks_of(array)):
-                await array[region].write(block)
+            await _write(value.source, chunks, tspec, ts_context, self._failures)
+
+
+class _Scalars(ocp.type_handlers.ScalarHandler):  # type: ignore[misc]
+    """Orbax's handler of numbers, which keeps failures as `_Streaming` does."""
+
+    def __init__(self, failures: list[Exception]) -> None:
+        super().__init__()
+        self._failures = failures
+
+    async def _open_and_write(self, value: np.ndarray[Any, Any], tspec: dict[str, Any], ts_context: ts.Context) -> None:
+        await _write(of_numpy(value), (), tspec, ts_context, self._failures)
+
+
+async def _write(
+    source: Source, chunks: tuple[int, ...], tspec: dict[str, Any], context: ts.Context, failures: list[Exception]
+) -> None:
+    if failures:
+        return
+    metadata = {**tspec["metadata"], "chunks": list(chunks)}  # Orbax's own choice would split rows, or nothing
+    try:
+        array = await ts.open(ts.Spec({**tspec, "metadata": metadata}), create=True, open=True, context=context)
+        for region, block in zarr.blocks(source, zarr.chunks_of(array)):
+            await array[region].write(block)
+    except Exception as error:  # noqa: BLE001  (whatever a source raises is raised by `save`)
+        failures.append(error)
 
 
 def _leaves(node: Any, keys: tuple[str, ...], scalars: Collection[str]) -> Any:
@@ -83,20 +117,6 @@ def _leaves(node: Any, keys: tuple[str, ...], scalars: Collection[str]) -> Any:
     if not node.shape and join(keys) in scalars and isinstance(value := to_numpy(node)[()], np.number):
         return value
     return _Leaf(node)
-
-
-def _save_args(node: Any) -> Any:
-    """Orbax's arguments for each leaf: large tensors in chunks of rows where their number divides evenly."""
-    if isinstance(node, dict):
-        return {key: _save_args(child) for key, child in node.items()}
-    if isinstance(node, list | tuple):
-        return type(node)(_save_args(child) for child in node)
-    if not isinstance(node, _Leaf) or node.nbytes <= zarr.CHUNK:
-        return ocp.SaveArgs()
-    rows, *rest = zarr.chunk_shape(node.shape, node.dtype.itemsize)
-    if node.shape[0] % rows or rest != list(node.shape[1:]):
-        return ocp.SaveArgs()  # one chunk: Orbax would cut it into rows of one element where the length is prime
-    return ocp.SaveArgs(chunk_byte_size=rows * (node.nbytes // node.shape[0]), shard_axes=(0,))
 
 
 @contextmanager

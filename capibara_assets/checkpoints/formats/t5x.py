@@ -242,7 +242,7 @@ def _place(
 
 def _spec(source: Source, name: str) -> dict[str, Any]:
     """The TensorStore spec of an array's folder, as the index has it: the path is relative."""
-    chunks = zarr.chunk_shape(source.shape, itemsize(source.dtype))
+    chunks = zarr.chunk_shape(source.shape, itemsize(source.dtype), zarr.CHUNK)
     return {
         "driver": "zarr",
         "dtype": numpy_dtype(source.dtype).name,

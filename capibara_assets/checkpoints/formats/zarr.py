@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import tensorstore as ts
 
 CHUNK = 16 << 20
-"""Bytes that a chunk has at most where we choose it. T5X aims at 64 MiB, and reads any: TensorStore holds a few at once."""
+"""Bytes of a chunk, at most, where we choose it. T5X aims at 64 MiB and reads any; TensorStore holds a few at once."""
 
 _DAMAGED = ("DATA_LOSS", "FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND", "OUT_OF_RANGE")
 
@@ -138,7 +138,7 @@ def regions(shape: tuple[int, ...], chunk: tuple[int, ...], size: int, limit: in
         yield (slice(start, min(start + rows, shape[0])), *rest)
 
 
-def chunk_shape(shape: tuple[int, ...], size: int, limit: int = CHUNK) -> tuple[int, ...]:
+def chunk_shape(shape: tuple[int, ...], size: int, limit: int) -> tuple[int, ...]:
     """The largest chunk within `limit` bytes that is contiguous in a row-major array of elements of `size` bytes.
 
     It divides its dimension evenly where a divisor is near, as T5X wants it for its partitioned reads.
