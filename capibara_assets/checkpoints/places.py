@@ -212,7 +212,9 @@ class LocalPlace:
             files.sync_folder(path.parent)
 
     def delete_folder(self, folder: str) -> None:
-        files.remove_folder(self._root / folder)
+        path = self._root / folder
+        files.remove_folder(path)
+        files.sync_folder(path.parent)
 
     @contextmanager
     def _written(self, data: bytes, durable: bool) -> Iterator[Path]:
@@ -228,6 +230,13 @@ class LocalPlace:
                 finally:
                     files.close(fd)
                 yield part
+            except FileNotFoundError as error:
+                if part.exists():
+                    raise
+                raise InputError(
+                    f"{part} was swept up before it was in its place: this process stood still for too long (was it "
+                    "suspended?); nothing was written, do it again"
+                ) from error
             finally:
                 files.unlink(part)
 
