@@ -64,6 +64,14 @@ def exists(place: Place) -> bool:
     return True
 
 
+def says_encrypted(place: Place) -> bool:
+    """Whether there is a store that was made as an encrypted one."""
+    try:
+        return place.read(STORE) == _document(True)
+    except FileNotFoundError:
+        return False
+
+
 def moved(place: Place) -> Moved | None:
     """Where the checkpoints of a place went; None if they are there, or there are none.
 

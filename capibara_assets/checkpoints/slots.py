@@ -16,6 +16,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from capibara_assets.checkpoints.keys import HOW_TO_GIVE, WrappingKey
+from capibara_assets.checkpoints.kind import says_encrypted
 from capibara_assets.checkpoints.places import Place
 from capibara_assets.checkpoints.vault import KEY_BYTES, Vault
 from capibara_assets.errors import InputError, IntegrityError
@@ -67,8 +68,19 @@ def read_slots(place: Place) -> tuple[dict[str, Slot], dict[str, str]]:
 
 
 def is_encrypted(place: Place) -> bool:
-    """Whether a store has key slots."""
-    return bool(_numbers(place))
+    """Whether a store has key slots.
+
+    Raises:
+        IntegrityError: it has none, and says that it is encrypted.
+    """
+    if _numbers(place):
+        return True
+    if says_encrypted(place):
+        raise IntegrityError(
+            f"{place.root}/{FOLDER} is missing: the store is encrypted, and nothing opens it without its key slots; "
+            "restore that folder from a copy of the store"
+        )
+    return False
 
 
 def create_vault(place: Place, key: WrappingKey) -> Vault:

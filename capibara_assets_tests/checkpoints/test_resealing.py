@@ -1,11 +1,6 @@
-"""Encrypting and decrypting whole stores: nothing lost, nothing left, at whatever point it is interrupted."""
+"""Encrypting and decrypting whole stores: nothing lost, nothing left, and others at work meanwhile."""
 
-import hashlib
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,65 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from capibara_assets.checkpoints import files, resealing
-from capibara_assets.checkpoints.keys import RawKey
+from capibara_assets.checkpoints import resealing
 from capibara_assets.checkpoints.leases import hold
 from capibara_assets.checkpoints.resealing import Resealed, decrypt, encrypt, rotate
-from capibara_assets.checkpoints.store import Checkpoint, CheckpointStore, open_store
+from capibara_assets.checkpoints.store import CheckpointStore, open_store
 from capibara_assets.errors import InputError, IntegrityError
-from capibara_assets_tests.checkpoints.crashes import dies_after, dies_before
+from capibara_assets_tests.checkpoints.resealed import (
+    FILES,
+    KEY,
+    NEW_KEY,
+    files_of,
+    filled,
+    key_of,
+    plain_words,
+    present,
+    whole,
+)
 from capibara_assets_tests.checkpoints.states import adapter, same, unsynced
 
 __all__ = ["unsynced"]
 pytestmark = pytest.mark.usefixtures("unsynced")
-
-KEY, NEW_KEY = RawKey(b"k" * 32, "the key"), RawKey(b"n" * 32, "the new key")
-FILES = {"adapter_config.json": b'{"r": 8}' * 10}
-
-
-def filled(root: Path, key: RawKey | None = None) -> dict[str, int]:
-    """Five versions of two models, each the child of the one before; the last of one model is retired. id -> seed."""
-    store, parent, ids = open_store(root, key=key), None, {}
-    for seed in range(5):
-        parent = store.save(adapter(seed, 16), seed, f"voter {seed % 2}", files=FILES, parent=parent, run=f"run {seed}")
-        ids[parent] = seed
-    store.retire([parent])
-    return {identity: seed for identity, seed in ids.items() if seed < 4}
-
-
-def whole(root: Path, key: RawKey | None, ids: dict[str, int]) -> list[Checkpoint]:
-    """See that a store has these checkpoints and no others, sound, with ids, parents and versions as they were."""
-    store = open_store(root, key=key)
-    assert store.verify() == []
-    found = store.list()
-    assert len(found) == len(ids)
-    for identity, seed in ids.items():
-        checkpoint = store.open(identity)
-        assert store.open(identity[:10]).id == checkpoint.id
-        about = checkpoint.manifest.about
-        assert (about.step, about.model, about.run) == (seed, f"voter {seed % 2}", f"run {seed}")
-        assert checkpoint.version == 1 + seed // 2
-        assert same(checkpoint.state(), adapter(seed, 16))
-        assert (about.parent is None) == (seed == 0)
-        if about.parent is not None:
-            assert store.open(about.parent).manifest.about.step == seed - 1
-            assert about.parent in {one.id for one in found}
-    return found
-
-
-def plain_words(root: Path) -> set[bytes]:
-    """What a plain store shows: names, ids, digests of pieces, in hex and as bytes."""
-    store, words = CheckpointStore(root), {b"voter", b"lora_", b"adapter_config", b"exp_avg", b"manifests/"}
-    for one in store.list():
-        words.add(one.id.encode())
-        for entry in (*one.manifest.tensors.values(), *one.manifest.files.values()):
-            for piece in entry.pieces:
-                words |= {piece.encode(), bytes.fromhex(piece)}
-        for tensor in one.tensors().values():
-            words.add(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes()[-16:].rjust(16, b"?"))
-    return words - {b"manifests/"}
 
 
 def test_there_and_back(tmp_path: Path) -> None:
@@ -204,160 +161,48 @@ def test_what_was_written_is_read_back_before_anything_is_deleted(
 
 
 @pytest.mark.parametrize("move", [encrypt, decrypt])
-def test_after_a_crash_at_any_change_all_is_there_and_once_more_finishes(
-    tmp_path: Path, move: Callable[..., Resealed]
-) -> None:
-    """Killed at every few changes of a file: readers find all checkpoints, and the next attempt leaves nothing else."""
-    ids = filled(tmp_path / "whole", None if move is encrypt else KEY)
-    words = plain_words(tmp_path / "whole") if move is encrypt else set()
-    changes, step, kinds = 0, 1, set()
-    while True:
-        root = tmp_path / str(changes)
-        shutil.copytree(tmp_path / "whole", root)
-        finished = not dies_after(changes, lambda root=root: move(root, KEY))
-        kinds.add(kind_and_all(root, ids))
-        if changes % 3 == 0:
-            move(root, KEY)
-            whole(root, key_of(move), ids)
-            assert [word for word in words if present(root, word)] == []
-            assert not [path for path in root.iterdir() if path.is_file() and path.name != "store.json"]
-            assert len(list(root.glob("generation-*/store.json"))) == 1
-        shutil.rmtree(root)
-        if finished:
-            break
-        changes += step
-        step = 7  # a prime: it falls on every kind of change
-    assert changes > 100 and kinds == {"plain", "sealed"}
-
-
-@pytest.mark.parametrize("move", [encrypt, decrypt])
-def test_a_power_cut_finds_the_copy_on_disk_before_the_switch_and_the_switch_before_any_deletion(
+def test_a_writer_that_was_at_work_is_waited_for_and_comes_along(
     tmp_path: Path, move: Callable[..., Resealed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is written is synced, and so is its name, before what relies on it is."""
-    monkeypatch.undo()  # syncs are counted, not left out
-    filled(tmp_path, None if move is encrypt else KEY)
-    dirty: dict[int, Path] = {}  # files written to since their last sync, by descriptor
-    unsynced_names: set[Path] = set()  # names since the last sync of their folder
-    written: set[Path] = set()
-    switches: list[set[Path]] = []
-    before_switch: list[Path] = []
-
-    def recording(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **options: Any) -> Any:
-            if name == "rename" and args[1] == tmp_path / "store.json":
-                durable = {path for path in written if "leases" not in path.parts and path.suffix != ".part"}
-                switches.append(durable & ({*dirty.values()} | unsynced_names))
-                assert len(durable) > 10
-            if (
-                name == "unlink"
-                and args[0].parent != tmp_path / "parts"
-                and (not switches or tmp_path / "store.json" in unsynced_names)
-            ):
-                before_switch.append(args[0])
-            result = real(*args, **options)
-            if name == "create":
-                dirty[result] = args[0]
-            elif name == "sync":
-                dirty.pop(args[0], None)
-            elif name in ("link", "rename"):
-                unsynced_names.add(args[1])
-                written.add(args[1])
-                if args[0] in dirty.values():
-                    dirty[-len(written)] = args[1]
-            elif name == "sync_folder":
-                unsynced_names.difference_update([path for path in unsynced_names if path.parent == args[0]])
-            return result
-
-        return call
-
-    for name in ("create", "sync", "link", "rename", "unlink", "sync_folder"):
-        monkeypatch.setattr(files, name, recording(name, getattr(files, name)))
-    move(tmp_path, KEY)
-    assert len(switches) == 2 and switches[0] == set()  # the switch, and the note that nothing is left
-    assert {path.parent.name for path in before_switch} <= {"leases", "parts"}
-
-
-@pytest.mark.slow
-def test_a_killed_process_is_finished_by_the_next(tmp_path: Path) -> None:
-    """`kill -9` of real processes at some moments."""
-    ids = filled(tmp_path / "whole")
-    code = (
-        "import sys; from pathlib import Path; from capibara_assets.checkpoints.keys import RawKey\n"
-        "from capibara_assets.checkpoints.resealing import encrypt\n"
-        "print('begun', flush=True); encrypt(Path(sys.argv[1]), RawKey(b'k' * 32, 'k')); print('done', flush=True)"
-    )
-    killed = 0
-    for milliseconds in (0, 5, 10, 20, 30, 40, 60, 80, 100, 150):
-        root = tmp_path / str(milliseconds)
-        shutil.copytree(tmp_path / "whole", root)
-        process = subprocess.Popen([sys.executable, "-c", code, str(root)], stdout=subprocess.PIPE)
-        assert process.stdout is not None and process.stdout.readline() == b"begun\n"
-        time.sleep(milliseconds / 1000)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        killed += process.stdout.read() == b""
-        process.stdout.close()
-        kind_and_all(root, ids)
-        encrypt(root, KEY)
-        whole(root, KEY, ids)
-        assert not present(root, b"voter")
-    assert killed >= 3
-
-
-def test_a_writer_that_was_at_work_is_waited_for_and_comes_along(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It began before the switch and publishes after it: nothing of it is lost, and nothing of it stays plain."""
+    """It began before the switch and publishes after it: nothing is lost, and nothing stays of the former kind."""
     ids = filled(tmp_path)
-    writer, reader = open_store(tmp_path), open_store(tmp_path)
+    if move is decrypt:
+        encrypt(tmp_path, KEY)
+    before, after = (KEY, None) if move is decrypt else (None, KEY)
+    writer, other = open_store(tmp_path, key=before), open_store(tmp_path, key=before)
     began, go_on = threading.Event(), threading.Event()
     real = CheckpointStore.write_pieces
 
     def slow(store: CheckpointStore, *args: Any) -> Any:
         if store is writer:
             began.set()
-            assert go_on.wait(30)
+            assert go_on.wait(60)
         return real(store, *args)
 
     monkeypatch.setattr(CheckpointStore, "write_pieces", slow)
     late: list[str] = []
     saving = threading.Thread(target=lambda: late.append(writer.save(adapter(7, 16), 7, "late voter")))
     saving.start()
-    assert began.wait(30)
-    sealing = threading.Thread(target=encrypt, args=(tmp_path, KEY))
+    assert began.wait(60)
+    sealing = threading.Thread(target=move, args=(tmp_path, KEY))
+    pointer = (tmp_path / "store.json").read_bytes()
     sealing.start()
-    wait_until(lambda: b"moved" in (tmp_path / "store.json").read_bytes())
-    assert len(open_store(tmp_path, key=KEY).list()) == 4 and sealing.is_alive()
+    wait_until(lambda: (tmp_path / "store.json").read_bytes() != pointer)
+    assert len(open_store(tmp_path, key=after).list()) == 4 and sealing.is_alive()
+    wait_until(lambda: b"moved" in (Path(other.root) / "store.json").read_bytes())
+    with pytest.raises(InputError, match="was encrypted or decrypted, its checkpoints are in generation-"):
+        other.save(adapter(8, 16), 8, "too late")
     go_on.set()
     saving.join()
     sealing.join()
-    sealed = open_store(tmp_path, key=KEY)
-    assert same(sealed.load(late[0]), adapter(7, 16)) and len(sealed.list()) == 5
-    assert sealed.verify() == [] and not present(tmp_path, b"voter")
-    sealed.retire([sealed.open("late voter").id])
-    whole(tmp_path, KEY, ids)
-    for attempt in (lambda: writer.save(adapter(8, 16), 8, "m"), lambda: reader.open("voter 0")):
-        with pytest.raises(InputError, match="was encrypted or decrypted, its checkpoints are in generation-1 now"):
+    now = open_store(tmp_path, key=after)
+    assert same(now.load(late[0]), adapter(7, 16)) and len(now.list()) == 5 and now.verify() == []
+    now.retire([now.open("late voter").id])
+    whole(tmp_path, after, ids)
+    for attempt in (lambda: writer.save(adapter(8, 16), 8, "m"), lambda: other.open("voter 0")):
+        with pytest.raises(InputError, match=r"was encrypted or decrypted|no longer there|it is empty"):
             attempt()
-    assert not present(tmp_path, b"voter")
-
-
-def test_what_was_retired_after_the_switch_does_not_come_back(tmp_path: Path) -> None:
-    """The crash came while the plain form was being deleted; days later the rest is deleted, not copied again."""
-    root, ids = tmp_path, filled(tmp_path)
-
-    def first_plain_version_goes(_: int, name: str, path: str) -> bool:
-        return name == "unlink" and f"{tmp_path}/models/" in path
-
-    assert dies_before(first_plain_version_goes, lambda: encrypt(root, KEY))
-    assert len(list(root.glob("models/*/v00000?"))) == 4
-    retired, *rest = ids
-    store = open_store(root, key=KEY)
-    store.retire([store.open(retired).id])
-    encrypt(root, KEY)
-    assert len(open_store(root, key=KEY).list()) == len(rest)
-    assert not list(root.glob("models/*"))
+    assert present(tmp_path, b"voter") == (move is decrypt) and not present(tmp_path, b"too%20late")
 
 
 def test_two_processes_at_once_are_one_too_many(tmp_path: Path) -> None:
@@ -398,38 +243,6 @@ def test_a_flipped_bit_in_what_points_to_the_store_is_found(tmp_path: Path) -> N
     shutil.rmtree(tmp_path / "generation-1")
     with pytest.raises(IntegrityError, match="generation-1 is missing"):
         open_store(tmp_path, key=KEY)
-
-
-def kind_and_all(root: Path, ids: dict[str, int]) -> str:
-    """Readers find all checkpoints, by their former ids, in the plain store or in the encrypted one."""
-    try:
-        store, kind = open_store(root), "plain"
-    except InputError:
-        store, kind = open_store(root, key=KEY), "sealed"
-    assert len(store.list()) == len(ids)
-    for identity, seed in ids.items():
-        assert same(store.load(identity), adapter(seed, 16))
-    return kind
-
-
-def key_of(move: Callable[..., Resealed]) -> RawKey | None:
-    return KEY if move is encrypt else None
-
-
-def present(root: Path, word: bytes) -> bool:
-    """Whether a file below a folder, or the name of one, has these bytes."""
-    return any(
-        word in str(path.relative_to(root)).encode() or (path.is_file() and word in path.read_bytes())
-        for path in root.rglob("*")
-    )
-
-
-def files_of(root: Path) -> dict[str, str]:
-    return {
-        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in root.rglob("*")
-        if path.is_file()
-    }
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -293,6 +293,14 @@ def test_whoever_gives_a_key_is_not_given_a_plain_store(tmp_path: Path) -> None:
         open_store(tmp_path / "plain", key=KEY_A)
 
 
+def test_lost_key_slots_are_not_taken_for_a_plain_store(two: Path) -> None:
+    shutil.rmtree(two / "keys")
+    for key in (None, KEY_A):
+        with pytest.raises(IntegrityError, match="keys is missing: the store is encrypted"):
+            open_store(two, key=key)
+    assert not (two / "keys").exists()
+
+
 def test_looking_at_what_is_not_there_makes_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no checkpoint store"):
         open_store(tmp_path / "none", key=KEY_A, create=False)
