@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from capibara_assets.checkpoints.content import Content, Source
-from capibara_assets.checkpoints.formats.limits import listed
+from capibara_assets.checkpoints.formats.limits import NESTED, listed
 from capibara_assets.checkpoints.tree import join, plain_values, split
 from capibara_assets.errors import InputError
 
@@ -97,6 +97,8 @@ def is_flat(content: Content) -> bool:
     """Is it one dictionary of tensors under names with points (as `model.state_dict()` gives it)?"""
     if content.tree is None:
         return True
+    if content.origin.get("format") in NESTED:
+        return False
     kind, value = _node(content.tree)
     return (
         kind in ("dict", "odict")

@@ -200,8 +200,11 @@ def _tree(folder: Path, keys: tuple[str, ...], scalars: list[str]) -> tuple[Any,
             raise InputError(
                 f"{folder}: {join(keys)} is of {stated}, which has no place here: {', '.join(DTYPES)} have"
             )
-        at = f"file://{folder.absolute()}/"
-        place = {"driver": "ocdbt", "base": at, "path": f"{node.name}/"} if ocdbt else f"{at}{node.name}/"
+        place: dict[str, Any] = {"driver": "file", "path": f"{folder.absolute()}/"}
+        if ocdbt:
+            place = {"driver": "ocdbt", "base": place, "path": f"{node.name}/"}
+        else:
+            place["path"] += f"{node.name}/"
         spec: dict[str, Any] = {"driver": "zarr3" if zarr3 else "zarr", "kvstore": place}
         if stored.get("store_array_data_equal_to_fill_value"):
             spec["fill_missing_data_reads"] = False

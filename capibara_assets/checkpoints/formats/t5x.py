@@ -7,6 +7,7 @@ or machine: only their last part counts. Source: t5x/checkpoints.py, version 3 (
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,11 @@ def read(path: Path) -> Content:
     inline: list[str] = []
     scalars: list[str] = []
     nested = _resolve(state["optimizer"], (), index.parent, folders, inline, scalars)
+    if version == 2 and (old := list(_halves(nested, ()))):
+        raise InputError(
+            f"{index} is of version 2, in which a bfloat16 in zarr is called uint16, as {listed(old)} are: load it "
+            "with T5X and save it again"
+        )
     note = json.loads(state[NOTE]) if NOTE in state else {}
     if note.get("under") == "target":
         nested = nested["target"]
@@ -197,6 +203,15 @@ def _dtype(stored: str) -> str | None:
         return _NAMES.get(np.dtype(stored).name)
     except TypeError:
         return None
+
+
+def _halves(node: Any, keys: tuple[str, ...]) -> Iterator[str]:
+    """Paths of the arrays of uint16 in zarr."""
+    if isinstance(node, dict):
+        for key, child in node.items():
+            yield from _halves(child, (*keys, str(key)))
+    elif isinstance(node, zarr.InZarr) and node.dtype == "U16":
+        yield join(keys)
 
 
 def _complete(node: Any) -> Any:

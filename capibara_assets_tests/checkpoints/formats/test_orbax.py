@@ -196,6 +196,21 @@ def test_a_nested_checkpoint_of_others_gets_names_with_points_and_loses_nothing(
         assert text in str(caught.value)
 
 
+def test_points_in_the_keys_of_others_stay_there(tmp_path: Path):
+    state = {"w.kernel": np.ones(2), "b%20#?": np.zeros(2)}
+    for how in ({}, {"use_ocdbt": False}):
+        name = "".join(how)
+        save(ocp.PyTreeCheckpointHandler(**how), tmp_path / f"it%em#{name}", state)
+        content = orbax.read(tmp_path / f"it%em#{name}")
+        assert {key: bits(to_numpy(source)) for key, source in content.tensors.items()} == {
+            key: bits(array) for key, array in state.items()
+        }
+        orbax.write(content, tmp_path / f"again#{name}")
+        assert flat(restore(tmp_path / f"again#{name}")) == flat(state)
+    with pytest.raises(InputError, match=r"w\.kernel \(a point in a key\)"):
+        huggingface.write(content, tmp_path / "hf")
+
+
 def test_ties_tuples_and_ordered_dictionaries_come_back_and_others_see_plain_ones(tmp_path: Path):
     tree = {"odict": [["z", {"parameter": "z"}], ["a", {"tuple": [{"tensor": "a/0"}, {"float": "inf"}]}]]}
     content = Content({"z": of_numpy(np.ones(2))}, tree=tree, ties={"a/0": "z"})

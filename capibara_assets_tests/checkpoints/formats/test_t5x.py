@@ -259,6 +259,20 @@ def test_indexes_that_cannot_be_read_say_why(tmp_path: Path, state: dict, says: 
         t5x.read(tmp_path)
 
 
+def test_the_bfloat16_of_version_2_is_no_uint16(tmp_path: Path):
+    spec = {"driver": "zarr", "dtype": "uint16", "kvstore": {"driver": "file", "path": "target.w/"}}
+    spec["metadata"] = {"shape": [3], "chunks": [3], "compressor": {"id": "gzip"}}
+    here = {**spec, "kvstore": {"driver": "file", "path": f"{tmp_path}/target.w/"}}
+    ts.open(here, create=True).result().write(np.arange(3, dtype=np.uint16)).result()
+    for version in (3, 2):
+        state = {"version": version, "optimizer": {"target": {"w": spec}}}
+        (tmp_path / "checkpoint").write_bytes(serialization.msgpack_serialize(state))
+        if version == 3:
+            assert to_numpy(t5x.read(tmp_path).tensors["target/w"]).tolist() == [0, 1, 2]
+    with pytest.raises(InputError, match=r"version 2.*target/w are"):
+        t5x.read(tmp_path)
+
+
 def test_an_index_that_is_cut_off_anywhere_is_an_error(theirs: Path, tmp_path: Path):
     whole = (theirs / "checkpoint_1000/checkpoint").read_bytes()
     for length in (*range(40), *range(40, len(whole), 997), len(whole) - 1):
