@@ -58,7 +58,7 @@ class Where:
         folder = Path(self.root.removeprefix("file://"))
         if self.named and not make and not is_remote(self.root) and not folder.is_dir():
             raise InputError(f"no checkpoint store in {self.root}: there is no such folder")
-        return open_store(self.root, key=self.key(), compression=compression, work=self.work)
+        return open_store(self.root, key=self.key(), compression=compression, work=self.work, create=make)
 
 
 def on_store(command: Callable[..., None]) -> Callable[..., None]:

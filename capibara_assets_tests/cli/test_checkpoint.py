@@ -313,6 +313,21 @@ def test_a_store_is_encrypted_rotated_and_decrypted(capibara: Capibara, saved: l
     assert "equal to the bit" in capibara("diff", tmp_path / "adapter-2", saved[1]).out
 
 
+def test_with_a_key_nothing_is_saved_in_the_clear(capibara: Capibara, tmp_path: Path) -> None:
+    folder, key = adapter(tmp_path / "a", 1), ("--key-file", key_file(tmp_path / "one.key", 1))
+    looked = capibara("ls", *key)
+    assert looked.code == 2 and "no checkpoint store" in looked.err and not capibara.checkpoints.exists()
+    new = ("save", folder, "--model", "m", "--step", 1, "--store", tmp_path / "new")
+    assert capibara(*new, *key).code == 0
+    assert capibara("ls", "--store", tmp_path / "new").code == 2
+    assert len(capibara("ls", "--store", tmp_path / "new", *key, "--json").json) == 1
+    plain = ("save", folder, "--model", "m", "--step", 1, "--store", tmp_path / "plain")
+    assert capibara(*plain).code == 0
+    refused = capibara(*plain[:5], 2, *plain[6:], *key)
+    assert refused.code == 2 and "not encrypted" in refused.err
+    assert len(capibara("ls", "--store", tmp_path / "plain", "--json").json) == 1
+
+
 SAVE = ["save", "{tmp}/adapter-1", "--model", "m", "--step", "1"]
 MISTAKES = {
     "no such checkpoint": (["show", "python/v0@v9"], "no checkpoint python/v0@v9"),
