@@ -1,24 +1,23 @@
 """Which checkpoints a policy keeps, and why: pure functions of what their manifests say. Nothing is deleted here."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from capibara_assets.checkpoints.content import PIECE, nbytes
 from capibara_assets.checkpoints.manifest import CheckpointManifest
+from capibara_assets.declarations import Declared
 from capibara_assets.errors import InputError
 
 PINS = ("promoted", "pinned")
 """Tags that keep a checkpoint whatever the policy: promotion writes the one, a person the other."""
 
 
-class RetentionPolicy(BaseModel):
+class RetentionPolicy(Declared):
     """What to keep of each model's checkpoints; several rules keep what any of them keeps, no rule keeps all."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     keep_last: int | None = Field(default=None, description="The newest so many versions", ge=1)
     keep_best: int | None = Field(default=None, description="The best so many by `metric`", ge=1)
@@ -61,7 +60,10 @@ class Decision:
 
 
 def plan(
-    checkpoints: Iterable[Kept], policy: RetentionPolicy, needed: Mapping[str, Sequence[str]] | None = None
+    checkpoints: Iterable[Kept],
+    policy: RetentionPolicy,
+    needed: Mapping[str, Sequence[str]] | None = None,
+    models: Collection[str] | None = None,
 ) -> list[Decision]:
     """Decide on every version, by model and version.
 
@@ -76,6 +78,7 @@ def plan(
     Args:
         checkpoints: all of the store's: what is not given cannot keep what it names.
         needed: id -> why it is needed by something outside, such as a certificate.
+        models: those that the policy is for; the others keep everything. None: all.
     """
     by_model: dict[str, list[Kept]] = {}
     for checkpoint in checkpoints:
@@ -84,8 +87,9 @@ def plan(
         versions.sort(key=lambda one: one.version)
     everything = [one for _, versions in sorted(by_model.items()) for one in versions]
     why: dict[str, list[str]] = {}
-    for versions in by_model.values():
-        for name, reason in _by_rules(versions, policy):
+    for model, versions in by_model.items():
+        asked = models is None or model in models
+        for name, reason in _by_rules(versions, policy if asked else RetentionPolicy()):
             why.setdefault(name, []).append(reason)
     for one in everything:
         why.setdefault(one.id, []).extend(f"tagged {tag}" for tag in PINS if tag in one.manifest.about.tags)
@@ -101,6 +105,11 @@ def names(manifest: CheckpointManifest) -> dict[str, str]:
     """Digests that a checkpoint names as what it was made from -> under which name; its parent is not one."""
     base = {manifest.about.base_digest: "base"} if manifest.about.base_digest else {}
     return base | {digest: f"source {name}" for name, digest in manifest.about.sources.items()}
+
+
+def by_any_id(checkpoints: Iterable[Kept]) -> dict[str, Kept]:
+    """Checkpoints by their ids, and by those they had before their store was encrypted or decrypted."""
+    return {name: one for one in checkpoints for name in (one.id, *one.manifest.aliases)}
 
 
 def pieces_of(manifest: CheckpointManifest) -> dict[str, int]:
@@ -170,20 +179,20 @@ def _value(checkpoint: Kept, metric: str) -> float | None:
 
 def _keep_what_is_named(everything: list[Kept], why: dict[str, list[str]]) -> None:
     """Add a reason for everything that a kept checkpoint names, and so on from there."""
-    by_id = {one.id: one for one in everything}
+    known, by_id = by_any_id(everything), {one.id: one for one in everything}
     frontier = [one for one in by_id.values() if why[one.id]]
     reached = {one.id for one in frontier}
     while frontier:
         following = []
         for one in frontier:
             for digest, what in names(one.manifest).items():
-                if digest == one.id or digest not in by_id:
+                found = known.get(digest)
+                if found is None or found.id == one.id:
                     continue
-                about = one.manifest.about
-                why[digest].append(f"{what} of {about.model}@v{one.version}, which is kept")
-                if digest not in reached:
-                    reached.add(digest)
-                    following.append(by_id[digest])
+                why[found.id].append(f"{what} of {one.manifest.about.model}@v{one.version}, which is kept")
+                if found.id not in reached:
+                    reached.add(found.id)
+                    following.append(by_id[found.id])
         frontier = following
 
 
