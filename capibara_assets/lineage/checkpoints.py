@@ -1,0 +1,173 @@
+"""Which checkpoints the graph's results need and why, and which ones a forgotten record is behind."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from capibara_assets.checkpoints.artifacts import FOLDER, checkpoints_of
+from capibara_assets.lineage.traces import holds
+from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.store import ArtifactStore
+
+if TYPE_CHECKING:
+    from capibara_assets.checkpoints.content import Source
+    from capibara_assets.checkpoints.store import Checkpoint, CheckpointStore
+
+_SHORT = 12
+
+
+@dataclass(frozen=True)
+class Named:
+    """A checkpoint that an artifact names: the bytes of one of its folders."""
+
+    id: str
+    artifact: Artifact
+    folder: str
+
+
+def named_checkpoints(store: ArtifactStore) -> list[Named]:
+    """Every checkpoint that an artifact in the store names."""
+    return [
+        Named(identity, artifact, folder)
+        for asset in store.names()
+        for artifact in store.list(asset)
+        for folder, identity in artifact.checkpoints.items()
+    ]
+
+
+def needed_checkpoints(store: ArtifactStore) -> dict[str, str]:
+    """Id -> why it must stay: all that an artifact names, first of all what was promoted or a certificate attests.
+
+    Raises:
+        IntegrityError: a manifest, certificate or promotion is damaged, so that what it needs cannot be told.
+    """
+    named = named_checkpoints(store)
+    by_artifact: dict[tuple[str, str | None, str], list[Named]] = {}
+    for one in named:
+        by_artifact.setdefault((one.artifact.name, one.artifact.partition, one.artifact.digest), []).append(one)
+    reasons = {one.id: f"{one.folder} of {_title(one.artifact)}" for one in named}
+    for consensus in store.list("consensus_checkpoint"):
+        attested = consensus.document("certificate")["context"].get("trained_adapters", "")
+        for owner in (("trained_adapters", consensus.partition, attested), _key(consensus)):
+            for one in by_artifact.get(owner, ()):
+                reasons[one.id] = f"attested by the certificate of {_title(consensus)}"
+    latest = store.latest_digest("promoted_model", None)
+    promotions = sorted(store.list("promoted_model"), key=lambda artifact: artifact.digest == latest)
+    for promoted in promotions:  # what serves now comes last, and its reason stays
+        serving = promoted.document("promotion")["serving"]
+        served = [("consensus_checkpoint", domain, digest) for domain, digest in serving["experts"].items()]
+        for owner in (*served, ("merged_checkpoint", None, serving["merged"])):
+            for one in by_artifact.get(owner, ()) if owner[2] else ():
+                now = "promoted" if promoted.digest == latest else "promoted before"
+                reasons[one.id] = f"{now}: {_title(one.artifact)}"
+    return dict(sorted(reasons.items()))
+
+
+def has_checkpoints(store: ArtifactStore) -> bool:
+    """Whether there is a checkpoint store beside it; asking does not make one."""
+    return bool((store.root / FOLDER).exists())
+
+
+def require_readable(store: ArtifactStore) -> None:
+    """Raises InputError: the checkpoints are encrypted, and their key is not given."""
+    if has_checkpoints(store):
+        checkpoints_of(store).list()
+
+
+def behind(
+    store: ArtifactStore, removed: Sequence[Artifact], digests: Collection[str], needles: Sequence[str]
+) -> list["Checkpoint"]:
+    """The checkpoints that go with removed artifacts: nothing that stays names them, and a record is behind them.
+
+    A record is behind a checkpoint that was trained on a removed dataset or made of another removed artifact, that
+    went on from such a checkpoint, or that holds a piece of the record's text in a file or in its description.
+    Adapters that a published artifact names are not among these: they are stale, and trained anew at the next run.
+
+    Args:
+        removed: artifacts that are about to be removed.
+        digests: theirs, and those of what was removed before.
+    """
+    if not has_checkpoints(store):
+        return []
+    checkpoints = checkpoints_of(store)
+    going = {_key(artifact) for artifact in removed}
+    artifacts = [artifact for asset in store.names() for artifact in store.list(asset)]
+    staying = [artifact for artifact in artifacts if _key(artifact) not in going]
+    gone = set(digests) - {artifact.digest for artifact in staying}
+    named = {identity for artifact in staying for identity in artifact.checkpoints.values()}
+    theirs = {identity for artifact in removed for identity in artifact.checkpoints.values()}
+    every = checkpoints.list()
+    telling = {one.id for one in holding_checkpoints(checkpoints, needles)}
+    found = {one.id for one in every if one.id in telling | theirs or not gone.isdisjoint(_made_from(one))}
+    while more := {one.id for one in every if one.manifest.about.parent in found} - found:
+        found |= more
+    return [one for one in every if one.id in found - named]
+
+
+def purge(store: ArtifactStore, found: Iterable["Checkpoint"]) -> None:
+    """Takes checkpoints away, and every byte that no other checkpoint holds."""
+    if not has_checkpoints(store):
+        return
+    ids = sorted({one.id for one in found})
+    checkpoints = checkpoints_of(store)
+    checkpoints.retire(ids)
+    checkpoints.collect()
+
+
+def holding_checkpoints(checkpoints: "CheckpointStore", needles: Sequence[str]) -> list["Checkpoint"]:
+    """The checkpoints in whose files or description one of the needles stands; tensors are numbers.
+
+    Raises:
+        IntegrityError: one is damaged, so that it cannot be told.
+    """
+    if not needles:
+        return []
+    known: dict[tuple[str, ...], bool] = {}
+    found = []
+    with TemporaryDirectory() as folder:
+        for checkpoint in checkpoints.list():
+            said = checkpoint.manifest.model_dump_json(exclude={"tensors", "files", "packs"})
+            told = any(needle in said for needle in needles)
+            for name, source in checkpoint.content().files.items():
+                pieces = checkpoint.manifest.files[name].pieces
+                if pieces not in known:
+                    known[pieces] = holds(_written(source, Path(folder) / f"file{Path(name).suffix}"), needles)
+                told = told or known[pieces]
+            if told:
+                found.append(checkpoint)
+    return found
+
+
+def still_holding(store: ArtifactStore, needles: Sequence[str]) -> list[str]:
+    """Checkpoints that hold a needle after all, such as a published model's, by what a report calls them."""
+    return [title(one) for one in holding_checkpoints(checkpoints_of(store), needles)] if has_checkpoints(store) else []
+
+
+def title(checkpoint: "Checkpoint") -> str:
+    """How a report names a checkpoint."""
+    return f"{checkpoint.manifest.about.model}@v{checkpoint.version} {checkpoint.id}"
+
+
+def _written(source: "Source", path: Path) -> Path:
+    with path.open("wb") as file:
+        for piece in source.pieces():
+            file.write(piece)
+    return path
+
+
+def _made_from(checkpoint: "Checkpoint") -> Iterator[str]:
+    about = checkpoint.manifest.about
+    yield from about.sources.values()
+    if about.dataset_digest is not None:
+        yield about.dataset_digest
+
+
+def _key(artifact: Artifact) -> tuple[str, str | None, str]:
+    return artifact.name, artifact.partition, artifact.digest
+
+
+def _title(artifact: Artifact) -> str:
+    where = f"[{artifact.partition}]" if artifact.partition else ""
+    return f"{artifact.name}{where} {artifact.digest[:_SHORT]}"
