@@ -47,8 +47,14 @@ def flatten(state: Any) -> tuple[dict[str, torch.Tensor], Any, dict[str, str]]:
                 tensors[name] = node.detach()
                 if identity is not None:
                     seen[identity] = name
-            return {"parameter" if isinstance(node, torch.nn.Parameter) else "tensor": name}
-        if isinstance(node, OrderedDict | dict) and type(node) in (dict, OrderedDict):
+            if isinstance(node, torch.nn.Parameter):
+                return {"parameter" if node.requires_grad else "frozen": name}
+            return {"tensor": name}
+        if type(node) is OrderedDict and vars(node).keys() == {"_metadata"}:
+            # module.state_dict() puts the versions of its modules there, and load_state_dict asks for them
+            bare = OrderedDict(node)
+            return {"state_dict": {"items": walk(bare, keys), "metadata": walk(vars(node)["_metadata"], keys)}}
+        if type(node) in (dict, OrderedDict):
             kind = "odict" if isinstance(node, OrderedDict) else "dict"
             return {kind: [[_key(key, keys), walk(value, (*keys, str(key)))] for key, value in node.items()]}
         if type(node) in (list, tuple):
@@ -91,8 +97,12 @@ def unflatten(tree: Any, tensor: Callable[[str], torch.Tensor], ties: Mapping[st
         match kind:
             case "tensor":
                 return find(value)
-            case "parameter":
-                return torch.nn.Parameter(find(value), requires_grad=find(value).is_floating_point())
+            case "parameter" | "frozen":
+                return torch.nn.Parameter(find(value), requires_grad=kind == "parameter")
+            case "state_dict":
+                state = build(value["items"])
+                vars(state)["_metadata"] = build(value["metadata"])
+                return state
             case "dict":
                 return {_unkey(key): build(child) for key, child in value}
             case "odict":
@@ -122,10 +132,15 @@ def unflatten(tree: Any, tensor: Callable[[str], torch.Tensor], ties: Mapping[st
 
 
 def plain_values(tree: Any, keys: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Every leaf of a tree that is not a tensor, by name: what formats of tensors alone cannot carry."""
+    """Every leaf of a tree that is not a tensor, by name: what formats of tensors alone cannot carry.
+
+    The versions of modules that `module.state_dict()` notes beside its tensors do not count.
+    """
     [(kind, value)] = tree.items()
-    if kind in ("tensor", "parameter"):
+    if kind in ("tensor", "parameter", "frozen"):
         return {}
+    if kind == "state_dict":
+        return plain_values(value["items"], keys)
     if kind in ("dict", "odict"):
         children = [((*keys, str(_unkey(key))), child) for key, child in value]
     elif kind in ("list", "tuple"):

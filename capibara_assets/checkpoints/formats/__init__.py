@@ -1,0 +1,124 @@
+"""The formats that checkpoints come in and go out as; each one's module is imported when it is first used."""
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from capibara_assets.errors import InputError
+
+if TYPE_CHECKING:
+    from capibara_assets.checkpoints.content import Content
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format.
+
+    Attributes:
+        name: as it is given to `--to` and `--from`.
+        title: what it is, in a few words.
+        read: a file or folder -> what it holds, lazily: tensors are read piece by piece when they are asked for.
+        write: content, target -> None; the target appears whole or not at all. None: the format is only read.
+        detect: whether a file or folder is in this format; looks at names and first bytes only.
+        needs: the extra of this package that brings its libraries; None where they are always there.
+    """
+
+    name: str
+    title: str
+    read: "Callable[[Path], Content]"
+    write: "Callable[[Content, Path], None] | None"
+    detect: Callable[[Path], bool]
+    needs: str | None = None
+
+
+def _format(
+    name: str, title: str, *, writes: bool = True, needs: str | None = None, libraries: tuple[str, ...] = ()
+) -> Format:
+    """The format whose functions `read`, `write` and `detect` are in the module of its name.
+
+    Args:
+        libraries: modules that `needs` brings; `detect` works without them.
+    """
+
+    def call(function: str) -> Callable[..., Any]:
+        def called(*arguments: Any) -> Any:
+            missing = [library for library in libraries if importlib.util.find_spec(library) is None]
+            if missing and function != "detect":
+                raise InputError(
+                    f"the format {name} needs {', '.join(missing)}: install this package with the extra "
+                    f"`{needs}` (pip install 'capibara-assets[{needs}]')"
+                )
+            return getattr(importlib.import_module(f"{__name__}.{name}"), function)(*arguments)
+
+        return called
+
+    return Format(name, title, call("read"), call("write") if writes else None, call("detect"), needs)
+
+
+FORMATS: Mapping[str, Format] = MappingProxyType(
+    {
+        known.name: known
+        for known in (
+            _format("huggingface", "models and PEFT adapters as Transformers keeps them (safetensors)"),
+            _format("pytorch", "one file of torch.save, or pytorch_model.bin in a folder"),
+        )
+    }
+)
+"""Every format, by name."""
+
+
+def detect_format(path: Path) -> str:
+    """The format of a file or folder.
+
+    Raises:
+        InputError: nothing is there, no format fits, or more than one does.
+    """
+    if not path.exists():
+        raise InputError(f"{path} does not exist: give the file or folder of a checkpoint")
+    fitting = [known.name for known in FORMATS.values() if known.detect(path)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise InputError(f"{path} can be read as {' and as '.join(fitting)}: say which one is meant")
+    raise InputError(f"{path} is in no format that is known here ({', '.join(FORMATS)})")
+
+
+def format_named(name: str) -> Format:
+    """The format of a name. Raises InputError: there is none."""
+    if name not in FORMATS:
+        raise InputError(f"no format {name!r}: there are {', '.join(FORMATS)}")
+    return FORMATS[name]
+
+
+def read(path: Path, from_: str | None = None) -> "Content":
+    """What a checkpoint holds; `from_` where its format cannot be told from its files.
+
+    Raises:
+        InputError: it does not exist, its format is unknown, or it is damaged.
+    """
+    return format_named(from_ or detect_format(path)).read(path)
+
+
+def convert(src: Path, dst: Path, to: str, from_: str | None = None) -> None:
+    """Write a checkpoint in another format; `dst` appears whole or not at all.
+
+    Tensors pass one by one. Where the target's writer takes no pieces (`pytorch`), memory holds all of them.
+
+    Raises:
+        InputError: `dst` exists, the target is only read, the source is damaged or in no known format, or there is
+            something in it that the target cannot carry; the message names it.
+    """
+    target = format_named(to)
+    if target.write is None:
+        raise InputError(f"{to} is only read: no checkpoint is written in it; choose one of {', '.join(_writable())}")
+    if dst.exists():
+        raise InputError(f"{dst} exists already: nothing is overwritten; remove it or give another name")
+    target.write(read(src, from_), dst)
+
+
+def _writable() -> list[str]:
+    return [known.name for known in FORMATS.values() if known.write is not None]

@@ -1,0 +1,107 @@
+"""Files and folders that appear whole or not at all: made beside their place, synced, then renamed."""
+
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from capibara_assets.checkpoints.content import Source, nbytes
+from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.storage.commit import no_room
+from capibara_assets.storage.jsonfiles import sync_folder
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """A folder to fill, which becomes `target` if the block ends well and is gone if it does not.
+
+    Raises:
+        InputError: `target` exists, or there is no room on the disk.
+    """
+    with _beside(target) as beside:
+        beside.mkdir()
+        yield beside
+        for folder, _, files in os.walk(beside, topdown=False):
+            for name in files:
+                _sync_file(Path(folder) / name)
+            sync_folder(Path(folder))
+        _rename(beside, target)
+
+
+@contextmanager
+def new_file(target: Path) -> Iterator[BinaryIO]:
+    """A file to write, which becomes `target` if the block ends well and is gone if it does not.
+
+    Raises:
+        InputError: `target` exists, or there is no room on the disk.
+    """
+    with _beside(target) as beside:
+        with beside.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(beside, target)  # unlike a rename, a link never replaces what somebody else put there meanwhile
+        except FileExistsError:
+            raise _exists(target) from None
+        beside.unlink()
+
+
+def write_source(source: Source, name: str, file: BinaryIO) -> None:
+    """Append a tensor's or file's bytes, piece by piece.
+
+    Raises:
+        IntegrityError: the source gave more or fewer bytes than its shape has.
+    """
+    expected, written = nbytes(source.dtype, source.shape), 0
+    for piece in source.pieces():
+        file.write(piece)
+        written += len(piece)
+    if written != expected:
+        raise IntegrityError(f"{name}: {written} bytes were read where its type and shape make {expected}")
+
+
+@contextmanager
+def _beside(target: Path) -> Iterator[Path]:
+    if target.exists() or target.is_symlink():
+        raise _exists(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
+    try:
+        yield beside
+        sync_folder(target.parent)
+    except OSError as error:
+        full = no_room(error, target.parent)
+        if full is None:
+            raise
+        raise full from error
+    finally:
+        if beside.is_dir():
+            shutil.rmtree(beside)
+        else:
+            beside.unlink(missing_ok=True)
+
+
+def _rename(beside: Path, target: Path) -> None:
+    try:
+        beside.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            raise
+        raise _exists(target) from None
+
+
+def _sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _exists(target: Path) -> InputError:
+    return InputError(f"{target} exists already: nothing is overwritten; remove it or give another name")

@@ -1,0 +1,159 @@
+"""Files of torch.save: read without ever unpickling a class, written as the nested state that was read.
+
+`torch.load(weights_only=True)` has a pickle machine of its own that makes tensors, numbers, text and containers and
+calls nothing else; CPython's pickle, which runs whatever a file tells it to, is never used.
+"""
+
+import pickle
+import re
+import zipfile
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from capibara_assets.checkpoints.content import Content, of_torch, to_torch
+from capibara_assets.checkpoints.formats.beside import read_files, write_files
+from capibara_assets.checkpoints.formats.limits import listed, refuse, refuse_metadata
+from capibara_assets.checkpoints.formats.publish import new_file, new_folder
+from capibara_assets.checkpoints.tree import flatten, unflatten
+from capibara_assets.errors import InputError
+
+SUFFIXES = (".pt", ".pth", ".bin")
+_MODEL, _ADAPTER = "pytorch_model.bin", "adapter_model.bin"
+_DAMAGE = (RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, zipfile.BadZipFile)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A tensor, usually of a memory-mapped file, whose values are laid out row by row only while they are read."""
+
+    tensor: torch.Tensor = field(repr=False)
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    def pieces(self) -> Iterator[memoryview]:
+        yield from of_torch(self.tensor, self.name).pieces()
+
+
+def detect(path: Path) -> bool:
+    """Whether this is a file of torch.save, or a folder with nothing but one of them for weights."""
+    if path.is_file():
+        return path.suffix in SUFFIXES
+    return _folder_file(path) is not None and not any(
+        (path / name).is_file() for name in ("config.json", "adapter_config.json")
+    )
+
+
+def read(path: Path) -> Content:
+    """The state in a file, or in a folder's `pytorch_model.bin` or `adapter_model.bin` beside other files.
+
+    The file is mapped into memory, not read: a tensor's pages come in when it is read. (A file in the format from
+    before torch 1.6 cannot be mapped; it is read whole.)
+
+    Raises:
+        InputError: the file is missing or damaged, or holds an object that only unpickling could make; it names the
+            classes and says how to save the file without them.
+    """
+    if path.is_dir():
+        file = _folder_file(path)
+        if file is None:
+            raise InputError(f"{path} has no {_MODEL} and no {_ADAPTER}: give the file itself")
+        content = read(file)
+        kind: Any = "adapter" if file.name == _ADAPTER else content.kind
+        return Content(content.tensors, kind, content.tree, content.ties, read_files(path, [file.name]), content.origin)
+    state = load(path)
+    tensors, tree, ties = flatten(state)
+    return Content(
+        {name: held(tensor, name) for name, tensor in tensors.items()},
+        "state",
+        tree,
+        ties,
+        origin={"format": "pytorch"},
+    )
+
+
+def write(content: Content, path: Path) -> None:
+    """Write a file if `path` ends in .pt, .pth or .bin, else a folder with the checkpoint's files beside the state.
+
+    Every tensor is in memory at the same time: torch.save takes no pieces. Tied names share one storage in the file;
+    the same content gives the same bytes.
+
+    Raises:
+        InputError: `path` exists; files beside a single file, or text in a safetensors header: it names them.
+    """
+    refuse_metadata(content, "a file of torch.save")
+    if path.suffix in SUFFIXES:
+        refuse(f"the single file {path.name}", sorted(content.files), "files", "give a folder's name")
+        with new_file(path) as file:
+            torch.save(state_of(content), file)
+        return
+    with new_folder(path) as folder:
+        name = _ADAPTER if content.kind == "adapter" else _MODEL
+        with (folder / name).open("xb") as file:
+            torch.save(state_of(content), file)
+        write_files(content.files, folder)
+
+
+def state_of(content: Content) -> Any:
+    """The nested state with every tensor in memory; a flat dictionary where the content has no tree."""
+    if content.tree is not None:
+        return unflatten(content.tree, lambda name: to_torch(content.tensors[name]), content.ties)
+    state = OrderedDict((name, to_torch(source)) for name, source in content.tensors.items())
+    for name, kept in content.ties.items():
+        state[name] = state[kept]
+    return state
+
+
+def load(path: Path) -> Any:
+    """What torch.save wrote, with tensors on the CPU and, where the file allows it, mapped and not read.
+
+    Raises:
+        InputError: as `read`.
+    """
+    if not path.is_file():
+        raise InputError(f"{path} does not exist: give a file of torch.save")
+    mapped = zipfile.is_zipfile(path)  # the format since torch 1.6
+    with path.open("rb") as file:
+        if not mapped and file.read(4) == b"PK\3\4":
+            raise InputError(f"{path} is damaged or no file of torch.save (its end is missing): copy it again")
+    try:
+        return torch.load(path, map_location="cpu", mmap=mapped, weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise _unpicklable(path, mapped, error) from error
+    except _DAMAGE as error:
+        raise InputError(f"{path} is damaged or no file of torch.save ({_first_line(error)}): copy it again") from error
+
+
+def held(tensor: torch.Tensor, name: str) -> Held:
+    """A lazy source over a tensor. Raises InputError: it has no plain bytes (sparse, quantised, on meta)."""
+    # an empty one of its kind: the checks and the name of its type, without laying out its values
+    probe = of_torch(tensor.as_strided((0,), (1,)) if tensor.layout == torch.strided else tensor, name)
+    return Held(tensor, name, probe.dtype, tuple(tensor.shape))
+
+
+def _folder_file(path: Path) -> Path | None:
+    return next((path / name for name in (_MODEL, _ADAPTER) if (path / name).is_file()), None)
+
+
+def _unpicklable(path: Path, mapped: bool, error: Exception) -> InputError:
+    if mapped:
+        classes = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
+    else:
+        classes = re.findall(r"Unsupported (?:global: GLOBAL|class) (\S+)", str(error))
+    if not classes:
+        # torch's own message would have the reader load it with weights_only=False
+        return InputError(f"{path} is damaged or no file of torch.save: copy it again")
+    return InputError(
+        f"{path} holds objects of {listed(classes)}: nothing is unpickled here, since that runs code of the "
+        "file's choice. Where you trust it, load it with the program that wrote it and save tensors and plain values "
+        "only, as in torch.save(model.state_dict(), ...)"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:200]

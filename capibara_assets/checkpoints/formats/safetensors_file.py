@@ -1,0 +1,171 @@
+"""One safetensors file: its header checked to the byte, its tensors as ranges of the file, and the way back.
+
+The format (github.com/huggingface/safetensors): the header's length as 8 bytes, little-endian; the header, JSON, padded
+with spaces; then the tensors' bytes, row-major and little-endian, with neither gaps nor overlaps.
+"""
+
+import json
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from capibara_assets.checkpoints.content import DTYPES, InFile, Source, nbytes
+from capibara_assets.checkpoints.formats.limits import refuse
+from capibara_assets.checkpoints.formats.publish import write_source
+from capibara_assets.errors import InputError
+
+_LARGEST_HEADER = 100_000_000  # the format's own limit
+# The library lays tensors out by falling element type, in this order, then by name.
+_ORDER = (
+    *("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "I16", "U16", "F16", "BF16"),
+    *("I32", "U32", "F32", "C64", "F64", "I64", "U64"),
+)
+METADATA = "__metadata__"
+
+
+@dataclass(frozen=True)
+class SafetensorsFile:
+    """What a file holds.
+
+    Attributes:
+        header: the JSON text with its padding, exactly as it is in the file.
+        metadata: the header's `__metadata__`.
+        tensors: name -> range of the file, in the order of the bytes.
+    """
+
+    header: str = field(repr=False)
+    metadata: Mapping[str, str]
+    tensors: Mapping[str, InFile]
+
+
+def read_file(path: Path) -> SafetensorsFile:
+    """Read and check a file's header; the tensors stay where they are.
+
+    Raises:
+        InputError: the file is cut off or has bytes too many; its header is no safetensors header; an entry is there
+            twice, has an unknown type, another size than its shape, lies outside of the file, overlaps another or
+            leaves a gap. It names the file and the tensor.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        prefix = file.read(8)
+        length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
+        if not 2 <= length <= min(_LARGEST_HEADER, size - 8):
+            raise InputError(f"{path} is damaged: no safetensors header; copy or download it again")
+        raw = file.read(length)
+    entries = _entries(raw, path)
+    metadata = entries.pop(METADATA, {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise InputError(f"{path}: {METADATA} of its header is not a dictionary of text")
+    return SafetensorsFile(raw.decode(), metadata, _ranges(entries, path, 8 + length, size))
+
+
+def header(tensors: Mapping[str, Source], metadata: Mapping[str, str]) -> str:
+    """The header under which the safetensors library would write these tensors, padded to 8 bytes.
+
+    Raises:
+        InputError: an element type that safetensors lacks, or a name that is reserved or no Unicode text.
+    """
+    unknown = [f"{name} ({source.dtype})" for name, source in tensors.items() if source.dtype not in _ORDER]
+    refuse("safetensors", unknown, "tensors of a type that it lacks", "write them as pytorch or dcp")
+    refuse("safetensors", [name for name in tensors if name == METADATA], "tensors of this name", "rename it")
+    entries: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
+    at = 0
+    for name in sorted(tensors, key=lambda name: (-_ORDER.index(tensors[name].dtype), name.encode("utf-8", "replace"))):
+        source = tensors[name]
+        end = at + nbytes(source.dtype, source.shape)
+        entries[name] = {"dtype": source.dtype, "shape": list(source.shape), "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
+    try:
+        text += " " * (-len(text.encode()) % 8)
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"safetensors names are Unicode text, {error.object[error.start - 20 : error.end]!r} is not"
+        ) from error
+    return text
+
+
+def write_file(file: BinaryIO, header: str, tensors: Mapping[str, Source]) -> None:
+    """Write a header, exactly as it is, and the tensors in the order of its offsets, piece by piece.
+
+    Raises:
+        IntegrityError: a tensor's bytes are not as many as its type and shape make.
+    """
+    raw = header.encode()
+    file.write(struct.pack("<Q", len(raw)))
+    file.write(raw)
+    for name in names_of(header):
+        write_source(tensors[name], name, file)
+
+
+def layout(header: str) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """name -> (element type, shape), in the order of the bytes. Raises InputError: it is no header."""
+    entries = _entries(header.encode(), Path("the header that the checkpoint was read with"))
+    entries.pop(METADATA, None)
+    order = sorted(entries, key=lambda name: entries[name]["data_offsets"])
+    return {name: (entries[name]["dtype"], tuple(entries[name]["shape"])) for name in order}
+
+
+def names_of(header: str) -> Iterable[str]:
+    """Names of a header's tensors, in the order of their bytes."""
+    return layout(header).keys()
+
+
+def _entries(raw: bytes, path: Path) -> dict[str, Any]:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            names = [key for key, _ in pairs]
+            twice = next(key for key in names if names.count(key) > 1)
+            raise InputError(f"{path} is damaged: its header has the entry {twice!r} twice")
+        return found
+
+    try:
+        entries = json.loads(raw.decode(), object_pairs_hook=once)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged: its safetensors header is not JSON ({error}); copy it again") from error
+    if not isinstance(entries, dict):
+        raise InputError(f"{path} is damaged: its safetensors header is no JSON object; copy it again")
+    return entries
+
+
+def _ranges(entries: dict[str, Any], path: Path, start: int, size: int) -> dict[str, InFile]:
+    spans: list[tuple[int, int, str]] = []
+    found: dict[str, InFile] = {}
+    for name, entry in entries.items():
+        dtype, shape, begin, end = _entry(name, entry, path)
+        if end - begin != nbytes(dtype, shape):
+            raise InputError(
+                f"{path} is damaged: {name} has {end - begin} bytes, {dtype} of shape {list(shape)} has "
+                f"{nbytes(dtype, shape)}"
+            )
+        if start + end > size:
+            raise InputError(f"{path} is damaged: {name} ends {start + end - size} bytes behind the end of the file")
+        spans.append((begin, end, name))
+        found[name] = InFile(path, dtype, shape, start + begin)
+    at, before = 0, "the header"
+    for begin, end, name in sorted(spans):
+        if begin != at:
+            how = f"overlaps {before}" if begin < at else f"leaves a gap of {begin - at} bytes behind {before}"
+            raise InputError(f"{path} is damaged: {name} {how}")
+        at, before = end, name
+    if start + at != size:
+        raise InputError(f"{path} is damaged: {size} bytes where its header says {start + at}; copy it again")
+    return {name: found[name] for _, _, name in sorted(spans)}
+
+
+def _entry(name: str, entry: Any, path: Path) -> tuple[str, tuple[int, ...], int, int]:
+    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+        raise InputError(f"{path} is damaged: the header's entry {name!r} is not dtype, shape and data_offsets")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    numbers = [*shape, *offsets] if isinstance(shape, list) and isinstance(offsets, list) else [None]
+    if len(numbers) < 2 or len(offsets) != 2 or not all(type(n) is int and n >= 0 for n in numbers):
+        raise InputError(f"{path} is damaged: shape or data_offsets of {name} are no such numbers")
+    if offsets[0] > offsets[1]:
+        raise InputError(f"{path} is damaged: {name} ends before it begins")
+    if dtype not in DTYPES or dtype not in _ORDER:
+        raise InputError(f"{path}: {name} has the element type {dtype!r}; read are {', '.join(_ORDER)}")
+    return dtype, tuple(shape), offsets[0], offsets[1]
