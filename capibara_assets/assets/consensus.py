@@ -71,7 +71,7 @@ def consensus_checkpoint(
             checkpoints={
                 "adapter": inputs.checkpointed(
                     f"{domain}/consensus",
-                    recipe=recipe,
+                    recipe=recipe.model_dump(mode="json"),
                     base=base.digest,
                     dataset=dataset.digest,
                     metrics={
@@ -150,7 +150,11 @@ def merged_checkpoint(
             None,
             trees={"model": Path(folder)},
             documents={"report": merge.report},
-            checkpoints={"model": inputs.checkpointed("merged_checkpoint", recipe=recipe, base=base.digest)},
+            checkpoints={
+                "model": inputs.checkpointed(
+                    "merged_checkpoint", recipe=recipe.model_dump(mode="json"), base=base.digest
+                )
+            },
         )
     return materialized(
         artifact,
@@ -193,7 +197,9 @@ def moe_checkpoint(
             None,
             trees={"model": Path(folder)},
             documents={"report": report},
-            checkpoints={"model": inputs.checkpointed("moe_checkpoint", recipe=recipe, base=base.digest)},
+            checkpoints={
+                "model": inputs.checkpointed("moe_checkpoint", recipe=recipe.model_dump(mode="json"), base=base.digest)
+            },
         )
     return materialized(
         artifact,

@@ -138,7 +138,7 @@ class Inputs:
         self,
         model: str,
         *,
-        recipe: pydantic.BaseModel,
+        recipe: Mapping[str, Any],
         base: str,
         dataset: str | None = None,
         step: int = 0,
@@ -149,6 +149,7 @@ class Inputs:
         """Says of a folder to publish that it is a checkpoint of `model`, made of everything that was read.
 
         Args:
+            recipe: what it was trained or merged with, as JSON.
             base, dataset: digests of the base model, and of the one dataset that it was trained on.
             metrics: what is known of it; numbers that are not finite are left out.
             tags: such as the voter's name.
@@ -161,7 +162,7 @@ class Inputs:
             "step": step,
             "base_digest": base,
             "dataset_digest": dataset,
-            "recipe": recipe.model_dump(mode="json"),
+            "recipe": dict(recipe),
             "code_version": __version__,
             "metrics": {name: value for name, value in (metrics or {}).items() if math.isfinite(value)},
             "sources": {_where(source): digest for source, digest in sorted(self.upstream.items()) if digest},

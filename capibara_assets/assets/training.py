@@ -94,7 +94,7 @@ def voters_checkpointed(
     return {
         f"voters/{name}": inputs.checkpointed(
             f"{request.domain}/{name}",
-            recipe=request.recipe,
+            recipe=request.recipe.model_dump(mode="json"),
             base=request.base_digest,
             dataset=request.dataset_digest,
             step=voter["best_step"],

@@ -394,10 +394,11 @@ def open_store(root: str | UPath | Path, **options: Any) -> CheckpointStore:
     Raises:
         InputError: a remote root without `work`, or an encrypted store whose key is not at hand.
     """
-    from capibara_assets.checkpoints.vault import open_vault
+    from capibara_assets.checkpoints.keys import given_key
+    from capibara_assets.checkpoints.slots import is_encrypted, open_vault
 
     place = open_place(root, work=options.get("work"), storage_options=options.get("storage_options"))
-    return CheckpointStore(root, vault=open_vault(place), **options)
+    return CheckpointStore(root, vault=open_vault(place, given_key()) if is_encrypted(place) else None, **options)
 
 
 def _other_store(name: str, found: bytes, encrypted: bool) -> Exception:

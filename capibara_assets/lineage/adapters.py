@@ -254,10 +254,12 @@ def _of_checkpoint(results: Results, checkpoint: "Checkpoint") -> _Chosen:
     about, voters, datasets = checkpoint.manifest.about, list[tuple[Artifact | None, Voter]](), set[tuple[str, str]]()
     for source, digest in about.sources.items():
         asset, partition = _parsed(source)
-        if asset == "moe_dataset":
-            datasets.add((partition or "", digest))
+        if asset == "moe_dataset" and partition in DOMAINS:
+            datasets.add((partition, digest))
         elif asset in _MODELS and (made := _opened(results, asset, partition, digest)) is not None:
             voters += _voters_behind(results, made)
+    if about.dataset_digest is not None and about.dataset_digest not in {digest for _, digest in datasets}:
+        datasets |= _with_domain(results, about.model, about.dataset_digest)
     registered = (about.recipe or {}).get("voters", [])
     for domain, digest in sorted(datasets):
         for spec in registered if digest == about.dataset_digest else ():
@@ -277,6 +279,13 @@ def _of_checkpoint(results: Results, checkpoint: "Checkpoint") -> _Chosen:
                 voters.append((None, voter))
     name = f"{about.model}@v{checkpoint.version}"
     return _Chosen("checkpoint", name, checkpoint.id, None, tuple(voters), frozenset(datasets))
+
+
+def _with_domain(results: Results, model: str, digest: str) -> set[tuple[str, str]]:
+    """A dataset of which only the digest is stated: models of the graph are called `domain/voter`."""
+    domain = model.partition("/")[0]
+    found = [domain] if domain in DOMAINS else [one.value for one in DOMAINS if dataset(results.store, one, digest)]
+    return {(one, digest) for one in found[:1]}
 
 
 def _parsed(source: str) -> tuple[str, str | None]:
