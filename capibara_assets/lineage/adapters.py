@@ -190,6 +190,8 @@ def forgotten_datasets(results: Results) -> set[tuple[str, str]]:
 
 
 def _choose(results: Results, wanted: str) -> _Chosen:
+    if "@" in wanted:
+        return _by_digest(results, checkpoints_of(results.store).open(wanted).id)
     domain, _, rest = wanted.partition("/")
     if domain in DOMAINS:
         name = "consensus_checkpoint" if rest in ("consensus", "consensus_checkpoint") else "trained_adapters"
@@ -207,8 +209,6 @@ def _choose(results: Results, wanted: str) -> _Chosen:
 
 def _by_digest(results: Results, wanted: str) -> _Chosen:
     """By a digest, or a checkpoint's id; those that no artifact names are looked for where nothing else fits."""
-    if "@" in wanted:
-        wanted = checkpoints_of(results.store).open(wanted).id
     every = {(a.name, a.partition, a.digest): a for name in _MODELS for a in results.store.list(name)}
     voters = {
         voter.digest: (artifact, voter)

@@ -1,10 +1,10 @@
 """Which checkpoints the graph's results need and why, and which ones a forgotten record is behind."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from capibara_assets.checkpoints.artifacts import FOLDER, checkpoints_of
 from capibara_assets.lineage.traces import holds
@@ -42,6 +42,7 @@ def needed_checkpoints(store: ArtifactStore) -> dict[str, str]:
 
     Raises:
         IntegrityError: a manifest, certificate or promotion is damaged, so that what it needs cannot be told.
+        MissingArtifact: a promoted model is not in the store.
     """
     named = named_checkpoints(store)
     by_artifact: dict[tuple[str, str | None, str], list[Named]] = {}
@@ -56,13 +57,26 @@ def needed_checkpoints(store: ArtifactStore) -> dict[str, str]:
     latest = store.latest_digest("promoted_model", None)
     promotions = sorted(store.list("promoted_model"), key=lambda artifact: artifact.digest == latest)
     for promoted in promotions:  # what serves now comes last, and its reason stays
-        serving = promoted.document("promotion")["serving"]
-        served = [("consensus_checkpoint", domain, digest) for domain, digest in serving["experts"].items()]
-        for owner in (*served, ("merged_checkpoint", None, serving["merged"])):
-            for one in by_artifact.get(owner, ()) if owner[2] else ():
-                now = "promoted" if promoted.digest == latest else "promoted before"
-                reasons[one.id] = f"{now}: {_title(one.artifact)}"
+        now = "promoted" if promoted.digest == latest else "promoted before"
+        for what, identity in serving_checkpoints(store, promoted.document("promotion")).items():
+            reasons[identity] = f"{now}: {what}"
     return dict(sorted(reasons.items()))
+
+
+def serving_checkpoints(store: ArtifactStore, promotion: Mapping[str, Any]) -> dict[str, str]:
+    """`domain/consensus` and `merged_checkpoint` -> id of the checkpoint, of what a promotion has serving load.
+
+    What was published before there were checkpoints has none.
+    """
+    serving = promotion["serving"]
+    owners = {f"{domain}/consensus": ("consensus_checkpoint", domain, it) for domain, it in serving["experts"].items()}
+    owners["merged_checkpoint"] = ("merged_checkpoint", None, serving["merged"])
+    return {
+        what: identity
+        for what, (asset, partition, digest) in owners.items()
+        if digest is not None
+        for identity in store.open(asset, partition, digest).checkpoints.values()
+    }
 
 
 def has_checkpoints(store: ArtifactStore) -> bool:

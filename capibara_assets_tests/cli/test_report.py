@@ -150,7 +150,7 @@ def test_without_a_ledger_nothing_is_quarantined(published: Published):
 
 def test_the_document(whole: Published):
     found = report(whole)
-    assert set(found) == (set(RECORD) | {"quarantined", "domains", "loss_matrix", "promotion"})
+    assert set(found) == (set(RECORD) | {"quarantined", "domains", "loss_matrix", "promotion", "checkpoints"})
     assert found["seconds"] == 61.5 and found["peak_memory_gib"] == 1.25
     assert found["domains"]["python"] == {
         "executions": 3,
@@ -268,5 +268,5 @@ def test_an_arm_that_no_domain_has_is_a_dash(capsys: pytest.CaptureFixture[str])
     """No bullet graduated anywhere: the whole column is missing."""
     losses = {"base_loss": 2.0, "playbook_loss": None, "consensus_loss": 1.0, "merged_loss": 1.5}
     row = {"executions": 1, "quarantined": 0, "examples": 1, **losses, "voters": [], "verdict": None, "seconds": 1.0}
-    print_table({**RECORD, "quarantined": 0, "loss_matrix": {}, "domains": {"python": row}})
+    print_table({**RECORD, "quarantined": 0, "loss_matrix": {}, "checkpoints": {}, "domains": {"python": row}})
     assert "None" not in (printed := capsys.readouterr().out) and "–" in printed
