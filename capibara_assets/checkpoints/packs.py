@@ -7,26 +7,24 @@ sealed under a key of this pack alone; what is in the clear is the salt and how 
 """
 
 import base64
+import hashlib
 import json
-import os
 import struct
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import zstandard
 
 from capibara_assets.checkpoints import files
-from capibara_assets.checkpoints.documents import SALT_BYTES
+from capibara_assets.checkpoints.codec import decode
 from capibara_assets.checkpoints.files import Data
 from capibara_assets.checkpoints.places import Place, room
+from capibara_assets.checkpoints.vault import SALT_BYTES, Cipher, Vault
 from capibara_assets.errors import IntegrityError
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
-
-if TYPE_CHECKING:
-    from capibara_assets.checkpoints.vault import Cipher, Vault
 
 FOLDER = "packs"
 SUFFIX = ".safetensors"
@@ -76,6 +74,11 @@ class PackIndex:
         """Of the file, in the store."""
         return pack_name(self.id)
 
+    @property
+    def payload(self) -> int:
+        """Bytes of all its stored pieces."""
+        return sum(stored.stored for stored in self.pieces.values())
+
 
 def pack_name(pack: str) -> str:
     """File name, in the store, of a pack."""
@@ -105,10 +108,10 @@ def header(payload: int, index: int, salt: bytes) -> bytes:
 class PackWriter:
     """Writes one pack: pieces in the order of `add`, then `finish`. Used by one thread."""
 
-    def __init__(self, place: Place, lease: str, vault: "Vault | None") -> None:
+    def __init__(self, place: Place, lease: str, vault: Vault | None) -> None:
         """Raises InputError: no room."""
         self._place, self._lease, self._vault = place, lease, vault
-        self.salt = os.urandom(SALT_BYTES) if vault is not None else b""
+        self.salt = vault.new_salt() if vault is not None else b""
         self.cipher: Cipher | None = vault.cipher(self.salt) if vault is not None else None
         self._path: Path = place.parts / f"{lease}.{uuid.uuid4().hex}.pack"
         self._pieces: dict[str, Stored] = {}
@@ -125,6 +128,13 @@ class PackWriter:
             files.write_back(self._fd, self._end, length)
         self._pieces[digest] = Stored("", len(self._pieces), self._end, length, plain, encoding, sha256)
         self._end += length
+
+    def copy(self, digest: str, stored: Stored, encoded: memoryview) -> None:
+        """The next piece, as `PackReader.encoded` gave it from another pack. Raises InputError: no room."""
+        if self.cipher is not None:
+            bound = associated(self.salt, digest, stored.plain, stored.encoding)
+            encoded = memoryview(self.cipher.seal(len(self._pieces), encoded, bound))
+        self.add(digest, stored.plain, stored.encoding, encoded, stored.sha256)
 
     def finish(self) -> PackIndex | None:
         """Make it durable and visible. None, and no file, if nothing was added. Raises InputError: no room."""
@@ -153,7 +163,46 @@ class PackWriter:
             files.close(fd)
 
 
-def read_index(place: Place, pack: str, vault: "Vault | None") -> PackIndex:
+class PackReader:
+    """Reads pieces of one pack, checked. Safe to use from several threads."""
+
+    def __init__(self, place: Place, index: PackIndex, vault: Vault | None) -> None:
+        """Raises FileNotFoundError: it is gone."""
+        self._reading = place.open(index.name)
+        self._salt = index.salt
+        self._cipher = vault.cipher(index.salt) if vault is not None else None
+
+    def read(self, digest: str, stored: Stored, out: memoryview, verify: bool = True) -> None:
+        """Fill `out` with a piece. What is sealed is verified in any case.
+
+        Raises:
+            IntegrityError: the file does not hold what was written.
+            FileNotFoundError: it is gone.
+        """
+        if self._cipher is None and stored.encoding == "raw":
+            self._reading.read_into(out, stored.offset)
+            if verify and hashlib.sha256(out).hexdigest() != digest:
+                raise IntegrityError("its bytes have another digest")
+            return
+        decode(stored.encoding, self.encoded(digest, stored, verify), out)
+
+    def encoded(self, digest: str, stored: Stored, verify: bool = True) -> memoryview:
+        """A piece as it was encoded, without its seal. Raises as `read`."""
+        kept = memoryview(bytearray(stored.stored))
+        self._reading.read_into(kept, stored.offset)
+        if self._cipher is not None:
+            bound = associated(self._salt, digest, stored.plain, stored.encoding)
+            return memoryview(self._cipher.open(stored.number, kept, bound))
+        if verify and hashlib.sha256(kept).hexdigest() != (stored.sha256 or digest):
+            raise IntegrityError("its stored bytes have another digest")
+        return kept
+
+    def will_read(self, stored: Stored) -> None:
+        """A hint that this piece is next."""
+        self._reading.will_read(stored.offset, stored.stored)
+
+
+def read_index(place: Place, pack: str, vault: Vault | None) -> PackIndex:
     """What is in a pack. Header, index and length of the file are checked.
 
     Raises:
@@ -199,7 +248,7 @@ def read_index(place: Place, pack: str, vault: "Vault | None") -> PackIndex:
     return PackIndex(pack, lease, salt, pieces, size)
 
 
-def _write_index(pieces: dict[str, Stored], lease: str, cipher: "Cipher | None", salt: bytes) -> bytes:
+def _write_index(pieces: dict[str, Stored], lease: str, cipher: Cipher | None, salt: bytes) -> bytes:
     rows = [
         [_short(digest), piece.plain, piece.stored, piece.encoding, piece.sha256 and _short(piece.sha256)]
         for digest, piece in pieces.items()
@@ -215,7 +264,7 @@ def _write_index(pieces: dict[str, Stored], lease: str, cipher: "Cipher | None",
 
 
 def _read_index(
-    data: bytes, cipher: "Cipher | None", salt: bytes
+    data: bytes, cipher: Cipher | None, salt: bytes
 ) -> tuple[str, Iterator[tuple[str, int, int, str, str | None]]]:
     if cipher is not None:
         framed = bytes(cipher.open(_INDEX_NUMBER, data, salt))

@@ -16,7 +16,9 @@ from upath import UPath
 from capibara_assets.checkpoints import files
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.commit import no_room
+from capibara_assets.storage.digests import sha256_bytes
 
+PARTS = "parts"
 Entries = list[tuple[str, dict[str, Any]]]  # in the classes below, `list` is a method
 
 
@@ -70,7 +72,7 @@ class Place(Protocol):
         """Names of the folders right below a folder, sorted."""
         ...
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, *, durable: bool = False) -> None:
         """Take a name away; one that is not there is fine."""
         ...
 
@@ -111,7 +113,8 @@ def open_place(
         return LocalPlace(Path(location.path).absolute(), private)
     if work is None:
         raise InputError(f"the checkpoint store {root} is remote: name a local folder for work in progress")
-    return RemotePlace(location, Path(work).absolute() / "parts")
+    # one folder per store: whose parts are abandoned is for the store's own leases to say
+    return RemotePlace(location, Path(work).absolute() / PARTS / sha256_bytes(str(location).encode())[:16])
 
 
 @contextmanager
@@ -137,7 +140,7 @@ class LocalPlace:
 
     @property
     def parts(self) -> Path:
-        return self._folder("parts")
+        return self._folder(PARTS)
 
     @property
     def file_mode(self) -> int:
@@ -198,8 +201,11 @@ class LocalPlace:
         except FileNotFoundError:
             return ()
 
-    def delete(self, name: str) -> None:
-        files.unlink(self._root / name)
+    def delete(self, name: str, *, durable: bool = False) -> None:
+        path = self._root / name
+        files.unlink(path)
+        if durable:
+            files.sync_folder(path.parent)
 
     @contextmanager
     def _written(self, data: bytes, durable: bool) -> Iterator[Path]:
@@ -313,7 +319,7 @@ class RemotePlace:
     def folders(self, folder: str) -> tuple[str, ...]:
         return tuple(sorted(name for name, entry in self._entries(folder) if entry["type"] == "directory"))
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, *, durable: bool = False) -> None:
         try:
             self._fs.rm_file(f"{self._base}/{name}")
         except FileNotFoundError:

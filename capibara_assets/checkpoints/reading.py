@@ -1,24 +1,20 @@
 """From packs to tensors: pieces are read, checked and decoded on several threads, straight into their place."""
 
-import hashlib
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from capibara_assets.checkpoints.catalog import Catalog
-from capibara_assets.checkpoints.codec import decode
 from capibara_assets.checkpoints.content import PIECE, nbytes
 from capibara_assets.checkpoints.manifest import TensorEntry
-from capibara_assets.checkpoints.packs import Stored, associated, pack_name
-from capibara_assets.checkpoints.places import Place, Reading
+from capibara_assets.checkpoints.packs import PackReader, Stored, pack_name
+from capibara_assets.checkpoints.places import Place
+from capibara_assets.checkpoints.vault import Vault
 from capibara_assets.checkpoints.writing import threads
 from capibara_assets.errors import IntegrityError
-
-if TYPE_CHECKING:
-    from capibara_assets.checkpoints.vault import Cipher, Vault
 
 _OPEN = 200  # packs that one reader keeps open
 _AHEAD = 2  # pieces that are fetched before they are asked for
@@ -33,20 +29,14 @@ class Job(NamedTuple):
     out: memoryview
 
 
-class _Open(NamedTuple):
-    reading: Reading
-    cipher: "Cipher | None"
-    salt: bytes
-
-
 class Reader:
     """Reads pieces of one checkpoint. Safe to use from several threads; what is open is closed with the last use."""
 
-    def __init__(self, place: Place, vault: "Vault | None", catalog: Catalog, checkpoint: str, verify: bool) -> None:
+    def __init__(self, place: Place, vault: Vault | None, catalog: Catalog, checkpoint: str, verify: bool) -> None:
         self._place, self._vault, self._catalog = place, vault, catalog
         self._checkpoint, self._verify = checkpoint, verify
         self._lock = threading.Lock()
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, PackReader] = {}
         self._pool: ThreadPoolExecutor | None = None
 
     def read(self, job: Job) -> None:
@@ -58,7 +48,7 @@ class Reader:
         stored = self._find(job)
         while True:
             try:
-                self._read(stored, job)
+                self._pack(stored.pack).read(job.digest, stored, job.out, self._verify)
                 return
             except FileNotFoundError:
                 self._drop(stored.pack)
@@ -142,33 +132,14 @@ class Reader:
             )
         return stored
 
-    def _read(self, stored: Stored, job: Job) -> None:
-        pack = self._pack(stored.pack)
-        if pack.cipher is None and stored.encoding == "raw":
-            pack.reading.read_into(job.out, stored.offset)
-            if self._verify and hashlib.sha256(job.out).hexdigest() != job.digest:
-                raise IntegrityError("its bytes have another digest")
-            return
-        kept = memoryview(bytearray(stored.stored))
-        pack.reading.read_into(kept, stored.offset)
-        if pack.cipher is not None:
-            bound = associated(pack.salt, job.digest, stored.plain, stored.encoding)
-            kept = memoryview(pack.cipher.open(stored.number, kept, bound))
-        elif self._verify and hashlib.sha256(kept).hexdigest() != stored.sha256:
-            raise IntegrityError("its stored bytes have another digest")
-        decode(stored.encoding, kept, job.out)
-
-    def _pack(self, pack: str) -> _Open:
+    def _pack(self, pack: str) -> PackReader:
         with self._lock:
             found = self._open.get(pack)
-        if found is not None:
-            return found
-        index = self._catalog.index(pack)
-        cipher = self._vault.cipher(index.salt) if self._vault is not None else None
-        found = _Open(self._place.open(index.name), cipher, index.salt)
-        with self._lock:
-            if len(self._open) < _OPEN:
-                self._open[pack] = found
+        if found is None:
+            found = PackReader(self._place, self._catalog.index(pack), self._vault)
+            with self._lock:
+                if len(self._open) < _OPEN:
+                    self._open[pack] = found
         return found
 
     def _hint(self, job: Job) -> None:
@@ -176,7 +147,7 @@ class Reader:
         with self._lock:
             found = self._open.get(stored.pack)
         if found is not None:
-            found.reading.will_read(stored.offset, stored.stored)
+            found.will_read(stored)
 
     def _drop(self, pack: str) -> None:
         with self._lock:

@@ -2,36 +2,34 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
 from pydantic import ValidationError
 from upath import UPath
 
 import capibara_assets
 from capibara_assets.checkpoints import tree
 from capibara_assets.checkpoints.catalog import Catalog
+from capibara_assets.checkpoints.checkpoint import Backing, Checkpoint, some
 from capibara_assets.checkpoints.codec import Compression
-from capibara_assets.checkpoints.content import PIECE, Content, Source, of_bytes, of_file, torch_dtype
-from capibara_assets.checkpoints.leases import Lease, hold
+from capibara_assets.checkpoints.collect import Collected, collect
+from capibara_assets.checkpoints.content import Content, of_bytes, of_file
+from capibara_assets.checkpoints.keys import WrappingKey, given_key
+from capibara_assets.checkpoints.kind import STORE, check_kind
+from capibara_assets.checkpoints.leases import Lease, LeaseExpired, hold
 from capibara_assets.checkpoints.manifest import About, CheckpointManifest, TensorEntry
-from capibara_assets.checkpoints.packs import Stored
 from capibara_assets.checkpoints.places import open_place
-from capibara_assets.checkpoints.reading import Job, Reader, StoredSource, piece_lengths
-from capibara_assets.checkpoints.versions import Version, Versions, manifest_id
+from capibara_assets.checkpoints.scrub import Damage, scrub
+from capibara_assets.checkpoints.slots import is_encrypted, open_vault
+from capibara_assets.checkpoints.vault import Vault
+from capibara_assets.checkpoints.versions import MANIFESTS, Version, Versions, manifest_id
 from capibara_assets.checkpoints.writing import PieceWriter, live
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.digests import canonical_json
 from capibara_assets.storage.manifest import check_relative
 
-if TYPE_CHECKING:
-    from capibara_assets.checkpoints.vault import Vault
-
-STORE = "store.json"
 _AT = re.compile(r"(?P<model>.+)@(?:latest|v(?P<number>\d+)|step:(?P<step>\d+))", re.DOTALL)
 _ID = re.compile(r"[0-9a-f]{8,64}")
 
@@ -40,90 +38,10 @@ class MissingCheckpoint(InputError):
     """A checkpoint that was asked for by name is not in the store."""
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """One version of a model in a store.
-
-    Attributes:
-        id: digest of what it is, 64 hex digits.
-        version: its number under its model, from 1 on.
-        manifest: all of it but the bytes.
-    """
-
-    id: str
-    version: int
-    manifest: CheckpointManifest = field(repr=False)
-    store: "CheckpointStore" = field(repr=False, compare=False)
-
-    def content(self, verify: bool = True) -> Content:
-        """Everything, read piece by piece when it is asked for.
-
-        Reading raises IntegrityError (it names pack, checkpoint and tensor) where a piece is missing or, unless
-        `verify` is off, is not what was written.
-        """
-        reader = self.store.reader(self, verify)
-
-        def sources(entries: Mapping[str, TensorEntry]) -> dict[str, Source]:
-            return {name: StoredSource(name, entry, reader) for name, entry in entries.items()}
-
-        manifest = self.manifest
-        return Content(
-            sources(manifest.tensors),
-            kind=manifest.kind,
-            tree=manifest.tree,
-            ties=dict(manifest.ties),
-            files=sources(manifest.files),
-            origin=dict(manifest.origin),
-        )
-
-    def tensor(self, name: str, verify: bool = True) -> torch.Tensor:
-        """One tensor in its own CPU memory; `name` may be a tied one.
-
-        Raises:
-            InputError: there is none of this name.
-            IntegrityError: as `content`.
-        """
-        name = self.manifest.ties.get(name, name)
-        if name not in self.manifest.tensors:
-            raise InputError(f"checkpoint {self.id[:12]} has no tensor {name!r}: {_some(self.manifest.tensors)}")
-        return self.tensors([name], verify)[name]
-
-    def tensors(self, names: Iterable[str] | None = None, verify: bool = True) -> dict[str, torch.Tensor]:
-        """Tensors by name, read at once on several threads, each in CPU memory of its own; without ties.
-
-        Raises:
-            IntegrityError: as `content`.
-        """
-        entries = {name: self.manifest.tensors[name] for name in (self.manifest.tensors if names is None else names)}
-        made = {name: torch.empty(entry.shape, dtype=torch_dtype(entry.dtype)) for name, entry in entries.items()}
-        jobs = []
-        for name, entry in entries.items():
-            if not entry.pieces:
-                continue
-            view = memoryview(made[name].reshape(-1).view(torch.uint8).numpy()).cast("B")
-            for number, (digest, length) in enumerate(zip(entry.pieces, piece_lengths(entry), strict=True)):
-                jobs.append(Job(name, digest, view[number * PIECE : number * PIECE + length]))
-        self.store.reader(self, verify).read_all(jobs)
-        return made
-
-    def state(self, verify: bool = True) -> Any:
-        """The nested state that was saved, or a dictionary of tensors where there is none; ties are shared again.
-
-        Raises:
-            IntegrityError: as `content`.
-        """
-        made = self.tensors(verify=verify)
-        if self.manifest.tree is None:
-            return {**made, **{name: made[tied] for name, tied in self.manifest.ties.items()}}
-        return tree.unflatten(self.manifest.tree, made.__getitem__, self.manifest.ties)
-
-    @cached_property
-    def stored_bytes(self) -> int:
-        """Bytes that its pieces take in packs, each counted once; other checkpoints may need the same ones."""
-        return sum(place.stored for place in self.store.places(self).values())
-
+__all__ = ["Checkpoint", "CheckpointStore", "Collected", "Damage", "MissingCheckpoint", "open_store"]
 
 Checkpoints = list[Checkpoint]  # inside the class below, `list` is a method
+Damages = list[Damage]
 
 
 class CheckpointStore:
@@ -137,7 +55,7 @@ class CheckpointStore:
         self,
         root: str | UPath | Path,
         *,
-        vault: "Vault | None" = None,
+        vault: Vault | None = None,
         compression: Compression = "zstd",
         work: Path | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -229,6 +147,7 @@ class CheckpointStore:
             if version is None:
                 file = self.versions.write_manifest(manifest, identity, lease)
                 version = self.versions.publish(about.model, identity, file, lease)
+                self._stand_by(version, used, lease)
         return self._checkpoint(version)
 
     def open(self, ref: str) -> Checkpoint:
@@ -244,7 +163,7 @@ class CheckpointStore:
         if _ID.fullmatch(ref):
             found = self.versions.find(ref)
             if len(found) > 1:
-                raise InputError(f"{ref} is the beginning of several ids: {_some(version.id for version in found)}")
+                raise InputError(f"{ref} is the beginning of several ids: {some(version.id for version in found)}")
             if found:
                 return self._checkpoint(found[0])
         at = _AT.fullmatch(ref)
@@ -309,30 +228,28 @@ class CheckpointStore:
         for version in versions:
             self.versions.retire(version)
 
-    def reader(self, checkpoint: Checkpoint, verify: bool = True) -> Reader:
-        """What reads the pieces of a checkpoint."""
-        self.catalog.load(checkpoint.manifest.packs)
-        return Reader(self.place, self.vault, self.catalog, checkpoint.id[:12], verify)
-
-    def places(self, checkpoint: Checkpoint) -> dict[str, Stored]:
-        """Digest -> where it lies, of every piece of a checkpoint.
+    def collect(self, *, dry_run: bool = False) -> Collected:
+        """Free what no checkpoint needs; safe beside writers and readers. See checkpoints/collect.py.
 
         Raises:
-            IntegrityError: no pack has one of them.
+            InputError: another collection is running, or no room for a rewritten pack.
+            IntegrityError: a version or a manifest is damaged, so nobody knows what it needs; nothing was deleted.
         """
-        self.catalog.load(checkpoint.manifest.packs)
-        entries = {**checkpoint.manifest.files, **checkpoint.manifest.tensors}
-        wanted = {digest: name for name, entry in entries.items() for digest in entry.pieces}
-        if any(self.catalog.find(digest) is None for digest in wanted):
-            self.catalog.refresh()
-        found = {}
-        for digest, name in wanted.items():
-            if (place := self.catalog.find(digest)) is None:
-                raise IntegrityError(
-                    f"{self.root} lacks the piece {digest[:12]} of {name} of checkpoint {checkpoint.id[:12]}"
-                )
-            found[digest] = place
-        return found
+        self._prepare(write=False)
+        return collect(self.place, self.vault, self.catalog, self.versions, dry_run=dry_run)
+
+    def verify(self, ref: str | None = None) -> Damages:
+        """Read every byte of the store, or of one checkpoint, and say what is not as it was written; [] is sound.
+
+        Raises:
+            MissingCheckpoint: there is none of this name.
+        """
+        damages = []
+        try:
+            check_kind(self.place, self.vault is not None, create=False)
+        except IntegrityError as error:
+            damages = [Damage(STORE, None, None, str(error))]
+        return damages + scrub(self.place, self.vault, None if ref is None else self.open(ref))
 
     def _write_pieces(self, content: Content, lease: Lease) -> tuple[dict[tuple[str, str], TensorEntry], set[str]]:
         """Entries of tensors ("t", name) and files ("f", name), and the packs that hold their pieces."""
@@ -355,8 +272,22 @@ class CheckpointStore:
             there.get(pack) == self.catalog.index(pack).size for pack in used
         )
 
+    def _stand_by(self, version: Version, used: set[str], lease: Lease) -> None:
+        """A process that was suspended between its last look at its lease and publishing finds out here.
+
+        Raises:
+            LeaseExpired: what it relied on was collected meanwhile; the version was taken back.
+        """
+        try:
+            lease.check()
+        except LeaseExpired:
+            if not self._still_there(used) or version.manifest not in self.place.list(MANIFESTS):
+                self.versions.retire(version)
+                raise
+
     def _checkpoint(self, version: Version) -> Checkpoint:
-        return Checkpoint(version.id, version.number, self.versions.manifest(version), self)
+        backing = Backing(self.place, self.vault, self.catalog)
+        return Checkpoint(version.id, version.number, self.versions.manifest(version), backing)
 
     def _what_there_is(self, ref: str, model: str) -> str:
         there = self.list()
@@ -364,50 +295,36 @@ class CheckpointStore:
             f"v{one.version} (step {one.manifest.about.step})" for one in there if one.manifest.about.model == model
         ]
         if same:
-            return f"no checkpoint {ref} in {self.root}: of {model} there are {_some(same)}"
+            return f"no checkpoint {ref} in {self.root}: of {model} there are {some(same)}"
         models = dict.fromkeys(one.manifest.about.model for one in there)
-        return f"no checkpoint {ref} in {self.root}: " + (f"there is {_some(models)}" if models else "it is empty")
+        return f"no checkpoint {ref} in {self.root}: " + (f"there is {some(models)}" if models else "it is empty")
 
     def _prepare(self, write: bool = True) -> None:
-        """Check, and before the first write create, the file that says what kind of store this is."""
-        if self._checked:
-            return
-        ours = canonical_json({"encrypted": self.vault is not None, "format": "capibara-checkpoints/1"})
-        try:
-            found = self.place.read(STORE)
-        except FileNotFoundError:
-            if not write:
-                return
-            self.place.create(STORE, ours)
-            found = self.place.read(STORE)
-        if found != ours:
-            raise _other_store(f"{self.root}/{STORE}", found, self.vault is not None)
-        self._checked = True
+        """Once: see that this is such a store; before the first write, make it one."""
+        if not self._checked:
+            self._checked = check_kind(self.place, self.vault is not None, create=write)
 
 
-def open_store(root: str | UPath | Path, **options: Any) -> CheckpointStore:
-    """The store at an address, with its keys if it is encrypted.
+def open_store(
+    root: str | UPath | Path,
+    *,
+    key: WrappingKey | None = None,
+    compression: Compression = "zstd",
+    work: Path | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> CheckpointStore:
+    """The store at an address, opened with its keys if it is encrypted.
 
     Args:
-        options: `compression`, `work` and `storage_options` of `CheckpointStore`.
+        key: what opens an encrypted store; None: the one that the environment gives (`keys.given_key`).
 
     Raises:
-        InputError: a remote root without `work`, or an encrypted store whose key is not at hand.
+        InputError: a remote root without `work`; an encrypted store, and no key, or not its key.
+        IntegrityError: a key slot is damaged.
     """
-    from capibara_assets.checkpoints.keys import given_key
-    from capibara_assets.checkpoints.slots import is_encrypted, open_vault
-
-    place = open_place(root, work=options.get("work"), storage_options=options.get("storage_options"))
-    return CheckpointStore(root, vault=open_vault(place, given_key()) if is_encrypted(place) else None, **options)
-
-
-def _other_store(name: str, found: bytes, encrypted: bool) -> Exception:
-    other = canonical_json({"encrypted": not encrypted, "format": "capibara-checkpoints/1"})
-    if found == other:
-        return InputError(
-            f"{name}: this store is {'not ' if encrypted else ''}encrypted: open it with open_store, which finds keys"
-        )
-    return IntegrityError(f"{name} is damaged, or of a newer format: {found[:80]!r}")
+    place = open_place(root, work=work, storage_options=storage_options)
+    vault = open_vault(place, key if key is not None else given_key()) if is_encrypted(place) else None
+    return CheckpointStore(root, vault=vault, compression=compression, work=work, storage_options=storage_options)
 
 
 def _check(content: Content, about: About) -> None:
@@ -426,8 +343,3 @@ def _check(content: Content, about: About) -> None:
         raise InputError(
             f"what was said about checkpoint {about.model!r} is no JSON (NaN, infinity?): {error}"
         ) from error
-
-
-def _some(names: Iterable[str]) -> str:
-    listed = list(names)
-    return ", ".join(listed[:6]) + (f" and {len(listed) - 6} more" if len(listed) > 6 else "")
