@@ -228,15 +228,18 @@ class CheckpointStore:
         for version in versions:
             self.versions.retire(version)
 
-    def collect(self, *, dry_run: bool = False) -> Collected:
+    def collect(self, *, dry_run: bool = False, thorough: bool = False) -> Collected:
         """Free what no checkpoint needs; safe beside writers and readers. See checkpoints/collect.py.
+
+        Args:
+            thorough: leave not one dead byte, however little a rewritten pack saves: what *forget* asks for.
 
         Raises:
             InputError: another collection is running, or no room for a rewritten pack.
             IntegrityError: a version or a manifest is damaged, so nobody knows what it needs; nothing was deleted.
         """
         self._prepare(write=False)
-        return collect(self.place, self.vault, self.catalog, self.versions, dry_run=dry_run)
+        return collect(self.place, self.vault, self.catalog, self.versions, dry_run=dry_run, thorough=thorough)
 
     def verify(self, ref: str | None = None) -> Damages:
         """Read every byte of the store, or of one checkpoint, and say what is not as it was written; [] is sound.

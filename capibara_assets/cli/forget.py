@@ -153,7 +153,7 @@ def _carry_out(
     removed, waiting = doomed(results, found)
     digests = frozenset(artifact.digest for artifact in removed) | all_removed(store)
     checkpoints = behind(store, removed, digests, found.needles)
-    purge(store, checkpoints)
+    undeleted = purge(store, checkpoints)
     ledgers = purge_ledgers(store, found, _ledger(deployment, results))
     work = work_folders(store, digests, found.needles)
     delete(work)
@@ -169,7 +169,7 @@ def _carry_out(
         history=history,
         logs=logs,
         stale=_stale(deployment, instance, results),
-        left=[f"{_name(artifact)} could not be made without it: see failures" for artifact in waiting],
+        left=[*(f"{_name(artifact)} could not be made without it: see failures" for artifact in waiting), *undeleted],
         failures=failures,
     )
     remove(store, removed)

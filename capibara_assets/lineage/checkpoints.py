@@ -120,14 +120,17 @@ def behind(
     return [one for one in every if one.id in found - named]
 
 
-def purge(store: ArtifactStore, found: Iterable["Checkpoint"]) -> None:
-    """Takes checkpoints away, and every byte that no other checkpoint holds."""
+def purge(store: ArtifactStore, found: Iterable["Checkpoint"]) -> list[str]:
+    """Takes checkpoints away, and every byte that no other checkpoint holds; returns what could not go, and why."""
     if not has_checkpoints(store):
-        return
-    ids = sorted({one.id for one in found})
+        return []
     checkpoints = checkpoints_of(store)
-    checkpoints.retire(ids)
-    checkpoints.collect()
+    checkpoints.retire(sorted({one.id for one in found}))
+    collected = checkpoints.collect(thorough=True)
+    return [
+        f"{checkpoints.root}/{item.name} is not deleted yet: {item.why}"
+        for item in (*collected.waiting, *collected.left)
+    ]
 
 
 def holding_checkpoints(checkpoints: "CheckpointStore", needles: Sequence[str]) -> list["Checkpoint"]:
