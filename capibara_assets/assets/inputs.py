@@ -142,6 +142,7 @@ class Inputs:
         base: str,
         dataset: str | None = None,
         step: int = 0,
+        parent: str | None = None,
         metrics: Mapping[str, float] | None = None,
         tags: Sequence[str] = (),
         beside: Collection[str] = (),
@@ -160,6 +161,7 @@ class Inputs:
         about = {
             "model": model,
             "step": step,
+            "parent": parent,
             "base_digest": base,
             "dataset_digest": dataset,
             "recipe": dict(recipe),
