@@ -14,6 +14,8 @@ from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.store import ArtifactStore
 
 if TYPE_CHECKING:
+    from capibara_assets.checkpoints.content import Content
+    from capibara_assets.checkpoints.manifest import About
     from capibara_assets.checkpoints.store import CheckpointStore
 
 FOLDER = "checkpoints"
@@ -66,10 +68,11 @@ class GraphCheckpoints:
 
     def put(self, folder: Path, about: Mapping[str, Any]) -> str:
         """Keeps an adapter or model; raises InputError where it is neither."""
-        from capibara_assets.checkpoints.formats import FORMATS
-        from capibara_assets.checkpoints.manifest import About
+        return self.store.write(*_read(folder, about)).id
 
-        return self.store.write(FORMATS[FORMAT].read(folder), About(**about)).id
+    def mend(self, folder: Path, about: Mapping[str, Any]) -> str:
+        """The same where damaged packs hold some of it; raises IntegrityError where its manifest is damaged, too."""
+        return self.store.mend(*_read(folder, about)).id
 
     def restore(self, checkpoint: str, folder: Path) -> None:
         """Writes its files; raises IntegrityError where it is missing or damaged."""
@@ -79,3 +82,10 @@ class GraphCheckpoints:
             self.store.load(checkpoint, FORMAT, folder)
         except MissingCheckpoint as error:
             raise IntegrityError(f"an artifact names checkpoint {checkpoint}: {error}") from error
+
+
+def _read(folder: Path, about: Mapping[str, Any]) -> "tuple[Content, About]":
+    from capibara_assets.checkpoints.formats import FORMATS
+    from capibara_assets.checkpoints.manifest import About
+
+    return FORMATS[FORMAT].read(folder), About(**about)

@@ -13,7 +13,7 @@ What makes it safe, without a lock that writers wait for:
 
 import json
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -126,6 +126,22 @@ def collect(
         return collector.run(lease)
 
 
+def condemn(place: Place, vault: Vault | None, packs: Iterable[str]) -> None:
+    """Mark packs that are not to be relied on, such as damaged ones: writers store again what these hold.
+
+    A collection takes a mark away again where a pack is needed after all; a thorough one first copies what can be read.
+    """
+    for pack in packs:
+        _write_mark(place, vault, pack, None)
+
+
+def _write_mark(place: Place, vault: Vault | None, pack: str, waits_for: Collection[str] | None) -> None:
+    name = f"{CONDEMNED}/{pack}"
+    body = canonical_json({"leases": None if waits_for is None else sorted(waits_for)})
+    # not synced: a mark that a crash took away, or tore, is made anew
+    place.replace(name, wrap(body, name, vault), durable=False)
+
+
 class _Collector:
     def __init__(self, place: Place, vault: Vault | None, catalog: Catalog, versions: Versions, thorough: bool) -> None:
         self._place, self._vault, self._catalog, self._versions = place, vault, catalog, versions
@@ -203,7 +219,7 @@ class _Collector:
         return [
             pack
             for pack, index in sorted(view.packs.items())
-            if pack not in view.marks
+            if (self._thorough or pack not in view.marks)
             and index.lease not in view.alive
             and view.live_bytes(pack) > 0
             and (view.live_bytes(pack) < _DEAD * index.payload or (self._thorough and view.has_dead(pack)))
@@ -251,10 +267,7 @@ class _Collector:
                 self._mark(pack, waits_for)
 
     def _mark(self, pack: str, waits_for: Collection[str] | None) -> None:
-        name = f"{CONDEMNED}/{pack}"
-        body = canonical_json({"leases": None if waits_for is None else sorted(waits_for)})
-        # not synced: a mark that a crash took away, or tore, is made anew
-        self._place.replace(name, wrap(body, name, self._vault), durable=False)
+        _write_mark(self._place, self._vault, pack, waits_for)
 
     def _waits_for(self, pack: str) -> frozenset[str] | None:
         name = f"{CONDEMNED}/{pack}"

@@ -14,12 +14,13 @@ from capibara_assets.checkpoints import tree
 from capibara_assets.checkpoints.catalog import Catalog
 from capibara_assets.checkpoints.checkpoint import Backing, Checkpoint, some
 from capibara_assets.checkpoints.codec import Compression
-from capibara_assets.checkpoints.collect import Collected, collect
+from capibara_assets.checkpoints.collect import Collected, collect, condemn
 from capibara_assets.checkpoints.content import Content, of_bytes, of_file
 from capibara_assets.checkpoints.keys import WrappingKey, given_key
 from capibara_assets.checkpoints.kind import STORE, check_kind
 from capibara_assets.checkpoints.leases import Lease, LeaseExpired, hold
 from capibara_assets.checkpoints.manifest import About, CheckpointManifest, TensorEntry
+from capibara_assets.checkpoints.packs import SUFFIX
 from capibara_assets.checkpoints.places import open_place
 from capibara_assets.checkpoints.scrub import Damage, scrub
 from capibara_assets.checkpoints.slots import is_encrypted, open_vault
@@ -149,6 +150,20 @@ class CheckpointStore:
                 version = self.versions.publish(about.model, identity, file, lease)
                 self._stand_by(version, used, lease)
         return self._checkpoint(version)
+
+    def mend(self, content: Content, about: About) -> Checkpoint:
+        """`write`, where packs that hold some of it are damaged: that is stored anew, and the damaged packs go.
+
+        Raises:
+            InputError: as `write`, or another collection is running.
+            IntegrityError: its version or manifest is damaged: only a copy of that file mends it.
+        """
+        found = self.write(content, about)
+        damaged = {Path(damage.file).name.removesuffix(SUFFIX) for damage in self.verify(found.id)}
+        condemn(self.place, self.vault, sorted(damaged & self.catalog.listed().keys()))
+        found = self.write(content, about)
+        self.collect(thorough=True)
+        return found
 
     def open(self, ref: str) -> Checkpoint:
         """A checkpoint by id, unique beginning of an id (8 digits or more), `model` (the latest), `model@latest`,

@@ -28,6 +28,10 @@ class Checkpoints(Protocol):
         """
         ...
 
+    def mend(self, folder: Path, about: Mapping[str, Any]) -> str:
+        """`put`, where what is kept of it is damaged."""
+        ...
+
     def restore(self, checkpoint: str, folder: Path) -> None:
         """Writes the files of a checkpoint into a folder that does not exist yet, byte for byte as they were kept.
 
@@ -91,7 +95,10 @@ def keep(
                 (whole / name).parent.mkdir(parents=True, exist_ok=True)
                 (whole / name).symlink_to(path.absolute())
             identity = checkpoints.put(whole, stated[folder].about)
-            checkpoints.restore(identity, back)
+            try:
+                checkpoints.restore(identity, back)
+            except IntegrityError:  # some of it was there before, and is damaged
+                checkpoints.restore(checkpoints.mend(whole, stated[folder].about), back)
             changed = [name for name in files if not is_file_of(back / name, manifest.files[f"{folder}/{name}"])]
         if changed:
             raise IntegrityError(

@@ -116,6 +116,28 @@ def test_a_flipped_bit_is_found_by_every_reader_and_named(store: ArtifactStore, 
     for read in (artifact.verify, lambda: artifact.directory("voter")):
         with pytest.raises(IntegrityError, match=pack.name):
             read()
+    assert publish(store, tmp_path / "v0").checkpoints == artifact.checkpoints  # materialized again: mended
+    artifact.verify()
+    assert checkpoints_of(store).verify() == [] and not pack.exists()
+
+
+def test_mending_keeps_what_others_need_of_a_damaged_pack(store: ArtifactStore, tmp_path: Path) -> None:
+    shared, own = torch.randn(64, 64), torch.randn(64, 64)
+    checkpoints_of(store).save({"a.lora_A.weight": shared, "own": own}, 1, "mine")
+    [pack] = [Path(path.path) for path in (store.root / "checkpoints" / "packs").iterdir()]
+    artifact = publish(store, adapter(tmp_path / "v0", {"base_model.model.l.lora_A.weight": shared}))
+    piece = checkpoints_of(store).open("mine").manifest.tensors["a.lora_A.weight"].pieces[0]
+    stored = checkpoints_of(store).catalog.packs()[pack.name.removesuffix(".safetensors")].pieces[piece]
+    data = bytearray(pack.read_bytes())
+    data[stored.offset + stored.stored // 2] ^= 1
+    pack.write_bytes(data)
+    let_go()
+    with pytest.raises(IntegrityError):
+        artifact.verify()
+    publish(store, tmp_path / "v0").verify()
+    fresh = checkpoints_of(open_artifacts(store.root, store.work))
+    assert torch.equal(fresh.open("mine").state()["own"], own) and not pack.exists()
+    assert fresh.verify() == []
 
 
 def test_a_checkpoint_that_is_gone_is_said_with_what_there_is(store: ArtifactStore, tmp_path: Path) -> None:

@@ -37,6 +37,9 @@ class Copies:
             shutil.copyfile(path, self.root / name / relative)
         return name
 
+    def mend(self, folder: Path, about: Mapping[str, Any]) -> str:
+        return self.put(folder, about)
+
     def restore(self, checkpoint: str, folder: Path) -> None:
         if not (self.root / checkpoint).is_dir():
             raise IntegrityError(f"no checkpoint {checkpoint}")
