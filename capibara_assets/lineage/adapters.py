@@ -13,7 +13,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.executions.forgotten import Forgotten
 from capibara_assets.lineage.ancestors import upstream
 from capibara_assets.lineage.attribution import COLUMNS, attribution
-from capibara_assets.lineage.checkpoints import has_checkpoints, named_checkpoints
+from capibara_assets.lineage.checkpoints import has_checkpoints
 from capibara_assets.lineage.columns import columns, one_of
 from capibara_assets.lineage.records import MANY, ONE, Results
 from capibara_assets.lineage.voters import SEEN, Voter, dataset, voters_of
@@ -217,7 +217,7 @@ def _by_digest(results: Results, wanted: str) -> _Chosen:
         for voter in voters_of(artifact)
     }
     by_digest = {artifact.digest: artifact for artifact in every.values()}
-    named = {one.id: one for one in named_checkpoints(results.store)}
+    named = {identity: (a, folder) for a in every.values() for folder, identity in a.checkpoints.items()}
     unnamed: dict[str, Checkpoint] = {}
     known = [*voters, *by_digest, *named]
     if not any(name.startswith(wanted) for name in known) and has_checkpoints(results.store):
@@ -227,7 +227,7 @@ def _by_digest(results: Results, wanted: str) -> _Chosen:
     if digest in unnamed:
         return _of_checkpoint(results, unnamed[digest])
     if digest in named:
-        artifact, folder = named[digest].artifact, named[digest].folder
+        artifact, folder = named[digest]
         if not folder.startswith(_VOTERS):
             return _of_artifact(results, artifact)
         return next(_voter(artifact, one) for one in voters_of(artifact) if one.name == folder.removeprefix(_VOTERS))

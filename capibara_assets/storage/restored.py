@@ -19,11 +19,15 @@ _lock = threading.Lock()
 
 
 def hold(folder: Path) -> Path:
-    """Makes the folder, and sees that no other process removes it before this one ends. Can be called again."""
+    """Makes `<root>/<asset>/<partition>/<digest>`, and sees that no other process removes it before this one ends.
+
+    Only this user may look into the root. Can be called again.
+    """
     with _lock:
         while folder not in _held or not _is_open(folder, _held[folder]):
             if (stale := _held.pop(folder, None)) is not None:
                 os.close(stale)
+            folder.parents[2].mkdir(mode=0o700, parents=True, exist_ok=True)  # what it copies may lie encrypted
             folder.mkdir(parents=True, exist_ok=True)
             if (descriptor := _locked(folder, LOCK_SH)) is not None:
                 _held[folder] = descriptor

@@ -169,6 +169,7 @@ def test_nothing_of_a_removed_artifact_stays_in_a_copy(store: ArtifactStore, tre
 def test_a_copy_lasts_as_long_as_the_process_uses_it(store: ArtifactStore, tree: Path) -> None:
     folder = publish(store, tree).directory("voters")
     assert store.sweep() == 0 and folder.is_dir()
+    assert (store.work / "restored").stat().st_mode & 0o777 == 0o700
     let_go()
     assert not folder.exists() and list((store.work / "restored").glob("*/*/*")) == []
     assert tree_digest(publish(store, tree).directory("voters")) == tree_digest(tree)
