@@ -3,14 +3,16 @@
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import numpy as np
 
+from capibara_assets.checkpoints.checkpoint import Checkpoint
 from capibara_assets.checkpoints.content import Content, Source, itemsize, numpy_dtype
 from capibara_assets.checkpoints.delta import DeltaDiff, deltas
+from capibara_assets.checkpoints.reading import StoredSource, piece_lengths
 from capibara_assets.checkpoints.tree import plain_values
 
 _BLOCK = 1 << 18  # elements in flight: 2 MiB of float64 each, so that they stay in the processor's cache
@@ -18,6 +20,7 @@ _NUMBERED = re.compile(r"^(.*?(?:^|[./_-])\d+)(?=[./]|$)")
 _PREFIX = re.compile(r"^base_model\.model\.")
 _LORA = re.compile(r"\.lora_.*$")
 
+Wide = np.ndarray[Any, Any]  # float64, or complex128
 Status = Literal["equal", "changed", "other dtype", "other shape"]
 
 
@@ -28,13 +31,13 @@ class Side:
     Attributes:
         name: what the user called it.
         content: its tensors and files.
-        digests: digests of the pieces of tensors and files by name, where they may be compared with the other side's
-            (both of one store): what is equal by digest is not read.
+        store: which store the digests of its pieces are of; None: it is not in one. Two sides of one store are read
+            only where their digests differ.
     """
 
     name: str
     content: Content
-    digests: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    store: str | None = None
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,11 @@ class Diff:
         return not (changed or self.added or self.removed or self.files or self.values)
 
 
+def stored_side(name: str, checkpoint: Checkpoint) -> Side:
+    """A checkpoint of a store."""
+    return Side(name, checkpoint.content(), checkpoint.backing.place.root)
+
+
 def diff(a: Side, b: Side) -> Diff:
     """Compare two checkpoints; one tensor is in flight at a time, of a large one a few MiB.
 
@@ -131,7 +139,8 @@ def diff(a: Side, b: Side) -> Diff:
     left, right = _named(a.content), _named(b.content)
     tied = a.content.ties.items() & b.content.ties.items()  # the tensor that both share is compared under its own name
     both = sorted(left.keys() & right.keys() - {name for name, _ in tied})
-    tensors = tuple(_tensor(name, left[name], right[name], _equal(name, a, b)) for name in both)
+    one_store = a.store is not None and a.store == b.store
+    tensors = tuple(_tensor(name, left[name], right[name], one_store) for name in both)
     weight_changes, notes = deltas(
         a.content, b.content, {t.name for t in tensors if t.status == "equal"}, names=(a.name, b.name)
     )
@@ -166,57 +175,96 @@ def _named(content: Content) -> dict[str, Source]:
     return dict(content.tensors) | {name: content.tensors[target] for name, target in content.ties.items()}
 
 
-def _equal(name: str, a: Side, b: Side) -> bool:
-    """Whether digests show that a tensor or file is the same on both sides."""
-    ours = a.digests.get(a.content.ties.get(name, name))
-    return ours is not None and ours == b.digests.get(b.content.ties.get(name, name))
-
-
-def _tensor(name: str, a: Source, b: Source, equal: bool) -> TensorDiff:
+def _tensor(name: str, a: Source, b: Source, one_store: bool) -> TensorDiff:
     shapes, dtypes = (tuple(a.shape), tuple(b.shape)), (a.dtype, b.dtype)
-    elements = math.prod(shapes[1])
+    layer, elements = layer_of(name), math.prod(b.shape)
     if shapes[0] != shapes[1]:
-        return TensorDiff(name, layer_of(name), "other shape", dtypes, shapes, elements=elements)
-    if equal and a.dtype == b.dtype:
-        return TensorDiff(name, layer_of(name), "equal", dtypes, shapes, elements=elements)
-    same_bits, differing, not_finite = a.dtype == b.dtype, 0, [0, 0]
-    largest, dot, squares = 0.0, 0.0, [0.0, 0.0, 0.0]
-    with np.errstate(over="ignore", invalid="ignore"):
-        for ours, theirs in _blocks(a, b):
-            if a.dtype == b.dtype and ours == theirs:
-                x = y = _wide(ours, a.dtype)
-            else:
-                x, y = _wide(ours, a.dtype), _wide(theirs, b.dtype)
-                same_bits = False
-                differing += int(np.count_nonzero(x != y))
-            finite = np.isfinite(x) & np.isfinite(y)
-            if not finite.all():
-                not_finite[0] += int(np.count_nonzero(~np.isfinite(x)))
-                not_finite[1] += int(np.count_nonzero(~np.isfinite(y)))
-                x, y = x[finite], y[finite]
-            if not x.size:
-                continue
-            moved = y - x
-            largest = max(largest, float(np.abs(moved).max()))
-            dot += _dot(x, y)
-            for place, values in enumerate((x, y, moved)):
-                squares[place] += _dot(values, values)
-    norm_a, norm_b, l2 = map(math.sqrt, squares)
+        return TensorDiff(name, layer, "other shape", dtypes, shapes, elements=elements)
+    sums = _Sums()
+    if one_store and dtypes[0] == dtypes[1] and isinstance(a, StoredSource) and isinstance(b, StoredSource):
+        pairs = list(zip(a.entry.pieces, b.entry.pieces, strict=True))
+        same = [number for number, (ours, theirs) in enumerate(pairs) if ours == theirs]
+        if len(same) == len(pairs):
+            return TensorDiff(name, layer, "equal", dtypes, shapes, elements=elements)
+        differ = sorted(set(range(len(pairs))) - set(same))
+        if same:
+            for piece in _part(a, same).pieces():
+                for start in range(0, len(piece), _BLOCK * itemsize(a.dtype)):
+                    values = _wide(piece[start : start + _BLOCK * itemsize(a.dtype)], a.dtype)
+                    sums.add(values, values)
+            a, b = _part(a, differ), _part(b, differ)
+    same_bits = dtypes[0] == dtypes[1]
+    for ours, theirs in _blocks(a, b):
+        x = _wide(ours, a.dtype)
+        if dtypes[0] == dtypes[1] and ours == theirs:
+            sums.add(x, x)
+        else:
+            same_bits = False
+            sums.add(x, _wide(theirs, b.dtype))
+    norm_a, norm_b, l2 = map(math.sqrt, sums.squares)
+    known = math.isfinite(sums.dot) and norm_a and norm_b
     return TensorDiff(
         name=name,
-        layer=layer_of(name),
-        status="equal" if same_bits else ("other dtype" if a.dtype != b.dtype else "changed"),
+        layer=layer,
+        status="equal" if same_bits else ("other dtype" if dtypes[0] != dtypes[1] else "changed"),
         dtypes=dtypes,
         shapes=shapes,
         l2=_held(l2),
         relative=_held(l2 / norm_a) if norm_a else None,
-        max_abs=_held(largest),
-        cosine=_held(max(-1.0, min(1.0, dot / norm_a / norm_b))) if norm_a and norm_b and math.isfinite(dot) else None,
+        max_abs=_held(sums.largest),
+        cosine=_held(max(-1.0, min(1.0, sums.dot / norm_a / norm_b))) if known else None,
         norms=(_held(norm_a), _held(norm_b)),
-        differing=differing,
+        differing=sums.differing,
         elements=elements,
-        not_finite=(not_finite[0], not_finite[1]),
+        not_finite=(sums.not_finite[0], sums.not_finite[1]),
     )
+
+
+def _part(source: StoredSource, numbers: list[int]) -> StoredSource:
+    """Some pieces of a stored tensor, as a flat tensor of their own."""
+    lengths, entry = piece_lengths(source.entry), source.entry
+    part = entry.model_copy(
+        update={
+            "pieces": tuple(entry.pieces[number] for number in numbers),
+            "shape": (sum(lengths[number] for number in numbers) // itemsize(entry.dtype),),
+        }
+    )
+    return StoredSource(source.name, part, source.reader)
+
+
+@dataclass
+class _Sums:
+    """What a distance is made of, added up block by block."""
+
+    squares: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    """Of A, B and B - A."""
+    dot: float = 0.0
+    largest: float = 0.0
+    differing: int = 0
+    not_finite: list[int] = field(default_factory=lambda: [0, 0])
+
+    def add(self, x: Wide, y: Wide) -> None:
+        """A block of A and of B; the same object where they are equal to the bit."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            if y is not x:
+                self.differing += int(np.count_nonzero(x != y))
+            finite = np.isfinite(x) if y is x else np.isfinite(x) & np.isfinite(y)
+            if not finite.all():
+                self.not_finite[0] += int(np.count_nonzero(~np.isfinite(x)))
+                self.not_finite[1] += int(np.count_nonzero(~np.isfinite(y)))
+                x, y = (x[finite],) * 2 if y is x else (x[finite], y[finite])
+            if not x.size:
+                return
+            self.squares[0] += (of_a := _dot(x, x))
+            if y is x:
+                self.squares[1] += of_a
+                self.dot += of_a
+                return
+            moved = y - x
+            self.squares[1] += _dot(y, y)
+            self.squares[2] += _dot(moved, moved)
+            self.dot += _dot(x, y)
+            self.largest = max(self.largest, float(np.abs(moved).max()))
 
 
 def _blocks(a: Source, b: Source) -> Iterator[tuple[memoryview, memoryview]]:
@@ -234,13 +282,13 @@ def _blocks(a: Source, b: Source) -> Iterator[tuple[memoryview, memoryview]]:
         rest = [rest[side][count * sizes[side] :] for side in (0, 1)]
 
 
-def _wide(data: memoryview, dtype: str) -> np.ndarray[Any, Any]:
+def _wide(data: memoryview, dtype: str) -> Wide:
     """Elements as float64 (integers beyond 2^53 are rounded), or complex128."""
     array = np.frombuffer(data, numpy_dtype(dtype))
     return array.astype(np.complex128 if dtype.startswith("C") else np.float64)
 
 
-def _dot(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> float:
+def _dot(x: Wide, y: Wide) -> float:
     """The real part of <x, y>; summed pairwise, and without BLAS, whose threads cost more than they do here."""
     return float(np.add.reduce(x.view(np.float64) * y.view(np.float64)))
 
@@ -303,11 +351,13 @@ def _rank(layer: LayerDiff) -> tuple[float, float, float]:
 def _files(a: Side, b: Side) -> Names:
     left, right = a.content.files, b.content.files
     both = sorted(left.keys() & right.keys())
-    changed = [name for name in both if not _equal(name, a, b) and _sha256(left[name]) != _sha256(right[name])]
+    changed = [name for name in both if _sha256(left[name]) != _sha256(right[name])]
     return Names(tuple(sorted(right.keys() - left.keys())), tuple(sorted(left.keys() - right.keys())), tuple(changed))
 
 
 def _sha256(source: Source) -> str:
+    if isinstance(source, StoredSource) and source.entry.sha256 is not None:
+        return source.entry.sha256
     digest = hashlib.sha256()
     for piece in source.pieces():
         digest.update(piece)

@@ -5,6 +5,7 @@ which order, replay a part of it, and fail it anywhere.
 """
 
 import ctypes
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -56,6 +57,15 @@ def unlink(path: Path) -> None:
 def make_folder(path: Path, mode: int = 0o777) -> None:
     """A new folder; one that is there already is fine."""
     path.mkdir(mode, exist_ok=True)
+
+
+def remove_folder(path: Path) -> None:
+    """Take a folder away if it is empty; one that is not, or is not there, is fine."""
+    try:
+        path.rmdir()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+            raise
 
 
 def sync_folder(path: Path) -> None:

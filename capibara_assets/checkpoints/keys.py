@@ -123,9 +123,10 @@ def given_key(
 
 def _of_file(path: Path, origin: str) -> RawKey:
     try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            text = file.read(_LONGEST_FILE + 1)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # or a pipe would have us wait for its writer
+        with os.fdopen(fd, "rb") as file:
+            mode = os.fstat(fd).st_mode
+            text = file.read(_LONGEST_FILE + 1) if stat.S_ISREG(mode) else b""
     except OSError as error:
         raise InputError(f"{origin} cannot be read: {error.strerror}") from error
     if not stat.S_ISREG(mode):

@@ -77,14 +77,15 @@ class KmsKey:
         return self._make_client()
 
     def _ask(self, method: str, **fields: Any) -> Any:
-        from google.api_core.exceptions import GoogleAPIError, InvalidArgument
+        from google.api_core.exceptions import BadRequest, GoogleAPIError
         from google.auth.exceptions import GoogleAuthError
+        from requests.exceptions import RequestException
 
         try:
             return getattr(self._client, method)(request={"name": self.resource, **fields}, timeout=_TIMEOUT)
-        except InvalidArgument as error:
-            raise IntegrityError(f"{self.origin} does not {method} this: {error.message}") from error
-        except GoogleAPIError as error:
+        except (GoogleAPIError, RequestException) as error:
+            if method == "decrypt" and isinstance(error, BadRequest) and _word(error) == "INVALID_ARGUMENT":
+                raise IntegrityError(f"{self.origin} did not encrypt this: {error.message}") from error
             raise InputError(
                 f"{self.origin} does not {method}: {error}; is the key enabled, and may this account use it "
                 "(roles/cloudkms.cryptoKeyEncrypterDecrypter)?"
@@ -101,6 +102,11 @@ def _default_client() -> Any:
     except ImportError as error:
         raise InputError("a Google KMS key needs google-cloud-kms: pip install 'capibara-assets[gcp]'") from error
     return KeyManagementServiceClient(transport="rest")
+
+
+def _word(error: Any) -> str:
+    """Google's word for an error of its REST interface: HTTP 400 stands for several."""
+    return str(error.response.json()["error"]["status"])
 
 
 def _crc32c(data: bytes) -> int:

@@ -52,4 +52,7 @@ class CheckpointManifest(_Frozen):
     packs: tuple[str, ...] = Field(
         default=(), description="Where the pieces were when it was written; a hint, not identity"
     )
+    aliases: tuple[str, ...] = Field(
+        default=(), description="Ids that it had before its store was encrypted or decrypted; not part of its identity"
+    )
     created: str = Field(description="When it was written, ISO 8601 UTC; not part of its identity")

@@ -76,6 +76,10 @@ class Place(Protocol):
         """Take a name away; one that is not there is fine."""
         ...
 
+    def delete_folder(self, folder: str) -> None:
+        """Take a folder away if it is empty; one that is not, or is not there, is fine."""
+        ...
+
 
 class Reading(Protocol):
     """A name that is open for reading, closed with its last use; safe to use from several threads at once."""
@@ -207,6 +211,9 @@ class LocalPlace:
         if durable:
             files.sync_folder(path.parent)
 
+    def delete_folder(self, folder: str) -> None:
+        files.remove_folder(self._root / folder)
+
     @contextmanager
     def _written(self, data: bytes, durable: bool) -> Iterator[Path]:
         """A part file with these bytes; its name is gone afterwards."""
@@ -324,6 +331,9 @@ class RemotePlace:
             self._fs.rm_file(f"{self._base}/{name}")
         except FileNotFoundError:
             return
+
+    def delete_folder(self, folder: str) -> None:
+        """Object stores have none."""
 
     def _entries(self, folder: str) -> Entries:
         path = f"{self._base}/{folder}".rstrip("/")

@@ -1,24 +1,23 @@
 """Which checkpoints a policy keeps, and why: pure functions of what their manifests say. Nothing is deleted here."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from capibara_assets.checkpoints.content import PIECE, nbytes
 from capibara_assets.checkpoints.manifest import CheckpointManifest
+from capibara_assets.declarations import Declared
 from capibara_assets.errors import InputError
 
 PINS = ("promoted", "pinned")
 """Tags that keep a checkpoint whatever the policy: promotion writes the one, a person the other."""
 
 
-class RetentionPolicy(BaseModel):
+class RetentionPolicy(Declared):
     """What to keep of each model's checkpoints; several rules keep what any of them keeps, no rule keeps all."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     keep_last: int | None = Field(default=None, description="The newest so many versions", ge=1)
     keep_best: int | None = Field(default=None, description="The best so many by `metric`", ge=1)
@@ -61,7 +60,10 @@ class Decision:
 
 
 def plan(
-    checkpoints: Iterable[Kept], policy: RetentionPolicy, needed: Mapping[str, Sequence[str]] | None = None
+    checkpoints: Iterable[Kept],
+    policy: RetentionPolicy,
+    needed: Mapping[str, Sequence[str]] | None = None,
+    models: Collection[str] | None = None,
 ) -> list[Decision]:
     """Decide on every version, by model and version.
 
@@ -76,6 +78,7 @@ def plan(
     Args:
         checkpoints: all of the store's: what is not given cannot keep what it names.
         needed: id -> why it is needed by something outside, such as a certificate.
+        models: those that the policy is for; the others keep everything. None: all.
     """
     by_model: dict[str, list[Kept]] = {}
     for checkpoint in checkpoints:
@@ -84,8 +87,9 @@ def plan(
         versions.sort(key=lambda one: one.version)
     everything = [one for _, versions in sorted(by_model.items()) for one in versions]
     why: dict[str, list[str]] = {}
-    for versions in by_model.values():
-        for name, reason in _by_rules(versions, policy):
+    for model, versions in by_model.items():
+        asked = models is None or model in models
+        for name, reason in _by_rules(versions, policy if asked else RetentionPolicy()):
             why.setdefault(name, []).append(reason)
     for one in everything:
         why.setdefault(one.id, []).extend(f"tagged {tag}" for tag in PINS if tag in one.manifest.about.tags)

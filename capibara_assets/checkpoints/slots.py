@@ -128,7 +128,7 @@ def rotate(place: Place, key: WrappingKey, new_key: WrappingKey) -> None:
         kept = _add(place, _slot(vault, new_key))
         open_vault(place, new_key)
     for file in {*before, *damaged} - {kept}:
-        place.delete(file)
+        place.delete(file, durable=True)  # a power cut must not give a revoked key back
 
 
 def damaged_slots(place: Place, vault: Vault) -> dict[str, str]:

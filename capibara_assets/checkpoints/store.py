@@ -17,13 +17,13 @@ from capibara_assets.checkpoints.codec import Compression
 from capibara_assets.checkpoints.collect import Collected, collect, condemn
 from capibara_assets.checkpoints.content import Content, of_bytes, of_file
 from capibara_assets.checkpoints.keys import WrappingKey, given_key
-from capibara_assets.checkpoints.kind import STORE, check_kind
+from capibara_assets.checkpoints.kind import STORE, check_kind, exists, moved
 from capibara_assets.checkpoints.leases import Lease, LeaseExpired, hold
 from capibara_assets.checkpoints.manifest import About, CheckpointManifest, TensorEntry
 from capibara_assets.checkpoints.packs import SUFFIX
-from capibara_assets.checkpoints.places import open_place
+from capibara_assets.checkpoints.places import Place, open_place
 from capibara_assets.checkpoints.scrub import Damage, scrub
-from capibara_assets.checkpoints.slots import is_encrypted, open_vault
+from capibara_assets.checkpoints.slots import create_vault, is_encrypted, open_vault
 from capibara_assets.checkpoints.vault import Vault
 from capibara_assets.checkpoints.versions import MANIFESTS, Version, Versions, manifest_id
 from capibara_assets.checkpoints.writing import PieceWriter, live
@@ -128,8 +128,9 @@ class CheckpointStore:
         _check(content, about)
         self._prepare()
         with hold(self.place, self.vault, f"save {about.model} step {about.step}") as lease:
+            self._still_the_place()
             while True:
-                entries, used = self._write_pieces(content, lease)
+                entries, used = self.write_pieces(content, lease)
                 manifest = CheckpointManifest(
                     about=about,
                     kind=content.kind,
@@ -141,7 +142,7 @@ class CheckpointStore:
                     packs=tuple(sorted(used)),
                     created=datetime.now(UTC).isoformat(timespec="milliseconds"),
                 )
-                if self._still_there(used):
+                if self.still_there(used):
                     break  # else a collection came between: what it took is written anew
             identity = manifest_id(manifest, self.vault)
             version = self.versions.same(about.model, identity)
@@ -149,7 +150,7 @@ class CheckpointStore:
                 file = self.versions.write_manifest(manifest, identity, lease)
                 version = self.versions.publish(about.model, identity, file, lease)
                 self._stand_by(version, used, lease)
-        return self._checkpoint(version)
+        return self.checkpoint(version)
 
     def mend(self, content: Content, about: About) -> Checkpoint:
         """`write`, where packs that hold some of it are damaged: that is stored anew, and the damaged packs go.
@@ -176,24 +177,18 @@ class CheckpointStore:
         """
         self._prepare(write=False)
         if _ID.fullmatch(ref):
-            found = self.versions.find(ref)
-            if len(found) > 1:
-                raise InputError(f"{ref} is the beginning of several ids: {some(version.id for version in found)}")
-            if found:
-                return self._checkpoint(found[0])
+            called = self.versions.find(ref)
+            if len(called) > 1:
+                raise InputError(f"{ref} is the beginning of several ids: {some(version.id for version in called)}")
+            if called:
+                return self.checkpoint(called[0])
         at = _AT.fullmatch(ref)
         model, number, step = at.group("model", "number", "step") if at else (ref, None, None)
-        folder = self.versions.folder(model)
-        for there in reversed(self.versions.numbers(folder)):
-            if number is not None and there != int(number):
-                continue
-            try:
-                checkpoint = self._checkpoint(self.versions.read(folder, there))
-            except FileNotFoundError:
-                continue  # retired while we looked
-            if step is None or checkpoint.manifest.about.step == int(step):
-                return checkpoint
-        raise MissingCheckpoint(self._what_there_is(ref, model))
+        # a model may be called like a version of another
+        found = self._newest(model, number, step) or (self._newest(ref, None, None) if at else None)
+        if found is None:
+            raise MissingCheckpoint(self._what_there_is(ref, model))
+        return found
 
     def list(self, model: str | None = None) -> Checkpoints:
         """Every checkpoint, of one model or of all, by model and version.
@@ -203,7 +198,7 @@ class CheckpointStore:
         """
         self._prepare(write=False)
         versions = self.versions.all() if model is None else self.versions.of(self.versions.folder(model))
-        found = [self._checkpoint(version) for version in versions]
+        found = [self.checkpoint(version) for version in versions]
         return sorted(found, key=lambda checkpoint: (checkpoint.manifest.about.model, checkpoint.version))
 
     def load(self, ref: str, format: str = "state", out: Path | None = None, *, verify: bool = True) -> Any:
@@ -236,7 +231,11 @@ class CheckpointStore:
         self._prepare(write=False)
         versions = []
         for identity in ids:
-            found = [version for version in self.versions.find(identity) if version.id == identity]
+            found = [
+                version
+                for version in self.versions.find(identity)
+                if identity in (version.id, *self.versions.manifest(version).aliases)
+            ]
             if not found:
                 raise MissingCheckpoint(self._what_there_is(identity, identity))
             versions += found
@@ -269,8 +268,8 @@ class CheckpointStore:
             damages = [Damage(STORE, None, None, str(error))]
         return damages + scrub(self.place, self.vault, None if ref is None else self.open(ref))
 
-    def _write_pieces(self, content: Content, lease: Lease) -> tuple[dict[tuple[str, str], TensorEntry], set[str]]:
-        """Entries of tensors ("t", name) and files ("f", name), and the packs that hold their pieces."""
+    def write_pieces(self, content: Content, lease: Lease) -> tuple[dict[tuple[str, str], TensorEntry], set[str]]:
+        """Store what a checkpoint will need. Entries of tensors ("t", name) and files ("f", name), and their packs."""
         self.catalog.refresh()
         known = self.catalog.without(self.catalog.condemned())
         with PieceWriter(self.place, lease.id, self.vault, self.compression, known) as writer:
@@ -283,7 +282,7 @@ class CheckpointStore:
             used.add(index.id)
         return {name: one.entry() for name, one in pending.items()}, used
 
-    def _still_there(self, used: set[str]) -> bool:
+    def still_there(self, used: set[str]) -> bool:
         """Whether these packs can be relied on: present, whole as far as their length tells, and not condemned."""
         there = self.catalog.listed()
         return used.isdisjoint(self.catalog.condemned()) and all(
@@ -299,15 +298,31 @@ class CheckpointStore:
         try:
             lease.check()
         except LeaseExpired:
-            if not self._still_there(used) or version.manifest not in self.place.list(MANIFESTS):
+            if not self.still_there(used) or version.manifest not in self.place.list(MANIFESTS):
                 self.versions.retire(version)
                 raise
 
-    def _checkpoint(self, version: Version) -> Checkpoint:
+    def _newest(self, model: str, number: str | None, step: str | None) -> Checkpoint | None:
+        """The newest version of a model that has this number and this step."""
+        folder = self.versions.folder(model)
+        for there in reversed(self.versions.numbers(folder)):
+            if number is not None and there != int(number):
+                continue
+            try:
+                checkpoint = self.checkpoint(self.versions.read(folder, there))
+            except FileNotFoundError:
+                continue  # retired while we looked
+            if step is None or checkpoint.manifest.about.step == int(step):
+                return checkpoint
+        return None
+
+    def checkpoint(self, version: Version) -> Checkpoint:
+        """The checkpoint that a version names. Raises IntegrityError: its manifest is damaged."""
         backing = Backing(self.place, self.vault, self.catalog)
         return Checkpoint(version.id, version.number, self.versions.manifest(version), backing)
 
     def _what_there_is(self, ref: str, model: str) -> str:
+        self._checked = False  # it may have been encrypted since, and lie elsewhere
         there = self.list()
         same = [
             f"v{one.version} (step {one.manifest.about.step})" for one in there if one.manifest.about.model == model
@@ -316,6 +331,15 @@ class CheckpointStore:
             return f"no checkpoint {ref} in {self.root}: of {model} there are {some(same)}"
         models = dict.fromkeys(one.manifest.about.model for one in there)
         return f"no checkpoint {ref} in {self.root}: " + (f"there is {some(models)}" if models else "it is empty")
+
+    def _still_the_place(self) -> None:
+        """Under a lease: see that the store was not encrypted or decrypted, to another folder, since it was opened.
+
+        Raises:
+            InputError: it was.
+        """
+        if not check_kind(self.place, self.vault is not None, create=False):
+            raise InputError(f"{self.root} is no longer there: open the store anew")
 
     def _prepare(self, write: bool = True) -> None:
         """Once: see that this is such a store; before the first write, make it one."""
@@ -330,19 +354,48 @@ def open_store(
     compression: Compression = "zstd",
     work: Path | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    create: bool = True,
 ) -> CheckpointStore:
-    """The store at an address, opened with its keys if it is encrypted.
+    """The store at an address, opened with its keys if it is encrypted; a new one is encrypted if a key is given.
 
     Args:
         key: what opens an encrypted store; None: the one that the environment gives (`keys.given_key`).
+        create: whether the key slot of a new encrypted store may be written.
 
     Raises:
-        InputError: a remote root without `work`; an encrypted store, and no key, or not its key.
-        IntegrityError: a key slot is damaged.
+        InputError: a remote root without `work`; an encrypted store, and no key, or not its key; a key, and a store
+            that is not encrypted, or, without `create`, none.
+        IntegrityError: a key slot is damaged, or the store went to a folder that is not there.
     """
-    place = open_place(root, work=work, storage_options=storage_options)
-    vault = open_vault(place, key if key is not None else given_key()) if is_encrypted(place) else None
+    place = open_place(root, work=work, storage_options=storage_options, private=True)
+    if (there := moved(place)) is not None:
+        root = UPath(root, **dict(storage_options or {})) / there.at
+        place = open_place(root, work=work, storage_options=storage_options, private=True)
+        if not exists(place):
+            raise IntegrityError(f"{place.root} is missing: the store's checkpoints should be there")
+    key = key if key is not None else given_key()
+    vault = None
+    if is_encrypted(place):
+        vault = open_vault(place, key)
+    elif key is not None:
+        vault = _new_vault(place, key, create)
     return CheckpointStore(root, vault=vault, compression=compression, work=work, storage_options=storage_options)
+
+
+def _new_vault(place: Place, key: WrappingKey, create: bool) -> Vault:
+    """Raises InputError: there is a plain store, or, without `create`, none."""
+    if exists(place):
+        if is_encrypted(place):
+            return open_vault(place, key)  # another process has just made it
+        raise InputError(
+            f"the checkpoint store {place.root} is not encrypted, and {key.origin} gives a key: encrypt the store "
+            "(`capibara checkpoint encrypt`), or do not give a key"
+        )
+    if not create:
+        raise InputError(f"there is no checkpoint store at {place.root}")
+    vault = create_vault(place, key)
+    check_kind(place, True, create=True)
+    return vault
 
 
 def _check(content: Content, about: About) -> None:

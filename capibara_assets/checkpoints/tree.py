@@ -85,6 +85,13 @@ def flatten(state: Any) -> tuple[dict[str, torch.Tensor], Any, dict[str, str]]:
 def unflatten(tree: Any, tensor: Callable[[str], torch.Tensor], ties: Mapping[str, str]) -> Any:
     """The nested state again; tied names are one and the same tensor."""
     made: dict[str, torch.Tensor] = {}
+    parameters: dict[tuple[str, bool], torch.nn.Parameter] = {}
+
+    def parameter(name: str, trained: bool) -> torch.nn.Parameter:
+        name = ties.get(name, name)
+        if (name, trained) not in parameters:
+            parameters[name, trained] = torch.nn.Parameter(find(name), requires_grad=trained)
+        return parameters[name, trained]
 
     def find(name: str) -> torch.Tensor:
         name = ties.get(name, name)
@@ -98,7 +105,7 @@ def unflatten(tree: Any, tensor: Callable[[str], torch.Tensor], ties: Mapping[st
             case "tensor":
                 return find(value)
             case "parameter" | "frozen":
-                return torch.nn.Parameter(find(value), requires_grad=kind == "parameter")
+                return parameter(value, kind == "parameter")
             case "state_dict":
                 state = build(value["items"])
                 vars(state)["_metadata"] = build(value["metadata"])
@@ -129,6 +136,18 @@ def unflatten(tree: Any, tensor: Callable[[str], torch.Tensor], ties: Mapping[st
                 raise InputError(f"a checkpoint's tree has a node of kind {kind!r}: it was written by newer code")
 
     return build(tree)
+
+
+def tensor_names(tree: Any) -> list[str]:
+    """Names of all tensors of a tree, tied ones included, in its order."""
+    [(kind, value)] = tree.items()
+    if kind in ("tensor", "parameter", "frozen"):
+        return [value]
+    if kind == "state_dict":
+        return tensor_names(value["items"])
+    if kind in ("dict", "odict"):
+        return [name for _, child in value for name in tensor_names(child)]
+    return [name for child in value for name in tensor_names(child)] if kind in ("list", "tuple") else []
 
 
 def plain_values(tree: Any, keys: tuple[str, ...] = ()) -> dict[str, Any]:

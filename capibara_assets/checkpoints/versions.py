@@ -45,7 +45,7 @@ class Version(NamedTuple):
 
 def manifest_id(manifest: CheckpointManifest, vault: Vault | None) -> str:
     """Digest of what a checkpoint is: all of its manifest but when, by which run and where it was written."""
-    content = manifest.model_dump(exclude={"created": True, "packs": True, "about": {"run"}})
+    content = manifest.model_dump(exclude={"created": True, "packs": True, "aliases": True, "about": {"run"}})
     data = canonical_json(content)
     return sha256_bytes(data) if vault is None else str(vault.digest(data))
 
@@ -132,7 +132,11 @@ class Versions:
         return manifest
 
     def find(self, prefix: str) -> list[Version]:
-        """Versions of the checkpoints whose id begins like this. Raises IntegrityError: one is damaged."""
+        """Versions of the checkpoints whose id, or else one of whose former ids, begins like this.
+
+        Raises:
+            IntegrityError: one is damaged.
+        """
         found: dict[str, Version] = {}
         for file in sorted(self._place.list(MANIFESTS)):
             identity = file.partition("-")[0]
@@ -143,6 +147,10 @@ class Versions:
                 if version.id == identity:
                     found[identity] = version
                     break
+        if not found:
+            for version in self.all():
+                if any(alias.startswith(prefix) for alias in self.manifest(version).aliases):
+                    found[version.id] = version
         return list(found.values())
 
     def write_manifest(self, manifest: CheckpointManifest, identity: str, lease: Lease) -> str:
@@ -166,15 +174,24 @@ class Versions:
         """
         folder = self.folder(model)
         while True:
-            number = self._next(folder)
+            number = self.next(folder)
             # manifests after versions: whoever has a version by now had a manifest before, and who comes later collides
             if (version := self.same(model, identity, file)) is not None:
                 return version
             version = Version(folder, number, identity, file)
-            body = canonical_json({"id": identity, "manifest": file})
-            lease.check()
-            if self._place.create(version.name, wrap(body, version.name, self._vault)):
+            if self.place(version, lease):
                 return version
+
+    def place(self, version: Version, lease: Lease) -> bool:
+        """Publish under this very number; False, and nothing done, if it is taken.
+
+        Raises:
+            LeaseExpired: too late; nothing was published.
+            InputError: no room.
+        """
+        body = canonical_json({"id": version.id, "manifest": version.manifest})
+        lease.check()
+        return self._place.create(version.name, wrap(body, version.name, self._vault))
 
     def same(self, model: str, identity: str, file: str = "") -> Version | None:
         """The version that a checkpoint has already; `file` is a manifest that has none yet."""
@@ -186,18 +203,23 @@ class Versions:
         """Take a version away; its number is not given again."""
         # the newest one leaves a mark, or the next save would be called like it. Both are durable: a version that a
         # crash brings back would be one whose pieces may be gone
-        self._place.replace(f"{version.name}.retired", b"")
+        self.mark(version)
         self._place.delete(version.name, durable=True)
+
+    def mark(self, version: Version) -> None:
+        """See to it that a version's number is not given again."""
+        self._place.replace(f"{version.name}.retired", b"")
 
     def needless_marks(self) -> Iterator[str]:
         """Names of the marks of retired versions that are not the newest ones."""
         for folder in self.folders():
-            newest = self._next(folder) - 1
+            newest = self.next(folder) - 1
             for name in self._names(folder):
                 if (found := _RETIRED.fullmatch(name)) and int(found[1]) < newest:
                     yield f"{MODELS}/{folder}/{name}"
 
-    def _next(self, folder: str) -> int:
+    def next(self, folder: str) -> int:
+        """The number of a model's next version."""
         taken = [
             found for name in self._names(folder) if (found := _VERSION.fullmatch(name) or _RETIRED.fullmatch(name))
         ]

@@ -1,4 +1,4 @@
-"""The `capibara` command: one sentence and exit code 2 for what a user can mend, a traceback for defects."""
+"""The `capibara` command: one sentence for what a user can mend (exit code 2) and for damage (1); else a traceback."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ import click
 import dagster as dg
 
 from capibara_assets import __version__
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, IntegrityError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -24,16 +24,32 @@ def main() -> None:
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")  # its default keeps hundreds of MB of kernels
     for category in (dg.BetaWarning, dg.PreviewWarning):  # Dagster's notes on its own unfinished parts
         warnings.simplefilter("ignore", category)
-    from capibara_assets.cli import bench, dataset, forget, lineage, model, quarantine, report, run, schema, ui
+    from capibara_assets.cli import (
+        bench,
+        checkpoint,
+        dataset,
+        forget,
+        lineage,
+        model,
+        quarantine,
+        report,
+        run,
+        schema,
+        ui,
+    )
 
     on_records = (dataset.dataset, lineage.lineage, forget.forget, quarantine.quarantine)
-    for command in (run.run, report.report, ui.ui, *on_records, model.model, bench.bench, schema.schema):
+    on_models = (checkpoint.checkpoint, model.model)
+    for command in (run.run, report.report, ui.ui, *on_records, *on_models, bench.bench, schema.schema):
         cli.add_command(command)
     try:
         cli(standalone_mode=False)
     except InputError as error:
         click.echo(f"capibara: {error}", err=True)
         sys.exit(2)
+    except IntegrityError as error:
+        click.echo(f"capibara: damaged: {error}", err=True)
+        sys.exit(1)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.ClickException as error:

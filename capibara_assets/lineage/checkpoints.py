@@ -114,10 +114,15 @@ def behind(
     theirs = {identity for artifact in removed for identity in artifact.checkpoints.values()}
     every = checkpoints.list()
     telling = {one.id for one in holding_checkpoints(checkpoints, needles)}
-    found = {one.id for one in every if one.id in telling | theirs or not gone.isdisjoint(_made_from(one))}
-    while more := {one.id for one in every if one.manifest.about.parent in found} - found:
+    found = {
+        identity
+        for one in every
+        if not (telling | theirs).isdisjoint(_ids(one)) or not gone.isdisjoint(_made_from(one))
+        for identity in _ids(one)
+    }
+    while more := {name for one in every if one.manifest.about.parent in found for name in _ids(one)} - found:
         found |= more
-    return [one for one in every if one.id in found - named]
+    return [one for one in every if not found.isdisjoint(_ids(one)) and named.isdisjoint(_ids(one))]
 
 
 def purge(store: ArtifactStore, found: Iterable["Checkpoint"]) -> list[str]:
@@ -172,6 +177,11 @@ def _written(source: "Source", path: Path) -> Path:
         for piece in source.pieces():
             file.write(piece)
     return path
+
+
+def _ids(checkpoint: "Checkpoint") -> set[str]:
+    """Its id, and those that it had before its store was encrypted or decrypted."""
+    return {checkpoint.id, *checkpoint.manifest.aliases}
 
 
 def _made_from(checkpoint: "Checkpoint") -> Iterator[str]:

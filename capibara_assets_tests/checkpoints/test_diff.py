@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,10 @@ from hypothesis.extra import numpy as arrays
 
 from capibara_assets.checkpoints import content as contents
 from capibara_assets.checkpoints import tree
-from capibara_assets.checkpoints.content import Content, InMemory, of_bytes, of_numpy, of_torch
-from capibara_assets.checkpoints.diff import Diff, Side, diff, layer_of
+from capibara_assets.checkpoints.content import Content, of_bytes, of_numpy, of_torch
+from capibara_assets.checkpoints.diff import Diff, Names, Side, diff, layer_of, stored_side
+from capibara_assets.checkpoints.reading import Job, Reader
+from capibara_assets.checkpoints.store import CheckpointStore
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter
 
@@ -154,20 +155,50 @@ def test_a_tie_that_came_undone_is_compared_by_value() -> None:
     assert [(tensor.name, tensor.l2) for tensor in found.tensors] == [("head", 4.0), ("w", 0.0)]
 
 
-class Unread(InMemory):
-    """A tensor that must not be read."""
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Digests of the pieces that are read from stores, as they are read."""
+    found: list[str] = []
+    read = Reader.read
 
-    def pieces(self) -> Iterator[memoryview]:
-        raise AssertionError("was read")
+    def noted(reader: Reader, job: Job) -> None:
+        found.append(job.digest)
+        read(reader, job)
+
+    monkeypatch.setattr(Reader, "read", noted)
+    return found
 
 
-def test_what_is_equal_by_digest_is_not_read() -> None:
-    source = Unread("F32", (2,), memoryview(bytes(8)))
-    content = Content({"w": source}, ties={"head": "w"}, files={"f": Unread("U8", (8,), memoryview(bytes(8)))})
-    digests = {"w": ("d",), "f": ("e",)}
-    assert diff(Side("A", content, digests), Side("B", content, digests)).equal
-    with pytest.raises(AssertionError, match="was read"):
-        diff(Side("A", content, digests), Side("B", content))
+def test_of_two_checkpoints_of_a_store_only_what_differs_is_read_twice(tmp_path: Path, reads: list[str]) -> None:
+    random = np.random.default_rng(4)
+    store = CheckpointStore(tmp_path / "store")
+    a = random.normal(size=(contents.PIECE // 4 * 3 + 5)).astype(np.float32)  # three pieces and a bit
+    b = a.copy()
+    b[contents.PIECE // 4 + 1] = np.nan
+    b[-1] += 1
+    frozen = torch.ones(1000)
+    files = {"config.json": b"{}"}
+    one = store.open(store.save({"w": torch.from_numpy(a), "f": frozen, "t": frozen}, 1, "m", files=files))
+    two = store.open(store.save({"w": torch.from_numpy(b), "f": frozen, "t": frozen}, 2, "m", files=files))
+    reads.clear()
+    found = diff(stored_side("m@v1", one), stored_side("m@v2", two))
+    ours, theirs = one.manifest.tensors["w"].pieces, two.manifest.tensors["w"].pieces
+    assert sorted(reads) == sorted([*ours, theirs[1], theirs[3]])
+    tensors = {tensor.name: tensor for tensor in found.tensors}
+    assert (tensors["f"].status, tensors["f"].l2) == ("equal", None)
+    whole = compared({"w": a}, {"w": b}).tensors[0]
+    changed = tensors["w"]
+    assert (changed.differing, changed.not_finite, changed.max_abs) == (2, (0, 1), whole.max_abs)
+    assert (changed.l2, changed.relative, changed.cosine) == pytest.approx((whole.l2, whole.relative, whole.cosine))
+    assert found.files == Names((), (), ()) and found.values == Names((), (), ())
+
+    reads.clear()
+    assert diff(stored_side("m@v1", one), stored_side("m@v1", one)).equal and reads == []
+    copy = CheckpointStore(tmp_path / "other")  # digests of another store say nothing: all is read
+    other = copy.write(one.content(), one.manifest.about)
+    reads.clear()
+    assert diff(stored_side("m@v1", one), stored_side("m@v1", other)).equal
+    assert len(reads) == 2 * (len(ours) + 1)
 
 
 def test_one_block_is_in_flight_not_the_tensor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -132,6 +132,12 @@ def test_versions_of_one_checkpoint_stay_or_go_together() -> None:
     assert [d.keep for d in decisions] == [True, False, True, True]
 
 
+def test_a_policy_for_one_model_leaves_the_others_alone() -> None:
+    other = [saved("x1", 1, model="sql"), saved("x2", 2, model="sql")]
+    decisions = plan([*RUN, *other], RetentionPolicy(keep_last=1), models={"python"})
+    assert kept(decisions) == {"c6", "x1", "x2"}
+
+
 def test_no_rule_keeps_all_and_half_a_rule_is_an_error() -> None:
     assert kept(plan(RUN, RetentionPolicy())) == {one.id for one in RUN}
     for wrong in ({"keep_best": 2}, {"metric": "loss"}, {"keep_last": 0}, {"keep_every": 0}, {"keep_lst": 3}):

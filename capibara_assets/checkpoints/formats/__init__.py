@@ -65,6 +65,8 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         for known in (
             _format("huggingface", "models and PEFT adapters as Transformers keeps them (safetensors)"),
             _format("pytorch", "one file of torch.save, or pytorch_model.bin in a folder"),
+            _format("dcp", "torch.distributed.checkpoint"),
+            _format("deepspeed", "ZeRO checkpoints of DeepSpeed, consolidated to float32", writes=False),
         )
     }
 )

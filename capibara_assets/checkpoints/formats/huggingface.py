@@ -28,13 +28,12 @@ _FORMAT = {"format": "pt"}
 
 
 def detect(path: Path) -> bool:
-    """Whether this is a safetensors file, or a folder with weights in Transformers' or PEFT's names."""
+    """Whether this is a safetensors file, or a folder with one, or with Transformers' or PEFT's older files."""
     if path.is_file():
         return path.suffix == _SUFFIX
-    if any((path / name).is_file() for name in (INDEX, _MODEL, ADAPTER_WEIGHTS)):
-        return True
     configured = (path / CONFIG).is_file() or (path / ADAPTER_CONFIG).is_file()
-    return configured and bool(_weights(path)[0] or _legacy(path)) if path.is_dir() else False
+    older = configured and any((path / name).is_file() for name in (*_LEGACY, _LEGACY_INDEX))
+    return older or any(path.glob(f"*{_SUFFIX}"))
 
 
 def read(path: Path) -> Content:
@@ -60,7 +59,8 @@ def read(path: Path) -> Content:
     weights, index = _weights(path)
     if weights:
         tensors, ties, origin = _read_weights(path, weights, index)
-        return Content(tensors, kind, ties=ties, files=read_files(path, weights), origin=origin)
+        files = read_files(path, [*weights, index or ""])
+        return Content(tensors, kind, ties=ties, files=files, origin=origin)
     weights = _legacy(path)
     if not weights:
         raise InputError(f"no weights in {path}: expected {_MODEL}, {ADAPTER_WEIGHTS} or {INDEX} with its shards")
@@ -89,8 +89,10 @@ def write(content: Content, path: Path, *, max_shard_size: str | int = MAX_SHARD
     if single:
         refuse(f"the single file {path.name}", sorted(files), "files", "give a folder's name")
     headers = _kept_headers(content.origin, tensors, ties)
+    if headers is not None and content.origin["index"] is not None and not single:
+        name, text = content.origin["index"]
+        files[name] = of_bytes(text.encode())
     if headers is None or (single and len(headers) > 1):
-        files.pop(content.origin.get("index") or INDEX, None)
         whole = single or _is_adapter(content)
         headers = _fresh_headers(content, tensors, ties, None if whole else max_shard_size)
         if len(headers) > 1:
@@ -167,7 +169,8 @@ def _read_weights(
     ties = _noted_ties(tensors, metadata)
     for name in ties.keys() & tensors.keys():
         del tensors[name]
-    return tensors, ties, {"format": "huggingface", "weights": headers, "index": index, "metadata": metadata}
+    kept = None if index is None else [index, (path / index).read_text("utf-8")]
+    return tensors, ties, {"format": "huggingface", "weights": headers, "index": kept, "metadata": metadata}
 
 
 def _check_index(index: Path, places: Mapping[str, str]) -> None:

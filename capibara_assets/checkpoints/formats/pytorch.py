@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -121,12 +121,19 @@ def load(path: Path) -> Any:
     with path.open("rb") as file:
         if not mapped and file.read(4) == b"PK\3\4":
             raise InputError(f"{path} is damaged or no file of torch.save (its end is missing): copy it again")
+        return load_stream(path if mapped else file, str(path), mapped=mapped)
+
+
+def load_stream(source: Path | IO[bytes], what: str, *, mapped: bool = False) -> Any:
+    """As `load`, of an open file; errors call it `what`. Raises InputError: as `read`."""
+    if not isinstance(source, Path):
+        source.seek(0)
     try:
-        return torch.load(path, map_location="cpu", mmap=mapped, weights_only=True)
+        return torch.load(source, map_location="cpu", mmap=mapped, weights_only=True)
     except pickle.UnpicklingError as error:
-        raise _unpicklable(path, mapped, error) from error
+        raise _unpicklable(what, error) from error
     except _DAMAGE as error:
-        raise InputError(f"{path} is damaged or no file of torch.save ({_first_line(error)}): copy it again") from error
+        raise InputError(f"{what} is damaged or no file of torch.save ({_first_line(error)}): copy it again") from error
 
 
 def held(tensor: torch.Tensor, name: str) -> Held:
@@ -140,16 +147,13 @@ def _folder_file(path: Path) -> Path | None:
     return next((path / name for name in (_MODEL, _ADAPTER) if (path / name).is_file()), None)
 
 
-def _unpicklable(path: Path, mapped: bool, error: Exception) -> InputError:
-    if mapped:
-        classes = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
-    else:
-        classes = re.findall(r"Unsupported (?:global: GLOBAL|class) (\S+)", str(error))
+def _unpicklable(what: str, error: Exception) -> InputError:
+    classes = sorted(set(re.findall(r"(?:GLOBAL|Unsupported class|unrecognized function) (\S+)", str(error))))
     if not classes:
         # torch's own message would have the reader load it with weights_only=False
-        return InputError(f"{path} is damaged or no file of torch.save: copy it again")
+        return InputError(f"{what} is damaged or no file of torch.save: copy it again")
     return InputError(
-        f"{path} holds objects of {listed(classes)}: nothing is unpickled here, since that runs code of the "
+        f"{what} holds objects of {listed(classes)}: nothing is unpickled here, since that runs code of the "
         "file's choice. Where you trust it, load it with the program that wrote it and save tensors and plain values "
         "only, as in torch.save(model.state_dict(), ...)"
     )

@@ -37,7 +37,7 @@ def distinct_names(state: Any) -> bool:
 
 
 @given(state=nested())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 def test_any_nested_state_comes_back_the_same(state: dict[Any, Any], tmp_path: Path) -> None:
     assume(distinct_names(state))
     assert same(through(state, tmp_path), state)

@@ -1,0 +1,296 @@
+"""Checkpoints of Orbax: nested state in TensorStore (OCDBT or plain zarr), with `_METADATA` that names every leaf.
+
+Orbax reads the tree and writes the folder; tensors pass by it, piece by piece, so that memory holds no whole
+checkpoint.
+Source: orbax-checkpoint 0.12, `PyTreeCheckpointHandler`; its docs, "Checkpoint format guide".
+"""
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import orbax.checkpoint as ocp
+import tensorstore as ts
+
+from capibara_assets.checkpoints.content import DTYPES, Content, Source, nbytes, numpy_dtype, to_numpy
+from capibara_assets.checkpoints.formats import zarr
+from capibara_assets.checkpoints.formats.beside import read_files, write_files
+from capibara_assets.checkpoints.formats.limits import listed
+from capibara_assets.checkpoints.formats.nested import nest, unnest
+from capibara_assets.checkpoints.formats.publish import new_folder
+from capibara_assets.checkpoints.tree import join
+from capibara_assets.errors import InputError, IntegrityError
+
+NOTE = "capibara"
+"""Key of our note in Orbax's `custom_metadata`."""
+
+_KINDS = frozenset({"dict", "odict", "list", "tuple", "value", "float", "tensor", "parameter", "frozen"})
+_METADATA, _STRINGS = "_METADATA", "_strings.json"
+_OWN = re.compile(
+    r"(_METADATA|_CHECKPOINT_METADATA|_sharding|_strings\.json|commit_success\.txt|manifest\.ocdbt|descriptor"
+    r"|array_metadatas|d|ocdbt\.process_.*|ocdbt_data|ocdbt_meta)(/.*)?"
+)
+_STEP = re.compile(r"(?:.*_)?(\d+)")
+_NAMES = {numpy_dtype(name): name for name in DTYPES}
+
+
+def detect(path: Path) -> bool:
+    """Is it a checkpoint of Orbax: an item with `_METADATA`, a step of such items, or a manager's folder of steps?"""
+    return path.is_dir() and bool(_items(path) or any(_items(step) for step in _steps(path)))
+
+
+def read(path: Path) -> Content:
+    """Everything of one checkpoint, as numpy values, whatever devices and sharding it was saved from.
+
+    One item (`default`, or the folder itself) gives its own tree; several items of a step give one tree under each of
+    their names. Other files of the folder, such as a step's metrics, are files.
+
+    Args:
+        path: an item's folder, a step's, or a `CheckpointManager`'s with one step in it.
+
+    Raises:
+        InputError: no checkpoint of Orbax, several steps, or a leaf that has no place here; it names it.
+    """
+    step = _step(path)
+    items = _items(step)
+    trees: dict[str, Any] = {}
+    notes: dict[str, Any] = {}
+    custom: dict[str, Any] = {}
+    scalars: list[str] = []
+    taken: set[str] = set()
+    for name, folder in items.items():
+        keys = (name,) if len(items) > 1 else ()
+        trees[name], metadata = _tree(folder, keys, scalars)
+        custom[name] = {key: value for key, value in metadata.items() if key != NOTE}
+        notes[name] = json.loads(metadata[NOTE]) if NOTE in metadata else {}
+        arrays = {".".join(keys) for keys, leaf in _walk(trees[name], ()) if isinstance(leaf, zarr.InZarr)}
+        prefix = "" if folder == step else f"{folder.relative_to(step).as_posix()}/"
+        taken |= {f"{prefix}{file}" for file in read_files(folder, []) if _is_own(file, arrays)}
+    files = {name: source for name, source in read_files(step, taken).items() if not _OWN.fullmatch(name)}
+    origin: dict[str, Any] = {"format": "orbax", "scalars": scalars}
+    if len(items) > 1:
+        if ours := [name for name, note in notes.items() if note]:
+            raise InputError(f"{step} has several items, {listed(ours)} written here: read each folder by itself")
+        return unnest(trees, {}, origin | {"items": sorted(items)}, files)
+    [name] = items
+    if custom[name]:
+        origin["custom_metadata"] = custom[name]
+    return unnest(trees[name], notes[name], origin, files)
+
+
+def write(content: Content, path: Path) -> None:
+    """Write an item's folder (OCDBT) that Orbax's `StandardCheckpointer` and `PyTreeCheckpointer` restore.
+
+    Flat names are split at their points. Tied tensors lie there under each of their names: JAX knows no ties.
+
+    Raises:
+        InputError: `path` exists; entries that Orbax has no room for (empty tensors, keys that are no text, other
+            objects): it names them.
+    """
+    state, note = nest(content, "orbax", _KINDS, _refuse)
+    if not state or not isinstance(state, dict | list):
+        raise InputError("Orbax cannot write a checkpoint with nothing in it, or of a single value")
+    _check_names(state)
+    own = content.origin.get("custom_metadata", {}) if content.origin.get("format") == "orbax" else {}
+    scalars = set(content.origin.get("scalars", ())) if content.origin.get("format") == "orbax" else set()
+    if taken := [name for name in content.files if _OWN.fullmatch(name)]:
+        raise InputError(f"the checkpoint has files called {listed(taken)}, as Orbax calls its own: rename them")
+    item = _leaves(state, (), scalars)
+    custom = {**own, NOTE: json.dumps(note)} if note else own
+    streaming = _Streaming()
+    registry = ocp.type_handlers.create_type_handler_registry(
+        (_Leaf, streaming),
+        (int, ocp.type_handlers.ScalarHandler()),
+        (float, ocp.type_handlers.ScalarHandler()),
+        (np.number, ocp.type_handlers.ScalarHandler()),
+        (np.bool_, ocp.type_handlers.ScalarHandler()),
+        (str, ocp.type_handlers.StringHandler()),
+    )
+    with new_folder(path) as folder, _quiet():
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(type_handler_registry=registry)) as checkpointer:
+            arguments = _save_args(item)
+            checkpointer.save(
+                folder.absolute(),
+                args=ocp.args.PyTreeSave(item, save_args=arguments, custom_metadata=custom or None),
+                force=True,
+            )
+        write_files(content.files, folder)
+
+
+class _Leaf:
+    """A tensor as Orbax sees it while it writes: an array whose values come when they are asked for."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.shape = source.shape
+        self.dtype = numpy_dtype(source.dtype)
+        self.ndim = len(source.shape)
+        self.nbytes = nbytes(source.dtype, source.shape)
+        self.size = self.nbytes // self.dtype.itemsize
+
+
+class _Streaming(ocp.type_handlers.NumpyHandler):  # type: ignore[misc]
+    """Orbax's handler of numpy arrays, for arrays that are not in memory: one at a time, a band of chunks at a time."""
+
+    def __init__(self) -> None:
+        super().__init__(deepcopy_host_arrays=False)
+        self._turn = asyncio.Lock()
+
+    async def _open_and_write(self, value: _Leaf, tspec: dict[str, Any], ts_context: ts.Context) -> None:
+        async with self._turn:
+            array = await ts.open(ts.Spec(tspec), create=True, open=True, context=ts_context)
+            for region, block in zarr.blocks(value.source, zarr.chunks_of(array)):
+                await array[region].write(block)
+
+
+def _save_args(node: Any) -> Any:
+    """Orbax's arguments for each leaf: large tensors in chunks of rows where their number divides evenly."""
+    if isinstance(node, dict):
+        return {key: _save_args(child) for key, child in node.items()}
+    if isinstance(node, list | tuple):
+        return type(node)(_save_args(child) for child in node)
+    if not isinstance(node, _Leaf) or node.nbytes <= zarr.CHUNK:
+        return ocp.SaveArgs()
+    rows, *rest = zarr.chunk_shape(node.shape, node.dtype.itemsize)
+    if node.shape[0] % rows or rest != list(node.shape[1:]):
+        return ocp.SaveArgs()  # one chunk: Orbax would cut it into rows of one element where the length is prime
+    return ocp.SaveArgs(chunk_byte_size=rows * (node.nbytes // node.shape[0]), shard_axes=(0,))
+
+
+def _refuse(keys: tuple[str, ...], leaf: Any) -> str | None:
+    if any(not key or "/" in key or "\0" in key for key in keys):
+        return "a key that is empty or has a / in it"
+    if isinstance(leaf, str) and any("~" in key for key in keys):
+        return "a text under a key with a ~ in it"
+    if type(leaf) is int and not -(1 << 63) <= leaf < 1 << 63:
+        return "an integer beyond 64 bits"
+    shape = getattr(leaf, "shape", None)
+    return "a tensor without elements" if shape is not None and 0 in shape else None
+
+
+def _check_names(state: Any) -> None:
+    """Raises InputError: two leaves that Orbax would store in one place, since it joins keys by points."""
+    seen: dict[str, tuple[str, ...]] = {}
+    for keys, _ in _walk(state, ()):
+        name = ".".join(keys)
+        if name in seen:
+            raise InputError(f"Orbax would store {join(seen[name])} and {join(keys)} in one place, {name}: rename one")
+        seen[name] = keys
+
+
+def _walk(node: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(node, dict | list | tuple) and node:
+        for key, child in node.items() if isinstance(node, dict) else enumerate(node):
+            yield from _walk(child, (*keys, str(key)))
+    else:
+        yield keys, node
+
+
+def _leaves(node: Any, keys: tuple[str, ...], scalars: set[str]) -> Any:
+    if isinstance(node, dict):
+        return {key: _leaves(child, (*keys, key), scalars) for key, child in node.items()}
+    if isinstance(node, list | tuple):
+        return type(node)(_leaves(child, (*keys, str(index)), scalars) for index, child in enumerate(node))
+    if node is None or isinstance(node, bool | int | float | str):
+        return node
+    if not node.shape and join(keys) in scalars and isinstance(value := to_numpy(node)[()], np.number):
+        return value
+    return _Leaf(node)
+
+
+def _step(path: Path) -> Path:
+    if not path.is_dir():
+        raise InputError(f"{path} is no folder: a checkpoint of Orbax is one")
+    if _items(path):
+        return path
+    steps = [step for step in _steps(path) if _items(step)]
+    if len(steps) == 1:
+        return steps[0]
+    if steps:
+        raise InputError(f"{path} has several steps: name one of {', '.join(step.name for step in steps)}")
+    raise InputError(
+        f"{path} is no checkpoint of Orbax: no {_METADATA} in it, in its items or in its steps (before Orbax 0.5 there "
+        "was none: load and save it with Orbax first)"
+    )
+
+
+def _items(path: Path) -> dict[str, Path]:
+    """Name -> folder of the trees of a step; the folder itself, under no name, if it is one."""
+    if (path / _METADATA).is_file():
+        return {"": path}
+    found = sorted(child for child in path.iterdir() if child.is_dir()) if path.is_dir() else []
+    return {child.name: child for child in found if (child / _METADATA).is_file() and not _STEP.fullmatch(child.name)}
+
+
+def _steps(path: Path) -> list[Path]:
+    found = [child for child in path.iterdir() if child.is_dir() and _STEP.fullmatch(child.name)]
+    return sorted(found, key=lambda child: int(_STEP.fullmatch(child.name)[1]))  # type: ignore[index]
+
+
+def _tree(folder: Path, keys: tuple[str, ...], scalars: list[str]) -> tuple[Any, Mapping[str, Any]]:
+    """(state with sources as leaves, custom metadata) of an item's folder."""
+    try:
+        stored = json.loads((folder / _METADATA).read_bytes())
+        with _quiet():
+            metadata = ocp.PyTreeCheckpointHandler().metadata(folder.absolute())
+    except (ValueError, KeyError) as error:
+        reason = str(error).partition("[tensorstore_spec")[0].strip()
+        raise IntegrityError(f"{folder}: its {_METADATA} and its arrays do not fit: {reason}") from error
+    strings = json.loads((folder / _STRINGS).read_bytes()) if (folder / _STRINGS).is_file() else {}
+    ocdbt, zarr3 = (folder / "manifest.ocdbt").is_file(), bool(stored.get("use_zarr3"))
+
+    def build(node: Any, keys: tuple[str, ...]) -> Any:
+        if isinstance(node, dict):
+            return {key: build(child, (*keys, str(key))) for key, child in node.items()}
+        if isinstance(node, list | tuple):
+            return type(node)(build(child, (*keys, str(index))) for index, child in enumerate(node))
+        if node is None:
+            return None
+        if isinstance(node, ocp.metadata.StringMetadata):
+            found = strings
+            for part in node.name.split("/"):
+                found = found[part]
+            return found
+        stated = getattr(node, "dtype", None)
+        dtype = _NAMES.get(np.dtype(stated)) if stated is not None else None
+        if dtype is None:
+            raise InputError(
+                f"{folder}: {join(keys)} is of {stated}, which has no place here: {', '.join(DTYPES)} have"
+            )
+        at = f"file://{folder.absolute()}/"
+        place = {"driver": "ocdbt", "base": at, "path": f"{node.name}/"} if ocdbt else f"{at}{node.name}/"
+        spec: dict[str, Any] = {"driver": "zarr3" if zarr3 else "zarr", "kvstore": place}
+        if stored.get("store_array_data_equal_to_fill_value"):
+            spec["fill_missing_data_reads"] = False
+        source = zarr.InZarr(spec, f"{folder}/{node.name}", dtype, tuple(node.shape or ()))
+        if not isinstance(node, ocp.metadata.ScalarMetadata):
+            return source
+        if dtype in ("BOOL", "I64", "F64"):  # what Python's own numbers are stored as
+            return to_numpy(source).item()
+        scalars.append(join(keys))
+        return source
+
+    return build(metadata.tree, keys), stored.get("custom_metadata") or {}
+
+
+def _is_own(file: str, arrays: set[str]) -> bool:
+    """Is it a file of Orbax, or in plain zarr of an array, whose folder is the leaf's name?"""
+    return bool(_OWN.fullmatch(file)) or any(parent.as_posix() in arrays for parent in PurePosixPath(file).parents)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Orbax logs each step of a save at INFO and its failures twice; what fails is raised, too."""
+    logger = logging.getLogger("absl")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
