@@ -1,5 +1,6 @@
 """Which checkpoints results need, which a forgotten record is behind, and that nothing of these stays."""
 
+import base64
 import json
 import shutil
 from collections.abc import Mapping
@@ -11,14 +12,17 @@ import torch
 from safetensors.torch import save_file
 
 from capibara_assets.checkpoints.artifacts import checkpoints_of, open_artifacts
-from capibara_assets.checkpoints.keys import RawKey
+from capibara_assets.checkpoints.keys import RawKey, given_key
 from capibara_assets.checkpoints.places import open_place
+from capibara_assets.checkpoints.resealing import encrypt
+from capibara_assets.checkpoints.retention import RetentionPolicy, plan
 from capibara_assets.checkpoints.slots import create_vault
 from capibara_assets.checkpoints.store import CheckpointStore
 from capibara_assets.datasets.schema import Example
 from capibara_assets.errors import InputError
 from capibara_assets.lineage.adapters import adapter_trail
 from capibara_assets.lineage.ancestors import upstream_key
+from capibara_assets.lineage.checkpoint_needs import named_digests, needed
 from capibara_assets.lineage.checkpoints import (
     behind,
     has_checkpoints,
@@ -195,6 +199,17 @@ def test_a_store_without_checkpoints_needs_none_and_stays_without(tmp_path: Path
     assert not (tmp_path / "checkpoints").exists()
 
 
+def test_pruning_takes_epochs_and_leaves_what_artifacts_name(graph: Graph) -> None:
+    epochs = {graph.epoch("python", step) for step in (2, 4)}
+    newest = graph.checkpoints.save(weights(9), 9, "python/v1")
+    every = graph.checkpoints.list("python/v1")
+    asked = needed(graph.checkpoints, every, named_digests(graph.store))
+    going = [one.checkpoint.id for one in plan(every, RetentionPolicy(keep_last=1), asked) if not one.keep]
+    assert set(going) == epochs and newest not in going
+    named = graph.made["trained_adapters", "python"].checkpoints["voters/v1"]
+    assert any("attested by the certificate" in reason for reason in asked[named])
+
+
 # --- lineage ---------------------------------------------------------------------------------------------------------
 
 
@@ -287,6 +302,27 @@ def test_checkpoints_of_a_removed_artifact_go_with_it(graph: Graph) -> None:
     adapters, dataset = graph.made["trained_adapters", "python"], graph.made["moe_dataset", "python"]
     found = behind(graph.store, [adapters, dataset], {adapters.digest, dataset.digest}, ())
     assert ids(found) == set(adapters.checkpoints.values())  # the consensus is published, and stays
+
+
+def test_after_encryption_artifacts_find_their_checkpoints_by_their_former_ids(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch = graph.epoch("python", 2)
+    monkeypatch.setenv("CAPIBARA_CHECKPOINT_KEY", base64.b64encode(b"k" * 32).decode())
+    key = given_key()
+    assert key is not None
+    encrypt(graph.store.root / "checkpoints", key)
+    sealed = Graph(graph.root)
+    sealed.made = {name: sealed.store.open(*name, artifact.digest) for name, artifact in graph.made.items()}
+    for artifact in sealed.made.values():
+        artifact.verify()
+    trail = adapter_trail(sealed.results, graph.made["trained_adapters", "python"].checkpoints["voters/v2"])
+    assert trail.name == "python/v2"
+    now = {former: one.id for one in sealed.checkpoints.list() for former in one.manifest.aliases}
+    assert forget(sealed) == {now[epoch]} and now[epoch] != epoch
+    for artifact in sealed.made.values():
+        if artifact.checkpoints:
+            artifact.verify()
 
 
 def test_an_encrypted_store_without_its_key_is_said_before_anything_is_done(
