@@ -2,6 +2,8 @@
 
 import base64
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -193,3 +195,56 @@ def test_on_gs_the_same_digest_the_same_checkpoint_and_the_same_bytes(emulator: 
     )
     assert [one.manifest.about.model for one in checkpoints_of(reader).list()] == ["python/v0"]
     assert checkpoint_root(reader.root) == "gs://bucket/assets/checkpoints"
+
+
+KILLED = """
+import os, random, signal, sys, time
+from pathlib import Path
+from safetensors.numpy import save_file
+import capibara_assets.checkpoints.formats.huggingface, capibara_assets.checkpoints.store  # once, not in every victim
+import numpy as np
+from capibara_assets.checkpoints.artifacts import open_artifacts
+from capibara_assets.storage.checkpointed import Checkpointed
+
+root, random = Path(sys.argv[1]), random.Random(7)
+hits, whole, victim, deadline = 0, 0, 0, time.monotonic() + 90
+while (victim < 12 or hits < 5 or whole < 5) and time.monotonic() < deadline:
+    victim += 1
+    child = os.fork()
+    if child == 0:
+        store = open_artifacts(root / "store")
+        for n in range(10_000):
+            tree = root / f"tree-{victim}-{n}" / "v0"
+            tree.mkdir(parents=True)
+            weights = np.random.default_rng([victim, n]).random((256, 256))
+            save_file({"base_model.model.l.lora_A.weight": weights}, tree / "adapter_model.safetensors")
+            (tree / "adapter_config.json").write_text("{}")
+            kept = {"voters/v0": Checkpointed({"model": "sql/v0", "step": n})}
+            store.publish("trained_adapters", "sql", trees={"voters": tree.parent}, checkpoints=kept)
+    time.sleep(random.uniform(0.1, 0.3 + victim / 20))  # longer and longer, for a busy machine
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    hits = len(list((root / "store" / "staging").glob("*")))
+    whole = len(list((root / "store" / "artifacts").glob("*/*/*/manifest.json")))
+print(victim, hits)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_publisher_leaves_whole_artifacts_whose_checkpoints_are_whole(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True, timeout=180, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[1]) >= 5, "too few kills hit a publisher at work: the test proves nothing"
+    store = open_artifacts(tmp_path / "store")
+    artifacts = store.list("trained_adapters")
+    assert len(artifacts) >= 5
+    for artifact in artifacts:
+        artifact.verify()
+    assert checkpoints_of(store).verify() == []
+    named = {identity for artifact in artifacts for identity in artifact.checkpoints.values()}
+    assert named <= {one.id for one in checkpoints_of(store).list()}  # one that no artifact names yet does no harm
+    checkpoints_of(store).collect(thorough=True)
+    for artifact in artifacts:
+        artifact.verify()
