@@ -212,7 +212,9 @@ class LocalPlace:
             files.sync_folder(path.parent)
 
     def delete_folder(self, folder: str) -> None:
-        files.remove_folder(self._root / folder)
+        path = self._root / folder
+        files.remove_folder(path)
+        files.sync_folder(path.parent)
 
     @contextmanager
     def _written(self, data: bytes, durable: bool) -> Iterator[Path]:
