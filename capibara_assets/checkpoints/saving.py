@@ -14,7 +14,7 @@ from concurrent.futures import wait as wait_for
 from copy import deepcopy
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -36,18 +36,19 @@ class AsyncSaver:
 
     A save that failed is raised, as the very error, by the next `save`, `check`, `wait` or `close`, once. Leaving the
     `with` block closes; an error that is on its way then is not replaced by a failed save's, which is noted on it.
+    Close it: an interpreter that ends before waits for the write, but gives it no more threads, so that a large one
+    fails; stderr says so then, and nothing is half there.
     """
 
     def __init__(self, store: Saves):
         self._store = store
         self._copies = _HostCopies()
         # A thread that waits for work: starting one each time would hand Python's lock to it in the middle of a step.
-        # An interpreter that ends waits for it.
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending = _Pending()
         self._process = os.getpid()
         self._closed = False
-        # Forgotten savers and ended interpreters have nobody left to raise at.
+        # A saver that was forgotten, or an interpreter that has ended, has nobody left to raise at.
         weakref.finalize(self, _tell, self._pending, self._process)
 
     def save(
@@ -141,7 +142,7 @@ class _HostCopies:
     """Buffers in host memory that hold the last state copied; pinned for what comes from a GPU."""
 
     def __init__(self) -> None:
-        self._buffers: dict[_Place, Tensor] = {}
+        self._buffers: dict[tuple[str, torch.Size, torch.dtype, bool], Tensor] = {}
 
     def of(self, state: Any) -> Any:
         """A copy of a nested state that shares nothing with it; the one before is overwritten.
@@ -150,31 +151,23 @@ class _HostCopies:
             InputError: something that is neither a tensor with plain bytes nor plain data; the message names it.
         """
         tensors, tree, ties = flatten(state)
-        places = {name: _place(name, tensor) for name, tensor in tensors.items()}
-        kept = self._buffers.keys() & places.values()
-        self._buffers = {place: self._buffers[place] for place in kept}  # the others go before new ones come
-        for name, place in places.items():
+        places = {name: (name, tensor.shape, tensor.dtype, tensor.is_cuda) for name, tensor in tensors.items()}
+        self._buffers = {place: self._buffers[place] for place in places.values() if place in self._buffers}
+        for name, place in places.items():  # those of other shapes and types are gone before new ones come
             if place not in self._buffers:
-                self._buffers[place] = torch.empty(place.shape, dtype=place.dtype, pin_memory=place.pinned)
-            self._buffers[place].copy_(tensors[name], non_blocking=True)
+                self._buffers[place] = _buffer(name, tensors[name])
+        copies = {name: self._buffers[place] for name, place in places.items()}
+        if tensors:
+            torch._foreach_copy_(list(copies.values()), list(tensors.values()), non_blocking=True)
         for device in {tensor.device for tensor in tensors.values() if tensor.is_cuda}:
             torch.cuda.current_stream(device).synchronize()
-        return unflatten(tree, lambda name: self._buffers[places[name]], ties)
+        return unflatten(tree, copies.__getitem__, ties)
 
 
-class _Place(NamedTuple):
-    """What a buffer is for: a tensor of another shape or type needs another one."""
-
-    name: str
-    shape: torch.Size
-    dtype: torch.dtype
-    pinned: bool
-
-
-def _place(name: str, tensor: Tensor) -> _Place:
+def _buffer(name: str, tensor: Tensor) -> Tensor:
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
         of_torch(tensor, name)  # raises: says what is wrong with it
-    return _Place(name, tensor.shape, tensor.dtype, tensor.is_cuda)
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
 
 
 def _write(store: Saves, state: Any, step: int, model_name: str, **rest: Any) -> str:

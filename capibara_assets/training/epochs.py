@@ -14,7 +14,7 @@ from torch import Tensor
 
 from capibara_assets import __version__
 from capibara_assets.checkpoints.content import Content, of_bytes, of_torch
-from capibara_assets.checkpoints.manifest import About
+from capibara_assets.checkpoints.manifest import About, CheckpointManifest
 from capibara_assets.checkpoints.retention import RetentionPolicy, plan
 from capibara_assets.checkpoints.saving import AsyncSaver
 from capibara_assets.checkpoints.store import CheckpointStore, open_store
@@ -37,13 +37,19 @@ class EpochCheckpoints:
     """
 
     def __init__(self, request: TrainingRequest, voter: VoterSpec, inputs: str, progress: Progress, log: EventLog):
-        """Raises InputError: the store cannot be opened."""
+        """Looks the store over, so that what is wrong with it is said before the training and not at its end.
+
+        Raises:
+            InputError: the store cannot be opened.
+            IntegrityError: one of this voter's checkpoints in it is damaged.
+        """
         self._request, self._voter, self._progress, self._log = request, voter, progress, log
         self._choice = request.recipe.epoch_checkpoints
         self._inputs = f"inputs-{inputs[:16]}"
         self._store = open_store(request.checkpoints, work=request.work) if request.checkpoints else None
         self._saver: AsyncSaver | None = None
         if self._store is not None:
+            self._store.list(self.model)
             self._saver = AsyncSaver(self._store if self._choice.optimizer else _Adapters(self._store))
         self._writing: tuple[dict[str, Any], Future[str]] | None = None
 
@@ -126,8 +132,9 @@ class EpochCheckpoints:
         )
         published = {row["id"] for row in self._progress.checkpoints}
         mine = [one for one in self._store.list(self.model) if self._inputs in one.manifest.about.tags]
-        decisions = plan([one for one in mine if one.id in published], policy)
-        versions = {one.checkpoint.id: one.checkpoint.version for one in decisions if one.keep}
+        decisions = plan([_ByStep(one.id, one.manifest) for one in mine if one.id in published], policy)
+        kept = {one.checkpoint.id for one in decisions if one.keep}
+        versions = {one.id: one.version for one in mine if one.id in kept}
         self._store.retire({one.id for one in mine} - versions.keys())
         return [row | {"version": versions[row["id"]]} for row in self._progress.checkpoints if row["id"] in versions]
 
@@ -139,6 +146,21 @@ class EpochCheckpoints:
     ) -> None:
         if self._saver is not None:
             self._saver.__exit__(kind, error, trace)
+
+
+@dataclass(frozen=True)
+class _ByStep:
+    """A checkpoint to plan on whose newest is that of the last step.
+
+    A training that is done again publishes anew what was not kept, under numbers above that of its last step's.
+    """
+
+    id: str
+    manifest: CheckpointManifest
+
+    @property
+    def version(self) -> int:
+        return self.manifest.about.step
 
 
 @dataclass(frozen=True)
