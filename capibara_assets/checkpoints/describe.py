@@ -8,7 +8,7 @@ from typing import Any
 from capibara_assets.checkpoints.content import nbytes
 from capibara_assets.checkpoints.diff import layer_of
 from capibara_assets.checkpoints.manifest import CheckpointManifest
-from capibara_assets.checkpoints.retention import Kept, names, pieces_of
+from capibara_assets.checkpoints.retention import Kept, by_any_id, names, pieces_of
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class Description:
     """`model@v7`."""
     also: tuple[str, ...]
     """Other versions that are this very checkpoint."""
+    former_ids: tuple[str, ...]
+    """Those it had before its store was encrypted or decrypted: they still find it."""
     kind: str
     step: int
     created: str
@@ -96,15 +98,17 @@ def describe(checkpoint: Kept, everything: Sequence[Kept], stored_bytes: int | N
         everything: every checkpoint of the store.
     """
     manifest, about = checkpoint.manifest, checkpoint.manifest.about
-    by_id = {one.id: one for one in everything}
+    known = by_any_id(everything)
+    own = {checkpoint.id, *manifest.aliases}
     pieces = pieces_of(manifest)
     others = {one.id: one for one in everything if one.id != checkpoint.id}
     held = {name: pieces_of(one.manifest).keys() & pieces.keys() for name, one in others.items()}
-    base = by_id.get(about.base_digest or "")
+    base = known.get(about.base_digest or "")
     return Description(
         id=checkpoint.id,
         version=version_of(checkpoint),
         also=tuple(version_of(one) for one in everything if one.id == checkpoint.id and one != checkpoint),
+        former_ids=manifest.aliases,
         kind=manifest.kind,
         step=about.step,
         created=manifest.created,
@@ -117,8 +121,8 @@ def describe(checkpoint: Kept, everything: Sequence[Kept], stored_bytes: int | N
         recipe=about.recipe,
         code_version=about.code_version,
         sources=about.sources,
-        named_by=tuple(version_of(one) for one in others.values() if checkpoint.id in names(one.manifest)),
-        parents=tuple(_parents(checkpoint, by_id)),
+        named_by=tuple(version_of(one) for one in others.values() if own & names(one.manifest).keys()),
+        parents=tuple(_parents(checkpoint, known)),
         origin=manifest.origin.get("format"),
         tensors=len(manifest.tensors),
         parameters=sum(math.prod(entry.shape) for entry in manifest.tensors.values()),
@@ -144,16 +148,18 @@ def plain_bytes(manifest: CheckpointManifest) -> int:
     return sum(nbytes(entry.dtype, entry.shape) for entry in (*manifest.tensors.values(), *manifest.files.values()))
 
 
-def _parents(checkpoint: Kept, by_id: Mapping[str, Kept]) -> Iterable[Ancestor]:
+def _parents(checkpoint: Kept, known: Mapping[str, Kept]) -> Iterable[Ancestor]:
     seen = {checkpoint.id}
     name = checkpoint.manifest.about.parent
-    while name is not None and name not in seen:
-        seen.add(name)
-        found = by_id.get(name)
+    while name is not None:
+        found = known.get(name)
         if found is None:
             yield Ancestor(name, None, None)
             return
-        yield Ancestor(name, version_of(found), found.manifest.about.step)
+        if found.id in seen:
+            return
+        seen.add(found.id)
+        yield Ancestor(found.id, version_of(found), found.manifest.about.step)
         name = found.manifest.about.parent
 
 

@@ -15,7 +15,7 @@ from capibara_assets.checkpoints.delta import DeltaDiff, deltas
 from capibara_assets.checkpoints.reading import StoredSource, piece_lengths
 from capibara_assets.checkpoints.tree import plain_values
 
-_BLOCK = 1 << 18  # elements in flight: 2 MiB of float64 each, so that they stay in the processor's cache
+_BLOCK = 1 << 16  # elements in flight: half a MiB of float64 each, which stay in the cache and need no new pages
 _NUMBERED = re.compile(r"^(.*?(?:^|[./_-])\d+)(?=[./]|$)")
 _PREFIX = re.compile(r"^base_model\.model\.")
 _LORA = re.compile(r"\.lora_.*$")

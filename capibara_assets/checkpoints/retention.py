@@ -107,6 +107,11 @@ def names(manifest: CheckpointManifest) -> dict[str, str]:
     return base | {digest: f"source {name}" for name, digest in manifest.about.sources.items()}
 
 
+def by_any_id(checkpoints: Iterable[Kept]) -> dict[str, Kept]:
+    """Checkpoints by their ids, and by those they had before their store was encrypted or decrypted."""
+    return {name: one for one in checkpoints for name in (one.id, *one.manifest.aliases)}
+
+
 def pieces_of(manifest: CheckpointManifest) -> dict[str, int]:
     """Digest -> plain bytes, of every distinct piece of a checkpoint's tensors and files."""
     lengths: dict[str, int] = {}
@@ -174,20 +179,20 @@ def _value(checkpoint: Kept, metric: str) -> float | None:
 
 def _keep_what_is_named(everything: list[Kept], why: dict[str, list[str]]) -> None:
     """Add a reason for everything that a kept checkpoint names, and so on from there."""
-    by_id = {one.id: one for one in everything}
+    known, by_id = by_any_id(everything), {one.id: one for one in everything}
     frontier = [one for one in by_id.values() if why[one.id]]
     reached = {one.id for one in frontier}
     while frontier:
         following = []
         for one in frontier:
             for digest, what in names(one.manifest).items():
-                if digest == one.id or digest not in by_id:
+                found = known.get(digest)
+                if found is None or found.id == one.id:
                     continue
-                about = one.manifest.about
-                why[digest].append(f"{what} of {about.model}@v{one.version}, which is kept")
-                if digest not in reached:
-                    reached.add(digest)
-                    following.append(by_id[digest])
+                why[found.id].append(f"{what} of {one.manifest.about.model}@v{one.version}, which is kept")
+                if found.id not in reached:
+                    reached.add(found.id)
+                    following.append(by_id[found.id])
         frontier = following
 
 

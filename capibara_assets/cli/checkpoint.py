@@ -1,6 +1,8 @@
 """`capibara checkpoint`: what the store holds, checkpoints in and out of it in every format, and how they differ."""
 
+import functools
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +32,36 @@ if TYPE_CHECKING:
     from capibara_assets.lineage.checkpoint_origin import Origin
 
 _PATH = click.Path(path_type=Path)
+_NAMES = (
+    click.option("--names", type=click.Choice(["t5x", "transformers"]), help="Of a T5 model: rename its parameters."),
+    click.option("--leave-out-optimizer", is_flag=True, help="With --names transformers, which has no place for it."),
+)
 _SOURCE = re.compile(r"([^\[\]=]+(?:\[[^\[\]=]+\])?)=([0-9a-f]{64})")
+
+Renaming = Callable[["Content", int], "Content"]  # of a content at a step
+
+
+def _renaming(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options that rename the parameters of a T5 model; it gets them as the function `renamed`."""
+
+    @functools.wraps(command)
+    def with_names(*, names: str | None, leave_out_optimizer: bool, **rest: Any) -> None:
+        def renamed(content: "Content", step: int) -> "Content":
+            if names is None:
+                return content
+            from capibara_assets.checkpoints.formats.t5_names import to_t5x, to_transformers
+
+            if names == "t5x":
+                return to_t5x(content, step=step)
+            return to_transformers(content, optimizer="leave out" if leave_out_optimizer else "refuse")
+
+        if leave_out_optimizer and names != "transformers":
+            raise InputError("--leave-out-optimizer goes with --names transformers only")
+        command(renamed=renamed, **rest)
+
+    for option in reversed(_NAMES):
+        with_names = option(with_names)
+    return with_names
 
 
 @click.group()
@@ -159,16 +190,15 @@ def save(
 @click.option("--format", "form", required=True, help="huggingface, pytorch, dcp, t5x, orbax.")
 @click.option("--out", type=_PATH, required=True, help="Where to write it; must not exist.")
 @click.option("--no-verify", is_flag=True, help="Do not compare what is read with its digests.")
+@_renaming
 @AS_JSON
 @on_store
-def load(where: Where, ref: str, form: str, out: Path, no_verify: bool, as_json: bool) -> None:
+def load(where: Where, ref: str, form: str, out: Path, no_verify: bool, renamed: "Renaming", as_json: bool) -> None:
     """Write REF to a file or folder in a format."""
     from capibara_assets.checkpoints.describe import version_of
 
-    store = where.open()
-    found = store.open(ref)
-    _absent(out)
-    store.load(found.id, form, out, verify=not no_verify)
+    found = where.open().open(ref)
+    _write(renamed(found.content(verify=not no_verify), found.manifest.about.step), form, out)
     if as_json:
         echo_json({"id": found.id, "version": version_of(found), "format": form, "out": str(out)})
     else:
@@ -199,14 +229,14 @@ def verify(where: Where, ref: str | None, as_json: bool) -> None:
 @click.argument("target", type=_PATH)
 @click.option("--to", required=True, help="Format of TARGET: huggingface, pytorch, dcp, t5x, orbax.")
 @click.option("--from", "from_", help="Format of SOURCE; by default found out.")
+@_renaming
 @AS_JSON
-def convert(source: Path, target: Path, to: str, from_: str | None, as_json: bool) -> None:
+def convert(source: Path, target: Path, to: str, from_: str | None, renamed: "Renaming", as_json: bool) -> None:
     """Write SOURCE as TARGET in another format, past the store; what the format cannot carry is an error."""
-    from capibara_assets.checkpoints.formats import convert as convert_files
     from capibara_assets.checkpoints.formats import detect_format
 
     form = from_ or detect_format(source)
-    convert_files(source, target, to, form)
+    _write(renamed(_read(source, form), 0), to, target)
     if as_json:
         echo_json({"source": str(source), "from": form, "target": str(target), "to": to})
     else:
@@ -296,6 +326,14 @@ def _sources(given: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _absent(out: Path) -> None:
+def _write(content: "Content", form: str, out: Path) -> None:
+    """Raises InputError: `out` exists, or checkpoints are not written in this format."""
+    from capibara_assets.checkpoints.formats import FORMATS, format_named
+
+    write = format_named(form).write
+    if write is None:
+        known = ", ".join(name for name, one in FORMATS.items() if one.write is not None)
+        raise InputError(f"checkpoints are not written as {form}, which is only read: take {known}")
     if out.exists():
         raise InputError(f"{out} exists already: nothing is overwritten; remove it or give another name")
+    write(content, out)

@@ -1,4 +1,4 @@
-"""`capibara checkpoint encrypt`, `decrypt` and `rotate`: a whole store under a key, back again, or under another key."""
+"""`capibara checkpoint encrypt`, `decrypt`, `rotate`: a whole store under a key, back again, or under another key."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

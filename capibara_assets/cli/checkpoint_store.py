@@ -55,7 +55,8 @@ class Where:
         from capibara_assets.checkpoints.store import open_store
         from capibara_assets.storage.mirror import is_remote
 
-        if self.named and not make and not is_remote(self.root) and not Path(self.root).is_dir():
+        folder = Path(self.root.removeprefix("file://"))
+        if self.named and not make and not is_remote(self.root) and not folder.is_dir():
             raise InputError(f"no checkpoint store in {self.root}: there is no such folder")
         return open_store(self.root, key=self.key(), compression=compression, work=self.work)
 

@@ -66,6 +66,7 @@ def description_text(found: "Description", origin: "Origin") -> str:
     lines = [f"{found.version}  {found.id}"]
     pairs = {
         "also": ", ".join(found.also),
+        "former ids": ", ".join(found.former_ids),
         "kind": found.kind + (f", imported from {found.origin}" if found.origin else ""),
         "step": str(found.step),
         "created": f"{found.created} ({age(found.created)} ago)" + (f" by run {found.run}" if found.run else ""),
@@ -90,7 +91,10 @@ def description_text(found: "Description", origin: "Origin") -> str:
     )
     lines += _block(
         "shares pieces with",
-        [f"{one.version}  {one.id[:SHORT]}  {one.pieces} pieces, {size(one.bytes)}" for one in found.shares],
+        [
+            f"{one.version}  {one.id[:SHORT]}  {one.pieces} piece{'s' if one.pieces > 1 else ''}, {size(one.bytes)}"
+            for one in found.shares
+        ],
     )
     lines += _block(
         "parents",

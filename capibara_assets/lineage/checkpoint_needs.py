@@ -53,7 +53,7 @@ def needed(
     """
     found: dict[str, list[str]] = {}
     for checkpoint in doomed if named else ():
-        digests = {checkpoint.id, *checkpoint.manifest.about.sources.values()}
+        digests = {checkpoint.id, *checkpoint.manifest.aliases, *checkpoint.manifest.about.sources.values()}
         try:
             digests |= {_adapter_digest(store, checkpoint)} if checkpoint.manifest.kind == "adapter" else set()
         except (IntegrityError, InputError) as error:

@@ -88,3 +88,13 @@ def test_base_and_sources_are_named_both_ways() -> None:
     assert describe(child, [base, child]).base_version == "base@v1"
     assert describe(base, [base, child]).named_by == ("python@v1",)
     assert describe(child, [child]).base_version is None
+
+
+def test_ids_from_before_the_store_was_encrypted_are_followed() -> None:
+    plain = saved("sealed", 1, {}, model="base")
+    base = Saved("sealed", 1, plain.manifest.model_copy(update={"aliases": ("plain",)}))
+    child = saved("c", 1, {}, base_digest="plain", parent="plain")
+    assert describe(child, [base, child]).base_version == "base@v1"
+    assert describe(child, [base, child]).parents == (Ancestor("sealed", "base@v1", 1),)
+    found = describe(base, [base, child])
+    assert (found.named_by, found.former_ids) == (("python@v1",), ("plain",))

@@ -121,6 +121,13 @@ def test_what_a_kept_checkpoint_was_made_from_is_kept_through_any_number_of_step
     assert reasons(decisions)["base"] == ("base of voter@v1, which is kept",)
 
 
+def test_a_name_from_before_the_store_was_encrypted_counts() -> None:
+    plain = saved("sealed-id", 1, model="base")
+    base = Saved("sealed-id", 1, plain.manifest.model_copy(update={"aliases": ("plain-id",)}))
+    run = [base, saved("base2", 2, model="base"), saved("child", 1, base_digest="plain-id")]
+    assert reasons(plan(run, RetentionPolicy(keep_last=1)))["sealed-id"] == ("base of python@v1, which is kept",)
+
+
 def test_what_only_removed_checkpoints_name_goes_with_them() -> None:
     run = [saved("a", 1), saved("b", 2, sources={"x": "a"}), saved("c", 3)]
     assert kept(plan(run, RetentionPolicy(keep_last=1))) == {"c"}

@@ -256,6 +256,56 @@ def test_a_lost_pack_does_not_end_the_list_or_the_pruning(capibara: Capibara, sa
     assert capibara("prune", "--keep-last", 1).code == 0
 
 
+@pytest.mark.parametrize("address", ["memory://{name}/checkpoints", "file://{tmp}/checkpoints", "{tmp}/checkpoints"])
+def test_a_store_may_be_anywhere(address: str, capibara: Capibara, tmp_path: Path) -> None:
+    where = ("--store", address.format(name=tmp_path.name, tmp=tmp_path))
+    assert capibara("save", adapter(tmp_path / "a", 1), "--model", "m", "--step", 1, *where).code == 0
+    assert len(capibara("ls", *where, "--json").json) == 1
+    assert capibara("verify", *where).code == 0
+    assert capibara("load", "m", "--format", "huggingface", "--out", tmp_path / "out", *where).code == 0
+    assert adapter_digest(tmp_path / "out") == adapter_digest(tmp_path / "a")
+    assert not capibara.checkpoints.exists()
+
+
+def key_file(path: Path, byte: int) -> Path:
+    path.write_text(bytes([byte] * 32).hex())
+    path.chmod(0o600)
+    return path
+
+
+def test_a_store_is_encrypted_rotated_and_decrypted(capibara: Capibara, saved: list[str], tmp_path: Path) -> None:
+    one, two = key_file(tmp_path / "one.key", 1), key_file(tmp_path / "two.key", 2)
+    needless = capibara("encrypt")
+    assert needless.code == 2 and "CAPIBARA_CHECKPOINT_KEY" in needless.err
+    sealed = capibara("encrypt", "--key-file", one, "--json")
+    assert sealed.code == 0, sealed.err
+    ids = sealed.json["ids"]
+    assert list(ids) == saved and not set(ids.values()) & set(saved)
+    everything = b"".join(path.read_bytes() for path in capibara.checkpoints.rglob("*") if path.is_file())
+    for secret in (b"python/v0", b"q_proj", saved[0].encode(), bytes.fromhex(saved[0])):
+        assert secret not in everything
+
+    locked = capibara("ls")
+    assert locked.code == 2 and "is encrypted" in locked.err and locked.err.count("\n") == 1
+    wrong = capibara("ls", "--key-file", two)
+    assert wrong.code == 2 and "wrong key" in wrong.err and wrong.err.count("\n") == 1
+    assert [row["id"] for row in capibara("ls", "--key-file", one, "--json").json] == list(ids.values())
+    assert f"former ids: {saved[1]}" in capibara("show", saved[1], "--key-file", one).out
+    assert capibara("diff", "python/v0@v1", "python/v0@v2", "--key-file", one, "--json").json["diff"]["layers"]
+    planned = capibara("prune", "--keep-last", 1, "--key-file", one, "--dry-run", "--json").json
+    assert planned["removed"] == [ids[saved[0]], ids[saved[1]]]
+
+    assert capibara("rotate", "--key-file", one).code == 2
+    assert capibara("rotate", "--key-file", one, "--new-key-file", two).code == 0
+    assert capibara("verify", "--key-file", one).code == 2
+    assert capibara("verify", "--key-file", two).code == 0
+
+    plain = capibara("decrypt", "--key-file", two)
+    assert plain.code == 0, plain.err
+    assert [row["id"] for row in capibara("ls", "--json").json] == saved
+    assert "equal to the bit" in capibara("diff", tmp_path / "adapter-2", saved[1]).out
+
+
 SAVE = ["save", "{tmp}/adapter-1", "--model", "m", "--step", "1"]
 MISTAKES = {
     "no such checkpoint": (["show", "python/v0@v9"], "no checkpoint python/v0@v9"),
