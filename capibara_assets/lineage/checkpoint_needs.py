@@ -23,8 +23,9 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 def named_digests(artifacts: ArtifactStore) -> dict[str, list[str]]:
     """Digest -> what names it, of everything that published artifacts, certificates and promoted models name.
 
-    Of any artifact: the checkpoints that hold its files. Of a certificate: its voters' adapters, its result, and any other digest in its document but its own and those of
-    the artifacts it was made from. Of a promoted model: every digest in its documents.
+    Of any artifact: the checkpoints that hold its files. Of a certificate: its voters' adapters, its result, and any
+    other digest in its document but its own and those of the artifacts it was made from. Of a promoted model: every
+    digest in its documents.
 
     Raises:
         IntegrityError: a document is not what was published.

@@ -7,13 +7,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from capibara_assets.checkpoints.artifacts import FOLDER, checkpoints_of
+from capibara_assets.errors import IntegrityError
 from capibara_assets.lineage.traces import holds
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.store import ArtifactStore
 
 if TYPE_CHECKING:
     from capibara_assets.checkpoints.content import Source
-    from capibara_assets.checkpoints.store import Checkpoint, CheckpointStore
+    from capibara_assets.checkpoints.store import Checkpoint
 
 _SHORT = 12
 
@@ -113,7 +114,7 @@ def behind(
     named = {identity for artifact in staying for identity in artifact.checkpoints.values()}
     theirs = {identity for artifact in removed for identity in artifact.checkpoints.values()}
     every = checkpoints.list()
-    telling = {one.id for one in holding_checkpoints(checkpoints, needles)}
+    telling = {one.id for one in holding_checkpoints(store, needles)}
     found = {
         identity
         for one in every
@@ -138,24 +139,25 @@ def purge(store: ArtifactStore, found: Iterable["Checkpoint"]) -> list[str]:
     ]
 
 
-def holding_checkpoints(checkpoints: "CheckpointStore", needles: Sequence[str]) -> list["Checkpoint"]:
+def holding_checkpoints(store: ArtifactStore, needles: Sequence[str]) -> list["Checkpoint"]:
     """The checkpoints in whose files or description one of the needles stands; tensors are numbers.
 
-    Raises:
-        IntegrityError: one is damaged, so that it cannot be told.
+    One with a file that cannot be read, since its pack is damaged, counts: nobody can tell.
     """
     if not needles:
         return []
     known: dict[tuple[str, ...], bool] = {}
     found = []
-    with TemporaryDirectory() as folder:
-        for checkpoint in checkpoints.list():
+    store.work.mkdir(parents=True, exist_ok=True)
+    # in the work folder: what a killed process leaves there is found by the next forget
+    with TemporaryDirectory(dir=store.work) as folder:
+        for checkpoint in checkpoints_of(store).list():
             said = checkpoint.manifest.model_dump_json(exclude={"tensors", "files", "packs"})
             told = any(needle in said for needle in needles)
             for name, source in checkpoint.content().files.items():
                 pieces = checkpoint.manifest.files[name].pieces
                 if pieces not in known:
-                    known[pieces] = holds(_written(source, Path(folder) / f"file{Path(name).suffix}"), needles)
+                    known[pieces] = _holds(source, Path(folder) / f"file{Path(name).suffix}", needles)
                 told = told or known[pieces]
             if told:
                 found.append(checkpoint)
@@ -164,7 +166,7 @@ def holding_checkpoints(checkpoints: "CheckpointStore", needles: Sequence[str]) 
 
 def still_holding(store: ArtifactStore, needles: Sequence[str]) -> list[str]:
     """Checkpoints that hold a needle after all, such as a published model's, by what a report calls them."""
-    return [title(one) for one in holding_checkpoints(checkpoints_of(store), needles)] if has_checkpoints(store) else []
+    return [title(one) for one in holding_checkpoints(store, needles)] if has_checkpoints(store) else []
 
 
 def title(checkpoint: "Checkpoint") -> str:
@@ -172,11 +174,14 @@ def title(checkpoint: "Checkpoint") -> str:
     return f"{checkpoint.manifest.about.model}@v{checkpoint.version} {checkpoint.id}"
 
 
-def _written(source: "Source", path: Path) -> Path:
-    with path.open("wb") as file:
-        for piece in source.pieces():
-            file.write(piece)
-    return path
+def _holds(source: "Source", path: Path, needles: Sequence[str]) -> bool:
+    try:
+        with path.open("wb") as file:
+            for piece in source.pieces():
+                file.write(piece)
+    except IntegrityError:
+        return True
+    return holds(path, needles)
 
 
 def _ids(checkpoint: "Checkpoint") -> set[str]:

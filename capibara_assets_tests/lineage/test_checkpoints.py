@@ -288,6 +288,17 @@ def test_text_of_the_record_goes_to_the_last_byte_also_out_of_packs_that_others_
     assert graph.checkpoints.verify() == []
 
 
+def test_what_cannot_be_read_goes_as_well(graph: Graph) -> None:
+    before = set((graph.root / "store" / "checkpoints" / "packs").iterdir())
+    unreadable = graph.checkpoints.save({}, 1, "mine", files={"samples.txt": b"nothing of it " * 99})
+    [pack] = set((graph.root / "store" / "checkpoints" / "packs").iterdir()) - before
+    piece = graph.checkpoints.open(unreadable).manifest.files["samples.txt"].pieces[0]
+    data = bytearray(pack.read_bytes())
+    data[graph.checkpoints.catalog.packs()[pack.stem].pieces[piece].offset + 3] ^= 1
+    pack.write_bytes(data)
+    assert forget(graph, "sql") == {unreadable} and not pack.exists()
+
+
 def test_what_a_published_model_holds_is_told_and_not_broken(tmp_path: Path) -> None:
     graph = Graph(tmp_path)
     graph.domain("python", 1, card=f"# {NEEDLES[0]}")
