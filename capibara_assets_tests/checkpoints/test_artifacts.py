@@ -16,6 +16,7 @@ from capibara_assets.checkpoints.keys import given_key
 from capibara_assets.checkpoints.places import open_place
 from capibara_assets.checkpoints.slots import create_vault
 from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.lineage.checkpoints import behind, has_checkpoints, needed_checkpoints, purge
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.checkpointed import Checkpointed
 from capibara_assets.storage.digests import tree_digest
@@ -195,6 +196,12 @@ def test_on_gs_the_same_digest_the_same_checkpoint_and_the_same_bytes(emulator: 
     )
     assert [one.manifest.about.model for one in checkpoints_of(reader).list()] == ["python/v0"]
     assert checkpoint_root(reader.root) == "gs://bucket/assets/checkpoints"
+    assert has_checkpoints(reader) and list(needed_checkpoints(reader)) == list(artifact.checkpoints.values())
+    epoch = checkpoints_of(reader).save({"w": torch.ones(9)}, 1, "python/v0", dataset_digest="d" * 64)
+    found = behind(reader, [], {"d" * 64}, ())
+    assert [one.id for one in found] == [epoch] and purge(reader, found) == []
+    assert [one.id for one in checkpoints_of(reader).list()] == list(artifact.checkpoints.values())
+    artifact.verify()
 
 
 KILLED = """
