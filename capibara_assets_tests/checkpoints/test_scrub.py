@@ -3,10 +3,12 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from capibara_assets.checkpoints.catalog import Catalog
 from capibara_assets.checkpoints.keys import RawKey
 from capibara_assets.checkpoints.places import open_place
 from capibara_assets.checkpoints.slots import create_vault
@@ -176,3 +178,23 @@ def test_a_damaged_pack_is_not_relied_on(tmp_path: Path) -> None:
     store.save(state, 2, "m")
     assert same(CheckpointStore(tmp_path).load("m"), state)
     assert same(CheckpointStore(tmp_path).load("m@v1"), state)  # healed: it is the same content
+
+
+def test_a_checkpoint_that_is_retired_and_collected_meanwhile_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, _ = small(tmp_path, encrypted=False)
+    second = store.open("m@v2").id
+    refresh, ran = Catalog.refresh, []
+
+    def late(self: Catalog) -> Any:
+        if not ran:
+            ran.append(True)
+            other = CheckpointStore(tmp_path)
+            other.retire([second])
+            other.collect()
+        return refresh(self)
+
+    monkeypatch.setattr(Catalog, "refresh", late)
+    assert CheckpointStore(tmp_path).verify() == [] and ran
+    assert [one.version for one in store.list()] == [1]
