@@ -196,7 +196,7 @@ def _tensor(name: str, a: Source, b: Source, one_store: bool) -> TensorDiff:
     same_bits = dtypes[0] == dtypes[1]
     for ours, theirs in _blocks(a, b):
         x = _wide(ours, a.dtype)
-        if dtypes[0] == dtypes[1] and ours == theirs:
+        if dtypes[0] == dtypes[1] and _same(ours, theirs):
             sums.add(x, x)
         else:
             same_bits = False
@@ -280,6 +280,11 @@ def _blocks(a: Source, b: Source) -> Iterator[tuple[memoryview, memoryview]]:
             return
         yield rest[0][: count * sizes[0]], rest[1][: count * sizes[1]]
         rest = [rest[side][count * sizes[side] :] for side in (0, 1)]
+
+
+def _same(ours: memoryview, theirs: memoryview) -> bool:
+    """Whether the bytes are equal; memoryviews compare theirs one by one."""
+    return bool(np.array_equal(np.frombuffer(ours, np.uint8), np.frombuffer(theirs, np.uint8)))
 
 
 def _wide(data: memoryview, dtype: str) -> Wide:

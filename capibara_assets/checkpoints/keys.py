@@ -23,7 +23,7 @@ KEY = "CAPIBARA_CHECKPOINT_KEY"
 KEY_FILE = "CAPIBARA_CHECKPOINT_KEY_FILE"
 KMS_KEY = "CAPIBARA_CHECKPOINT_KMS_KEY"
 HOW_TO_GIVE = (
-    f"set {KEY} (32 bytes in base64 or hex), {KEY_FILE} (or --key-file) or {KMS_KEY} "
+    f"set {KEY} (32 bytes in base64 or hex), {KEY_FILE} (or --key-file) or {KMS_KEY} (or --kms) "
     "(gcp-kms://projects/.../locations/.../keyRings/.../cryptoKeys/...)"
 )
 
@@ -108,7 +108,7 @@ def given_key(
     if key_file is not None:
         found["--key-file"] = _of_file(key_file, f"the key file {key_file}")
     if kms_key is not None:
-        found["--kms-key"] = KmsKey(kms_key)
+        found["--kms"] = KmsKey(kms_key)
     if not found:
         if text := environment.get(KEY):
             found[KEY] = RawKey(_parse(text, KEY), KEY)

@@ -22,6 +22,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, applied
 from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.losses import assistant_losses
+from capibara_assets.modeling.quantised import is_quantised, save_dequantised
 
 if TYPE_CHECKING:
     from capibara_assets.datasets.tokenising import Encoded
@@ -108,10 +109,15 @@ def merge_experts(
 def write_merged(base: Base, merge: Merge, out: Path) -> None:
     """Write the merged model as a Transformers directory, in the precision the base is loaded in (float32 by default:
     rounding to bfloat16 would lose small deltas), with the base's tokenizer files.
+
+    A base in 8 or 4 bits loses some of the merge (`applied` warns) and is written in float32, as it computes.
     """
     out.mkdir(parents=True, exist_ok=True)
     with applied(base.model, merge.deltas):
-        base.model.save_pretrained(out)
+        if any(is_quantised(layer) for layer in base.model.modules()):
+            save_dequantised(base.model, out)
+        else:
+            base.model.save_pretrained(out)
     copy_tokenizer(base.path, out)
 
 

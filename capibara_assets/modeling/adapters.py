@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import ADAPTER_CONFIG, ADAPTER_WEIGHTS, check_safetensors
+from capibara_assets.modeling.quantised import is_quantised, merged
 from capibara_assets.storage.jsonfiles import write_bytes_atomic, write_json_atomic
 
 _PREFIX = "base_model.model."
@@ -101,23 +102,29 @@ def applied(model: nn.Module, deltas: LoraAdapter | Mapping[str, Tensor], scale:
         deltas: an adapter, or module name -> float32 (out, in).
         scale: factor of all deltas.
 
+    Weights that bitsandbytes keeps in 8 or 4 bits are rounded to as many again: `QuantisedMergeWarning` says so.
+
     Raises:
         InputError: a module that the model lacks, has no weight, shares its weight with another module, or
-            whose shape is another.
+            whose shape is another; weights in few bits of a kind that is not known.
     """
     if isinstance(deltas, LoraAdapter):
         deltas = deltas.deltas()
     weights = {module: _weight(model, module, delta) for module, delta in deltas.items()}
+    layers = {module: model.get_submodule(module) for module in weights}
+    rounded = {module: layer for module, layer in layers.items() if is_quantised(layer)}
+    weights = {module: weight for module, weight in weights.items() if module not in rounded}
     originals = {module: weight.detach().clone() for module, weight in weights.items()}
     try:
         with torch.no_grad():
             for module, weight in weights.items():
                 delta = deltas[module].to(device=weight.device, dtype=torch.float32)
-                if _is_transposed(model.get_submodule(module)):
+                if _is_transposed(layers[module]):
                     delta = delta.T
                 # Summed in float32 and rounded once, so that a bfloat16 base loses no more than it must.
                 weight.copy_(weight.float() + scale * delta)
-        yield model
+        with merged(rounded, {module: scale * deltas[module] for module in rounded}):
+            yield model
     finally:
         with torch.no_grad():
             for module, original in originals.items():
@@ -132,7 +139,10 @@ def _weight(model: nn.Module, module: str, delta: Tensor) -> nn.Parameter:
     weight = getattr(layer, "weight", None)
     if not isinstance(weight, nn.Parameter) or weight.ndim != 2:
         raise InputError(f"module {module!r} of the base model has no matrix to add a delta to")
-    expected = tuple(reversed(weight.shape)) if _is_transposed(layer) else tuple(weight.shape)
+    if is_quantised(layer):  # 4-bit weights lie packed, in another shape
+        expected = (layer.out_features, layer.in_features)
+    else:
+        expected = tuple(reversed(weight.shape)) if _is_transposed(layer) else tuple(weight.shape)
     if tuple(delta.shape) != expected:
         raise InputError(f"module {module!r}: the delta is {tuple(delta.shape)}, the base's weight {expected}")
     sharers = sum(1 for parameters in model.modules() if getattr(parameters, "weight", None) is weight)

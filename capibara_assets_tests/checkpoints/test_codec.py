@@ -88,6 +88,15 @@ def test_small_lora_matrices_shrink_too(kib: int) -> None:
     assert len(piece) / there_and_back(piece, "BF16")[1] >= 1.4
 
 
+@pytest.mark.parametrize("count", [16_383, 16_384, 16_385, 65_535, 65_536, 65_537, 140_001])
+@pytest.mark.parametrize(("dtype", "tail"), [("BF16", 1), ("F32", 3), ("F64", 7)])
+def test_blocks_and_samples_meet_at_any_length(count: int, dtype: str, tail: int) -> None:
+    """Around the sizes at which a sample is not the whole, and at which a block ends; and a last element cut off."""
+    for piece in (normal(count, dtype), normal(count, dtype) + b"\x80" * tail):
+        encoding, stored = there_and_back(piece, dtype)
+        assert encoding.startswith("planes") and stored < 0.95 * len(piece)
+
+
 def test_mantissas_are_stored_as_they_are() -> None:
     """No time goes into what cannot shrink: three of float32's planes are raw, found in a sample and in full alike."""
     for count in (4096, 1 << 20):

@@ -67,6 +67,9 @@ def test_another_element_type_is_compared_by_value_and_another_shape_is_not() ->
     assert (w.status, w.dtypes, w.l2, w.differing, w.cosine) == ("other dtype", ("F32", "BF16"), 0.0, 0, 1.0)
     assert (v.status, v.shapes, v.l2) == ("other shape", ((3,), (1, 3)), None)
     assert not found.equal
+    empty = np.empty((0, 3), np.float32)
+    assert compared({"e": empty}, {"e": empty.astype(np.float16)}).tensors[0].status == "other dtype"
+    assert compared({"e": empty}, {"e": empty}).equal
 
 
 def test_pieces_of_types_of_other_sizes_are_brought_together() -> None:

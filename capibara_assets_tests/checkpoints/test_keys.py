@@ -107,7 +107,7 @@ def test_two_keys_are_one_too_many(tmp_path: Path) -> None:
     file = private(tmp_path / "key", SECRET.hex())
     with pytest.raises(InputError, match=f"{KEY} and {KEY_FILE} each give"):
         given_key({KEY: SECRET.hex(), KEY_FILE: str(file)})
-    with pytest.raises(InputError, match="--key-file and --kms-key each give"):
+    with pytest.raises(InputError, match="--key-file and --kms each give"):
         given_key({}, key_file=file, kms_key=ADDRESS)
 
 

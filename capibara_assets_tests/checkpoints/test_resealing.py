@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from capibara_assets.checkpoints import resealing
+from capibara_assets.checkpoints import files, resealing
 from capibara_assets.checkpoints.keys import RawKey
 from capibara_assets.checkpoints.leases import hold
 from capibara_assets.checkpoints.resealing import Resealed, decrypt, encrypt, rotate
@@ -228,6 +228,54 @@ def test_after_a_crash_at_any_change_all_is_there_and_once_more_finishes(
         changes += step
         step = 7  # a prime: it falls on every kind of change
     assert changes > 100 and kinds == {"plain", "sealed"}
+
+
+@pytest.mark.parametrize("move", [encrypt, decrypt])
+def test_a_power_cut_finds_the_copy_on_disk_before_the_switch_and_the_switch_before_any_deletion(
+    tmp_path: Path, move: Callable[..., Resealed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written is synced, and so is its name, before what relies on it is."""
+    monkeypatch.undo()  # syncs are counted, not left out
+    filled(tmp_path, None if move is encrypt else KEY)
+    dirty: dict[int, Path] = {}  # files written to since their last sync, by descriptor
+    unsynced_names: set[Path] = set()  # names since the last sync of their folder
+    written: set[Path] = set()
+    switches: list[set[Path]] = []
+    before_switch: list[Path] = []
+
+    def recording(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            if name == "rename" and args[1] == tmp_path / "store.json":
+                durable = {path for path in written if "leases" not in path.parts and path.suffix != ".part"}
+                switches.append(durable & ({*dirty.values()} | unsynced_names))
+                assert len(durable) > 10
+            if (
+                name == "unlink"
+                and args[0].parent != tmp_path / "parts"
+                and (not switches or tmp_path / "store.json" in unsynced_names)
+            ):
+                before_switch.append(args[0])
+            result = real(*args, **options)
+            if name == "create":
+                dirty[result] = args[0]
+            elif name == "sync":
+                dirty.pop(args[0], None)
+            elif name in ("link", "rename"):
+                unsynced_names.add(args[1])
+                written.add(args[1])
+                if args[0] in dirty.values():
+                    dirty[-len(written)] = args[1]
+            elif name == "sync_folder":
+                unsynced_names.difference_update([path for path in unsynced_names if path.parent == args[0]])
+            return result
+
+        return call
+
+    for name in ("create", "sync", "link", "rename", "unlink", "sync_folder"):
+        monkeypatch.setattr(files, name, recording(name, getattr(files, name)))
+    move(tmp_path, KEY)
+    assert len(switches) == 2 and switches[0] == set()  # the switch, and the note that nothing is left
+    assert {path.parent.name for path in before_switch} <= {"leases", "parts"}
 
 
 @pytest.mark.slow

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from capibara_assets.checkpoints.formats import FORMATS
+from capibara_assets.checkpoints.content import to_torch
+from capibara_assets.checkpoints.formats import FORMATS, read
 from capibara_assets.checkpoints.store import CheckpointStore
 from capibara_assets.checkpoints.verify import adapter_digest
 from capibara_assets.cli.checkpoint_text import age, size, table
@@ -22,6 +23,12 @@ from capibara_assets.storage.store import ArtifactStore, Table
 from capibara_assets_tests.lineage.conftest import example
 
 CONFIG = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"], "base_model_name_or_path": "b"}
+
+
+def _have(form: str) -> None:
+    """Skips where the libraries of a format's extra are not installed."""
+    for library in {"t5x": ["tensorstore"], "orbax": ["tensorstore", "orbax.checkpoint"]}.get(form, []):
+        pytest.importorskip(library, reason=f"the extra {FORMATS[form].needs} is not installed")
 
 
 class Done(NamedTuple):
@@ -386,18 +393,24 @@ def test_from_save_to_load_by_real_processes(tmp_path: Path) -> None:
     assert "1 removed, 2 kept" in run("prune", *rules)
     assert json.loads(run("gc", "--json"))["bytes_freed"] > 0
     assert "whole" in run("verify")
-    run("load", "demo@v1", "--format", "pytorch", "--out", tmp_path / "back.pt")
-    back = torch.load(tmp_path / "back.pt", weights_only=True)
-    assert torch.equal(back["model"]["layers.0.w"], torch.ones(40, 5)) and back["lr"] == 0.1
-    converted = process(home, "convert", tmp_path / "back.pt", tmp_path / "again.pt", "--to", "pytorch")
+    for form in (name for name, known in FORMATS.items() if known.write is not None and name != "huggingface"):
+        _have(form)
+        run("load", "demo@v1", "--format", form, "--out", tmp_path / form)
+        back = to_torch(read(tmp_path / form, form).tensors["model/layers.0.w"])
+        assert torch.equal(back, torch.ones(40, 5))
+    refused = process(home, "load", "demo", "--format", "huggingface", "--out", tmp_path / "hf", "--store", store)
+    assert refused.returncode == 2 and "lr" in refused.stderr and not (tmp_path / "hf").exists()
+    assert "equal to the bit" in run("diff", tmp_path / "pytorch", "demo@v1")
+    converted = process(home, "convert", tmp_path / "pytorch", tmp_path / "again.pt", "--to", "pytorch")
     assert converted.returncode == 0, converted.stderr
-    assert "equal to the bit" in run("diff", tmp_path / "again.pt", "demo@v1")
+    assert torch.load(tmp_path / "again.pt", weights_only=True)["lr"] == 0.1
     missing = process(home, "show", "demo@v2", "--store", store)
     assert missing.returncode == 2 and "of demo there are v1 (step 1), v3 (step 3)" in missing.stderr
 
 
 @pytest.mark.parametrize("form", [name for name, known in FORMATS.items() if known.write is not None])
 def test_what_is_loaded_in_a_format_is_what_was_saved(form: str, capibara: Capibara, tmp_path: Path) -> None:
+    _have(form)
     state = {"layers.0.w": torch.randn(5, 3), "layers.1.w": torch.randn(5, 3).bfloat16(), "step": torch.tensor(7)}
     torch.save(state, tmp_path / "state.pt")
     assert capibara("save", tmp_path / "state.pt", "--model", "m", "--step", 7).code == 0
@@ -406,3 +419,30 @@ def test_what_is_loaded_in_a_format_is_what_was_saved(form: str, capibara: Capib
     assert "equal to the bit: 3 tensors" in capibara("diff", "m", tmp_path / "out").out
     assert capibara("save", tmp_path / "out", "--model", "again", "--step", 7, "--format", form).code == 0
     assert "equal to the bit: 3 tensors" in capibara("diff", "m", "again").out
+
+
+def test_a_t5_goes_to_t5x_and_back_under_the_names_of_each(capibara: Capibara, tmp_path: Path) -> None:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    _have("t5x")
+    config = T5Config(
+        vocab_size=32, d_model=8, d_kv=4, d_ff=16, num_layers=2, num_heads=2, feed_forward_proj="gated-gelu",
+        tie_word_embeddings=False,
+    )  # fmt: skip
+    model = T5ForConditionalGeneration(config)
+    model.lm_head.weight = torch.nn.Parameter(torch.randn(32, 8))  # Transformers ties it all the same
+    model.save_pretrained(tmp_path / "model")
+    assert capibara("save", tmp_path / "model", "--model", "t5", "--step", 12).code == 0
+    done = capibara("load", "t5", "--format", "t5x", "--names", "t5x", "--out", tmp_path / "t5x")
+    assert done.code == 0, done.err
+    state = read(tmp_path / "t5x", "t5x").tensors
+    assert state["target/encoder/layers_1/mlp/wi_0/kernel"].shape == (8, 16)
+    assert int(to_torch(state["state/step"])) == 12
+    back = capibara("convert", tmp_path / "t5x", tmp_path / "back", "--to", "huggingface", "--names", "transformers")
+    assert back.code == 0, back.err
+    assert "equal to the bit" in capibara("diff", "t5", tmp_path / "back").out
+    unmapped = capibara("convert", tmp_path / "model", tmp_path / "no", "--to", "pytorch", "--leave-out-optimizer")
+    assert unmapped.code == 2 and "--names transformers" in unmapped.err
+    other = adapter(tmp_path / "adapter", 1)
+    assert capibara("convert", other, tmp_path / "no", "--to", "t5x", "--names", "t5x").code == 2
+    assert not (tmp_path / "no").exists()

@@ -67,6 +67,18 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
             _format("pytorch", "one file of torch.save, or pytorch_model.bin in a folder"),
             _format("dcp", "torch.distributed.checkpoint"),
             _format("deepspeed", "ZeRO checkpoints of DeepSpeed, consolidated to float32", writes=False),
+            _format(
+                "t5x",
+                "T5X's own checkpoints (msgpack index, zarr arrays)",
+                needs="tpu",
+                libraries=("msgpack", "tensorstore"),
+            ),
+            _format(
+                "orbax",
+                "Orbax, as JAX programs save (OCDBT or zarr)",
+                needs="tpu",
+                libraries=("orbax", "tensorstore"),
+            ),
         )
     }
 )

@@ -29,7 +29,7 @@ from capibara_assets.checkpoints.formats import dcp_metadata, pytorch
 from capibara_assets.checkpoints.formats.beside import read_files, write_files
 from capibara_assets.checkpoints.formats.dcp_metadata import Metadata, StoredTensor
 from capibara_assets.checkpoints.formats.limits import listed
-from capibara_assets.checkpoints.formats.publish import new_folder
+from capibara_assets.checkpoints.formats.publish import disk_error, new_folder
 from capibara_assets.checkpoints.tree import flatten, join, split, tensor_names, unflatten
 from capibara_assets.errors import InputError
 
@@ -131,7 +131,7 @@ def write(content: Content, path: Path) -> None:
             failure, _ = error.failures[0]  # of the one rank there is
             if isinstance(failure, ValueError):
                 raise InputError(f"dcp cannot carry this state ({failure}): rename one of the entries") from error
-            raise failure from error
+            raise (disk_error(failure) or failure) from error
         write_files({**content.files, **beside}, folder)
 
 

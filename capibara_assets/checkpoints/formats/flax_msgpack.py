@@ -4,19 +4,19 @@ Arrays are extension type 1 (numpy scalars 3), each a msgpack tuple (shape, dtyp
 above 1 GiB is a map of flat parts, `__msgpack_chunked_array__`. Source: flax/serialization.py, flax 0.12.
 """
 
-import io
 import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import IO, Any
-
-import msgpack
+from typing import IO, TYPE_CHECKING, Any
 
 from capibara_assets.checkpoints.content import DTYPES, InFile, Source, itemsize, nbytes, numpy_dtype
 from capibara_assets.checkpoints.formats.zarr import Joined, Taker
 from capibara_assets.errors import InputError
+
+if TYPE_CHECKING:
+    import msgpack
 
 LARGEST = 1 << 30
 """Bytes of an array beyond which flax cuts it into parts (msgpack's own limit is 2 GiB)."""
@@ -46,6 +46,8 @@ def read(path: Path) -> Any:
     with path.open("rb") as file:
         if not path.stat().st_size:
             raise InputError(f"{path} is empty: it is no checkpoint")
+        import msgpack
+
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             reader = _Reader(path, data)
             try:
@@ -60,20 +62,9 @@ def read(path: Path) -> Any:
             return state
 
 
-def first_key(path: Path) -> str | None:
-    """The first key of the outermost map; None where the file is no msgpack map with such a key."""
-    with path.open("rb") as file:
-        unpacker = msgpack.Unpacker(io.BytesIO(file.read(256)))
-        try:
-            key = unpacker.unpack() if unpacker.read_map_header() else None
-        except (msgpack.UnpackException, ValueError):
-            return None
-        return key if isinstance(key, str) else None
-
-
 def write(state: Any, file: IO[bytes]) -> None:
     """Write a nested state of dictionaries, lists, plain values and `Inline` arrays, an array's bytes as they come."""
-    packer = msgpack.Packer(use_bin_type=True, strict_types=True)
+    packer = _packer()
     if isinstance(state, dict):
         file.write(packer.pack_map_header(len(state)))
         for key, value in state.items():
@@ -95,7 +86,7 @@ def _write_array(array: Inline, file: IO[bytes]) -> None:
     if nbytes(source.dtype, source.shape) <= LARGEST:
         _write_extension(_SCALAR if array.scalar else _ARRAY, source.dtype, source.shape, taker, file)
         return
-    packer = msgpack.Packer(use_bin_type=True, strict_types=True)
+    packer = _packer()
     count, most = prod(source.shape), LARGEST // itemsize(source.dtype)
     file.write(packer.pack_map_header(3) + packer.pack(_CHUNKED) + packer.pack(True) + packer.pack("shape"))
     file.write(packer.pack({str(axis): length for axis, length in enumerate(source.shape)}))
@@ -107,12 +98,18 @@ def _write_array(array: Inline, file: IO[bytes]) -> None:
 
 def _write_extension(code: int, dtype: str, shape: tuple[int, ...], taker: Taker, file: IO[bytes]) -> None:
     size = nbytes(dtype, shape)
-    packer = msgpack.Packer(use_bin_type=True, strict_types=True)
+    packer = _packer()
     head = packer.pack_array_header(3) + packer.pack(list(shape)) + packer.pack(numpy_dtype(dtype).name)
     head += _header((0xC4, 0xC5, 0xC6), size)
     file.write(_header((0xC7, 0xC8, 0xC9), len(head) + size) + bytes([code]) + head)
     for part in taker.take(size):
         file.write(part)
+
+
+def _packer() -> "msgpack.Packer":
+    import msgpack
+
+    return msgpack.Packer(use_bin_type=True, strict_types=True)
 
 
 def _header(codes: tuple[int, int, int], size: int) -> bytes:
@@ -194,8 +191,10 @@ class _Reader:
         width = _WIDTHS[code]
         return int.from_bytes(self._data[at : at + width], "big"), at + width
 
-    def _small(self, decode: Callable[[msgpack.Unpacker], Any]) -> Any:
+    def _small(self, decode: "Callable[[msgpack.Unpacker], Any]") -> Any:
         """Something small at the present place, by the library; moves on behind it."""
+        import msgpack
+
         for reach in (1 << 12, 1 << 20, len(self._data) - self.at):
             unpacker = msgpack.Unpacker(raw=False, strict_map_key=False, max_buffer_size=0)
             unpacker.feed(self._data[self.at : self.at + reach])

@@ -37,12 +37,20 @@ def refuse_metadata(content: Content, target: str) -> None:
     )
 
 
+NESTED = ("t5x", "orbax")
+"""Formats whose nested dictionaries are what others keep under names with points, so these stand for each other."""
+
+
 def flat_names(content: Content, target: str) -> tuple[Mapping[str, Source], Mapping[str, str]]:
     """(tensors, ties) of a checkpoint that is a flat dictionary of tensors, under its own keys.
 
     Raises:
         InputError: a nested state, or values that are no tensors; it names them.
     """
+    if content.origin.get("format") in NESTED:
+        from capibara_assets.checkpoints.formats.nested import flat  # which names what it refuses by this module
+
+        content = flat(content)
     if content.tree is None:
         return content.tensors, content.ties
     remedy = "write it as pytorch or dcp, or take out the part of the state that is a flat dictionary of tensors"

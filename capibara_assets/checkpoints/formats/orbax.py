@@ -5,20 +5,15 @@ checkpoint.
 Source: orbax-checkpoint 0.12, `PyTreeCheckpointHandler`; its docs, "Checkpoint format guide".
 """
 
-import asyncio
 import json
-import logging
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
-import orbax.checkpoint as ocp
-import tensorstore as ts
 
-from capibara_assets.checkpoints.content import DTYPES, Content, Source, nbytes, numpy_dtype, to_numpy
+from capibara_assets.checkpoints.content import DTYPES, Content, numpy_dtype, to_numpy
 from capibara_assets.checkpoints.formats import zarr
 from capibara_assets.checkpoints.formats.beside import read_files, write_files
 from capibara_assets.checkpoints.formats.limits import listed
@@ -69,15 +64,19 @@ def read(path: Path) -> Content:
         trees[name], metadata = _tree(folder, keys, scalars)
         custom[name] = {key: value for key, value in metadata.items() if key != NOTE}
         notes[name] = json.loads(metadata[NOTE]) if NOTE in metadata else {}
-        arrays = {".".join(keys) for keys, leaf in _walk(trees[name], ()) if isinstance(leaf, zarr.InZarr)}
+        arrays = {".".join(leaf) for leaf, value in _walk(trees[name], ()) if not isinstance(value, str | type(None))}
         prefix = "" if folder == step else f"{folder.relative_to(step).as_posix()}/"
         taken |= {f"{prefix}{file}" for file in read_files(folder, []) if _is_own(file, arrays)}
-    files = {name: source for name, source in read_files(step, taken).items() if not _OWN.fullmatch(name)}
+    files = {
+        name: source
+        for name, source in read_files(step, taken).items()
+        if not _OWN.fullmatch(name) and not name.endswith("/commit_success.txt")
+    }
     origin: dict[str, Any] = {"format": "orbax", "scalars": scalars}
     if len(items) > 1:
         if ours := [name for name, note in notes.items() if note]:
             raise InputError(f"{step} has several items, {listed(ours)} written here: read each folder by itself")
-        return unnest(trees, {}, origin | {"items": sorted(items)}, files)
+        return unnest(trees, {}, origin | {"items": {name: custom[name] for name in sorted(items)}}, files)
     [name] = items
     if custom[name]:
         origin["custom_metadata"] = custom[name]
@@ -101,66 +100,12 @@ def write(content: Content, path: Path) -> None:
     scalars = set(content.origin.get("scalars", ())) if content.origin.get("format") == "orbax" else set()
     if taken := [name for name in content.files if _OWN.fullmatch(name)]:
         raise InputError(f"the checkpoint has files called {listed(taken)}, as Orbax calls its own: rename them")
-    item = _leaves(state, (), scalars)
     custom = {**own, NOTE: json.dumps(note)} if note else own
-    streaming = _Streaming()
-    registry = ocp.type_handlers.create_type_handler_registry(
-        (_Leaf, streaming),
-        (int, ocp.type_handlers.ScalarHandler()),
-        (float, ocp.type_handlers.ScalarHandler()),
-        (np.number, ocp.type_handlers.ScalarHandler()),
-        (np.bool_, ocp.type_handlers.ScalarHandler()),
-        (str, ocp.type_handlers.StringHandler()),
-    )
-    with new_folder(path) as folder, _quiet():
-        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(type_handler_registry=registry)) as checkpointer:
-            arguments = _save_args(item)
-            checkpointer.save(
-                folder.absolute(),
-                args=ocp.args.PyTreeSave(item, save_args=arguments, custom_metadata=custom or None),
-                force=True,
-            )
+    from capibara_assets.checkpoints.formats import orbax_saving  # the library of the extra `tpu`
+
+    with new_folder(path) as folder:
+        orbax_saving.save(folder, state, scalars, custom or None)
         write_files(content.files, folder)
-
-
-class _Leaf:
-    """A tensor as Orbax sees it while it writes: an array whose values come when they are asked for."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.shape = source.shape
-        self.dtype = numpy_dtype(source.dtype)
-        self.ndim = len(source.shape)
-        self.nbytes = nbytes(source.dtype, source.shape)
-        self.size = self.nbytes // self.dtype.itemsize
-
-
-class _Streaming(ocp.type_handlers.NumpyHandler):  # type: ignore[misc]
-    """Orbax's handler of numpy arrays, for arrays that are not in memory: one at a time, a band of chunks at a time."""
-
-    def __init__(self) -> None:
-        super().__init__(deepcopy_host_arrays=False)
-        self._turn = asyncio.Lock()
-
-    async def _open_and_write(self, value: _Leaf, tspec: dict[str, Any], ts_context: ts.Context) -> None:
-        async with self._turn:
-            array = await ts.open(ts.Spec(tspec), create=True, open=True, context=ts_context)
-            for region, block in zarr.blocks(value.source, zarr.chunks_of(array)):
-                await array[region].write(block)
-
-
-def _save_args(node: Any) -> Any:
-    """Orbax's arguments for each leaf: large tensors in chunks of rows where their number divides evenly."""
-    if isinstance(node, dict):
-        return {key: _save_args(child) for key, child in node.items()}
-    if isinstance(node, list | tuple):
-        return type(node)(_save_args(child) for child in node)
-    if not isinstance(node, _Leaf) or node.nbytes <= zarr.CHUNK:
-        return ocp.SaveArgs()
-    rows, *rest = zarr.chunk_shape(node.shape, node.dtype.itemsize)
-    if node.shape[0] % rows or rest != list(node.shape[1:]):
-        return ocp.SaveArgs()  # one chunk: Orbax would cut it into rows of one element where the length is prime
-    return ocp.SaveArgs(chunk_byte_size=rows * (node.nbytes // node.shape[0]), shard_axes=(0,))
 
 
 def _refuse(keys: tuple[str, ...], leaf: Any) -> str | None:
@@ -190,18 +135,6 @@ def _walk(node: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], A
             yield from _walk(child, (*keys, str(key)))
     else:
         yield keys, node
-
-
-def _leaves(node: Any, keys: tuple[str, ...], scalars: set[str]) -> Any:
-    if isinstance(node, dict):
-        return {key: _leaves(child, (*keys, key), scalars) for key, child in node.items()}
-    if isinstance(node, list | tuple):
-        return type(node)(_leaves(child, (*keys, str(index)), scalars) for index, child in enumerate(node))
-    if node is None or isinstance(node, bool | int | float | str):
-        return node
-    if not node.shape and join(keys) in scalars and isinstance(value := to_numpy(node)[()], np.number):
-        return value
-    return _Leaf(node)
 
 
 def _step(path: Path) -> Path:
@@ -235,9 +168,13 @@ def _steps(path: Path) -> list[Path]:
 
 def _tree(folder: Path, keys: tuple[str, ...], scalars: list[str]) -> tuple[Any, Mapping[str, Any]]:
     """(state with sources as leaves, custom metadata) of an item's folder."""
+    import orbax.checkpoint as ocp
+
+    from capibara_assets.checkpoints.formats.orbax_saving import quiet
+
     try:
         stored = json.loads((folder / _METADATA).read_bytes())
-        with _quiet():
+        with quiet():
             metadata = ocp.PyTreeCheckpointHandler().metadata(folder.absolute())
     except (ValueError, KeyError) as error:
         reason = str(error).partition("[tensorstore_spec")[0].strip()
@@ -282,15 +219,3 @@ def _tree(folder: Path, keys: tuple[str, ...], scalars: list[str]) -> tuple[Any,
 def _is_own(file: str, arrays: set[str]) -> bool:
     """Is it a file of Orbax, or in plain zarr of an array, whose folder is the leaf's name?"""
     return bool(_OWN.fullmatch(file)) or any(parent.as_posix() in arrays for parent in PurePosixPath(file).parents)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Orbax logs each step of a save at INFO and its failures twice; what fails is raised, too."""
-    logger = logging.getLogger("absl")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)

@@ -65,6 +65,13 @@ def write_source(source: Source, name: str, file: BinaryIO) -> None:
         raise IntegrityError(f"{name}: {written} bytes were read where its type and shape make {expected}")
 
 
+def disk_error(error: BaseException | None) -> OSError | None:
+    """The OSError beneath an error: torch.save answers one with a RuntimeError about positions in its archive."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
 @contextmanager
 def _beside(target: Path) -> Iterator[Path]:
     if target.exists() or target.is_symlink():
@@ -74,8 +81,9 @@ def _beside(target: Path) -> Iterator[Path]:
     try:
         yield beside
         sync_folder(target.parent)
-    except OSError as error:
-        full = no_room(error, target.parent)
+    except (OSError, RuntimeError) as error:
+        beneath = disk_error(error)
+        full = None if beneath is None else no_room(beneath, target.parent)
         if full is None:
             raise
         raise full from error

@@ -199,10 +199,6 @@ def _check(known: Mapping[str, Source]) -> None:
         expected["lm_head.weight"] = (vocabulary, width)
     buckets = known[f"{first}.{_SUFFIX}"].shape
     each = f"encoder.block.1.{_THEIR_BIAS}" in known
-    if each and "lm_head.weight" not in known:
-        raise InputError(
-            "umT5 has no logits from its embedding: lm_head.weight (decoder/logits_dense/kernel) is missing"
-        )
     for stack, layer in _LAYER.items():
         expected[f"{stack}.final_layer_norm.weight"] = (width,)
         for index in range(max(1, _layers(known, stack))):
@@ -282,8 +278,8 @@ def _check_scale(content: Content, tied: bool) -> None:
 
 
 def _tree(tensors: Mapping[str, Source]) -> Any:
-    """The tree of nested dictionaries whose paths are the tensors' names, with an empty `param_states`."""
-    nested: dict[str, Any] = {"state": {"param_states": {}}}
+    """The tree of nested dictionaries whose paths are the tensors' names."""
+    nested: dict[str, Any] = {}
     for name in tensors:
         *above, last = split(name)
         inner = nested

@@ -36,12 +36,17 @@ NOTE = "capibara"
 _KINDS = frozenset({"dict", "odict", "list", "value", "float", "bytes", "tensor", "parameter"})
 _PARTS = frozenset({"target", "state", "flax_mutables"})
 _NAMES = {numpy_dtype(name).name: name for name in DTYPES}
+_FIRST = re.compile(rb"[\x80-\x8f](?:\xa7version|\xa9optimizer)")  # a msgpack map of few keys, and its first one
 _STEP = re.compile(r"checkpoint_(\d+)")
 
 
 def detect(path: Path) -> bool:
     """Is it a checkpoint of T5X: its folder, a model directory with `checkpoint_<step>` folders, or an index alone?"""
-    return any(flax_msgpack.first_key(index) in ("version", "optimizer") for index in _indexes(path))
+    for index in _indexes(path):
+        with index.open("rb") as file:
+            if _FIRST.match(file.read(16)):
+                return True
+    return False
 
 
 def read(path: Path) -> Content:
@@ -90,7 +95,7 @@ def write(content: Content, path: Path) -> None:
     if not (isinstance(nested, dict) and "target" in nested and nested.keys() <= _PARTS):
         note["under"] = "target"
         step = Inline(of_numpy(np.asarray(0, np.int32)))
-        nested = {"state": {"step": step, "param_states": {}}, "target": nested}
+        nested = {"state": {"step": step}, "target": nested}
     known = content.origin if content.origin.get("format") == "t5x" else {}
     with new_folder(path) as folder:
         arrays: dict[str, Source] = {}
@@ -237,7 +242,7 @@ def _place(
 
 def _spec(source: Source, name: str) -> dict[str, Any]:
     """The TensorStore spec of an array's folder, as the index has it: the path is relative."""
-    chunks = zarr.chunk_shape(source.shape, itemsize(source.dtype))
+    chunks = zarr.chunk_shape(source.shape, itemsize(source.dtype), zarr.CHUNK)
     return {
         "driver": "zarr",
         "dtype": numpy_dtype(source.dtype).name,

@@ -1,19 +1,23 @@
 """Arrays in zarr, as T5X and Orbax keep them: read and written through TensorStore, a band of chunks at a time."""
 
+import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorstore as ts
 
 from capibara_assets.checkpoints.content import PIECE, Source, itemsize, nbytes, numpy_dtype
 from capibara_assets.errors import IntegrityError
 
-CHUNK = 64 << 20
-"""Bytes that a chunk has at most where we choose it; the size that T5X aims at, too."""
+if TYPE_CHECKING:
+    import tensorstore as ts
+
+CHUNK = 16 << 20
+"""Bytes of a chunk, at most, where we choose it. T5X aims at 64 MiB and reads any; TensorStore holds a few at once."""
 
 _DAMAGED = ("DATA_LOSS", "FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND", "OUT_OF_RANGE")
 
@@ -51,7 +55,9 @@ class InZarr:
                 block = np.ascontiguousarray(array[region].read().result())
                 yield block.reshape(-1).view(np.uint8).data
 
-    def _open(self) -> ts.TensorStore:
+    def _open(self) -> "ts.TensorStore":
+        import tensorstore as ts
+
         array = ts.open(dict(self.spec), read=True, open=True).result()
         if tuple(array.shape) != self.shape or array.dtype.numpy_dtype != numpy_dtype(self.dtype):
             raise IntegrityError(
@@ -72,13 +78,31 @@ class InZarr:
 
 
 def write(spec: Mapping[str, Any], source: Source) -> None:
-    """Create the array of `spec` (its metadata names shape and chunks) and fill it; memory is a band of chunks."""
-    array = ts.open({**spec, "store_data_equal_to_fill_value": True}, create=True, delete_existing=False).result()
-    for region, block in blocks(source, chunks_of(array)):
-        array[region].write(block).result()
+    """Create the array of `spec` (its metadata names shape and chunks) and fill it; memory is a band of chunks.
+
+    Raises:
+        OSError: the disk refused it, for instance because it is full.
+    """
+    import tensorstore as ts
+
+    with as_os_error():
+        array = ts.open({**spec, "store_data_equal_to_fill_value": True}, create=True).result()
+        for region, block in blocks(source, chunks_of(array)):
+            array[region].write(block).result()
 
 
-def chunks_of(array: ts.TensorStore) -> tuple[int, ...]:
+@contextmanager
+def as_os_error() -> Iterator[None]:
+    """TensorStore reports what the system refused as a ValueError with the error's number in its text."""
+    try:
+        yield
+    except ValueError as error:
+        if match := re.search(r"os_error_code='(\d+)'", str(error)):
+            raise OSError(int(match[1]), os.strerror(int(match[1]))) from error
+        raise
+
+
+def chunks_of(array: "ts.TensorStore") -> tuple[int, ...]:
     """The chunk that an array is written and decoded by."""
     return tuple(int(length or 1) for length in array.chunk_layout.write_chunk.shape or ())
 
@@ -114,7 +138,7 @@ def regions(shape: tuple[int, ...], chunk: tuple[int, ...], size: int, limit: in
         yield (slice(start, min(start + rows, shape[0])), *rest)
 
 
-def chunk_shape(shape: tuple[int, ...], size: int, limit: int = CHUNK) -> tuple[int, ...]:
+def chunk_shape(shape: tuple[int, ...], size: int, limit: int) -> tuple[int, ...]:
     """The largest chunk within `limit` bytes that is contiguous in a row-major array of elements of `size` bytes.
 
     It divides its dimension evenly where a divisor is near, as T5X wants it for its partitioned reads.

@@ -1,0 +1,141 @@
+"""Weights that bitsandbytes keeps in 8 or 4 bits: a change can be merged into them, with a loss that is said aloud.
+
+LLM.int8 (Dettmers et al. 2022, arXiv 2208.07339) and NF4 (Dettmers et al. 2023, arXiv 2305.14314) round a weight to few
+levels per row or block. Base + change is rounded to such levels again: a change below half a step is gone, others are
+off by up to half a step. An adapter that is kept beside its base loses nothing.
+"""
+
+import copy
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import save_torch_state_dict
+from torch import Tensor, nn
+
+from capibara_assets.errors import InputError
+
+_KINDS = {"Params4bit": "4", "Int8Params": "8"}
+_PLAIN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+class QuantisedMergeWarning(UserWarning):
+    """A change was merged into quantised weights, and not all of it is there."""
+
+
+def is_quantised(layer: nn.Module) -> bool:
+    """Whether bitsandbytes keeps this layer's weight in 4 or 8 bits.
+
+    Raises:
+        InputError: the weight is in few bits in a way that is not known here; adding to it would give nonsense.
+    """
+    weight = getattr(layer, "weight", None)
+    if type(weight).__name__ in _KINDS:
+        return True
+    if isinstance(weight, Tensor) and weight.dtype not in _PLAIN:
+        raise InputError(
+            f"a weight of the base model is kept as {weight.dtype} by {type(layer).__name__}: nothing can be merged "
+            "into it; merge into the model that it was quantised from"
+        )
+    return False
+
+
+@contextmanager
+def merged(layers: Mapping[str, nn.Module], deltas: Mapping[str, Tensor]) -> Iterator[None]:
+    """Add changes to quantised layers in place; on leaving, every layer has its former weight again, bit for bit.
+
+    Warns once per call (`QuantisedMergeWarning`).
+
+    Args:
+        layers: module name -> layer, each one `is_quantised`.
+        deltas: module name -> change (out, in), float32.
+
+    Raises:
+        InputError: bitsandbytes is not installed.
+    """
+    if not layers:
+        yield
+        return
+    bits = sorted({_KINDS[type(layer.weight).__name__] for layer in layers.values()})
+    warnings.warn(
+        f"merging into {len(layers)} weights that bitsandbytes keeps in {' and '.join(bits)} bits loses: base + change "
+        "is rounded again, and what is smaller than half a step of that is gone; merge into the model from before "
+        "quantisation, or keep the adapter beside the base",
+        QuantisedMergeWarning,
+        stacklevel=5,  # behind `merged`, `applied` and contextlib's frame of each: whoever asked for the merge
+    )
+    former = {module: (layer.weight, getattr(layer, "state", None)) for module, layer in layers.items()}
+    try:
+        for module, layer in layers.items():
+            weight = plain_weight(layer)
+            _replace(layer, weight + deltas[module].to(device=weight.device, dtype=torch.float32))
+        yield
+    finally:
+        for module, (weight, state) in former.items():
+            layers[module].weight = weight
+            if state is not None:
+                layers[module].state = state
+
+
+def save_dequantised(model: Any, out: Path) -> None:
+    """Write a quantised Transformers model as one of float32 weights, those that it computes with.
+
+    Transformers loads models in few bits but cannot write them again once loaded; and the weights of a merge are as
+    they were measured.
+    """
+    state = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+    for module, layer in model.named_modules():
+        if hasattr(layer, "weight") and is_quantised(layer):
+            beside = (f"{module}.weight.", f"{module}.SCB", f"{module}.weight_format")  # scales, and how they lie
+            state = {name: value for name, value in state.items() if not name.startswith(beside)}
+            state[f"{module}.weight"] = plain_weight(layer)
+    save_torch_state_dict(state, out, shared_tensors_to_discard=list(model.all_tied_weights_keys))
+    config = copy.deepcopy(model.config)
+    del config.quantization_config
+    config.dtype = torch.float32
+    config.save_pretrained(out)
+    model.generation_config.save_pretrained(out)
+
+
+def plain_weight(layer: nn.Module) -> Tensor:
+    """A quantised layer's weight as it computes with it, (out, in), float32."""
+    functional = _bitsandbytes().functional
+    weight: Any = layer.weight
+    if type(weight).__name__ == "Params4bit":
+        if getattr(weight.quant_state, "packing_format_for_cpu", False):
+            layer.state_dict()  # undoes, in place, the order into which a forward on a CPU with AVX-512 brings it
+        return functional.dequantize_4bit(weight.data, weight.quant_state).float()
+    state: Any = layer.state
+    scales = weight.SCB if state.SCB is None else state.SCB  # the first forward moves them to the state
+    return functional.int8_vectorwise_dequant(weight.data, scales).float()
+
+
+def _replace(layer: nn.Module, plain: Tensor) -> None:
+    """Give a layer another weight, rounded as its own is."""
+    library, weight = _bitsandbytes(), layer.weight
+    if type(weight).__name__ == "Params4bit":
+        layer.weight = library.nn.Params4bit(
+            plain,
+            requires_grad=False,
+            blocksize=weight.blocksize,
+            compress_statistics=weight.compress_statistics,
+            quant_type=weight.quant_type,
+            quant_storage=weight.quant_storage,
+            module=layer,
+        ).to(weight.device)
+        return
+    state: Any = copy.copy(layer.state)
+    state.CB = state.SCB = None
+    layer.state = state
+    layer.weight = library.nn.Int8Params(plain, requires_grad=False, has_fp16_weights=False).to(weight.device)
+
+
+def _bitsandbytes() -> Any:
+    try:
+        import bitsandbytes
+    except ImportError as error:
+        raise InputError("the base model's weights are quantised by bitsandbytes: install the extra `gpu`") from error
+    return bitsandbytes
