@@ -169,7 +169,9 @@ def _read_weights(
     ties = _noted_ties(tensors, metadata)
     for name in ties.keys() & tensors.keys():
         del tensors[name]
-    kept = None if index is None else [index, (path / index).read_text("utf-8")]
+    kept = (
+        None if index is None else [index, (path / index).read_bytes().decode()]
+    )  # as it is: read_text would change its line ends
     return tensors, ties, {"format": "huggingface", "weights": headers, "index": kept, "metadata": metadata}
 
 
