@@ -2,6 +2,9 @@
 
 What is not stored because it is a pure function of (seed, step): the order of examples, the learning rate, and the
 random numbers of dropout. So there is no generator state to restore, and nothing drawn in between can disturb it.
+
+They are safetensors files and not checkpoints of a store (docs/decisions/0005 has the figures): nobody else reads them,
+they change in every byte, and two points that share pieces would be damaged together.
 """
 
 import json
