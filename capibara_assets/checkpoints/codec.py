@@ -199,7 +199,8 @@ def _unpack(frame: memoryview, out: memoryview, encoding: str) -> None:
     try:
         claims = zstandard.get_frame_parameters(frame)
         if claims.content_size != len(out) or claims.window_size > max(len(out), 1 << zstandard.WINDOWLOG_MIN):
-            raise _damaged(encoding, f"a frame of {claims.content_size} bytes stands for {len(out)}")
+            asked = f"{claims.content_size} bytes in a window of {claims.window_size}"
+            raise _damaged(encoding, f"a frame of {asked} stands for {len(out)} bytes")
         reader, filled = _scratch.decompressor.stream_reader(frame), 0
         while filled < len(out):
             got = reader.readinto(out[filled:])

@@ -246,6 +246,16 @@ def test_a_few_bytes_cannot_ask_for_gigabytes() -> None:
         assert peak < (1 << 18) + len(bomb), (encoding, peak)
 
 
+def test_a_frame_cannot_ask_for_a_window_wider_than_the_piece() -> None:
+    """RFC 8878, 3.1.1.1: the decoder would keep a window of 128 MiB for 512 bytes; the frame is valid otherwise."""
+    piece = bytes(range(256)) * 2
+    head = b"\x28\xb5\x2f\xfd" + bytes([0x80, 17 << 3]) + struct.pack("<I", len(piece))
+    frame = head + struct.pack("<I", len(piece) << 3 | 1)[:3] + piece
+    assert zstandard.ZstdDecompressor().decompress(frame) == piece
+    with pytest.raises(IntegrityError, match="stored as zstd is damaged"):
+        decode("zstd", memoryview(frame), memoryview(bytearray(len(piece))))
+
+
 def test_a_whole_piece_is_decoded_without_a_second_copy_of_it() -> None:
     """Beyond the scratch that a thread keeps, decoding allocates next to nothing."""
     piece = normal(PIECE // 2, "BF16")

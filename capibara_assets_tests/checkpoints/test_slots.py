@@ -122,6 +122,21 @@ def test_rotation_keeps_the_data_key_and_shuts_out_the_old_key(place: Place) -> 
     assert open_vault(place, NEW).key_id == vault.key_id
 
 
+def test_a_key_that_wraps_and_does_not_unwrap_takes_no_other_s_place(place: Place) -> None:
+    """As an account that may encrypt with a KMS key, and may not decrypt."""
+
+    class WrapOnly(RawKey):
+        def unwrap(self, wrapped: bytes, binding: bytes) -> bytes:
+            raise InputError("permission denied")
+
+    vault = create_vault(place, OLD)
+    with pytest.raises(InputError, match="permission denied"):
+        rotate(place, OLD, WrapOnly(b"n" * 32, "half a key"))
+    assert open_vault(place, OLD).key_id == vault.key_id
+    rotate(place, OLD, NEW)  # permission was given meanwhile
+    assert open_vault(place, NEW).key_id == vault.key_id and list(read_slots(place)[0]) == ["keys/2.json"]
+
+
 def test_only_who_has_a_key_rotates(place: Place) -> None:
     create_vault(place, OLD)
     with pytest.raises(InputError, match="wrong key"):
