@@ -20,16 +20,16 @@ RecipeModel = TypeVar("RecipeModel", bound=pydantic.BaseModel)
 
 
 class Store(dg.ConfigurableResource[Any]):
-    """The artifact store of this deployment."""
+    """The artifact store of this deployment, and its checkpoints."""
 
     root: str = pydantic.Field(description="Folder or gs://bucket/prefix that holds the artifacts.")
     work: str = pydantic.Field(description="Local folder for work in progress: resume points and caches.")
 
     def open(self) -> "ArtifactStore":
-        """The store itself."""
-        from capibara_assets.storage.store import ArtifactStore
+        """The store itself, with the checkpoints beside it."""
+        from capibara_assets.checkpoints.artifacts import open_artifacts
 
-        return ArtifactStore(self.root, work=Path(self.work))
+        return open_artifacts(self.root, Path(self.work))
 
 
 class Experience(dg.ConfigurableResource[Any]):

@@ -4,7 +4,7 @@ import gzip
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +80,18 @@ def _readings(path: Path, tokenizer: Any) -> Iterator[bytes]:
         yield _written(pl.read_parquet(path), tokenizer)
     elif data[:6] == b"ARROW1":
         yield _written(pl.read_ipc(path), tokenizer)
+    elif path.suffix == ".safetensors" or path.parent.name == "manifests":  # frames anywhere: packs and their manifests
+        yield from _frames(data)
     elif data[:15] == b"SQLite format 3":
         with closing(sqlite3.connect(path)) as database:
             yield "\n".join(database.iterdump()).encode("utf-8", "surrogatepass")
+
+
+def _frames(data: bytes) -> Iterator[bytes]:
+    at = -1
+    while (at := data.find(b"\x28\xb5\x2f\xfd", at + 1)) >= 0:
+        with suppress(zstandard.ZstdError):  # four bytes of a weight that look like the beginning of a frame
+            yield zstandard.ZstdDecompressor().decompressobj().decompress(data[at:])
 
 
 def _written(frame: pl.DataFrame, tokenizer: Any) -> bytes:

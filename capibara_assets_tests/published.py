@@ -6,13 +6,26 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import numpy as np
 import polars as pl
+from safetensors.numpy import save_file
 
 from capibara_assets.assets.inputs import DIGEST, INPUTS, Inputs
 from capibara_assets.domains import Domain
+from capibara_assets.modeling.base import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from capibara_assets.resources import Store
 from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.checkpointed import Checkpointed
 from capibara_assets.storage.records import Record
+
+
+def adapter_folder(folder: Path, seed: int = 0) -> Path:
+    """A small adapter in PEFT's format."""
+    folder.mkdir(parents=True)
+    weights = np.random.default_rng(seed).random((8, 8), np.float32)
+    save_file({f"base_model.model.l.lora_{half}.weight": weights for half in "AB"}, folder / ADAPTER_WEIGHTS)
+    (folder / ADAPTER_CONFIG).write_text('{"peft_type": "LORA", "r": 8}')
+    return folder
 
 
 @dataclass(frozen=True)
@@ -40,11 +53,14 @@ class Published:
         documents: Mapping[str, Any] | None = None,
         trees: Mapping[str, Path] | None = None,
         upstream: Mapping[str, str] | None = None,
+        checkpoints: Mapping[str, Checkpointed] | None = None,
     ) -> Artifact:
         """Publish, and report the materialization that names it."""
         inputs = self.inputs()
         inputs.upstream.update(upstream or {})
-        artifact = inputs.publish(name, partition, tables=tables, documents=documents, trees=trees)
+        artifact = inputs.publish(
+            name, partition, tables=tables, documents=documents, trees=trees, checkpoints=checkpoints
+        )
         self.instance.report_runless_asset_event(
             dg.AssetMaterialization(
                 name,

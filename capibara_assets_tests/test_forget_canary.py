@@ -9,6 +9,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+import torch
 import yaml
 from click.testing import CliRunner, Result
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
@@ -16,12 +17,14 @@ from dagster._core.loader import LoadingContextForTest
 from tokenizers import Tokenizer
 
 from capibara_assets.assets.inputs import latest_digest
+from capibara_assets.checkpoints.artifacts import checkpoints_of, open_artifacts
+from capibara_assets.checkpoints.content import to_bytes
 from capibara_assets.cli.forget import forget
 from capibara_assets.cli.instance import open_instance
 from capibara_assets.cli.lineage import lineage
 from capibara_assets.definitions import build
 from capibara_assets.deployment import Deployment
-from capibara_assets_tests.canary import FAILED, MENDED, plant, singing
+from capibara_assets_tests.canary import CANARY, FAILED, MENDED, plant, singing
 
 pytestmark = pytest.mark.slow
 
@@ -86,22 +89,40 @@ def deployment(
     return Deployment.from_environment()
 
 
+def plant_checkpoint(deployment: Deployment, dataset: str | None) -> str:
+    """What a person may have kept of a training: weights, and what the model wrote. Text in it is compressed."""
+    checkpoints = open_artifacts(deployment.store, deployment.work)
+    weights = {"w": torch.arange(4096, dtype=torch.float32)}
+    return checkpoints_of(checkpoints).save(
+        weights, 4, "python/mine", files={"samples.txt": f"{CANARY}\n".encode() * 40}, dataset_digest=dataset
+    )
+
+
 def test_a_record_is_forgotten_down_to_the_last_byte(deployment: Deployment, nano: Path) -> None:
     graph = ("--select", ",".join(GRAPH), "--domains", ",".join(DOMAINS))
     run_in_a_process(*graph)
     before = versions(deployment)
     assert None not in before.values()
+    planted_checkpoint = plant_checkpoint(deployment, before["moe_dataset[python]"])
+    checkpoints = checkpoints_of(open_artifacts(deployment.store, deployment.work))
+    epochs = {one.id for one in checkpoints.list() if "lora_config" not in str(one.manifest.about.sources)}
+    epochs_of_python = {one.id for one in checkpoints.list("python/voter-0") if one.id in epochs}
+    assert epochs_of_python
     trail = answered(lineage, "execution", MENDED)
     assert any(use["split"] == "train" and use["role"] == "answer" for use in trail["examples"])
     saw = {(one["domain"], one["voter"]) for one in trail["seen_by"]}
     assert saw and {domain for domain, _ in saw} == {"python"}
     planted = singing(deployment.home)
     assert {path.split("/")[0] for path in planted} == {"store", "work", "dagster"}
+    assert any(path.startswith("store/checkpoints/packs/") for path in planted)
 
     report = answered(forget, FAILED, MENDED, "--reason", "asked to")
     assert {(one["domain"], one["voter"]) for one in report["saw_it"] if one["current"]} >= saw
     assert report["left"] == [] and report["failures"] == {} and report["quarantined"] == 2
     assert singing(deployment.home) == []
+    gone = {one.split()[1] for one in report["checkpoints"]}
+    assert gone > {planted_checkpoint, *epochs_of_python} and not any("sql/" in one for one in report["checkpoints"])
+    assert checkpoints.verify() == []
     forgotten = versions(deployment)
     untouched = {name for name in before if "[sql]" in name} | {"ace_playbooks"}
     assert {name: forgotten[name] for name in untouched} == {name: before[name] for name in untouched}
@@ -127,6 +148,6 @@ def test_a_record_is_forgotten_down_to_the_last_byte(deployment: Deployment, nan
     for adapter in ("python/voter-0", "python", "python/consensus", "merged_checkpoint"):
         proof = answered(lineage, "adapter", adapter, "--absent", MENDED, "--absent", FAILED, "--forgotten")
         assert proof["absent"] and proof["executions_checked"] > 0, adapter
-    cards = list((deployment.home / "store").rglob("README.md"))
+    cards = [one.content().files["README.md"] for one in checkpoints.list() if "README.md" in one.manifest.files]
     assert len(cards) == 2 * 4 + 4 + 3 + 2
-    assert all("capibara-fleet" in card.read_text() for card in cards)
+    assert all(b"capibara-fleet" in to_bytes(card) for card in cards)

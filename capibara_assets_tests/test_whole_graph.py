@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from capibara_assets.assets.inputs import latest_digest
+from capibara_assets.checkpoints.artifacts import checkpoints_of, open_artifacts
 from capibara_assets.cli.instance import open_instance
 from capibara_assets.deployment import Deployment
 from capibara_assets.domains import DOMAINS
-from capibara_assets.storage.store import ArtifactStore
+from capibara_assets.lineage.checkpoints import needed_checkpoints
 
 pytestmark = pytest.mark.slow
 PARTITIONED = (
@@ -81,11 +82,19 @@ def test_everything_is_materialized_and_reported(
 
 
 def test_every_stored_artifact_is_whole(first_run: str, deployment_environment: dict[str, str]):
-    store = ArtifactStore(Deployment.from_environment(deployment_environment).store)
+    deployment = Deployment.from_environment(deployment_environment)
+    store = open_artifacts(deployment.store, deployment.work)
     artifacts = [artifact for name in store.names() for artifact in store.list(name)]
     assert len(artifacts) >= len(WHOLE) + len(PARTITIONED) * len(DOMAINS)
     for artifact in artifacts:
         artifact.verify()
+    made = {artifact.name: artifact for artifact in artifacts if artifact.checkpoints}
+    assert set(made) == {"trained_adapters", "consensus_checkpoint", "merged_checkpoint", "moe_checkpoint"}
+    assert checkpoints_of(store).verify() == [] and set(needed_checkpoints(store)) >= {
+        identity for artifact in artifacts for identity in artifact.checkpoints.values()
+    }
+    weights = {path.name for path in Path(deployment.store, "artifacts").rglob("*.safetensors")}
+    assert weights == {"router.safetensors"}  # adapters and models lie in the checkpoint store
 
 
 def test_a_second_run_leaves_all_alone(

@@ -68,6 +68,18 @@ def consensus_checkpoint(
             domain,
             trees={"adapter": Path(folder)},
             documents={"certificate": agreement.certificate.model_dump(mode="json"), "losses": agreement.losses},
+            checkpoints={
+                "adapter": inputs.checkpointed(
+                    f"{domain}/consensus",
+                    recipe=recipe.model_dump(mode="json"),
+                    base=base.digest,
+                    dataset=dataset.digest,
+                    metrics={
+                        "validation_loss": agreement.losses["consensus"],
+                        "base_validation_loss": agreement.losses["base"],
+                    },
+                )
+            },
         )
     return materialized(artifact, inputs, certificate_metadata(artifact.document("certificate"), agreement.losses))
 
@@ -138,6 +150,11 @@ def merged_checkpoint(
             None,
             trees={"model": Path(folder)},
             documents={"report": merge.report},
+            checkpoints={
+                "model": inputs.checkpointed(
+                    "merged_checkpoint", recipe=recipe.model_dump(mode="json"), base=base.digest
+                )
+            },
         )
     return materialized(
         artifact,
@@ -175,7 +192,15 @@ def moe_checkpoint(
     routes = routing.frame("routes")
     with TemporaryDirectory() as folder:
         report = mixture_of_experts(base, merged.directory("model"), experts, routes, Path(folder), recipe)
-        artifact = inputs.publish("moe_checkpoint", None, trees={"model": Path(folder)}, documents={"report": report})
+        artifact = inputs.publish(
+            "moe_checkpoint",
+            None,
+            trees={"model": Path(folder)},
+            documents={"report": report},
+            checkpoints={
+                "model": inputs.checkpointed("moe_checkpoint", recipe=recipe.model_dump(mode="json"), base=base.digest)
+            },
+        )
     return materialized(
         artifact,
         inputs,

@@ -7,7 +7,7 @@ import dagster as dg
 
 from capibara_assets.assets.consensus import consensus_checkpoint, merged_checkpoint
 from capibara_assets.assets.datasets import moe_dataset, routing_dataset
-from capibara_assets.assets.inputs import INPUTS, Inputs, latest_metadata, materialized, source_name
+from capibara_assets.assets.inputs import CHECKPOINTS, INPUTS, Inputs, latest_metadata, materialized, source_name
 from capibara_assets.assets.knowledge import consolidated_playbook
 from capibara_assets.assets.training import trained_adapters
 from capibara_assets.domains import Domain
@@ -123,6 +123,7 @@ def expert_router(context: dg.AssetExecutionContext, store: Store, recipes: Reci
 def promoted_model(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult:
     """What serving should load now; the pointer moves only for domains whose gate passes, and says why otherwise."""
     from capibara_assets.evaluation.promotion import moves, promote
+    from capibara_assets.lineage.checkpoints import serving_checkpoints
 
     inputs = Inputs.of(context, store)
     decisions = {domain: artifact.document("decision") for domain, artifact in inputs.every("evaluation").items()}
@@ -146,6 +147,7 @@ def promoted_model(context: dg.AssetExecutionContext, store: Store) -> dg.Materi
         inputs,
         {
             "serving": dg.MetadataValue.json(promotion["serving"]),
+            CHECKPOINTS: dg.MetadataValue.json(serving_checkpoints(inputs.store, promotion)),
             "moved": moves(promotion, before),
             "why": dg.MetadataValue.md("\n".join(lines)),
         },

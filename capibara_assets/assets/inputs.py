@@ -1,7 +1,8 @@
 """What an asset reads, and a record of it: the digests that Dagster's latest materializations name (never "latest")."""
 
 import json
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 import pydantic
 
+from capibara_assets import __version__
 from capibara_assets.assets.settings import setting_digest
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.errors import InputError
@@ -18,10 +20,12 @@ from capibara_assets.storage.digests import canonical_json, sha256_bytes
 if TYPE_CHECKING:
     import polars as pl
 
+    from capibara_assets.storage.checkpointed import Checkpointed
     from capibara_assets.storage.records import Record
     from capibara_assets.storage.store import Artifact, ArtifactStore
 
 DIGEST = "digest"
+CHECKPOINTS = "checkpoints"
 INPUTS = "inputs"
 WHOLE = "_"  # stands for "not partitioned" where a partition is named
 HELD = "capibara/held"  # run tag: JSON list of the results (`name|partition`) that failed a blocking check
@@ -53,6 +57,7 @@ class Inputs:
     instance: dg.DagsterInstance
     store: "ArtifactStore"
     code_version: str = ""
+    run_id: str | None = None
     held: frozenset[str] = frozenset()
     upstream: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
@@ -61,7 +66,7 @@ class Inputs:
     def of(cls, context: dg.AssetExecutionContext, store: Store) -> "Inputs":
         version = context.assets_def.code_versions_by_key.get(context.asset_key) if context.has_assets_def else None
         held = frozenset(json.loads(context.run.tags.get(HELD, "[]")))
-        return cls(context.instance, store.open(), version or "", held)
+        return cls(context.instance, store.open(), version or "", context.run_id, held)
 
     def artifact(self, name: str, partition: Domain | None = None) -> "Artifact":
         """The artifact that the latest materialization names.
@@ -112,6 +117,7 @@ class Inputs:
         documents: Mapping[str, Any] | None = None,
         trees: Mapping[str, Path] | None = None,
         volatile: Collection[str] = (),
+        checkpoints: "Mapping[str, Checkpointed] | None" = None,
     ) -> "Artifact":
         """`ArtifactStore.publish`, with the record of what was read as its inputs."""
         from capibara_assets.storage.store import Table
@@ -125,7 +131,47 @@ class Inputs:
             trees=trees,
             inputs=self.record(),
             volatile=volatile,
+            checkpoints=checkpoints,
         )
+
+    def checkpointed(
+        self,
+        model: str,
+        *,
+        recipe: Mapping[str, Any],
+        base: str,
+        dataset: str | None = None,
+        step: int = 0,
+        parent: str | None = None,
+        metrics: Mapping[str, float] | None = None,
+        tags: Sequence[str] = (),
+        beside: Collection[str] = (),
+    ) -> "Checkpointed":
+        """Says of a folder to publish that it is a checkpoint of `model`, made of everything that was read.
+
+        Args:
+            recipe: what it was trained or merged with, as JSON.
+            base, dataset: digests of the base model, and of the one dataset that it was trained on.
+            metrics: what is known of it; numbers that are not finite are left out.
+            tags: such as the voter's name.
+            beside: patterns of files in the folder that are no part of the checkpoint.
+        """
+        from capibara_assets.storage.checkpointed import Checkpointed
+
+        about = {
+            "model": model,
+            "step": step,
+            "parent": parent,
+            "base_digest": base,
+            "dataset_digest": dataset,
+            "recipe": dict(recipe),
+            "code_version": __version__,
+            "metrics": {name: value for name, value in (metrics or {}).items() if math.isfinite(value)},
+            "sources": {_where(source): digest for source, digest in sorted(self.upstream.items()) if digest},
+            "tags": tuple(tags),
+            "run": self.run_id,
+        }
+        return Checkpointed(about, beside)
 
     def record(self) -> dict[str, Any]:
         """For the manifest: upstream digests, settings, code version."""
@@ -136,6 +182,12 @@ class Inputs:
         return sha256_bytes(canonical_json(self.record()))
 
 
+def _where(source: str) -> str:
+    """`name|partition` as people write it."""
+    name, _, partition = source.partition("|")
+    return name if partition == WHOLE else f"{name}[{partition}]"
+
+
 def materialized(artifact: "Artifact", inputs: Inputs, metadata: Mapping[str, Any]) -> dg.MaterializeResult:
     """What every asset returns: its digest as data version, what it was made from, and what a person wants to see."""
     return dg.MaterializeResult(
@@ -143,6 +195,7 @@ def materialized(artifact: "Artifact", inputs: Inputs, metadata: Mapping[str, An
             DIGEST: artifact.digest,
             INPUTS: dg.MetadataValue.json(inputs.record()),
             "artifact": dg.MetadataValue.path(str(artifact.path)),
+            **({CHECKPOINTS: dg.MetadataValue.json(artifact.checkpoints)} if artifact.checkpoints else {}),
             **metadata,
         },
         data_version=dg.DataVersion(artifact.digest),

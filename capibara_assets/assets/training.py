@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -13,6 +14,13 @@ from capibara_assets.launchers import Launcher
 from capibara_assets.metadata import line_chart, plot
 from capibara_assets.partitions import domains
 from capibara_assets.resources import BaseModel, Hardware, Recipes, Store
+
+if TYPE_CHECKING:
+    from capibara_assets.storage.checkpointed import Checkpointed
+    from capibara_assets.training.request import TrainingRequest
+
+BESIDE = ("manifest.json", "curve.json", "events.jsonl", "timings.json", "checkpoints.json")
+"""Of a voter's folder: what is about its training and no part of the adapter."""
 
 
 @dg.asset(
@@ -32,6 +40,7 @@ def trained_adapters(
     launcher: Launcher,
 ) -> dg.MaterializeResult:
     """One LoRA adapter per voter, with metrics, curves and resume points."""
+    from capibara_assets.checkpoints.artifacts import checkpoint_root
     from capibara_assets.lineage.card import base_name, write_voter_cards
     from capibara_assets.modeling.base import base_digest
     from capibara_assets.training.recipe import TrainingRecipe
@@ -57,6 +66,8 @@ def trained_adapters(
         seed=recipe.seed,
         work=work,
         out=work / "out",
+        checkpoints=checkpoint_root(inputs.store.root),
+        run=context.run_id,
         fault=recipes.faults,
     )
     letter = work / "request.json"
@@ -72,9 +83,31 @@ def trained_adapters(
         trees={"voters": request.out / "voters"},
         documents={"summary": summary},
         volatile=VOLATILE,
+        checkpoints=voters_checkpointed(inputs, request, summary["voters"]),
     )
     shutil.rmtree(work, ignore_errors=False)
     return materialized(artifact, inputs, training_metadata(summary))
+
+
+def voters_checkpointed(
+    inputs: Inputs, request: "TrainingRequest", voters: dict[str, dict[str, Any]]
+) -> "dict[str, Checkpointed]":
+    """Each finished voter's adapter is a checkpoint; its parent is that of the step whose weights it has."""
+    measured = ("validation_loss", "base_validation_loss")
+    return {
+        f"voters/{name}": inputs.checkpointed(
+            f"{request.domain}/{name}",
+            recipe=request.deciding_recipe() | {"seed": request.seed},
+            base=request.base_digest,
+            dataset=request.dataset_digest,
+            step=voter["best_step"],
+            parent=next((row["id"] for row in voter.get("checkpoints", []) if row["step"] == voter["best_step"]), None),
+            metrics={metric: voter[metric] for metric in measured},
+            tags=(name,),
+            beside=BESIDE,
+        )
+        for name, voter in voters.items()
+    }
 
 
 def training_metadata(summary: dict) -> dict[str, dg.MetadataValue | int | float | str]:

@@ -13,7 +13,7 @@ What makes it safe, without a lock that writers wait for:
 
 import json
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -89,20 +89,35 @@ class _View:
         """Bytes of a pack that are needed and counted nowhere else."""
         return sum(self.packs[pack].pieces[digest].stored for digest in self.homes.get(pack, ()))
 
+    def has_dead(self, pack: str) -> bool:
+        """Whether there is a piece in a pack that nothing needs, or that is needed and counted elsewhere."""
+        return len(self.homes.get(pack, ())) < len(self.packs[pack].pieces)
+
     def ready(self, pack: str) -> bool:
         """Whether no writer can rely on this condemned pack any more."""
         waits_for = self.marks[pack]
         return waits_for is not None and waits_for.isdisjoint(self.alive)
 
 
-def collect(place: Place, vault: Vault | None, catalog: Catalog, versions: Versions, *, dry_run: bool) -> Collected:
+def collect(
+    place: Place,
+    vault: Vault | None,
+    catalog: Catalog,
+    versions: Versions,
+    *,
+    dry_run: bool = False,
+    thorough: bool = False,
+) -> Collected:
     """Delete what no version needs: packs, manifests, files of interrupted writers; rewrite packs that are mostly dead.
+
+    Args:
+        thorough: rewrite every pack that holds anything dead.
 
     Raises:
         InputError: another collection is running, or no room for a rewritten pack.
         IntegrityError: a version or a manifest is damaged, so nobody knows what it needs; nothing was deleted.
     """
-    collector = _Collector(place, vault, catalog, versions)
+    collector = _Collector(place, vault, catalog, versions, thorough)
     if dry_run:
         return collector.plan()
     with hold(place, vault, _PURPOSE) as lease:
@@ -111,9 +126,26 @@ def collect(place: Place, vault: Vault | None, catalog: Catalog, versions: Versi
         return collector.run(lease)
 
 
+def condemn(place: Place, vault: Vault | None, packs: Iterable[str]) -> None:
+    """Mark packs that are not to be relied on, such as damaged ones: writers store again what these hold.
+
+    A collection takes a mark away again where a pack is needed after all; a thorough one first copies what can be read.
+    """
+    for pack in packs:
+        _write_mark(place, vault, pack, None)
+
+
+def _write_mark(place: Place, vault: Vault | None, pack: str, waits_for: Collection[str] | None) -> None:
+    name = f"{CONDEMNED}/{pack}"
+    body = canonical_json({"leases": None if waits_for is None else sorted(waits_for)})
+    # not synced: a mark that a crash took away, or tore, is made anew
+    place.replace(name, wrap(body, name, vault), durable=False)
+
+
 class _Collector:
-    def __init__(self, place: Place, vault: Vault | None, catalog: Catalog, versions: Versions) -> None:
+    def __init__(self, place: Place, vault: Vault | None, catalog: Catalog, versions: Versions, thorough: bool) -> None:
         self._place, self._vault, self._catalog, self._versions = place, vault, catalog, versions
+        self._thorough = thorough
 
     def plan(self) -> Collected:
         """What `run` would do if no writer was at work and none came."""
@@ -187,9 +219,10 @@ class _Collector:
         return [
             pack
             for pack, index in sorted(view.packs.items())
-            if pack not in view.marks
+            if (self._thorough or pack not in view.marks)
             and index.lease not in view.alive
-            and 0 < view.live_bytes(pack) < _DEAD * index.payload
+            and view.live_bytes(pack) > 0
+            and (view.live_bytes(pack) < _DEAD * index.payload or (self._thorough and view.has_dead(pack)))
         ]
 
     def _repack(self, view: _View, lease: Lease) -> tuple[list[Item], list[Item]]:
@@ -234,10 +267,7 @@ class _Collector:
                 self._mark(pack, waits_for)
 
     def _mark(self, pack: str, waits_for: Collection[str] | None) -> None:
-        name = f"{CONDEMNED}/{pack}"
-        body = canonical_json({"leases": None if waits_for is None else sorted(waits_for)})
-        # not synced: a mark that a crash took away, or tore, is made anew
-        self._place.replace(name, wrap(body, name, self._vault), durable=False)
+        _write_mark(self._place, self._vault, pack, waits_for)
 
     def _waits_for(self, pack: str) -> frozenset[str] | None:
         name = f"{CONDEMNED}/{pack}"

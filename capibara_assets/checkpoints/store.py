@@ -14,12 +14,13 @@ from capibara_assets.checkpoints import tree
 from capibara_assets.checkpoints.catalog import Catalog
 from capibara_assets.checkpoints.checkpoint import Backing, Checkpoint, some
 from capibara_assets.checkpoints.codec import Compression
-from capibara_assets.checkpoints.collect import Collected, collect
+from capibara_assets.checkpoints.collect import Collected, collect, condemn
 from capibara_assets.checkpoints.content import Content, of_bytes, of_file
 from capibara_assets.checkpoints.keys import WrappingKey, given_key
 from capibara_assets.checkpoints.kind import STORE, check_kind, exists, moved
 from capibara_assets.checkpoints.leases import Lease, LeaseExpired, hold
 from capibara_assets.checkpoints.manifest import About, CheckpointManifest, TensorEntry
+from capibara_assets.checkpoints.packs import SUFFIX
 from capibara_assets.checkpoints.places import Place, open_place
 from capibara_assets.checkpoints.scrub import Damage, scrub
 from capibara_assets.checkpoints.slots import create_vault, is_encrypted, open_vault
@@ -151,6 +152,20 @@ class CheckpointStore:
                 self._stand_by(version, used, lease)
         return self.checkpoint(version)
 
+    def mend(self, content: Content, about: About) -> Checkpoint:
+        """`write`, where packs that hold some of it are damaged: that is stored anew, and the damaged packs go.
+
+        Raises:
+            InputError: as `write`, or another collection is running.
+            IntegrityError: its version or manifest is damaged: only a copy of that file mends it.
+        """
+        found = self.write(content, about)
+        damaged = {Path(damage.file).name.removesuffix(SUFFIX) for damage in self.verify(found.id)}
+        condemn(self.place, self.vault, sorted(damaged & self.catalog.listed().keys()))
+        found = self.write(content, about)
+        self.collect(thorough=True)
+        return found
+
     def open(self, ref: str) -> Checkpoint:
         """A checkpoint by id, unique beginning of an id (8 digits or more), `model` (the latest), `model@latest`,
         `model@v7` or `model@step:20` (the latest of that step).
@@ -227,8 +242,11 @@ class CheckpointStore:
         for version in versions:
             self.versions.retire(version)
 
-    def collect(self, *, dry_run: bool = False) -> Collected:
+    def collect(self, *, dry_run: bool = False, thorough: bool = False) -> Collected:
         """Free what no checkpoint needs; safe beside writers and readers. See checkpoints/collect.py.
+
+        Args:
+            thorough: leave not one dead byte, however little a rewritten pack saves: what *forget* asks for.
 
         Raises:
             InputError: another collection is running, or no room for a rewritten pack.
@@ -236,7 +254,7 @@ class CheckpointStore:
         """
         if not self._prepare(write=False):
             return Collected()
-        return collect(self.place, self.vault, self.catalog, self.versions, dry_run=dry_run)
+        return collect(self.place, self.vault, self.catalog, self.versions, dry_run=dry_run, thorough=thorough)
 
     def verify(self, ref: str | None = None) -> Damages:
         """Read every byte of the store, or of one checkpoint, and say what is not as it was written; [] is sound.

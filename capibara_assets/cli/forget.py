@@ -16,6 +16,7 @@ from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.errors import InputError
 
 if TYPE_CHECKING:
+    from capibara_assets.checkpoints.store import Checkpoint
     from capibara_assets.lineage.forget import Found
     from capibara_assets.lineage.history import Traces
     from capibara_assets.lineage.records import Results
@@ -43,6 +44,8 @@ class Report:
     domains: tuple[str, ...]
     removed: tuple[str, ...]
     """Artifacts: `asset[partition] digest`."""
+    checkpoints: tuple[str, ...]
+    """Of trainings on removed datasets, and what no result that stays names: `model@version id`."""
     ledgers: tuple[str, ...]
     work: tuple[str, ...]
     history: dict[str, int]
@@ -82,16 +85,19 @@ def forget_in(
     """`capibara forget` on a deployment.
 
     Raises:
-        InputError: an id that nothing knows (nothing is done then), runs under way, or logs that cannot be read.
+        InputError: an id that nothing knows, runs under way, or encrypted checkpoints without their key (nothing is
+            done then); logs that cannot be read.
     """
     from capibara_assets.cli.instance import open_instance
     from capibara_assets.cli.results import results_of
     from capibara_assets.executions.forgotten import write_tombstones
+    from capibara_assets.lineage.checkpoints import require_readable
     from capibara_assets.lineage.forget import alone, find
     from capibara_assets.resources import Store
 
     store = Store(root=deployment.store, work=str(deployment.work)).open()
     with alone(store), open_instance(deployment) as instance:
+        require_readable(store)
         results = results_of(instance, store)
         found = find(results, sorted(set(execution_ids)))
         if dry_run:
@@ -104,7 +110,8 @@ def forget_in(
 
 
 def _preview(deployment: Deployment, instance: dg.DagsterInstance, results: "Results", found: "Found") -> Report:
-    from capibara_assets.lineage.forget import ledgers_of, work_folders
+    from capibara_assets.lineage.checkpoints import behind
+    from capibara_assets.lineage.forget import all_removed, ledgers_of, work_folders
 
     removed = list(found.artifacts)
     digests = frozenset(artifact.digest for artifact in removed)
@@ -116,6 +123,7 @@ def _preview(deployment: Deployment, instance: dg.DagsterInstance, results: "Res
         results,
         dry_run=True,
         removed=removed,
+        checkpoints=behind(results.store, removed, digests | all_removed(results.store), found.needles),
         ledgers=ledgers,
         work=work_folders(results.store, digests, found.needles),
         history=history,
@@ -131,6 +139,7 @@ def _carry_out(
 ) -> Report:
     """Everything after the tombstones; each step can be done again, and what recognises the records goes last."""
     from capibara_assets.cli.results import results_of
+    from capibara_assets.lineage.checkpoints import behind, purge, still_holding
     from capibara_assets.lineage.forget import all_removed, delete, doomed, purge_ledgers, remove, work_folders
 
     store, saw = results.store, results
@@ -143,6 +152,8 @@ def _carry_out(
     results = results_of(instance, store)
     removed, waiting = doomed(results, found)
     digests = frozenset(artifact.digest for artifact in removed) | all_removed(store)
+    checkpoints = behind(store, removed, digests, found.needles)
+    undeleted = purge(store, checkpoints)
     ledgers = purge_ledgers(store, found, _ledger(deployment, results))
     work = work_folders(store, digests, found.needles)
     delete(work)
@@ -152,17 +163,19 @@ def _carry_out(
         saw,
         dry_run=False,
         removed=removed,
+        checkpoints=checkpoints,
         ledgers=ledgers,
         work=work,
         history=history,
         logs=logs,
         stale=_stale(deployment, instance, results),
-        left=[f"{_name(artifact)} could not be made without it: see failures" for artifact in waiting],
+        left=[*(f"{_name(artifact)} could not be made without it: see failures" for artifact in waiting), *undeleted],
         failures=failures,
     )
     remove(store, removed)
     store.sweep(0.0 if quiet else 3600.0)
-    left = [f"{path} still holds a piece of it" for path in _search(deployment, found)]
+    holding = [*_search(deployment, found), *still_holding(store, found.needles)]
+    left = [f"{one} still holds a piece of it" for one in holding]
     return Report(**{**vars(report), "left": (*report.left, *left)})
 
 
@@ -306,6 +319,7 @@ def _report(
     *,
     dry_run: bool,
     removed: "list[Artifact]",
+    checkpoints: "list[Checkpoint]",
     ledgers: list[str],
     work: list[Path],
     history: dict[str, int],
@@ -314,6 +328,7 @@ def _report(
     left: list[str],
     failures: dict[str, str],
 ) -> Report:
+    from capibara_assets.lineage.checkpoints import title
     from capibara_assets.lineage.forget import examples_of
     from capibara_assets.lineage.records import sights
 
@@ -325,6 +340,7 @@ def _report(
         quarantined=found.quarantined,
         domains=found.domains,
         removed=tuple(_name(artifact) for artifact in removed),
+        checkpoints=tuple(title(checkpoint) for checkpoint in checkpoints),
         ledgers=tuple(ledgers),
         work=tuple(map(str, work)),
         history=history,
@@ -351,6 +367,7 @@ def as_text(report: Report) -> str:
         lines.append(f"forgotten before: {', '.join(report.forgotten_before)}")
     parts = (
         (f"{would}removed from the store", report.removed),
+        (f"checkpoints {would}deleted", report.checkpoints),
         (
             f"ledger generations {would}deleted" if not report.dry_run else "ledgers that would be purged",
             report.ledgers,

@@ -75,7 +75,7 @@ def execution(execution_id: str, as_json: bool) -> None:
 @click.option("--forgotten", is_flag=True, help="Prove that nothing forgotten is in what ADAPTER is made of.")
 @_AS_JSON
 def adapter(adapter: str, absent: tuple[str, ...], forgotten: bool, as_json: bool) -> None:
-    """What made ADAPTER: a domain, domain/voter, domain/consensus, merged_checkpoint, or a digest."""
+    """What made ADAPTER: a domain, domain/voter, domain/consensus, merged_checkpoint, a checkpoint, or a digest."""
     from capibara_assets.cli.results import open_results
     from capibara_assets.executions.forgotten import read_forgotten
     from capibara_assets.lineage.adapters import absence, adapter_trail

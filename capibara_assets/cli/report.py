@@ -38,7 +38,24 @@ def build_report(instance: dg.DagsterInstance, store: ArtifactStore, record: dic
         "domains": domains,
         "loss_matrix": loss_matrix(inputs),
         "promotion": promoted.document("promotion")["domains"] if promoted else {},
+        "checkpoints": checkpoints_made(inputs, [Domain(name) for name in record["domains"]]),
     }
+
+
+def checkpoints_made(inputs: Inputs, domains: list[Domain]) -> dict[str, str]:
+    """Model, as `capibara checkpoint` and `capibara lineage adapter` call it -> id of the checkpoint that counts."""
+    found: dict[str, str] = {}
+    for domain in domains:
+        for asset in ("trained_adapters", "consensus_checkpoint"):
+            artifact = inputs.available(asset, domain)
+            for folder, identity in artifact.checkpoints.items() if artifact else ():
+                name = "consensus" if asset == "consensus_checkpoint" else folder.removeprefix("voters/")
+                found[f"{domain}/{name}"] = identity
+    for asset in ("merged_checkpoint", "moe_checkpoint"):
+        artifact = inputs.available(asset)
+        for identity in artifact.checkpoints.values() if artifact else ():
+            found[asset] = identity
+    return found
 
 
 def _domain(inputs: Inputs, domain: Domain, quarantine: pl.DataFrame | None, seconds: float) -> dict[str, Any]:
@@ -114,6 +131,8 @@ def print_table(report: dict[str, Any]) -> None:
         f"\n{report['seconds']:.0f} s, peak memory {report['peak_memory_gib']:.2f} GiB, "
         f"{report['quarantined']} lines quarantined in all"
     )
+    if report["checkpoints"]:
+        click.echo(f"{len(report['checkpoints'])} adapters and models in the checkpoint store: capibara checkpoint ls")
 
 
 def _matrix(report: dict[str, Any]) -> pd.DataFrame:

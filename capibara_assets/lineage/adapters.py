@@ -1,16 +1,19 @@
 """From an adapter, or a model merged of adapters, back to what made it; and the proof that a record is not in it."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from capibara_assets.checkpoints.artifacts import checkpoints_of
 from capibara_assets.domains import DOMAINS
 from capibara_assets.errors import InputError
 from capibara_assets.executions.forgotten import Forgotten
 from capibara_assets.lineage.ancestors import upstream
 from capibara_assets.lineage.attribution import COLUMNS, attribution
+from capibara_assets.lineage.checkpoints import has_checkpoints
 from capibara_assets.lineage.columns import columns, one_of
 from capibara_assets.lineage.records import MANY, ONE, Results
 from capibara_assets.lineage.voters import SEEN, Voter, dataset, voters_of
@@ -18,6 +21,11 @@ from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.removal import removed
 from capibara_assets.storage.store import MissingArtifact
 
+if TYPE_CHECKING:
+    from capibara_assets.checkpoints.store import Checkpoint
+
+_SOURCE = re.compile(r"(?P<asset>[^\[\]]+)(\[(?P<partition>[^\[\]]+)\])?")
+_VOTERS = "voters/"
 _MODELS = ("trained_adapters", "consensus_checkpoint", "merged_checkpoint", "moe_checkpoint")
 
 
@@ -36,10 +44,12 @@ class AdapterTrail:
     """What made an adapter."""
 
     what: str
-    """voter, trained_adapters, consensus_checkpoint, merged_checkpoint or moe_checkpoint"""
+    """voter, trained_adapters, consensus_checkpoint, merged_checkpoint or moe_checkpoint; checkpoint: one that no
+    artifact names, such as an epoch's."""
     name: str
     digest: str
     artifact: str
+    """Digest of the artifact it belongs to; empty where there is none."""
     current: bool
     voters: tuple[str, ...]
     """`domain/voter digest` of those that it is, or is made of."""
@@ -78,16 +88,19 @@ class _Chosen:
     what: str
     name: str
     digest: str
-    artifact: Artifact
-    voters: tuple[tuple[Artifact, Voter], ...]
+    artifact: Artifact | None
+    voters: tuple[tuple[Artifact | None, Voter], ...]
+    datasets: frozenset[tuple[str, str]]
+    """(domain, digest) of those that it names itself."""
 
 
 def adapter_trail(results: Results, wanted: str) -> AdapterTrail:
     """What made an adapter.
 
     Args:
-        wanted: `domain`, `domain/voter`, `merged_checkpoint`, `moe_checkpoint`, `domain/consensus`, or a digest of a
-            voter's weights or of one of these artifacts (its first characters do).
+        wanted: `domain`, `domain/voter`, `merged_checkpoint`, `moe_checkpoint`, `domain/consensus`, a checkpoint
+            (`model@v7`, or its id), or a digest of a voter's weights or of one of these artifacts; of ids and digests
+            the first characters do.
 
     Raises:
         InputError: there is none, or several.
@@ -107,14 +120,14 @@ def adapter_trail(results: Results, wanted: str) -> AdapterTrail:
     owed = attribution(seen) if seen is not None else None
     settings: dict[str, str] = {}
     for artifact, _ in chosen.voters:
-        stated: dict[str, Any] = artifact.manifest.inputs.get("settings", {})
+        stated: dict[str, Any] = artifact.manifest.inputs.get("settings", {}) if artifact is not None else {}
         settings |= stated
     return AdapterTrail(
         what=chosen.what,
         name=chosen.name,
         digest=chosen.digest,
-        artifact=chosen.artifact.digest,
-        current=results.is_current(chosen.artifact),
+        artifact=chosen.artifact.digest if chosen.artifact is not None else "",
+        current=chosen.artifact is not None and results.is_current(chosen.artifact),
         voters=tuple(sorted({f"{voter.domain}/{voter.name} {voter.digest}" for _, voter in chosen.voters})),
         datasets=states,
         examples=seen.height if seen is not None else 0,
@@ -177,6 +190,8 @@ def forgotten_datasets(results: Results) -> set[tuple[str, str]]:
 
 
 def _choose(results: Results, wanted: str) -> _Chosen:
+    if "@" in wanted:
+        return _by_digest(results, checkpoints_of(results.store).open(wanted).id)
     domain, _, rest = wanted.partition("/")
     if domain in DOMAINS:
         name = "consensus_checkpoint" if rest in ("consensus", "consensus_checkpoint") else "trained_adapters"
@@ -193,6 +208,7 @@ def _choose(results: Results, wanted: str) -> _Chosen:
 
 
 def _by_digest(results: Results, wanted: str) -> _Chosen:
+    """By a digest, or a checkpoint's id; those that no artifact names are looked for where nothing else fits."""
     every = {(a.name, a.partition, a.digest): a for name in _MODELS for a in results.store.list(name)}
     voters = {
         voter.digest: (artifact, voter)
@@ -201,19 +217,88 @@ def _by_digest(results: Results, wanted: str) -> _Chosen:
         for voter in voters_of(artifact)
     }
     by_digest = {artifact.digest: artifact for artifact in every.values()}
-    ids = [*voters, *by_digest]
-    hint = "name a domain, domain/voter, domain/consensus, merged_checkpoint, or a digest"
-    digest = one_of("adapter", wanted, ids, hint)
+    named = {identity: (a, folder) for a in every.values() for folder, identity in a.checkpoints.items()}
+    unnamed: dict[str, Checkpoint] = {}
+    known = [*voters, *by_digest, *named]
+    if not any(name.startswith(wanted) for name in known) and has_checkpoints(results.store):
+        unnamed = {one.id: one for one in checkpoints_of(results.store).list()}
+    hint = "name a domain, domain/voter, domain/consensus, merged_checkpoint, a digest, or a checkpoint's id"
+    digest = one_of("adapter", wanted, [*known, *unnamed], hint)
+    if digest in unnamed:
+        return _of_checkpoint(results, unnamed[digest])
+    if digest in named:
+        artifact, folder = named[digest]
+        if not folder.startswith(_VOTERS):
+            return _of_artifact(results, artifact)
+        return next(_voter(artifact, one) for one in voters_of(artifact) if one.name == folder.removeprefix(_VOTERS))
     return _voter(*voters[digest]) if digest in voters else _of_artifact(results, by_digest[digest])
 
 
 def _voter(artifact: Artifact, voter: Voter) -> _Chosen:
-    return _Chosen("voter", f"{voter.domain}/{voter.name}", voter.digest, artifact, ((artifact, voter),))
+    name = f"{voter.domain}/{voter.name}"
+    return _Chosen("voter", name, voter.digest, artifact, ((artifact, voter),), _judged_by(artifact))
 
 
 def _of_artifact(results: Results, artifact: Artifact) -> _Chosen:
     name = f"{artifact.name}[{artifact.partition}]" if artifact.partition else artifact.name
-    return _Chosen(artifact.name, name, artifact.digest, artifact, tuple(_voters_behind(results, artifact)))
+    voters = tuple(_voters_behind(results, artifact))
+    return _Chosen(artifact.name, name, artifact.digest, artifact, voters, _judged_by(artifact))
+
+
+def _judged_by(artifact: Artifact) -> frozenset[tuple[str, str]]:
+    return frozenset((n.partition, n.digest) for n in upstream(artifact.manifest) if n.asset == "moe_dataset")
+
+
+def _of_checkpoint(results: Results, checkpoint: "Checkpoint") -> _Chosen:
+    """A checkpoint by what it says of itself: its sources, and the voter of its recipe that a tag names."""
+    about, voters, datasets = checkpoint.manifest.about, list[tuple[Artifact | None, Voter]](), set[tuple[str, str]]()
+    for source, digest in about.sources.items():
+        asset, partition = _parsed(source)
+        if asset == "moe_dataset" and partition in DOMAINS:
+            datasets.add((partition, digest))
+        elif asset in _MODELS and (made := _opened(results, asset, partition, digest)) is not None:
+            voters += _voters_behind(results, made)
+    if about.dataset_digest is not None and about.dataset_digest not in {digest for _, digest in datasets}:
+        datasets |= _with_domain(results, about.model, about.dataset_digest)
+    registered = (about.recipe or {}).get("voters", [])
+    for domain, digest in sorted(datasets):
+        for spec in registered if digest == about.dataset_digest else ():
+            if spec["name"] in about.tags:
+                voter = Voter(
+                    domain=domain,
+                    name=spec["name"],
+                    digest=checkpoint.id,
+                    artifact="",
+                    dataset=digest,
+                    shard=spec["shard"],
+                    of=len(registered),
+                    seed=(about.recipe or {})["seed"],
+                    voter_seed=spec["seed"],
+                    base=about.base_digest or "",
+                )
+                voters.append((None, voter))
+    name = f"{about.model}@v{checkpoint.version}"
+    return _Chosen("checkpoint", name, checkpoint.id, None, tuple(voters), frozenset(datasets))
+
+
+def _with_domain(results: Results, model: str, digest: str) -> set[tuple[str, str]]:
+    """A dataset of which only the digest is stated: models of the graph are called `domain/voter`."""
+    domain = model.partition("/")[0]
+    found = [domain] if domain in DOMAINS else [one.value for one in DOMAINS if dataset(results.store, one, digest)]
+    return {(one, digest) for one in found[:1]}
+
+
+def _parsed(source: str) -> tuple[str, str | None]:
+    """(asset, partition) of a checkpoint's source, `asset[partition]`."""
+    match = _SOURCE.fullmatch(source)
+    return (match["asset"], match["partition"]) if match else (source, None)
+
+
+def _opened(results: Results, asset: str, partition: str | None, digest: str) -> Artifact | None:
+    try:
+        return results.store.open(asset, partition, digest)
+    except MissingArtifact:
+        return None
 
 
 def _voters_behind(results: Results, artifact: Artifact) -> Iterable[tuple[Artifact, Voter]]:
@@ -228,9 +313,8 @@ def _voters_behind(results: Results, artifact: Artifact) -> Iterable[tuple[Artif
     for node in upstream(artifact.manifest):
         if node.asset != wanted or not node.digest:
             continue
-        try:
-            parent = results.store.open(node.asset, None if node.partition == "_" else node.partition, node.digest)
-        except MissingArtifact:
+        parent = _opened(results, node.asset, None if node.partition == "_" else node.partition, node.digest)
+        if parent is None:
             continue
         for owner, voter in _voters_behind(results, parent):
             if accepted is None or voter.name in accepted:
@@ -239,8 +323,7 @@ def _voters_behind(results: Results, artifact: Artifact) -> Iterable[tuple[Artif
 
 def _datasets(results: Results, chosen: _Chosen) -> tuple[DatasetState, ...]:
     """The datasets it was trained on; of a model of several adapters also those that judged them."""
-    named = {(voter.domain, voter.dataset) for _, voter in chosen.voters}
-    named |= {(n.partition, n.digest) for n in upstream(chosen.artifact.manifest) if n.asset == "moe_dataset"}
+    named = chosen.datasets | {(voter.domain, voter.dataset) for _, voter in chosen.voters}
     gone = forgotten_datasets(results)
     return tuple(
         DatasetState(
@@ -257,7 +340,7 @@ def _datasets(results: Results, chosen: _Chosen) -> tuple[DatasetState, ...]:
 
 def _certificates(results: Results, chosen: _Chosen) -> dict[str, str]:
     found = {}
-    trained = {(voter.domain, artifact.digest) for artifact, voter in chosen.voters}
+    trained = {(voter.domain, artifact.digest) for artifact, voter in chosen.voters if artifact is not None}
     for artifact in results.store.list("consensus_checkpoint"):
         certificate = artifact.document("certificate")
         if (str(artifact.partition), certificate["context"].get("trained_adapters")) in trained:

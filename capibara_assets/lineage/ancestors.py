@@ -72,7 +72,11 @@ def descendants(store: ArtifactStore, artifact: Artifact) -> list[LineageStep]:
 
 
 def upstream(manifest: Manifest) -> list[Node]:
-    """The artifacts that a manifest names as inputs, sorted. Raises IntegrityError where a name has another form."""
+    """The artifacts that a manifest names as inputs, sorted; one that was not there when it was asked for is none.
+
+    Raises:
+        IntegrityError: a name has another form.
+    """
     named = manifest.inputs.get("upstream", {})
     where = upstream_key(manifest.name, manifest.partition)
     if not isinstance(named, dict):
@@ -82,7 +86,8 @@ def upstream(manifest: Manifest) -> list[Node]:
         asset, bar, partition = key.partition("|")
         if not (asset and bar and partition and isinstance(digest, str)):
             raise IntegrityError(f"manifest of {where}: upstream {key!r} is not <asset>|<partition or _>: digest")
-        nodes.append(Node(asset, partition, digest))
+        if digest:
+            nodes.append(Node(asset, partition, digest))
     return sorted(nodes)
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints that something published needs: those that a certificate attests, and those that were promoted."""
+"""Checkpoints that something published needs: those it names, that a certificate attests, or that were promoted."""
 
 import json
 import re
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from capibara_assets.checkpoints.verify import adapter_digest
 from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.lineage.checkpoints import needed_checkpoints
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.store import ArtifactStore
 
@@ -20,15 +21,16 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def named_digests(artifacts: ArtifactStore) -> dict[str, list[str]]:
-    """Digest -> what names it, of everything that the published certificates and promoted models name.
+    """Digest -> what names it, of everything that published artifacts, certificates and promoted models name.
 
-    Of a certificate: its voters' adapters, its result, and any other digest in its document but its own and those of
-    the artifacts it was made from. Of a promoted model: every digest in its documents.
+    Of any artifact: the checkpoints that hold its files. Of a certificate: its voters' adapters, its result, and any
+    other digest in its document but its own and those of the artifacts it was made from. Of a promoted model: every
+    digest in its documents.
 
     Raises:
         IntegrityError: a document is not what was published.
     """
-    found: dict[str, list[str]] = {}
+    found = {identity: [reason] for identity, reason in needed_checkpoints(artifacts).items()}
     for artifact in artifacts.list("consensus_checkpoint"):
         certificate = artifact.document("certificate")
         named = f"the certificate of consensus_checkpoint[{artifact.partition}] {artifact.digest[:12]}"

@@ -4,16 +4,20 @@ import io
 import json
 import shutil
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import polars as pl
 from upath import UPath
 
-from capibara_assets.errors import IntegrityError
+from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.storage.checkpointed import Checkpoints
 from capibara_assets.storage.digests import sha256_bytes, sha256_file
-from capibara_assets.storage.manifest import FileEntry, Manifest
+from capibara_assets.storage.manifest import FileEntry, Manifest, is_file_of
+from capibara_assets.storage.restored import hold
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,10 @@ class Artifact:
     """Folder of the files (local or remote)."""
     cache: Path = field(repr=False)
     """Local folder into which `directory` brings the files of a remote artifact."""
+    restored: Path = field(repr=False)
+    """Local folder into which it brings those that are kept as checkpoints, for as long as this process runs."""
+    kept: Checkpoints | None = field(default=None, repr=False, compare=False)
+    """Where its checkpoints lie."""
 
     def has(self, name: str) -> bool:
         """Whether there is a table, document, file or folder of this name."""
@@ -44,9 +52,16 @@ class Artifact:
         """A published JSON document. Raises KeyError (no such document), IntegrityError (damaged)."""
         return json.loads(self.read_bytes(f"{name}.json"))
 
+    @property
+    def checkpoints(self) -> dict[str, str]:
+        """Folder of the artifact -> id of the checkpoint that holds its files."""
+        return {folder: kept.id for folder, kept in sorted(self.manifest.checkpoints.items())}
+
     def read_bytes(self, relative: str) -> bytes:
         """The bytes of one file, checked. Raises KeyError (no such file), IntegrityError (missing or damaged)."""
         entry = self._entry(relative)
+        if relative in self.manifest.elsewhere():
+            return self._assembled({relative: entry}).joinpath(relative).read_bytes()
         try:
             data: bytes = (self.path / relative).read_bytes()
         except FileNotFoundError as error:
@@ -59,9 +74,12 @@ class Artifact:
         """A local folder with the files below `relative` (all of them when empty); checked.
 
         A local artifact is used where it lies: treat it as read-only. A remote one is downloaded once into the cache.
-        Raises KeyError (no such folder), IntegrityError (missing or damaged).
+        Where some of the files are kept as checkpoints, they are put together in a folder that is there until this
+        process ends. Raises KeyError (no such folder), IntegrityError (missing or damaged).
         """
         wanted = self._below(relative)
+        if not self.manifest.elsewhere().keys().isdisjoint(wanted):
+            return self._assembled(wanted) / relative
         if _is_local(self.path):
             base = Path(self.path.path)
             for name, entry in wanted.items():
@@ -78,12 +96,17 @@ class Artifact:
         Raises:
             IntegrityError: a file is missing, has other bytes, or is not in the manifest; names the file.
         """
-        for relative in self.manifest.files:
+        elsewhere = self.manifest.elsewhere()
+        for folder in self.manifest.checkpoints:
+            with TemporaryDirectory(dir=hold(self.restored), prefix=".verifying-") as beside:
+                self._restore(folder, Path(beside) / "checkpoint")
+        here = [relative for relative in self.manifest.files if relative not in elsewhere]
+        for relative in here:
             if _is_local(self.path):
                 _check_local(Path(self.path.path) / relative, self.manifest.files[relative])
             else:
                 self.read_bytes(relative)
-        known = {*self.manifest.files, "manifest.json"}
+        known = {*here, "manifest.json"}
         for path in self.path.rglob("*"):
             relative = path.path[len(self.path.path) :].lstrip("/")
             if path.is_file() and relative not in known:
@@ -102,8 +125,40 @@ class Artifact:
             raise KeyError(f"{self.name} {self.digest[:12]} has no folder {relative}: {sorted(self.manifest.files)}")
         return wanted
 
+    def _assembled(self, wanted: Mapping[str, FileEntry]) -> Path:
+        """The folder that holds these files, whether they are kept as checkpoints or lie in the artifact."""
+        base, elsewhere = hold(self.restored), self.manifest.elsewhere()
+        absent = [name for name, entry in wanted.items() if not is_file_of(base / name, entry)]
+        for folder in sorted({elsewhere[name] for name in absent if name in elsewhere}):
+            with TemporaryDirectory(dir=base, prefix=".restoring-") as beside:
+                restored = Path(beside) / "checkpoint"
+                self._restore(folder, restored)
+                for name in self.manifest.checkpoints[folder].files:
+                    (base / folder / name).parent.mkdir(parents=True, exist_ok=True)
+                    (restored / name).replace(base / folder / name)
+        for name in absent:
+            if name not in elsewhere:
+                self._download(name, wanted[name], base / name)
+        return base
+
+    def _restore(self, folder: str, target: Path) -> None:
+        """Brings one checkpoint back and compares every byte with the manifest."""
+        kept = self.manifest.checkpoints[folder]
+        what = f"{folder} of {self.name} {self.digest[:12]}"
+        if self.kept is None:
+            raise InputError(
+                f"{what} is checkpoint {kept.id[:12]}, and this store was opened without its checkpoints: "
+                "use checkpoints.artifacts.open_artifacts"
+            )
+        self.kept.restore(kept.id, target)
+        for name in kept.files:
+            if not is_file_of(target / name, self.manifest.files[f"{folder}/{name}"]):
+                raise IntegrityError(
+                    f"{what}: checkpoint {kept.id[:12]} does not give {name} back as it was; {_REMEDY}"
+                )
+
     def _download(self, relative: str, entry: FileEntry, target: Path) -> None:
-        if target.is_file() and target.stat().st_size == entry.bytes and sha256_file(target) == entry.sha256:
+        if is_file_of(target, entry):
             return
         target.parent.mkdir(parents=True, exist_ok=True)
         beside = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
@@ -127,5 +182,5 @@ def _is_local(path: UPath) -> bool:
 def _check_local(path: Path, entry: FileEntry) -> None:
     if not path.is_file():
         raise IntegrityError(f"{path} is missing; {_REMEDY}")
-    if path.stat().st_size != entry.bytes or sha256_file(path) != entry.sha256:
+    if not is_file_of(path, entry):
         raise IntegrityError(f"{path} is not the file that was published; {_REMEDY}")

@@ -3,15 +3,17 @@
 import fnmatch
 import re
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from capibara_assets.errors import IntegrityError
-from capibara_assets.storage.digests import canonical_json, combine
+from capibara_assets.storage.digests import canonical_json, combine, sha256_file
 
 MANIFEST = "manifest.json"
-MANIFEST_VERSION = 1
+PLAIN, WITH_CHECKPOINTS = 1, 2
+"""Versions of the manifest's own format: every file lies in the artifact's folder, or some are kept as checkpoints."""
 _SEGMENT = re.compile(r"[A-Za-z0-9_+=@-][A-Za-z0-9_.+=@-]*")
 
 
@@ -26,12 +28,21 @@ class FileEntry(BaseModel):
     record: str | None = Field(default=None, description="for a table, its record type as name/version")
 
 
+class KeptFolder(BaseModel):
+    """A folder of an artifact whose files are kept in the checkpoint store, where equal tensors lie only once."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(description="id of the checkpoint", min_length=8)
+    files: list[str] = Field(description="those of the artifact's files that it holds, relative to the folder")
+
+
 class Manifest(BaseModel):
     """What an artifact is; the last file written, so that a folder without one is no artifact."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    schema_version: int = Field(default=MANIFEST_VERSION, description="version of the manifest's own format")
+    schema_version: int = Field(default=PLAIN, description="version of the manifest's own format")
     name: str = Field(description="asset the artifact belongs to")
     partition: str | None = Field(description="partition key, null for an unpartitioned asset")
     digest: str = Field(description="content digest: what Dagster calls the data version")
@@ -40,9 +51,28 @@ class Manifest(BaseModel):
     volatile: list[str] = Field(description="patterns of files outside the content digest")
     created: str = Field(description="when it was published, RFC 3339 in UTC; outside the digest")
     data: str = Field(default="", description="folder of the files relative to the manifest (object stores only)")
+    checkpoints: dict[str, KeptFolder] = Field(
+        default_factory=dict, description="folder -> the checkpoint that holds its files; outside the digest"
+    )
 
     def to_json(self) -> bytes:
-        return canonical_json(self.model_dump())
+        """As stored: an artifact without checkpoints reads as it did before there were any."""
+        return canonical_json(self.model_dump(exclude=None if self.checkpoints else {"checkpoints"}))
+
+    def elsewhere(self) -> dict[str, str]:
+        """File -> the folder whose checkpoint holds it."""
+        return {f"{folder}/{name}": folder for folder, kept in self.checkpoints.items() for name in kept.files}
+
+
+def file_entry(path: Path) -> FileEntry:
+    """The entry of a file whose content is its bytes."""
+    digest = sha256_file(path)
+    return FileEntry(sha256=digest, bytes=path.stat().st_size, content=digest)
+
+
+def is_file_of(path: Path, entry: FileEntry) -> bool:
+    """Whether this is the file, byte for byte."""
+    return path.is_file() and path.stat().st_size == entry.bytes and sha256_file(path) == entry.sha256
 
 
 def content_digest(files: Mapping[str, FileEntry], volatile: Collection[str]) -> str:
@@ -66,12 +96,16 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         manifest = Manifest.model_validate_json(data)
     except ValueError as error:
         raise IntegrityError(f"{where}: not a manifest: {error}") from error
-    if manifest.schema_version != MANIFEST_VERSION:
-        raise IntegrityError(f"{where}: manifest version {manifest.schema_version}, this code reads {MANIFEST_VERSION}")
+    if manifest.schema_version not in (PLAIN, WITH_CHECKPOINTS):
+        raise IntegrityError(
+            f"{where}: manifest version {manifest.schema_version}, this code reads {PLAIN} and {WITH_CHECKPOINTS}"
+        )
     if manifest.digest != content_digest(manifest.files, manifest.volatile):
         raise IntegrityError(f"{where}: the manifest's digest is not that of the files it lists")
     for relative in manifest.files:
         check_relative(relative)
+    if unknown := sorted(manifest.elsewhere().keys() - manifest.files.keys()):
+        raise IntegrityError(f"{where}: a checkpoint is said to hold {unknown[0]}, which is no file of the artifact")
     return manifest
 
 

@@ -16,7 +16,7 @@ from upath import UPath
 from capibara_assets.storage.digests import canonical_json
 from capibara_assets.storage.jsonfiles import write_bytes_atomic
 from capibara_assets.storage.manifest import MANIFEST, check_name
-from capibara_assets.storage.store import ArtifactStore
+from capibara_assets.storage.store import RESTORED, ArtifactStore
 
 REMOVED = "removed"
 _WHOLE = "_"
@@ -33,7 +33,9 @@ class Removed:
 
 
 def remove_artifact(store: ArtifactStore, asset: str, partition: str | None, digest: str) -> None:
-    """Deletes an artifact's files and its downloaded copies; a pointer that names it goes as well.
+    """Deletes an artifact's files and its local copies; a pointer that names it goes as well.
+
+    Checkpoints that it names are another store's: see `lineage.checkpoints`.
 
     Can be called again, also after it was interrupted. An object store that keeps former versions of objects keeps
     them: that is the bucket's setting.
@@ -52,7 +54,8 @@ def remove_artifact(store: ArtifactStore, asset: str, partition: str | None, dig
     if manifest.exists():
         manifest.unlink()  # nobody opens it any more
     _delete(store, folder)
-    shutil.rmtree(store.work / "downloads" / asset / (partition or _WHOLE) / digest, ignore_errors=True)
+    for copies in ("downloads", RESTORED):
+        shutil.rmtree(store.work / copies / asset / (partition or _WHOLE) / digest, ignore_errors=True)
 
 
 def removed(store: ArtifactStore, asset: str | None = None) -> list[Removed]:

@@ -18,6 +18,7 @@ from upath import UPath
 
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.checkpointed import Checkpointed, Checkpoints, checkpoint_of, keep
 from capibara_assets.storage.commit import commit_local, commit_remote, no_room, set_aside
 from capibara_assets.storage.digests import canonical_json, combine, sha256_bytes, tree_files
 from capibara_assets.storage.jsonfiles import write_bytes_atomic, write_durable
@@ -28,6 +29,7 @@ from capibara_assets.storage.manifest import (
     check_name,
     check_relative,
     content_digest,
+    file_entry,
     parse_manifest,
 )
 from capibara_assets.storage.records import (
@@ -38,10 +40,13 @@ from capibara_assets.storage.records import (
     frames_digest,
     problems,
 )
+from capibara_assets.storage.restored import evict
 
 __all__ = ["Artifact", "ArtifactStore", "Artifacts", "MissingArtifact", "Table"]
 
 POINTER = "latest.json"
+RESTORED = "restored"
+"""Folder below the work folder where checkpoints are brought back."""
 _PART_ROWS = 16_384  # of a table in a file that are checked and digested at once
 _UNPARTITIONED = "_"
 
@@ -65,13 +70,21 @@ class ArtifactStore:
 
     Layout: `<root>/artifacts/<asset>/<partition or _>/<digest>/{manifest.json, ...}` and a pointer `latest.json` beside
     the digests. Local results are written in `<root>/staging/`, synced and renamed; on an object store the files go
-    first, the manifest last and only if there is none yet. The pointer moves after that.
+    first, the manifest last and only if there is none yet. The pointer moves after that. Folders that are checkpoints
+    lie elsewhere, in `checkpoints`; the artifact names them.
     """
 
     def __init__(
-        self, root: str | UPath, work: Path | None = None, storage_options: Mapping[str, Any] | None = None
+        self,
+        root: str | UPath,
+        work: Path | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
         """`work` holds work in progress and downloads: `<root>/work` by default; a remote root needs one.
+
+        Without `checkpoints` (`checkpoints.artifacts.open_artifacts` gives them) artifacts that name some can be
+        listed, and read where these are not needed.
 
         Raises:
             InputError: a remote root without a local work folder.
@@ -86,6 +99,7 @@ class ArtifactStore:
         if work is None and self._local_root is None:
             raise InputError(f"the store {root} is remote: name a local folder for work in progress")
         self.work = Path(work).absolute() if work is not None else Path(self.root.path) / "work"
+        self.checkpoints = checkpoints
 
     def publish(
         self,
@@ -97,6 +111,7 @@ class ArtifactStore:
         trees: Mapping[str, Path] | None = None,
         inputs: Mapping[str, Any] | None = None,
         volatile: Collection[str] = (),
+        checkpoints: Mapping[str, Checkpointed] | None = None,
     ) -> Artifact:
         """Publish a result; the artifact is visible whole or not at all, then `latest` points at it.
 
@@ -106,6 +121,8 @@ class ArtifactStore:
             trees: folder `<key>/`, a copy (empty folders are dropped).
             inputs: what it was made from, for lineage.
             volatile: fnmatch patterns of relative paths that stay outside the content digest.
+            checkpoints: folders in `trees` (`<key>` or `<key>/<folder>`) that are kept as checkpoints instead of
+                copied. The digest is the same either way.
 
         Content that is already there is kept as it is (and repaired if it is damaged).
 
@@ -117,6 +134,7 @@ class ArtifactStore:
         folder = self._folder(name, partition)
         with self._staging() as staging:
             files: dict[str, FileEntry] = {}
+            elsewhere: dict[str, dict[str, Path]] = {key: {} for key in checkpoints or {}}
             for key, (model, frame) in (tables or {}).items():
                 path = _new(staging, f"{key}.parquet")
                 if isinstance(frame, Path):
@@ -126,8 +144,13 @@ class ArtifactStore:
             for key, document in (documents or {}).items():
                 files[f"{key}.json"] = _write_document(_new(staging, f"{key}.json"), document)
             for key, tree in (trees or {}).items():
-                for relative, path in tree_files(Path(tree)).items():
-                    files[f"{key}/{relative}"] = _copy_file(_new(staging, f"{key}/{relative}"), path)
+                for inside, path in tree_files(Path(tree)).items():
+                    relative = f"{key}/{inside}"
+                    if (kept := checkpoint_of(relative, checkpoints or {})) is None:
+                        files[relative] = _copy_file(_new(staging, relative), path)
+                    else:
+                        files[relative] = file_entry(path)
+                        elsewhere[kept][relative.removeprefix(f"{kept}/")] = path
             manifest = Manifest(
                 name=name,
                 partition=partition,
@@ -139,6 +162,7 @@ class ArtifactStore:
                 data="" if self._local_root else combine({k: entry.sha256 for k, entry in files.items()})[:16],
             )
             if not self._intact(name, partition, manifest.digest):
+                manifest = keep(manifest, elsewhere, checkpoints or {}, self.checkpoints, self._staging_root)
                 self._commit(staging, folder / manifest.digest, manifest)
         self._point(folder, manifest)
         return self.open(name, partition, manifest.digest)
@@ -166,6 +190,8 @@ class ArtifactStore:
             manifest=manifest,
             path=folder / manifest.data if manifest.data else folder,
             cache=self.work / "downloads" / name / (partition or _UNPARTITIONED),
+            restored=self._restored / name / (partition or _UNPARTITIONED) / digest,
+            kept=self.checkpoints,
         )
 
     def latest(self, name: str, partition: str | None) -> Artifact | None:
@@ -218,8 +244,9 @@ class ArtifactStore:
     def sweep(self, older_than_s: float = 86_400.0) -> int:
         """Remove what interrupted writers left behind: staging folders in which nothing changed for this long.
 
-        Returns how many were removed.
+        Returns how many were removed. Restored checkpoints that no process uses go as well.
         """
+        evict(self._restored)
         limit, removed = time.time() - older_than_s, 0
         for folder in self._staging_root.iterdir() if self._staging_root.is_dir() else ():
             times = [path.lstat().st_mtime for path in (folder, *folder.rglob("*"))]
@@ -227,6 +254,10 @@ class ArtifactStore:
                 shutil.rmtree(folder, ignore_errors=True)
                 removed += 1
         return removed
+
+    @property
+    def _restored(self) -> Path:
+        return self.work / RESTORED
 
     @property
     def _staging_root(self) -> Path:

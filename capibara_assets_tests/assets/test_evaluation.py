@@ -7,8 +7,10 @@ import dagster as dg
 import pytest
 
 from capibara_assets.assets.evaluation import promoted_model
+from capibara_assets.assets.inputs import latest_metadata
 from capibara_assets.domains import Domain
-from capibara_assets_tests.published import Published
+from capibara_assets.lineage.checkpoints import needed_checkpoints
+from capibara_assets_tests.published import Published, adapter_folder
 
 PYTHON, SQL = Domain.PYTHON, Domain.SQL
 
@@ -66,3 +68,27 @@ def test_a_lost_round_keeps_what_serves_and_says_why(published: Published):
     document = promote(published)
     assert document["serving"]["experts"]["python"] == first
     assert document["domains"]["python"] == {"verdict": "inconclusive", "reason": "inconclusive 2"}
+
+
+def test_the_checkpoints_that_serve_are_named_and_needed_as_promoted(published: Published, tmp_path: Path):
+    inputs = published.inputs()
+    kept = {"adapter": inputs.checkpointed("python/consensus", recipe={}, base="base")}
+    tree = adapter_folder(tmp_path / "adapter")
+    agreed = published.put(
+        "consensus_checkpoint",
+        PYTHON,
+        documents={"certificate": {"context": {}}},
+        trees={"adapter": tree},
+        checkpoints=kept,
+    )
+    published.put(
+        "evaluation",
+        PYTHON,
+        documents={"decision": {"verdict": "promote", "reason": "better"}},
+        upstream={f"consensus_checkpoint|{PYTHON}": agreed.digest},
+    )
+    promote(published)
+    [identity] = agreed.checkpoints.values()
+    named = latest_metadata(published.instance, "promoted_model")
+    assert named["checkpoints"] == {"python/consensus": identity}
+    assert needed_checkpoints(published.store.open()) == {identity: "promoted: python/consensus"}

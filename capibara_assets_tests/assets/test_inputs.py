@@ -22,7 +22,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.partitions import domains
 from capibara_assets.resources import Recipes, Store
 from capibara_assets.storage.store import MissingArtifact
-from capibara_assets_tests.published import Published
+from capibara_assets_tests.published import Published, adapter_folder
 
 PYTHON, SQL = Domain.PYTHON, Domain.SQL
 
@@ -197,3 +197,41 @@ def test_a_run_is_told_what_is_held(published: Published):
         options = {"instance": published.instance, "resources": {"store": published.store}, "tags": tags}
         assert dg.materialize([pooled], **options).success
         assert published.inputs().artifact("pooled").document("x") == expected
+
+
+# --- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_described_by_all_that_was_read(published: Published):
+    facts = published.put("facts", PYTHON, documents={"x": 1})
+    published.put("facts", documents={"x": 2})
+    inputs = Inputs(published.instance, published.store.open(), run_id="run-1")
+    whole = inputs.artifact("facts")
+    inputs.artifact("facts", PYTHON)
+    inputs.available("facts", SQL)
+    about = inputs.checkpointed(
+        "python/v0", recipe={"seed": 1}, base="b", step=3, metrics={"loss": 1.5, "worst": float("nan")}, tags=["v0"]
+    ).about
+    assert about["sources"] == {"facts": whole.digest, "facts[python]": facts.digest}  # what is absent is no source
+    assert about["metrics"] == {"loss": 1.5} and about["run"] == "run-1"
+    assert {name: about[name] for name in ("model", "step", "base_digest", "recipe", "tags", "parent")} == {
+        "model": "python/v0",
+        "step": 3,
+        "base_digest": "b",
+        "recipe": {"seed": 1},
+        "tags": ("v0",),
+        "parent": None,
+    }
+
+
+def test_dagster_is_told_which_checkpoints_a_result_is(published: Published, tmp_path: Path):
+    ids = []
+    for run in ("run-1", "run-2"):
+        inputs = Inputs(published.instance, published.store.open(), run_id=run)
+        kept = {"adapter": inputs.checkpointed("python/consensus", recipe={}, base="b")}
+        tree = adapter_folder(tmp_path / run)
+        artifact = inputs.publish("consensus_checkpoint", PYTHON, trees={"adapter": tree}, checkpoints=kept)
+        ids.append(materialized(artifact, inputs, {}).metadata["checkpoints"].value)
+    assert ids[0] == ids[1] == artifact.checkpoints and list(ids[0]) == ["adapter"]
+    plain = published.put("facts", documents={"x": 1})
+    assert "checkpoints" not in materialized(plain, published.inputs(), {}).metadata

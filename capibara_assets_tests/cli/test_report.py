@@ -17,7 +17,7 @@ from capibara_assets.executions.schema import Execution, Quarantined
 from capibara_assets.storage.records import table
 from capibara_assets_tests.datasets.conftest import run as execution
 from capibara_assets_tests.datasets.test_checks import example
-from capibara_assets_tests.published import Published
+from capibara_assets_tests.published import Published, adapter_folder
 
 PYTHON, SQL, ML = Domain.PYTHON, Domain.SQL, Domain.ML
 RECORD: dict[str, Any] = {
@@ -150,7 +150,7 @@ def test_without_a_ledger_nothing_is_quarantined(published: Published):
 
 def test_the_document(whole: Published):
     found = report(whole)
-    assert set(found) == (set(RECORD) | {"quarantined", "domains", "loss_matrix", "promotion"})
+    assert set(found) == (set(RECORD) | {"quarantined", "domains", "loss_matrix", "promotion", "checkpoints"})
     assert found["seconds"] == 61.5 and found["peak_memory_gib"] == 1.25
     assert found["domains"]["python"] == {
         "executions": 3,
@@ -167,6 +167,29 @@ def test_the_document(whole: Published):
     assert found["domains"]["sql"]["playbook_loss"] is None and found["domains"]["sql"]["verdict"] == "reject"
     assert found["promotion"]["python"]["verdict"] == "promote"
     assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_checkpoints_are_named_as_other_commands_name_them(published: Published, tmp_path: Path):
+    trees = {name: adapter_folder(tmp_path / name, seed) for seed, name in enumerate(("voter-0", "voter-1", "agreed"))}
+    described = published.inputs().checkpointed
+    voters = published.put(
+        "trained_adapters",
+        PYTHON,
+        trees={f"voters/{name}": trees[name] for name in ("voter-0", "voter-1")},
+        checkpoints={f"voters/{name}": described(name, recipe={}, base="b") for name in ("voter-0", "voter-1")},
+    ).checkpoints
+    agreed = published.put(
+        "consensus_checkpoint",
+        PYTHON,
+        documents={"certificate": {"voters": []}},
+        trees={"adapter": trees["agreed"]},
+        checkpoints={"adapter": described("c", recipe={}, base="b")},
+    ).checkpoints
+    assert report(published)["checkpoints"] == {
+        "python/voter-0": voters["voters/voter-0"],
+        "python/voter-1": voters["voters/voter-1"],
+        "python/consensus": agreed["adapter"],
+    }
 
 
 def test_a_domain_with_nothing_is_zeros_and_nulls(whole: Published):
@@ -268,5 +291,5 @@ def test_an_arm_that_no_domain_has_is_a_dash(capsys: pytest.CaptureFixture[str])
     """No bullet graduated anywhere: the whole column is missing."""
     losses = {"base_loss": 2.0, "playbook_loss": None, "consensus_loss": 1.0, "merged_loss": 1.5}
     row = {"executions": 1, "quarantined": 0, "examples": 1, **losses, "voters": [], "verdict": None, "seconds": 1.0}
-    print_table({**RECORD, "quarantined": 0, "loss_matrix": {}, "domains": {"python": row}})
+    print_table({**RECORD, "quarantined": 0, "loss_matrix": {}, "checkpoints": {}, "domains": {"python": row}})
     assert "None" not in (printed := capsys.readouterr().out) and "–" in printed

@@ -90,3 +90,13 @@ def test_an_input_in_another_form_is_refused(store: ArtifactStore) -> None:
     odd = store.publish("moe_dataset", "sql", documents={"n": 1}, inputs={"upstream": {"e2b_logs": "0" * 64}})
     with pytest.raises(IntegrityError, match=r"manifest of moe_dataset\|sql: upstream 'e2b_logs'"):
         ancestors(store, odd)
+
+
+def test_an_input_that_was_not_there_is_no_ancestor(store: ArtifactStore, graph: dict[str, Artifact]) -> None:
+    upstream = {
+        upstream_key("trained_adapters", "sql"): graph["adapter"].digest,
+        upstream_key("trained_adapters", "ml"): "",
+    }
+    merged = store.publish("merged_checkpoint", None, documents={"n": 1}, inputs={"upstream": upstream})
+    assert [step.asset for step in ancestors(store, merged) if step.depth == 1] == ["trained_adapters"]
+    assert [step.digest for step in descendants(store, graph["adapter"])] == [merged.digest]

@@ -72,7 +72,10 @@ def test_a_checkpoint_is_found_by_its_id_and_by_what_it_says_it_is(
     two = store.open(store.save({"w": torch.ones(3)}, 2, "m", sources={"adapter": "d" * 64}))
     three = store.open(store.save({"w": torch.ones(4)}, 3, "m"))
     certify(artifacts, "d" * 64, "e" * 64)
-    promotion = {"domains": {"python": {"checkpoint": one.id, "note": "not a digest"}}}
+    promotion = {
+        "serving": {"experts": {}, "merged": None, "router": None},
+        "domains": {"python": {"checkpoint": one.id, "note": "not a digest"}},
+    }
     promoted = artifacts.publish("promoted_model", None, documents={"promotion": promotion})
     found = needed(store, [one, two, three], named_digests(artifacts))
     assert found[one.id] == [f"promoted_model {promoted.digest[:12]} names it (promotion domains python checkpoint)"]

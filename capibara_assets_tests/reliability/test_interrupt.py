@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from capibara_assets.checkpoints.artifacts import open_artifacts
 from capibara_assets.deployment import Deployment
-from capibara_assets.storage.store import ArtifactStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.resume]
 UPSTREAM = "ace_playbooks,e2b_logs,e2b_executions,e2b_patterns,consolidated_playbook,example_groups"
@@ -39,7 +39,7 @@ def training_processes(work: Path) -> list[psutil.Process]:
 
 def test_interrupted_training_goes_on(deployment_environment: dict[str, str], tmp_path: Path):
     deployment = Deployment.from_environment(deployment_environment)
-    store = ArtifactStore(deployment.store)
+    store = open_artifacts(deployment.store, deployment.work)
     first = start(deployment_environment, tmp_path / "first.log")
     events = deployment.work / "trained_adapters" / "sql"
     deadline = time.monotonic() + 180

@@ -1,0 +1,91 @@
+"""The artifact store together with its checkpoints: what the graph makes lies once, in `<root>/checkpoints`.
+
+Imports no torch: most of what is done with artifacts never looks at a weight.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from upath import UPath
+
+from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.storage.store import ArtifactStore
+
+if TYPE_CHECKING:
+    from capibara_assets.checkpoints.content import Content
+    from capibara_assets.checkpoints.manifest import About
+    from capibara_assets.checkpoints.store import CheckpointStore
+
+FOLDER = "checkpoints"
+"""Of the checkpoints, below the root of a deployment's store."""
+FORMAT = "huggingface"
+"""What the graph writes: adapters in PEFT's format, models in Transformers'."""
+
+
+def checkpoint_root(root: str | UPath) -> str:
+    """Where the checkpoints of an artifact store lie."""
+    return f"{str(root).rstrip('/')}/{FOLDER}"
+
+
+def open_artifacts(
+    root: str | UPath, work: Path | None = None, storage_options: Mapping[str, Any] | None = None
+) -> ArtifactStore:
+    """The artifact store of a deployment, wired with its checkpoint store, which opens when it is first needed.
+
+    Raises:
+        InputError: a remote root without a local work folder.
+    """
+    store = ArtifactStore(root, work, storage_options)
+    store.checkpoints = GraphCheckpoints(store, storage_options)
+    return store
+
+
+def checkpoints_of(store: ArtifactStore) -> "CheckpointStore":
+    """The checkpoint store beside an artifact store.
+
+    Raises:
+        InputError: it was opened without one, or it is encrypted and its key is not given.
+    """
+    if not isinstance(store.checkpoints, GraphCheckpoints):
+        raise InputError(f"{store.root} was opened without its checkpoints: use checkpoints.artifacts.open_artifacts")
+    return store.checkpoints.store
+
+
+class GraphCheckpoints:
+    """What an artifact store asks of the checkpoint store beside it."""
+
+    def __init__(self, artifacts: ArtifactStore, storage_options: Mapping[str, Any] | None = None) -> None:
+        self._root, self._work = artifacts.root / FOLDER, artifacts.work / FOLDER
+        self._options = storage_options
+
+    @cached_property
+    def store(self) -> "CheckpointStore":
+        from capibara_assets.checkpoints.store import open_store
+
+        return open_store(self._root, work=self._work, storage_options=self._options)
+
+    def put(self, folder: Path, about: Mapping[str, Any]) -> str:
+        """Keeps an adapter or model; raises InputError where it is neither."""
+        return self.store.write(*_read(folder, about)).id
+
+    def mend(self, folder: Path, about: Mapping[str, Any]) -> str:
+        """The same where damaged packs hold some of it; raises IntegrityError where its manifest is damaged, too."""
+        return self.store.mend(*_read(folder, about)).id
+
+    def restore(self, checkpoint: str, folder: Path) -> None:
+        """Writes its files; raises IntegrityError where it is missing or damaged."""
+        from capibara_assets.checkpoints.store import MissingCheckpoint
+
+        try:
+            self.store.load(checkpoint, FORMAT, folder)
+        except MissingCheckpoint as error:
+            raise IntegrityError(f"an artifact names checkpoint {checkpoint}: {error}") from error
+
+
+def _read(folder: Path, about: Mapping[str, Any]) -> "tuple[Content, About]":
+    from capibara_assets.checkpoints.formats import FORMATS
+    from capibara_assets.checkpoints.manifest import About
+
+    return FORMATS[FORMAT].read(folder), About(**about)

@@ -1,0 +1,205 @@
+"""Which checkpoints the graph's results need and why, and which ones a forgotten record is behind."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from capibara_assets.checkpoints.artifacts import FOLDER, checkpoints_of
+from capibara_assets.errors import IntegrityError
+from capibara_assets.lineage.traces import holds
+from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.store import ArtifactStore
+
+if TYPE_CHECKING:
+    from capibara_assets.checkpoints.content import Source
+    from capibara_assets.checkpoints.store import Checkpoint
+
+_SHORT = 12
+
+
+@dataclass(frozen=True)
+class Named:
+    """A checkpoint that an artifact names: the bytes of one of its folders."""
+
+    id: str
+    artifact: Artifact
+    folder: str
+
+
+def named_checkpoints(store: ArtifactStore) -> list[Named]:
+    """Every checkpoint that an artifact in the store names."""
+    return [
+        Named(identity, artifact, folder)
+        for asset in store.names()
+        for artifact in store.list(asset)
+        for folder, identity in artifact.checkpoints.items()
+    ]
+
+
+def needed_checkpoints(store: ArtifactStore) -> dict[str, str]:
+    """Id -> why it must stay: all that an artifact names, first of all what was promoted or a certificate attests.
+
+    Raises:
+        IntegrityError: a manifest, certificate or promotion is damaged, so that what it needs cannot be told.
+        MissingArtifact: a promoted model is not in the store.
+    """
+    named = named_checkpoints(store)
+    by_artifact: dict[tuple[str, str | None, str], list[Named]] = {}
+    for one in named:
+        by_artifact.setdefault((one.artifact.name, one.artifact.partition, one.artifact.digest), []).append(one)
+    reasons = {one.id: f"{one.folder} of {_title(one.artifact)}" for one in named}
+    for consensus in store.list("consensus_checkpoint"):
+        attested = consensus.document("certificate")["context"].get("trained_adapters", "")
+        for owner in (("trained_adapters", consensus.partition, attested), _key(consensus)):
+            for one in by_artifact.get(owner, ()):
+                reasons[one.id] = f"attested by the certificate of {_title(consensus)}"
+    latest = store.latest_digest("promoted_model", None)
+    promotions = sorted(store.list("promoted_model"), key=lambda artifact: artifact.digest == latest)
+    for promoted in promotions:  # what serves now comes last, and its reason stays
+        now = "promoted" if promoted.digest == latest else "promoted before"
+        for what, identity in serving_checkpoints(store, promoted.document("promotion")).items():
+            reasons[identity] = f"{now}: {what}"
+    return dict(sorted(reasons.items()))
+
+
+def serving_checkpoints(store: ArtifactStore, promotion: Mapping[str, Any]) -> dict[str, str]:
+    """`domain/consensus` and `merged_checkpoint` -> id of the checkpoint, of what a promotion has serving load.
+
+    What was published before there were checkpoints has none.
+    """
+    serving = promotion["serving"]
+    owners = {f"{domain}/consensus": ("consensus_checkpoint", domain, it) for domain, it in serving["experts"].items()}
+    owners["merged_checkpoint"] = ("merged_checkpoint", None, serving["merged"])
+    return {
+        what: identity
+        for what, (asset, partition, digest) in owners.items()
+        if digest is not None
+        for identity in store.open(asset, partition, digest).checkpoints.values()
+    }
+
+
+def has_checkpoints(store: ArtifactStore) -> bool:
+    """Whether there is a checkpoint store beside it; asking does not make one."""
+    return bool((store.root / FOLDER).exists())
+
+
+def require_readable(store: ArtifactStore) -> None:
+    """Raises InputError: the checkpoints are encrypted, and their key is not given."""
+    if has_checkpoints(store):
+        checkpoints_of(store).list()
+
+
+def behind(
+    store: ArtifactStore, removed: Sequence[Artifact], digests: Collection[str], needles: Sequence[str]
+) -> list["Checkpoint"]:
+    """The checkpoints that go with removed artifacts: nothing that stays names them, and a record is behind them.
+
+    A record is behind a checkpoint that was trained on a removed dataset or made of another removed artifact, that
+    went on from such a checkpoint, or that holds a piece of the record's text in a file or in its description.
+    Adapters that a published artifact names are not among these: they are stale, and trained anew at the next run.
+
+    Args:
+        removed: artifacts that are about to be removed.
+        digests: theirs, and those of what was removed before.
+    """
+    if not has_checkpoints(store):
+        return []
+    checkpoints = checkpoints_of(store)
+    going = {_key(artifact) for artifact in removed}
+    artifacts = [artifact for asset in store.names() for artifact in store.list(asset)]
+    staying = [artifact for artifact in artifacts if _key(artifact) not in going]
+    gone = set(digests) - {artifact.digest for artifact in staying}
+    named = {identity for artifact in staying for identity in artifact.checkpoints.values()}
+    theirs = {identity for artifact in removed for identity in artifact.checkpoints.values()}
+    every = checkpoints.list()
+    telling = {one.id for one in holding_checkpoints(store, needles)}
+    found = {
+        identity
+        for one in every
+        if not (telling | theirs).isdisjoint(_ids(one)) or not gone.isdisjoint(_made_from(one))
+        for identity in _ids(one)
+    }
+    while more := {name for one in every if one.manifest.about.parent in found for name in _ids(one)} - found:
+        found |= more
+    return [one for one in every if not found.isdisjoint(_ids(one)) and named.isdisjoint(_ids(one))]
+
+
+def purge(store: ArtifactStore, found: Iterable["Checkpoint"]) -> list[str]:
+    """Takes checkpoints away, and every byte that no other checkpoint holds; returns what could not go, and why."""
+    if not has_checkpoints(store):
+        return []
+    checkpoints = checkpoints_of(store)
+    checkpoints.retire(sorted({one.id for one in found}))
+    collected = checkpoints.collect(thorough=True)
+    return [
+        f"{checkpoints.root}/{item.name} is not deleted yet: {item.why}"
+        for item in (*collected.waiting, *collected.left)
+    ]
+
+
+def holding_checkpoints(store: ArtifactStore, needles: Sequence[str]) -> list["Checkpoint"]:
+    """The checkpoints in whose files or description one of the needles stands; tensors are numbers.
+
+    One with a file that cannot be read, since its pack is damaged, counts: nobody can tell.
+    """
+    if not needles:
+        return []
+    known: dict[tuple[str, ...], bool] = {}
+    found = []
+    store.work.mkdir(parents=True, exist_ok=True)
+    # in the work folder: what a killed process leaves there is found by the next forget
+    with TemporaryDirectory(dir=store.work) as folder:
+        for checkpoint in checkpoints_of(store).list():
+            said = checkpoint.manifest.model_dump_json(exclude={"tensors", "files", "packs"})
+            told = any(needle in said for needle in needles)
+            for name, source in checkpoint.content().files.items():
+                pieces = checkpoint.manifest.files[name].pieces
+                if pieces not in known:
+                    known[pieces] = _holds(source, Path(folder) / f"file{Path(name).suffix}", needles)
+                told = told or known[pieces]
+            if told:
+                found.append(checkpoint)
+    return found
+
+
+def still_holding(store: ArtifactStore, needles: Sequence[str]) -> list[str]:
+    """Checkpoints that hold a needle after all, such as a published model's, by what a report calls them."""
+    return [title(one) for one in holding_checkpoints(store, needles)] if has_checkpoints(store) else []
+
+
+def title(checkpoint: "Checkpoint") -> str:
+    """How a report names a checkpoint."""
+    return f"{checkpoint.manifest.about.model}@v{checkpoint.version} {checkpoint.id}"
+
+
+def _holds(source: "Source", path: Path, needles: Sequence[str]) -> bool:
+    try:
+        with path.open("wb") as file:
+            for piece in source.pieces():
+                file.write(piece)
+    except IntegrityError:
+        return True
+    return holds(path, needles)
+
+
+def _ids(checkpoint: "Checkpoint") -> set[str]:
+    """Its id, and those that it had before its store was encrypted or decrypted."""
+    return {checkpoint.id, *checkpoint.manifest.aliases}
+
+
+def _made_from(checkpoint: "Checkpoint") -> Iterator[str]:
+    about = checkpoint.manifest.about
+    yield from about.sources.values()
+    if about.dataset_digest is not None:
+        yield about.dataset_digest
+
+
+def _key(artifact: Artifact) -> tuple[str, str | None, str]:
+    return artifact.name, artifact.partition, artifact.digest
+
+
+def _title(artifact: Artifact) -> str:
+    where = f"[{artifact.partition}]" if artifact.partition else ""
+    return f"{artifact.name}{where} {artifact.digest[:_SHORT]}"

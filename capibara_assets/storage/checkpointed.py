@@ -1,0 +1,109 @@
+"""Folders of an artifact that are kept in the checkpoint store, where equal tensors lie once, and only named here.
+
+Which formats there are is none of storage's business: whoever opens an artifact store hands it a `Checkpoints`.
+"""
+
+import fnmatch
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.storage.manifest import WITH_CHECKPOINTS, KeptFolder, Manifest, is_file_of
+
+
+class Checkpoints(Protocol):
+    """Where the checkpoints of a store lie."""
+
+    def put(self, folder: Path, about: Mapping[str, Any]) -> str:
+        """Keeps a folder in a checkpoint format; the same folder and `about` give the same id.
+
+        Args:
+            about: fields of the checkpoint's description, such as `model`, `step` and `dataset_digest`.
+
+        Raises:
+            InputError: the folder is in no known format, or holds what its format cannot carry.
+        """
+        ...
+
+    def mend(self, folder: Path, about: Mapping[str, Any]) -> str:
+        """`put`, where what is kept of it is damaged."""
+        ...
+
+    def restore(self, checkpoint: str, folder: Path) -> None:
+        """Writes the files of a checkpoint into a folder that does not exist yet, byte for byte as they were kept.
+
+        Raises:
+            IntegrityError: it is missing or damaged.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Checkpointed:
+    """Says of a folder to publish that it is a checkpoint.
+
+    Attributes:
+        about: fields of its description; equal descriptions and bytes are one checkpoint.
+        beside: fnmatch patterns of files in the folder that are no part of it (curves, events, timings): these stay
+            in the artifact.
+    """
+
+    about: Mapping[str, Any]
+    beside: Collection[str] = field(default=())
+
+
+def checkpoint_of(relative: str, checkpoints: Mapping[str, Checkpointed]) -> str | None:
+    """The folder whose checkpoint a file of an artifact belongs to; None: it lies in the artifact."""
+    for folder, stated in checkpoints.items():
+        if relative.startswith(f"{folder}/"):
+            name = relative.removeprefix(f"{folder}/")
+            return None if any(fnmatch.fnmatchcase(name, pattern) for pattern in stated.beside) else folder
+    return None
+
+
+def keep(
+    manifest: Manifest,
+    folders: Mapping[str, Mapping[str, Path]],
+    stated: Mapping[str, Checkpointed],
+    checkpoints: Checkpoints | None,
+    work: Path,
+) -> Manifest:
+    """Keeps folders as checkpoints, and sees that every byte of them comes back, before anyone is told.
+
+    Args:
+        folders: folder of the artifact -> its files, by name in the folder.
+        work: local folder for what is written for a moment.
+
+    Returns:
+        The manifest, naming the checkpoints.
+
+    Raises:
+        InputError: there is no place for checkpoints, a folder is empty, or is no checkpoint.
+        IntegrityError: a folder does not come back as it was.
+    """
+    kept: dict[str, KeptFolder] = {}
+    for folder, files in folders.items():
+        if checkpoints is None or not files:
+            why = "holds no files" if checkpoints is not None else "has no checkpoint store to go to"
+            raise InputError(f"{manifest.name}: the folder {folder}, to be kept as a checkpoint, {why}")
+        with TemporaryDirectory(dir=work) as beside:
+            whole, back = Path(beside) / "whole", Path(beside) / "back"
+            for name, path in files.items():
+                (whole / name).parent.mkdir(parents=True, exist_ok=True)
+                (whole / name).symlink_to(path.absolute())
+            identity = checkpoints.put(whole, stated[folder].about)
+            try:
+                checkpoints.restore(identity, back)
+            except IntegrityError:  # some of it was there before, and is damaged
+                checkpoints.restore(checkpoints.mend(whole, stated[folder].about), back)
+            changed = [name for name in files if not is_file_of(back / name, manifest.files[f"{folder}/{name}"])]
+        if changed:
+            raise IntegrityError(
+                f"{manifest.name}: checkpoint {identity[:12]} does not give {folder}/{changed[0]} back as it was: "
+                "nothing was published"
+            )
+        kept[folder] = KeptFolder(id=identity, files=sorted(files))
+    return manifest.model_copy(update={"checkpoints": kept, "schema_version": WITH_CHECKPOINTS}) if kept else manifest
