@@ -145,6 +145,19 @@ class InFile:
                 yield piece
 
 
+@dataclass(frozen=True)
+class Live:
+    """A source over a tensor anywhere, also in a mapped file: it comes to the CPU, row by row, only when it is read."""
+
+    tensor: torch.Tensor = field(repr=False)
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    def pieces(self) -> Iterator[memoryview]:
+        yield from of_torch(self.tensor, self.name).pieces()
+
+
 def nbytes(dtype: str, shape: tuple[int, ...]) -> int:
     """Bytes of a tensor."""
     size = itemsize(dtype)
@@ -188,6 +201,13 @@ def of_torch(tensor: torch.Tensor, name: str = "tensor") -> InMemory:
     plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
     flat = plain.reshape(-1).view(torch.uint8) if plain.numel() else torch.empty(0, dtype=torch.uint8)
     return InMemory(_OF_TORCH[tensor.dtype], tuple(tensor.shape), memoryview(flat.numpy()).cast("B"))
+
+
+def live(tensor: torch.Tensor, name: str) -> Live:
+    """A source over a tensor. Raises InputError: it has no plain bytes; the message names it."""
+    plain = tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_meta
+    empty = of_torch(torch.empty(0, dtype=tensor.dtype) if plain else tensor, name)  # raises, and says why
+    return Live(tensor, name, empty.dtype, tuple(tensor.shape))
 
 
 def of_numpy(array: np.ndarray[Any, Any], name: str = "array") -> InMemory:

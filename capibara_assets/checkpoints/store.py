@@ -15,7 +15,7 @@ from capibara_assets.checkpoints.catalog import Catalog
 from capibara_assets.checkpoints.checkpoint import Backing, Checkpoint, some
 from capibara_assets.checkpoints.codec import Compression
 from capibara_assets.checkpoints.collect import Collected, collect, condemn
-from capibara_assets.checkpoints.content import Content, of_bytes, of_file
+from capibara_assets.checkpoints.content import Content, live, of_bytes, of_file
 from capibara_assets.checkpoints.keys import WrappingKey, given_key
 from capibara_assets.checkpoints.kind import STORE, check_kind, exists, moved
 from capibara_assets.checkpoints.leases import Lease, LeaseExpired, hold
@@ -26,7 +26,7 @@ from capibara_assets.checkpoints.scrub import Damage, scrub
 from capibara_assets.checkpoints.slots import create_vault, is_encrypted, open_vault
 from capibara_assets.checkpoints.vault import Vault
 from capibara_assets.checkpoints.versions import MANIFESTS, Version, Versions, manifest_id
-from capibara_assets.checkpoints.writing import PieceWriter, live
+from capibara_assets.checkpoints.writing import PieceWriter
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.digests import canonical_json
 from capibara_assets.storage.manifest import check_relative

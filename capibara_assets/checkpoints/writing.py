@@ -7,16 +7,13 @@ written meanwhile. What is in flight is bounded, whatever the size of a tensor.
 import hashlib
 import os
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple
 
-import torch
-
 from capibara_assets.checkpoints.codec import Compression, encode
-from capibara_assets.checkpoints.content import InMemory, Source, of_torch
+from capibara_assets.checkpoints.content import InMemory, Live, Source
 from capibara_assets.checkpoints.files import Data
 from capibara_assets.checkpoints.manifest import TensorEntry
 from capibara_assets.checkpoints.packs import PackIndex, PackWriter, associated
@@ -29,26 +26,6 @@ _SMALL = 1 << 16  # bytes; handing less to another thread costs more than doing 
 def threads() -> int:
     """How many threads work on pieces: enough to keep a disk busy, few enough to bound memory."""
     return max(2, min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2))
-
-
-@dataclass(frozen=True)
-class Live:
-    """A source over a tensor wherever it is; it is brought to the CPU, and made contiguous, only when it is read."""
-
-    tensor: torch.Tensor = field(repr=False)
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-    def pieces(self) -> Iterator[memoryview]:
-        yield from of_torch(self.tensor, self.name).pieces()
-
-
-def live(tensor: torch.Tensor, name: str) -> Live:
-    """A source over a tensor. Raises InputError: it has no plain bytes; the message names it."""
-    plain = tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_meta
-    empty = of_torch(torch.empty(0, dtype=tensor.dtype) if plain else tensor, name)  # raises, and says why
-    return Live(tensor, name, empty.dtype, tuple(tensor.shape))
 
 
 class Pending(NamedTuple):

@@ -20,6 +20,7 @@ from torch.futures import Future
 from capibara_assets.checkpoints.content import (
     Content,
     Source,
+    live,
     of_bytes,
     of_torch,
     to_torch,
@@ -89,7 +90,7 @@ def read(path: Path) -> Content:
     # a tensor goes through `flatten` as an empty one, and is found again by the name of its place
     leaves |= {name: torch.empty(0, dtype=stored.dtype) for name, stored in metadata.tensors.items()}
     inside, tree, ties = flatten(_nested({metadata.paths.get(name, (name,)): leaf for name, leaf in leaves.items()}))
-    found: dict[str, Source] = {name: pytorch.held(tensor, name) for name, tensor in inside.items()}
+    found: dict[str, Source] = {name: live(tensor, name) for name, tensor in inside.items()}
     return Content(found | tensors, "state", tree, ties, beside, {"format": "dcp"})
 
 
@@ -206,9 +207,7 @@ def _in_values(path: Path, metadata: Metadata) -> dict[str, Source]:
     found: dict[str, Source] = {}
     for name, place in metadata.values.items():
         inside, _, _ = flatten(_load(path, *place, name))
-        found |= {
-            f"{join(_keys(metadata, name))}/{place}": pytorch.held(tensor, place) for place, tensor in inside.items()
-        }
+        found |= {f"{join(_keys(metadata, name))}/{place}": live(tensor, place) for place, tensor in inside.items()}
     return found
 
 

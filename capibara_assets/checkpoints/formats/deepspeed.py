@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from capibara_assets.checkpoints.content import Content, Source, of_torch
+from capibara_assets.checkpoints.content import Content, Source, live, of_torch
 from capibara_assets.checkpoints.formats import pytorch
 from capibara_assets.checkpoints.formats.beside import read_files
 from capibara_assets.checkpoints.formats.limits import listed
@@ -86,7 +86,7 @@ def read(path: Path) -> Content:
     for name in module["buffer_names"]:
         if name in module["module"]:
             buffer = module["module"][name]
-            tensors[name] = pytorch.held(buffer.float() if buffer.is_floating_point() else buffer, name)
+            tensors[name] = live(buffer.float() if buffer.is_floating_point() else buffer, name)
     tensors |= _frozen_whole(module) if stage < 3 else _frozen_in_parts(folder, models)
     tensors |= _trained_in_a_row(folder, optimizers, module) if stage < 3 else _trained_each(folder, optimizers, module)
     ties = {name: kept for name, kept in module["shared_params"].items() if kept in tensors}
@@ -155,7 +155,7 @@ def _flat_key(stage: int) -> str:
 
 def _frozen_whole(module: Any) -> dict[str, Source]:
     fragments = module.get("frozen_param_fragments") or {}
-    return {name: pytorch.held(fragments[name], name) for name in module.get("frozen_param_shapes") or {}}
+    return {name: live(fragments[name], name) for name in module.get("frozen_param_shapes") or {}}
 
 
 def _frozen_in_parts(folder: Path, models: list[Any]) -> dict[str, Source]:
@@ -171,7 +171,7 @@ def _others(folder: Path, stage: int, rest: Mapping[str, Any]) -> dict[str, Sour
     odd = [name for name, value in rest.items() if stage == 3 or not isinstance(value, torch.Tensor)]
     if odd:
         raise InputError(f"{folder} has {len(odd)} entries that are neither weights nor buffers: {listed(odd)}")
-    return {name: pytorch.held(tensor, name) for name, tensor in rest.items()}
+    return {name: live(tensor, name) for name, tensor in rest.items()}
 
 
 def _trained_in_a_row(folder: Path, optimizers: list[Any], module: Any) -> dict[str, Source]:

@@ -8,14 +8,12 @@ import pickle
 import re
 import zipfile
 from collections import OrderedDict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 import torch
 
-from capibara_assets.checkpoints.content import Content, of_torch, to_torch
+from capibara_assets.checkpoints.content import Content, live, to_torch
 from capibara_assets.checkpoints.formats.beside import read_files, write_files
 from capibara_assets.checkpoints.formats.limits import listed, refuse, refuse_metadata
 from capibara_assets.checkpoints.formats.publish import new_file, new_folder
@@ -25,19 +23,6 @@ from capibara_assets.errors import InputError
 SUFFIXES = (".pt", ".pth", ".bin")
 _MODEL, _ADAPTER = "pytorch_model.bin", "adapter_model.bin"
 _DAMAGE = (RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, zipfile.BadZipFile)
-
-
-@dataclass(frozen=True)
-class Held:
-    """A tensor, usually of a memory-mapped file, whose values are laid out row by row only while they are read."""
-
-    tensor: torch.Tensor = field(repr=False)
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-    def pieces(self) -> Iterator[memoryview]:
-        yield from of_torch(self.tensor, self.name).pieces()
 
 
 def detect(path: Path) -> bool:
@@ -69,7 +54,7 @@ def read(path: Path) -> Content:
     state = load(path)
     tensors, tree, ties = flatten(state)
     return Content(
-        {name: held(tensor, name) for name, tensor in tensors.items()},
+        {name: live(tensor, name) for name, tensor in tensors.items()},
         "state",
         tree,
         ties,
@@ -134,13 +119,6 @@ def load_stream(source: Path | IO[bytes], what: str, *, mapped: bool = False) ->
         raise _unpicklable(what, error) from error
     except _DAMAGE as error:
         raise InputError(f"{what} is damaged or no file of torch.save ({_first_line(error)}): copy it again") from error
-
-
-def held(tensor: torch.Tensor, name: str) -> Held:
-    """A lazy source over a tensor. Raises InputError: it has no plain bytes (sparse, quantised, on meta)."""
-    # an empty one of its kind: the checks and the name of its type, without laying out its values
-    probe = of_torch(tensor.as_strided((0,), (1,)) if tensor.layout == torch.strided else tensor, name)
-    return Held(tensor, name, probe.dtype, tuple(tensor.shape))
 
 
 def _folder_file(path: Path) -> Path | None:
