@@ -1,0 +1,105 @@
+"""Bits that flip: one at a time, in every file of a store; is it found, and are file and tensor named?"""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from capibara_assets.checkpoints.packs import FOLDER as PACKS
+from capibara_assets.checkpoints.store import CheckpointStore
+from capibara_assets.cli.bench_checkpoint_check import files_under, found_in, model_name
+from capibara_assets.cli.bench_checkpoint_states import small_state
+from capibara_assets.errors import InputError, IntegrityError
+
+StoreAt = Callable[[Path], CheckpointStore]
+Range = tuple[str, int, int]
+"""(file, first byte, last byte + 1)"""
+
+
+@dataclass(frozen=True)
+class Sound:
+    """A store before anything happens to it: who uses which range of which file, as (checkpoint, tensor or file)."""
+
+    files: dict[str, int]
+    users: dict[Range, set[tuple[str, str]]]
+
+    def hit(self, file: str, byte: int) -> set[tuple[str, str]]:
+        """Who is hurt when this byte changes; empty: nobody, or whoever needs the file at all."""
+        return {user for (name, start, end), users in self.users.items() if name == file and start <= byte < end
+                for user in users}  # fmt: skip
+
+
+def flip_bits(folder: Path, store_at: StoreAt, flips: int, seed: int) -> dict[str, Any]:
+    """So many random bits, files in turn, in a store of several checkpoints; then one bit of every byte of a tiny one.
+
+    `missed` lists flips that `verify` did not find, or whose file or whose every tensor it did not name, and flips
+    after which something loaded that is not what was saved.
+    """
+    chance = random.Random(seed)
+    root = folder / "flipped"
+    for step in range(4):
+        store_at(root).save(small_state(1, step), step, model_name(1), files={"config.json": b'{"a": %d}' % step})
+    sound = survey(root, store_at)
+    names = sorted(name for name, size in sound.files.items() if size)
+    random_bits = [
+        (name, chance.randrange(sound.files[name] * 8)) for name in (names[n % len(names)] for n in range(flips))
+    ]
+    missed = _missed(root, store_at, sound, random_bits)
+
+    tiny = folder / "tiny"
+    store_at(tiny).save({"a": torch.tensor([1.0, 2.0, 3.0]), "b": torch.tensor(True)}, 1, "tiny")
+    small = survey(tiny, store_at)
+    every = [(name, byte * 8 + chance.randrange(8)) for name, size in small.files.items() for byte in range(size)]
+    missed += _missed(tiny, store_at, small, every, load=False)
+    return {"flips": len(random_bits) + len(every), "exhaustive": len(every), "missed": missed, "files": len(names)}
+
+
+def survey(root: Path, store_at: StoreAt) -> Sound:
+    """Where everything lies, from the packs' own indexes. Raises RuntimeError: the store is not sound."""
+    store = store_at(root)
+    if damages := store.verify():
+        raise RuntimeError(f"the store is damaged before anything was done to it: {damages}")
+    of_piece: dict[str, set[tuple[str, str]]] = {}
+    for checkpoint in store.list():
+        for name, entry in {**checkpoint.manifest.tensors, **checkpoint.manifest.files}.items():
+            for digest in entry.pieces:
+                of_piece.setdefault(digest, set()).add((checkpoint.id, name))
+    users: dict[Range, set[tuple[str, str]]] = {}
+    for digest, place in store.pieces().items():
+        name = f"{PACKS}/{place.pack}.safetensors"
+        users[name, place.offset, place.offset + place.stored] = of_piece.get(digest, set())
+    return Sound(dict(files_under(root)), users)
+
+
+def _missed(
+    root: Path, store_at: StoreAt, sound: Sound, bits: list[tuple[str, int]], load: bool = True
+) -> list[str]:
+    return [problem for name, bit in bits for problem in _flip(root, store_at, sound, name, bit, load)]
+
+
+def _flip(root: Path, store_at: StoreAt, sound: Sound, name: str, bit: int, load: bool) -> Iterator[str]:
+    """Problems with one flipped bit; it is flipped back."""
+    path, byte = root / name, bit // 8
+    where = f"bit {bit % 8} of byte {byte} of {name}"
+    before = path.read_bytes()
+    changed = bytearray(before)
+    changed[byte] ^= 1 << (bit % 8)
+    path.write_bytes(changed)
+    try:
+        damages = store_at(root).verify()
+        if not any(damage.file == name for damage in damages):
+            yield f"{where}: not found, or the file is not named: {damages}"
+        named = {(damage.checkpoint, damage.tensor) for damage in damages}
+        if hurt := sound.hit(name, byte) - named:
+            yield f"{where}: hurt and not named: {sorted(hurt)}"
+        if load:
+            try:
+                _, problems = found_in(store_at(root))
+            except (InputError, IntegrityError):
+                problems = []
+            yield from (f"{where}: {problem}" for problem in problems if "is not what was saved" in problem)
+    finally:
+        path.write_bytes(before)
