@@ -16,6 +16,10 @@ from upath import UPath
 from capibara_assets.checkpoints import files
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.commit import no_room
+from capibara_assets.storage.digests import sha256_bytes
+
+PARTS = "parts"
+Entries = list[tuple[str, dict[str, Any]]]  # in the classes below, `list` is a method
 
 
 class Place(Protocol):
@@ -29,6 +33,11 @@ class Place(Protocol):
     @property
     def parts(self) -> Path:
         """Local folder for files that are being written."""
+        ...
+
+    @property
+    def file_mode(self) -> int:
+        """Mode of new files there, less the umask."""
         ...
 
     def read(self, name: str) -> bytes:
@@ -63,13 +72,13 @@ class Place(Protocol):
         """Names of the folders right below a folder, sorted."""
         ...
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, *, durable: bool = False) -> None:
         """Take a name away; one that is not there is fine."""
         ...
 
 
 class Reading(Protocol):
-    """A name that is open for reading; safe to use from several threads at once."""
+    """A name that is open for reading, closed with its last use; safe to use from several threads at once."""
 
     def read_into(self, view: memoryview, offset: int) -> None:
         """Fill `view` from `offset` on. Raises IntegrityError: it ends before that; FileNotFoundError: it is gone."""
@@ -77,10 +86,6 @@ class Reading(Protocol):
 
     def will_read(self, offset: int, length: int) -> None:
         """A hint that this range comes soon."""
-        ...
-
-    def close(self) -> None:
-        """Give it back."""
         ...
 
 
@@ -108,7 +113,17 @@ def open_place(
         return LocalPlace(Path(location.path).absolute(), private)
     if work is None:
         raise InputError(f"the checkpoint store {root} is remote: name a local folder for work in progress")
-    return RemotePlace(location, Path(work).absolute() / "parts")
+    # one folder per store: whose parts are abandoned is for the store's own leases to say
+    return RemotePlace(location, Path(work).absolute() / PARTS / sha256_bytes(str(location).encode())[:16])
+
+
+@contextmanager
+def room(place: Place) -> Iterator[None]:
+    """A full disk, met in this block, becomes an InputError."""
+    try:
+        yield
+    except OSError as error:
+        raise no_room(error, place.root) or error from error
 
 
 class LocalPlace:
@@ -125,7 +140,7 @@ class LocalPlace:
 
     @property
     def parts(self) -> Path:
-        return self._folder("parts")
+        return self._folder(PARTS)
 
     @property
     def file_mode(self) -> int:
@@ -160,7 +175,7 @@ class LocalPlace:
                 files.sync_folder(target.parent)
 
     def publish(self, part: Path, name: str) -> None:
-        with self._room():
+        with room(self):
             target = self._target(name)
             files.rename(part, target)
             files.sync_folder(target.parent)
@@ -186,13 +201,16 @@ class LocalPlace:
         except FileNotFoundError:
             return ()
 
-    def delete(self, name: str) -> None:
-        files.unlink(self._root / name)
+    def delete(self, name: str, *, durable: bool = False) -> None:
+        path = self._root / name
+        files.unlink(path)
+        if durable:
+            files.sync_folder(path.parent)
 
     @contextmanager
     def _written(self, data: bytes, durable: bool) -> Iterator[Path]:
         """A part file with these bytes; its name is gone afterwards."""
-        with self._room():
+        with room(self):
             part = self.parts / f"{uuid.uuid4().hex}.part"
             try:
                 fd = files.create(part, self._file_mode)
@@ -205,14 +223,6 @@ class LocalPlace:
                 yield part
             finally:
                 files.unlink(part)
-
-    @contextmanager
-    def _room(self) -> Iterator[None]:
-        """A full disk becomes an InputError."""
-        try:
-            yield
-        except OSError as error:
-            raise no_room(error, self._root) or error from error
 
     def _target(self, name: str) -> Path:
         folder, _, file = name.rpartition("/")
@@ -250,9 +260,9 @@ class LocalReading:
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._fd, offset, length, os.POSIX_FADV_WILLNEED)
 
-    def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
+    def __del__(self) -> None:
+        # with its last user: another thread may be reading when the first is done with it
+        if (fd := getattr(self, "_fd", -1)) >= 0:
             os.close(fd)
 
 
@@ -309,13 +319,13 @@ class RemotePlace:
     def folders(self, folder: str) -> tuple[str, ...]:
         return tuple(sorted(name for name, entry in self._entries(folder) if entry["type"] == "directory"))
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, *, durable: bool = False) -> None:
         try:
             self._fs.rm_file(f"{self._base}/{name}")
         except FileNotFoundError:
             return
 
-    def _entries(self, folder: str) -> list[tuple[str, dict[str, Any]]]:
+    def _entries(self, folder: str) -> Entries:
         path = f"{self._base}/{folder}".rstrip("/")
         try:
             found = self._fs.ls(path, detail=True, refresh=True)
@@ -342,6 +352,3 @@ class RemoteReading:
 
     def will_read(self, offset: int, length: int) -> None:
         """Object stores take no hints."""
-
-    def close(self) -> None:
-        """Nothing is held."""

@@ -1,0 +1,170 @@
+"""Reading every byte of a store, and saying which file is not as it was written, and which tensors that takes along."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+from capibara_assets.checkpoints.catalog import Catalog
+from capibara_assets.checkpoints.checkpoint import Checkpoint
+from capibara_assets.checkpoints.manifest import CheckpointManifest
+from capibara_assets.checkpoints.packs import FOLDER, SUFFIX, PackIndex, PackReader, pack_name
+from capibara_assets.checkpoints.places import Place
+from capibara_assets.checkpoints.versions import MANIFESTS, MODELS, Version, Versions
+from capibara_assets.checkpoints.writing import threads
+from capibara_assets.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from capibara_assets.checkpoints.vault import Vault
+
+_MANIFEST = re.compile(r"[0-9a-f]{64}-[0-9a-f]{32}")
+_PACK = re.compile(r"[0-9a-f]{64}" + re.escape(SUFFIX))
+_VERSION = re.compile(r"v(\d{6,})(\.retired)?")
+
+Users = Mapping[str, list[tuple[str, str]]]
+"""Digest of a piece -> (checkpoint, tensor or file) that it belongs to."""
+
+
+class Damage(NamedTuple):
+    """Something that is not as it was written."""
+
+    file: str
+    """Its name in the store."""
+    checkpoint: str | None
+    """Id of the checkpoint that suffers; None: no checkpoint, or nobody can tell which."""
+    tensor: str | None
+    """The tensor or file of the checkpoint; None: all of it, or nobody can tell which."""
+    problem: str
+
+
+class _Known(NamedTuple):
+    id: str
+    manifest: CheckpointManifest
+
+
+def scrub(place: Place, vault: "Vault | None", only: Checkpoint | None = None) -> list[Damage]:
+    """Every damage of a store, or of what one checkpoint needs; nothing that was read before is believed.
+
+    Leases, marks, and what interrupted writers left in `parts/` are not looked at: nobody reads content from them.
+    """
+    damages: list[Damage] = []
+    catalog = Catalog(place, vault)
+    if only is None:
+        known = list(_checkpoints(place, Versions(place, vault), damages))
+        catalog.refresh()
+        damages += [Damage(f"{FOLDER}/{name}", None, None, _STRAY) for name in place.list(FOLDER) if not _is_pack(name)]
+    else:
+        known = list(_one(Versions(place, vault), only, damages))
+        catalog.load(pack for one in known for pack in one.manifest.packs)
+    users: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for one in known:
+        for name, entry in {**one.manifest.files, **one.manifest.tensors}.items():
+            for digest in dict.fromkeys(entry.pieces):
+                users[digest].append((one.id, name))
+    if any(catalog.find(digest) is None for digest in users):
+        catalog.refresh()
+    damages += _unreadable(catalog, known, users, everything=only is None)
+    for index in catalog.packs().values():
+        damages += _pieces(place, vault, index, users, everything=only is None)
+    return damages
+
+
+_STRAY = "it does not belong to the store"
+
+
+def _checkpoints(place: Place, versions: Versions, damages: list[Damage]) -> Iterator[_Known]:
+    """Every checkpoint whose version and manifest can be read; manifests without a version are read, too."""
+    referenced: set[str] = set()
+    for folder in versions.folders():
+        for name, size in sorted(place.list(f"{MODELS}/{folder}").items()):
+            file = f"{MODELS}/{folder}/{name}"
+            found = re.fullmatch(_VERSION, name)
+            if found is None or (found[2] and size):
+                damages.append(Damage(file, None, None, _STRAY))
+            elif not found[2]:
+                try:
+                    version = versions.read(folder, int(found[1]))
+                except FileNotFoundError:
+                    continue  # retired while we looked
+                except IntegrityError as error:
+                    damages.append(Damage(file, None, None, str(error)))
+                    continue
+                referenced.add(version.manifest)
+                yield from _manifest(versions, version.manifest, version.id, version, damages)
+    for name in sorted(place.list(MANIFESTS).keys() - referenced):
+        if _MANIFEST.fullmatch(name) is None:
+            damages.append(Damage(f"{MANIFESTS}/{name}", None, None, _STRAY))
+        else:
+            list(_manifest(versions, name, name.partition("-")[0], None, damages))
+
+
+def _one(versions: Versions, checkpoint: Checkpoint, damages: list[Damage]) -> Iterator[_Known]:
+    version = versions.read(versions.folder(checkpoint.manifest.about.model), checkpoint.version)
+    yield from _manifest(versions, version.manifest, version.id, version, damages)
+
+
+def _manifest(
+    versions: Versions, file: str, identity: str, version: Version | None, damages: list[Damage]
+) -> Iterator[_Known]:
+    try:
+        manifest = versions.read_manifest(file, identity)
+    except IntegrityError as error:
+        damages.append(Damage(f"{MANIFESTS}/{file}", None if version is None else identity, None, str(error)))
+        return
+    if version is None:
+        return
+    if versions.folder(manifest.about.model) != version.folder:
+        damages.append(Damage(version.name, identity, None, f"it names a checkpoint of {manifest.about.model}"))
+    yield _Known(identity, manifest)
+
+
+def _unreadable(catalog: Catalog, known: list[_Known], users: Users, *, everything: bool) -> Iterator[Damage]:
+    """Packs whose header or index is damaged, and pieces that no pack has."""
+    blamed: set[str] = set()
+    there = catalog.listed()
+    packs_of = {one.id: one.manifest.packs for one in known}
+    for digest, belongs in users.items():
+        if catalog.find(digest) is not None:
+            continue
+        for checkpoint, tensor in belongs:
+            packs = packs_of[checkpoint]
+            damaged = [pack for pack in packs if pack in catalog.damaged]
+            missing = [pack for pack in packs if pack not in there]
+            blamed |= set(damaged)
+            problem = str(catalog.damaged[damaged[0]]) if damaged else f"no pack has the piece {digest[:12]}"
+            file = pack_name((damaged or missing or ["?"])[0])
+            yield Damage(file, checkpoint, tensor, f"it is missing: {problem}" if missing and not damaged else problem)
+    for pack, error in catalog.damaged.items():
+        if everything and pack not in blamed:
+            yield Damage(pack_name(pack), None, None, str(error))
+
+
+def _pieces(
+    place: Place, vault: "Vault | None", index: PackIndex, users: Users, *, everything: bool
+) -> Iterator[Damage]:
+    """Pieces of a pack that are not what was written."""
+    try:
+        reader = PackReader(place, index, vault)
+    except FileNotFoundError:
+        return  # collected while we looked; what is needed of it lies elsewhere
+
+    def check(digest: str) -> str | None:
+        try:
+            reader.encoded(digest, index.pieces[digest])
+        except IntegrityError as error:
+            return str(error)
+        return None
+
+    wanted = [digest for digest in index.pieces if everything or digest in users]
+    with ThreadPoolExecutor(threads(), thread_name_prefix="scrub") as pool:
+        for digest, problem in zip(wanted, pool.map(check, wanted), strict=True):
+            if problem is not None:
+                belongs = users.get(digest, [])
+                yield from (Damage(index.name, checkpoint, tensor, problem) for checkpoint, tensor in belongs)
+                if not belongs:
+                    yield Damage(index.name, None, None, problem)
+
+
+def _is_pack(name: str) -> bool:
+    return _PACK.fullmatch(name) is not None
