@@ -1,11 +1,18 @@
 """What must hold of a checkpoint store after any crash: whole checkpoints only, all whose `save` had returned."""
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
-from capibara_assets.checkpoints.store import Checkpoint, CheckpointStore, MissingCheckpoint
+from capibara_assets.checkpoints import collect as collecting
+from capibara_assets.checkpoints import leases
+from capibara_assets.checkpoints.checkpoint import Checkpoint
+from capibara_assets.checkpoints.store import CheckpointStore, MissingCheckpoint
 from capibara_assets.cli.bench_checkpoint_states import same, small_state
 from capibara_assets.errors import InputError, IntegrityError
 
@@ -123,6 +130,27 @@ def much_later() -> Iterator[None]:
 def _named(ledger: Ledger, checkpoint: str) -> str:
     seed, step = ledger.saved[checkpoint]
     return f"{model_name(seed)} step {step} ({checkpoint[:12]})"
+
+
+def rubbish(store: CheckpointStore) -> list[str]:
+    """What lies in a local store although no checkpoint needs it and no writer is at work, found without gc's help."""
+    root = Path(store.root)
+    manifests = [checkpoint.manifest for checkpoint in store.list()]
+    needed = {
+        digest
+        for manifest in manifests
+        for entry in (*manifest.tensors.values(), *manifest.files.values())
+        for digest in entry.pieces
+    }
+    packs = store.catalog.refresh()
+    found = [index.name for index in packs.values() if needed.isdisjoint(index.pieces)]
+    found += [
+        path.relative_to(root).as_posix()
+        for folder in ("parts", "leases", "condemned")
+        for path in (root / folder).glob("*")
+    ]
+    listed = {checkpoint.id for checkpoint in store.list()}
+    return found + [path.name for path in (root / "manifests").glob("*") if path.name.partition("-")[0] not in listed]
 
 
 def files_under(root: Path) -> Mapping[str, int]:

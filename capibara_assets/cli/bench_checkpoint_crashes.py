@@ -72,7 +72,7 @@ def _summary(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         "full_disks": full,
         "full_disk_first_call": _sums(found["full"], "failed_calls"),
         "power_losses": power,
-        "power_losses_by_kind": {kind: _total(found["power"], kind) for kind in ("killed", "lost", "torn", "reordered")},
+        "power_losses_by_kind": _sums(found["power"], "by_kind"),
         "power_losses_that_lost_something": _total(found["power"], "damaging"),
         "exhaustive_flips": sum(result["exhaustive"] for result in found["flip"]),
         "left_behind": sum(result["left_behind"] for result in found["kill"]),

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from capibara_assets.checkpoints.packs import FOLDER as PACKS
 from capibara_assets.checkpoints.store import CheckpointStore
 from capibara_assets.cli.bench_checkpoint_check import files_under, found_in, model_name
 from capibara_assets.cli.bench_checkpoint_states import small_state
@@ -68,9 +67,9 @@ def survey(root: Path, store_at: StoreAt) -> Sound:
             for digest in entry.pieces:
                 of_piece.setdefault(digest, set()).add((checkpoint.id, name))
     users: dict[Range, set[tuple[str, str]]] = {}
-    for digest, place in store.pieces().items():
-        name = f"{PACKS}/{place.pack}.safetensors"
-        users[name, place.offset, place.offset + place.stored] = of_piece.get(digest, set())
+    for index in store.catalog.refresh().values():
+        for digest, place in index.pieces.items():
+            users[index.name, place.offset, place.offset + place.stored] = of_piece.get(digest, set())
     return Sound(dict(files_under(root)), users)
 
 

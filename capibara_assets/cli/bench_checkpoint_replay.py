@@ -5,11 +5,19 @@ import shutil
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from capibara_assets.checkpoints.store import CheckpointStore
-from capibara_assets.cli.bench_checkpoint_check import Ledger, files_under, found_in, model_name, problems_after_crash
+from capibara_assets.checkpoints.store import CheckpointStore, MissingCheckpoint
+from capibara_assets.cli.bench_checkpoint_check import (
+    Ledger,
+    files_under,
+    found_in,
+    model_name,
+    problems_after_crash,
+    try_collect,
+)
 from capibara_assets.cli.bench_checkpoint_disk import LOSSES, Change, Loss, Recorder, Tree, full_disk, left_by_crash
 from capibara_assets.cli.bench_checkpoint_states import small_state
 from capibara_assets.errors import InputError
@@ -45,9 +53,10 @@ def record(root: Path, store_at: StoreAt, seed: int, writers: int = 2) -> list[C
                 mine.append(saved)
                 if len(mine) > 2 and chance.random() < 0.6:
                     recorder.note(["retiring", mine[0]])
-                    store.retire([mine.pop(0)])
+                    with suppress(MissingCheckpoint):  # the other writer had the very same one, and was quicker
+                        store.retire([mine.pop(0)])
                 if chance.random() < 0.4:
-                    store.collect()
+                    try_collect(store)
         except BaseException:  # noqa: BLE001 - told by the thread that waits
             failed.append(traceback.format_exc())
 
@@ -72,7 +81,7 @@ def replay(folder: Path, store_at: StoreAt, crashes: int, seed: int) -> dict[str
     """
     chance = random.Random(seed)
     counts: dict[str, Any] = {"replayed": 0, "damaging": 0, "owed": 0, "corrupt": [], "lost": []}
-    counts |= {loss: 0 for loss in LOSSES}
+    counts["by_kind"] = dict.fromkeys(LOSSES, 0)
     while counts["replayed"] < crashes:
         series = chance.randrange(1, 1 << 20)
         changes = record(folder / "recorded", store_at, series)
@@ -84,7 +93,7 @@ def replay(folder: Path, store_at: StoreAt, crashes: int, seed: int) -> dict[str
             for kind in ("corrupt", "lost"):
                 counts[kind] += [f"{problem} {where}" for problem in problems[kind]]
             counts["replayed"] += 1
-            counts[loss] += 1
+            counts["by_kind"][loss] += 1
         shutil.rmtree(folder / "recorded")
     return counts | {"seed": seed}
 
