@@ -2,15 +2,12 @@
 
 import threading
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
 
 from capibara_assets.checkpoints import packs
 from capibara_assets.checkpoints.packs import PackIndex, Stored, read_index
 from capibara_assets.checkpoints.places import Place
+from capibara_assets.checkpoints.vault import Vault
 from capibara_assets.errors import IntegrityError
-
-if TYPE_CHECKING:
-    from capibara_assets.checkpoints.vault import Vault
 
 CONDEMNED = "condemned"
 
@@ -18,7 +15,7 @@ CONDEMNED = "condemned"
 class Catalog:
     """The packs of one store, as far as they have been looked at. Safe to use from several threads."""
 
-    def __init__(self, place: Place, vault: "Vault | None") -> None:
+    def __init__(self, place: Place, vault: Vault | None) -> None:
         self._place, self._vault = place, vault
         self._lock = threading.Lock()
         self._packs: dict[str, PackIndex] = {}

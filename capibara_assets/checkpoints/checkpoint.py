@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -14,10 +14,8 @@ from capibara_assets.checkpoints.manifest import CheckpointManifest, TensorEntry
 from capibara_assets.checkpoints.packs import Stored
 from capibara_assets.checkpoints.places import Place
 from capibara_assets.checkpoints.reading import Job, Reader, StoredSource, piece_lengths
+from capibara_assets.checkpoints.vault import Vault
 from capibara_assets.errors import InputError, IntegrityError
-
-if TYPE_CHECKING:
-    from capibara_assets.checkpoints.vault import Vault
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class Backing:
     """Where a checkpoint's pieces come from."""
 
     place: Place
-    vault: "Vault | None"
+    vault: Vault | None
     catalog: Catalog
 
     def reader(self, manifest: CheckpointManifest, identity: str, verify: bool) -> Reader:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from capibara_assets.checkpoints import files, leases
 from capibara_assets.checkpoints.catalog import CONDEMNED, Catalog
@@ -24,12 +24,10 @@ from capibara_assets.checkpoints.documents import unwrap, wrap
 from capibara_assets.checkpoints.leases import GRACE_S, LIFE_S, Lease, hold
 from capibara_assets.checkpoints.packs import PackIndex, PackReader, PackWriter, Stored, pack_name
 from capibara_assets.checkpoints.places import PARTS, Place
+from capibara_assets.checkpoints.vault import Vault
 from capibara_assets.checkpoints.versions import MANIFESTS, Versions
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.digests import canonical_json
-
-if TYPE_CHECKING:
-    from capibara_assets.checkpoints.vault import Vault
 
 _PURPOSE = "collect"
 _DEAD = 0.5
@@ -97,7 +95,7 @@ class _View:
         return waits_for is not None and waits_for.isdisjoint(self.alive)
 
 
-def collect(place: Place, vault: "Vault | None", catalog: Catalog, versions: Versions, *, dry_run: bool) -> Collected:
+def collect(place: Place, vault: Vault | None, catalog: Catalog, versions: Versions, *, dry_run: bool) -> Collected:
     """Delete what no version needs: packs, manifests, files of interrupted writers; rewrite packs that are mostly dead.
 
     Raises:
@@ -114,7 +112,7 @@ def collect(place: Place, vault: "Vault | None", catalog: Catalog, versions: Ver
 
 
 class _Collector:
-    def __init__(self, place: Place, vault: "Vault | None", catalog: Catalog, versions: Versions) -> None:
+    def __init__(self, place: Place, vault: Vault | None, catalog: Catalog, versions: Versions) -> None:
         self._place, self._vault, self._catalog, self._versions = place, vault, catalog, versions
 
     def plan(self) -> Collected:

@@ -6,29 +6,24 @@ bit, and a file under another file's name, is found when it is read.
 """
 
 import hashlib
-import os
 import re
-from typing import TYPE_CHECKING
 
+from capibara_assets.checkpoints.vault import Vault
 from capibara_assets.errors import IntegrityError
 
-if TYPE_CHECKING:
-    from capibara_assets.checkpoints.vault import Vault
-
-SALT_BYTES = 32
 _PLAIN, _SEALED = b"capibara-document/1 ", b"capibara-sealed/1 "
 _HEADER = re.compile(rb"(?:%s|%s)([0-9a-f]{64})\n" % (_PLAIN, _SEALED))
 
 
-def wrap(body: bytes, name: str, vault: "Vault | None") -> bytes:
+def wrap(body: bytes, name: str, vault: Vault | None) -> bytes:
     """The bytes of the file `name` that says `body`."""
     if vault is None:
         return _PLAIN + _digest(name, body) + b"\n" + body
-    salt = os.urandom(SALT_BYTES)
+    salt = vault.new_salt()
     return _SEALED + salt.hex().encode() + b"\n" + vault.cipher(salt).seal(0, body, name.encode())
 
 
-def unwrap(data: bytes, name: str, vault: "Vault | None", place: str) -> bytes:
+def unwrap(data: bytes, name: str, vault: Vault | None, place: str) -> bytes:
     """What the file says.
 
     Raises:

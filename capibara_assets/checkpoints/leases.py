@@ -13,17 +13,14 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 
 from capibara_assets.checkpoints.documents import unwrap, wrap
 from capibara_assets.checkpoints.places import Place
+from capibara_assets.checkpoints.vault import Vault
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.digests import canonical_json
-
-if TYPE_CHECKING:
-    from capibara_assets.checkpoints.vault import Vault
 
 FOLDER = "leases"
 LIFE_S = 900.0
@@ -40,7 +37,7 @@ class LeaseExpired(InputError):
 class Lease:
     """A lease that is held by this process."""
 
-    def __init__(self, place: Place, vault: "Vault | None", purpose: str) -> None:
+    def __init__(self, place: Place, vault: Vault | None, purpose: str) -> None:
         """Raises InputError: no room."""
         self.id = uuid.uuid4().hex
         self._place, self._vault, self._purpose = place, vault, purpose
@@ -81,7 +78,7 @@ class Lease:
 
 
 @contextmanager
-def hold(place: Place, vault: "Vault | None", purpose: str) -> Iterator[Lease]:
+def hold(place: Place, vault: Vault | None, purpose: str) -> Iterator[Lease]:
     """A lease for as long as the block runs, renewed by a thread. Raises InputError: no room."""
     lease = Lease(place, vault, purpose)
     done = threading.Event()
@@ -95,7 +92,7 @@ def hold(place: Place, vault: "Vault | None", purpose: str) -> Iterator[Lease]:
         place.delete(lease.name)
 
 
-def alive(place: Place, vault: "Vault | None") -> dict[str, str]:
+def alive(place: Place, vault: Vault | None) -> dict[str, str]:
     """Ids of the leases whose writers may still publish, and what they do."""
     found = {}
     for lease in place.list(FOLDER):

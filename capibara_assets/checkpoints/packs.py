@@ -9,26 +9,22 @@ sealed under a key of this pack alone; what is in the clear is the salt and how 
 import base64
 import hashlib
 import json
-import os
 import struct
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import zstandard
 
 from capibara_assets.checkpoints import files
 from capibara_assets.checkpoints.codec import decode
-from capibara_assets.checkpoints.documents import SALT_BYTES
 from capibara_assets.checkpoints.files import Data
 from capibara_assets.checkpoints.places import Place, room
+from capibara_assets.checkpoints.vault import SALT_BYTES, Cipher, Vault
 from capibara_assets.errors import IntegrityError
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
-
-if TYPE_CHECKING:
-    from capibara_assets.checkpoints.vault import Cipher, Vault
 
 FOLDER = "packs"
 SUFFIX = ".safetensors"
@@ -112,10 +108,10 @@ def header(payload: int, index: int, salt: bytes) -> bytes:
 class PackWriter:
     """Writes one pack: pieces in the order of `add`, then `finish`. Used by one thread."""
 
-    def __init__(self, place: Place, lease: str, vault: "Vault | None") -> None:
+    def __init__(self, place: Place, lease: str, vault: Vault | None) -> None:
         """Raises InputError: no room."""
         self._place, self._lease, self._vault = place, lease, vault
-        self.salt = os.urandom(SALT_BYTES) if vault is not None else b""
+        self.salt = vault.new_salt() if vault is not None else b""
         self.cipher: Cipher | None = vault.cipher(self.salt) if vault is not None else None
         self._path: Path = place.parts / f"{lease}.{uuid.uuid4().hex}.pack"
         self._pieces: dict[str, Stored] = {}
@@ -170,7 +166,7 @@ class PackWriter:
 class PackReader:
     """Reads pieces of one pack, checked. Safe to use from several threads."""
 
-    def __init__(self, place: Place, index: PackIndex, vault: "Vault | None") -> None:
+    def __init__(self, place: Place, index: PackIndex, vault: Vault | None) -> None:
         """Raises FileNotFoundError: it is gone."""
         self._reading = place.open(index.name)
         self._salt = index.salt
@@ -206,7 +202,7 @@ class PackReader:
         self._reading.will_read(stored.offset, stored.stored)
 
 
-def read_index(place: Place, pack: str, vault: "Vault | None") -> PackIndex:
+def read_index(place: Place, pack: str, vault: Vault | None) -> PackIndex:
     """What is in a pack. Header, index and length of the file are checked.
 
     Raises:
@@ -252,7 +248,7 @@ def read_index(place: Place, pack: str, vault: "Vault | None") -> PackIndex:
     return PackIndex(pack, lease, salt, pieces, size)
 
 
-def _write_index(pieces: dict[str, Stored], lease: str, cipher: "Cipher | None", salt: bytes) -> bytes:
+def _write_index(pieces: dict[str, Stored], lease: str, cipher: Cipher | None, salt: bytes) -> bytes:
     rows = [
         [_short(digest), piece.plain, piece.stored, piece.encoding, piece.sha256 and _short(piece.sha256)]
         for digest, piece in pieces.items()
@@ -268,7 +264,7 @@ def _write_index(pieces: dict[str, Stored], lease: str, cipher: "Cipher | None",
 
 
 def _read_index(
-    data: bytes, cipher: "Cipher | None", salt: bytes
+    data: bytes, cipher: Cipher | None, salt: bytes
 ) -> tuple[str, Iterator[tuple[str, int, int, str, str | None]]]:
     if cipher is not None:
         framed = bytes(cipher.open(_INDEX_NUMBER, data, salt))

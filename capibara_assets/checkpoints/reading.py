@@ -5,18 +5,16 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from capibara_assets.checkpoints.catalog import Catalog
 from capibara_assets.checkpoints.content import PIECE, nbytes
 from capibara_assets.checkpoints.manifest import TensorEntry
 from capibara_assets.checkpoints.packs import PackReader, Stored, pack_name
 from capibara_assets.checkpoints.places import Place
+from capibara_assets.checkpoints.vault import Vault
 from capibara_assets.checkpoints.writing import threads
 from capibara_assets.errors import IntegrityError
-
-if TYPE_CHECKING:
-    from capibara_assets.checkpoints.vault import Vault
 
 _OPEN = 200  # packs that one reader keeps open
 _AHEAD = 2  # pieces that are fetched before they are asked for
@@ -34,7 +32,7 @@ class Job(NamedTuple):
 class Reader:
     """Reads pieces of one checkpoint. Safe to use from several threads; what is open is closed with the last use."""
 
-    def __init__(self, place: Place, vault: "Vault | None", catalog: Catalog, checkpoint: str, verify: bool) -> None:
+    def __init__(self, place: Place, vault: Vault | None, catalog: Catalog, checkpoint: str, verify: bool) -> None:
         self._place, self._vault, self._catalog = place, vault, catalog
         self._checkpoint, self._verify = checkpoint, verify
         self._lock = threading.Lock()

@@ -4,19 +4,18 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from capibara_assets.checkpoints.catalog import Catalog
 from capibara_assets.checkpoints.checkpoint import Checkpoint
 from capibara_assets.checkpoints.manifest import CheckpointManifest
 from capibara_assets.checkpoints.packs import FOLDER, SUFFIX, PackIndex, PackReader, pack_name
 from capibara_assets.checkpoints.places import Place
+from capibara_assets.checkpoints.slots import damaged_slots
+from capibara_assets.checkpoints.vault import Vault
 from capibara_assets.checkpoints.versions import MANIFESTS, MODELS, Version, Versions
 from capibara_assets.checkpoints.writing import threads
 from capibara_assets.errors import IntegrityError
-
-if TYPE_CHECKING:
-    from capibara_assets.checkpoints.vault import Vault
 
 _MANIFEST = re.compile(r"[0-9a-f]{64}-[0-9a-f]{32}")
 _PACK = re.compile(r"[0-9a-f]{64}" + re.escape(SUFFIX))
@@ -43,7 +42,7 @@ class _Known(NamedTuple):
     manifest: CheckpointManifest
 
 
-def scrub(place: Place, vault: "Vault | None", only: Checkpoint | None = None) -> list[Damage]:
+def scrub(place: Place, vault: Vault | None, only: Checkpoint | None = None) -> list[Damage]:
     """Every damage of a store, or of what one checkpoint needs; nothing that was read before is believed.
 
     Leases, marks, and what interrupted writers left in `parts/` are not looked at: nobody reads content from them.
@@ -53,6 +52,8 @@ def scrub(place: Place, vault: "Vault | None", only: Checkpoint | None = None) -
     if only is None:
         known = list(_checkpoints(place, Versions(place, vault), damages))
         catalog.refresh()
+        slots = damaged_slots(place, vault) if vault is not None else {}
+        damages += [Damage(file, None, None, problem) for file, problem in slots.items()]
         damages += [Damage(f"{FOLDER}/{name}", None, None, _STRAY) for name in place.list(FOLDER) if not _is_pack(name)]
     else:
         known = list(_one(Versions(place, vault), only, damages))
@@ -140,9 +141,7 @@ def _unreadable(catalog: Catalog, known: list[_Known], users: Users, *, everythi
             yield Damage(pack_name(pack), None, None, str(error))
 
 
-def _pieces(
-    place: Place, vault: "Vault | None", index: PackIndex, users: Users, *, everything: bool
-) -> Iterator[Damage]:
+def _pieces(place: Place, vault: Vault | None, index: PackIndex, users: Users, *, everything: bool) -> Iterator[Damage]:
     """Pieces of a pack that are not what was written."""
     try:
         reader = PackReader(place, index, vault)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 from upath import UPath
@@ -16,19 +16,19 @@ from capibara_assets.checkpoints.checkpoint import Backing, Checkpoint, some
 from capibara_assets.checkpoints.codec import Compression
 from capibara_assets.checkpoints.collect import Collected, collect
 from capibara_assets.checkpoints.content import Content, of_bytes, of_file
+from capibara_assets.checkpoints.keys import WrappingKey, given_key
 from capibara_assets.checkpoints.kind import STORE, check_kind
 from capibara_assets.checkpoints.leases import Lease, LeaseExpired, hold
 from capibara_assets.checkpoints.manifest import About, CheckpointManifest, TensorEntry
 from capibara_assets.checkpoints.places import open_place
 from capibara_assets.checkpoints.scrub import Damage, scrub
+from capibara_assets.checkpoints.slots import is_encrypted, open_vault
+from capibara_assets.checkpoints.vault import Vault
 from capibara_assets.checkpoints.versions import MANIFESTS, Version, Versions, manifest_id
 from capibara_assets.checkpoints.writing import PieceWriter, live
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.digests import canonical_json
 from capibara_assets.storage.manifest import check_relative
-
-if TYPE_CHECKING:
-    from capibara_assets.checkpoints.vault import Vault
 
 _AT = re.compile(r"(?P<model>.+)@(?:latest|v(?P<number>\d+)|step:(?P<step>\d+))", re.DOTALL)
 _ID = re.compile(r"[0-9a-f]{8,64}")
@@ -55,7 +55,7 @@ class CheckpointStore:
         self,
         root: str | UPath | Path,
         *,
-        vault: "Vault | None" = None,
+        vault: Vault | None = None,
         compression: Compression = "zstd",
         work: Path | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -305,19 +305,26 @@ class CheckpointStore:
             self._checked = check_kind(self.place, self.vault is not None, create=write)
 
 
-def open_store(root: str | UPath | Path, **options: Any) -> CheckpointStore:
-    """The store at an address, with its keys if it is encrypted.
+def open_store(
+    root: str | UPath | Path,
+    *,
+    key: WrappingKey | None = None,
+    compression: Compression = "zstd",
+    work: Path | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> CheckpointStore:
+    """The store at an address, opened with its keys if it is encrypted.
 
     Args:
-        options: `compression`, `work` and `storage_options` of `CheckpointStore`.
+        key: what opens an encrypted store; None: the one that the environment gives (`keys.given_key`).
 
     Raises:
-        InputError: a remote root without `work`, or an encrypted store whose key is not at hand.
+        InputError: a remote root without `work`; an encrypted store, and no key, or not its key.
+        IntegrityError: a key slot is damaged.
     """
-    from capibara_assets.checkpoints.vault import open_vault
-
-    place = open_place(root, work=options.get("work"), storage_options=options.get("storage_options"))
-    return CheckpointStore(root, vault=open_vault(place), **options)
+    place = open_place(root, work=work, storage_options=storage_options)
+    vault = open_vault(place, key if key is not None else given_key()) if is_encrypted(place) else None
+    return CheckpointStore(root, vault=vault, compression=compression, work=work, storage_options=storage_options)
 
 
 def _check(content: Content, about: About) -> None:

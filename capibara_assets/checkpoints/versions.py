@@ -7,7 +7,7 @@ file is named by the checkpoint's id and by its writer's lease, so what was dele
 import json
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 import zstandard
@@ -17,11 +17,9 @@ from capibara_assets.checkpoints.documents import unwrap, wrap
 from capibara_assets.checkpoints.leases import Lease
 from capibara_assets.checkpoints.manifest import CheckpointManifest
 from capibara_assets.checkpoints.places import Place
+from capibara_assets.checkpoints.vault import Vault
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
-
-if TYPE_CHECKING:
-    from capibara_assets.checkpoints.vault import Vault
 
 MODELS, MANIFESTS = "models", "manifests"
 _VERSION = re.compile(r"v(\d{6,})")
@@ -45,7 +43,7 @@ class Version(NamedTuple):
         return f"{MODELS}/{self.folder}/v{self.number:06d}"
 
 
-def manifest_id(manifest: CheckpointManifest, vault: "Vault | None") -> str:
+def manifest_id(manifest: CheckpointManifest, vault: Vault | None) -> str:
     """Digest of what a checkpoint is: all of its manifest but when, by which run and where it was written."""
     content = manifest.model_dump(exclude={"created": True, "packs": True, "about": {"run"}})
     data = canonical_json(content)
@@ -55,7 +53,7 @@ def manifest_id(manifest: CheckpointManifest, vault: "Vault | None") -> str:
 class Versions:
     """The manifests and versions of one store."""
 
-    def __init__(self, place: Place, vault: "Vault | None") -> None:
+    def __init__(self, place: Place, vault: Vault | None) -> None:
         self._place, self._vault = place, vault
         self._manifests: dict[str, CheckpointManifest] = {}  # they never change
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -21,9 +21,7 @@ from capibara_assets.checkpoints.files import Data
 from capibara_assets.checkpoints.manifest import TensorEntry
 from capibara_assets.checkpoints.packs import PackIndex, PackWriter, associated
 from capibara_assets.checkpoints.places import Place
-
-if TYPE_CHECKING:
-    from capibara_assets.checkpoints.vault import Vault
+from capibara_assets.checkpoints.vault import Vault
 
 _SMALL = 1 << 16  # bytes; handing less to another thread costs more than doing it
 
@@ -92,7 +90,7 @@ class PieceWriter:
         self,
         place: Place,
         lease: str,
-        vault: "Vault | None",
+        vault: Vault | None,
         compression: Compression,
         known: Collection[str],
     ) -> None:
