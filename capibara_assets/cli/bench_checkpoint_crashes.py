@@ -1,6 +1,7 @@
 """Two thousand crashes of a checkpoint store, in batches on two processes, and bits flipped in all of its files."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -91,6 +92,7 @@ def run_batch(folder: str, kind: str, count: str, seed: str, setting: str) -> No
     from capibara_assets.cli.bench_checkpoint_states import throwaway_vault
 
     torch.set_num_threads(1)
+    logging.getLogger("capibara_assets.checkpoints").setLevel(logging.ERROR)  # torn leases, which are what this makes
     compression, encrypted = SETTINGS[int(setting)]
 
     def store_at(root: Path) -> CheckpointStore:

@@ -84,7 +84,7 @@ def replay(folder: Path, store_at: StoreAt, crashes: int, seed: int) -> dict[str
     counts["by_kind"] = dict.fromkeys(LOSSES, 0)
     while counts["replayed"] < crashes:
         series = chance.randrange(1, 1 << 20)
-        changes = record(folder / "recorded", store_at, series)
+        changes = record(folder / "recorded", store_at, series, writers=chance.choice((1, 2, 3)))
         for _ in range(min(_CRASHES, crashes - counts["replayed"])):
             loss = LOSSES[counts["replayed"] % len(LOSSES)]
             point = chance.randrange(1, len(changes) + 1)
