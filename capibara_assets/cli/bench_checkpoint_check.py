@@ -54,7 +54,11 @@ def found_in(store: CheckpointStore) -> tuple[dict[str, Checkpoint], list[str]]:
     """
     problems: list[str] = []
     whole: dict[str, Checkpoint] = {}
-    for checkpoint in store.list():
+    try:
+        listed = store.list()
+    except (InputError, IntegrityError, OSError) as error:
+        return {}, [f"the store does not even list: {type(error).__name__}: {error}"]
+    for checkpoint in listed:
         about = checkpoint.manifest.about
         try:
             state = store.load(checkpoint.id)

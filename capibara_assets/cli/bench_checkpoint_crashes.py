@@ -76,7 +76,6 @@ def _summary(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         "power_losses_by_kind": _sums(found["power"], "by_kind"),
         "power_losses_that_lost_something": _total(found["power"], "damaging"),
         "exhaustive_flips": sum(result["exhaustive"] for result in found["flip"]),
-        "left_behind": sum(result["left_behind"] for result in found["kill"]),
         "problems": (corrupt + lost + missed)[:20],
     }
 

@@ -46,11 +46,15 @@ class Change:
 class Recorder:
     """Records the store's changes below a root, of all threads, in the order in which they were done.
 
-    Every sync takes `sync_s` seconds longer, as on a slow disk: other threads get ahead meanwhile.
+    Every sync takes `sync_s` seconds longer, as on a slow disk: other threads get ahead meanwhile. Right before call
+    number `at`, `meanwhile` is done: what another process does in between.
     """
 
-    def __init__(self, root: Path, sync_s: float = 0.0) -> None:
-        self.root, self._sync_s = root, sync_s
+    def __init__(
+        self, root: Path, sync_s: float = 0.0, at: int | None = None, meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
+        self.root, self._sync_s, self._at, self._meanwhile = root, sync_s, at, meanwhile
+        self._calls = 0
         self.changes: list[Change] = []
         self._lock = threading.Lock()
         self._inodes = 0
@@ -70,6 +74,10 @@ class Recorder:
 
     def _recorded(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def recorded(*arguments: Any, **named: Any) -> Any:
+            with self._lock:
+                number, self._calls = self._calls, self._calls + 1
+            if number == self._at:
+                self._meanwhile()
             if name in ("sync", "sync_folder"):  # takes long: others go on meanwhile, and are not covered
                 with self._lock:
                     began, inode = len(self.changes), self._open.get(arguments[0], -1)

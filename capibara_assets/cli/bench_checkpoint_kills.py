@@ -64,8 +64,9 @@ def kill_writers(folder: Path, make: MakeStore, kills: int, seed: int) -> dict[s
                     ledger.add(note)
         counts["reads"], corrupt = reads()
         counts["corrupt"] += corrupt
-    left = _in_child(folder, lambda: _sweep(make))
-    return counts | {"seed": seed, "left_behind": len(left["left"]), "owed_at_the_end": len(ledger.owed)}
+    if not counts["corrupt"] and not counts["lost"]:
+        counts["corrupt"] += _in_child(folder, lambda: _sweep(make))["left"]
+    return counts | {"seed": seed, "owed_at_the_end": len(ledger.owed)}
 
 
 def _start(
@@ -145,7 +146,10 @@ def _end(pid: int, deadline: float) -> None:
 
 def _examine(make: MakeStore, ledger: Ledger, *, work_on: bool, step: int) -> dict[str, Any]:
     """After a death: problems; when no writer is left also the next save, verify, and old checkpoints retired."""
-    found: dict[str, Any] = dict(problems_after_crash(make, ledger, work_on=work_on, seed=3, step=step))
+    try:
+        found: dict[str, Any] = dict(problems_after_crash(make, ledger, work_on=work_on, seed=3, step=step))
+    except Exception:  # noqa: BLE001 - whatever the next writer meets is a finding
+        return {"corrupt": [f"the next writer failed: {traceback.format_exc()[-2000:]}"], "lost": []}
     if work_on and not found["corrupt"] and not found["lost"]:
         store = make()
         whole, _ = found_in(store)
@@ -161,7 +165,7 @@ def _examine(make: MakeStore, ledger: Ledger, *, work_on: bool, step: int) -> di
 def _sweep(make: MakeStore) -> dict[str, Any]:
     """After all is over: what gc leaves although no checkpoint needs it. The killed are known to be dead at once."""
     make().collect()
-    return {"left": rubbish(make())}
+    return {"left": [f"gc leaves {name}" for name in rubbish(make())]}
 
 
 @contextmanager
@@ -172,8 +176,12 @@ def _reading(folder: Path, make: MakeStore) -> Iterator[Callable[[], tuple[int, 
     def read() -> None:
         descriptor = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         while True:
-            whole, problems = found_in(make())
-            os.write(descriptor, json.dumps([len(whole), problems]).encode() + b"\n")
+            try:
+                whole, problems = found_in(make())
+                told_of = [len(whole), problems]
+            except Exception:  # noqa: BLE001 - whatever a reader meets is a finding
+                told_of = [0, [f"a reader failed: {traceback.format_exc()[-2000:]}"]]
+            os.write(descriptor, json.dumps(told_of).encode() + b"\n")
             time.sleep(0.005)
 
     def so_far() -> tuple[int, list[str]]:
@@ -198,7 +206,7 @@ def _in_child(folder: Path, work: Callable[[], dict[str, Any]]) -> dict[str, Any
     pid = _fork(lambda: answer.write_text(json.dumps(work())))
     _, status = os.waitpid(pid, 0)
     if status:
-        raise RuntimeError(f"a checking process failed (status {status}): its traceback is above")
+        raise RuntimeError(f"a process that checks the store ended with status {status}: its traceback is above")
     return dict(json.loads(answer.read_text()))
 
 

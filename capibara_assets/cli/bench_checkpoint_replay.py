@@ -26,7 +26,8 @@ StoreAt = Callable[[Path], CheckpointStore]
 
 _SAVES = 5  # of each writer of a recording
 _SYNC_S = 0.002
-_CRASHES = 40  # crashes that are made of one recording
+_CALLS_BETWEEN = 170  # how many calls the one writer of `record_between` makes, about
+_CRASHES = 20  # crashes that are made of one recording
 _MOST_CALLS = 160  # a full disk's first failing call is among so many
 
 
@@ -48,13 +49,10 @@ def record(root: Path, store_at: StoreAt, seed: int, writers: int = 2) -> list[C
         try:
             for step in range(_SAVES):
                 tags = (f"by-{number}",) if chance.random() < 0.5 else ()  # without: the very same checkpoint
-                saved = store.save(small_state(seed, step), step, model_name(seed), tags=tags)
-                recorder.note(["saved", saved, seed, step])
-                mine.append(saved)
+                mine.append(_save(store, recorder, seed, step, tags))
                 if len(mine) > 2 and chance.random() < 0.6:
-                    recorder.note(["retiring", mine[0]])
                     with suppress(MissingCheckpoint):  # the other writer had the very same one, and was quicker
-                        store.retire([mine.pop(0)])
+                        _retire(store, recorder, mine.pop(0))
                 if chance.random() < 0.4:
                     try_collect(store)
         except BaseException:  # noqa: BLE001 - told by the thread that waits
@@ -68,8 +66,55 @@ def record(root: Path, store_at: StoreAt, seed: int, writers: int = 2) -> list[C
             thread.join()
     if failed:
         raise RuntimeError(failed[0])
-    whole = left_by_crash([*recorder.changes, Change("note")], "killed", random.Random(0))
-    if {name: len(data) for name, data in whole.files.items()} != files_under(root):
+    return _complete(recorder)
+
+
+def record_between(root: Path, store_at: StoreAt, seed: int, at: int) -> list[Change]:
+    """One writer's changes, and right before its call number `at` all that another one does: a whole save, of the very
+    same checkpoint or of one with the same tensors, a retirement, a collection. Ends when both have ended.
+
+    Raises:
+        RuntimeError: as `record`.
+    """
+    root.mkdir(parents=True)
+    chance = random.Random(seed)
+    other_tags, act = chance.choice(((), ("other",))), chance.choice(("save", "retire", "collect"))
+    saved: list[str] = []
+
+    def meanwhile() -> None:
+        other = store_at(root)
+        if act == "retire" and len(saved) > 1:
+            with suppress(MissingCheckpoint):
+                _retire(other, recorder, saved[0])
+        if act == "collect":
+            try_collect(other)
+        _save(other, recorder, seed, min(len(saved), 2), other_tags)
+
+    recorder = Recorder(root, at=at, meanwhile=meanwhile)
+    with recorder.recording():
+        store = store_at(root)
+        for step in range(3):
+            saved.append(_save(store, recorder, seed, step, ()))
+        with suppress(MissingCheckpoint):
+            _retire(store, recorder, saved[1])
+        try_collect(store)
+    return _complete(recorder)
+
+
+def _save(store: CheckpointStore, recorder: Recorder, seed: int, step: int, tags: tuple[str, ...]) -> str:
+    saved = store.save(small_state(seed, step), step, model_name(seed), tags=tags)
+    recorder.note(["saved", saved, seed, step])
+    return saved
+
+
+def _retire(store: CheckpointStore, recorder: Recorder, checkpoint: str) -> None:
+    recorder.note(["retiring", checkpoint])
+    store.retire([checkpoint])
+
+
+def _complete(recorder: Recorder) -> list[Change]:
+    """The changes, if they add up to the tree that is there. Raises RuntimeError: they do not."""
+    if {name: len(data) for name, data in whole_tree(recorder.changes).files.items()} != files_under(recorder.root):
         raise RuntimeError("what was recorded is not what is there: the store changes files past checkpoints/files.py")
     return recorder.changes
 
@@ -84,7 +129,10 @@ def replay(folder: Path, store_at: StoreAt, crashes: int, seed: int) -> dict[str
     counts["by_kind"] = dict.fromkeys(LOSSES, 0)
     while counts["replayed"] < crashes:
         series = chance.randrange(1, 1 << 20)
-        changes = record(folder / "recorded", store_at, series, writers=chance.choice((1, 2, 3)))
+        if chance.random() < 0.5:
+            changes = record(folder / "recorded", store_at, series, writers=chance.choice((1, 2, 3)))
+        else:
+            changes = record_between(folder / "recorded", store_at, series, chance.randrange(_CALLS_BETWEEN))
         for _ in range(min(_CRASHES, crashes - counts["replayed"])):
             loss = LOSSES[counts["replayed"] % len(LOSSES)]
             point = chance.randrange(1, len(changes) + 1)
