@@ -20,6 +20,7 @@ from capibara_assets.checkpoints.keys import WrappingKey, given_key
 from capibara_assets.checkpoints.kind import STORE, check_kind
 from capibara_assets.checkpoints.leases import Lease, LeaseExpired, hold
 from capibara_assets.checkpoints.manifest import About, CheckpointManifest, TensorEntry
+from capibara_assets.checkpoints.packs import FOLDER as PACKS
 from capibara_assets.checkpoints.places import open_place
 from capibara_assets.checkpoints.scrub import Damage, scrub
 from capibara_assets.checkpoints.slots import is_encrypted, open_vault
@@ -263,6 +264,8 @@ class CheckpointStore:
         if index is not None:
             self.catalog.add(index)
             used.add(index.id)
+        elif used:
+            self.place.settle(PACKS)  # as publishing a pack does: those of others may have come just now
         return {name: one.entry() for name, one in pending.items()}, used
 
     def _still_there(self, used: set[str]) -> bool:
