@@ -1,4 +1,4 @@
-"""`capibara bench checkpoint`: the checkpoint store beside safetensors + fsync + SHA-256, and what crashes leave of it."""
+"""`capibara bench checkpoint`: the store beside safetensors + fsync + SHA-256, and what crashes leave of it."""
 
 import json
 from collections.abc import Callable
@@ -23,8 +23,8 @@ PARTS = ("save", "memory", "dedup", "compression", "stall", "crashes")
 @click.option("--epochs", default=20, show_default=True)
 @click.option("--crashes", default=2000, show_default=True, help="Half of them kills of real processes.")
 @click.option("--seed", default=1, show_default=True, help="Of the crashes and flipped bits.")
-@click.option("--folder", type=click.Path(path_type=Path), help="Where stores are written; default: the temporary one.")
-@click.option("--keep", type=click.Path(path_type=Path), help="Folder of finished parts: the same command goes on here.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Where to write; default: the temporary folder.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Folder of finished parts, to go on from.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
 def checkpoint(
     parts: tuple[str, ...],
@@ -46,9 +46,7 @@ def checkpoint(
     print_result(measure(parts or PARTS, settings, folder, keep), as_json)
 
 
-def measure(
-    parts: tuple[str, ...], settings: dict[str, Any], folder: Path | None, keep: Path | None
-) -> dict[str, Any]:
+def measure(parts: tuple[str, ...], settings: dict[str, Any], folder: Path | None, keep: Path | None) -> dict[str, Any]:
     """The figures of these parts, as `capibara bench checkpoint --json` prints them.
 
     With `keep`, what a part found is kept there and not measured again, as long as the settings are the same.

@@ -8,6 +8,7 @@ order, writes by sectors of 512 bytes (Pillai et al., "All File Systems Are Not 
 import errno
 import os
 import random
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -299,7 +300,8 @@ def killed_at(number: int, chance: random.Random) -> Iterator[None]:
                 call(fd, bytes(data)[: int(len(data) * share)], offset)
             elif moment == "after":
                 call(*arguments, **named)
-            os.kill(os.getpid(), 9)
+            os.kill(os.getpid(), signal.SIGKILL)
+            return None  # never
 
         return maybe
 

@@ -30,8 +30,9 @@ class Sound:
                 for user in users}  # fmt: skip
 
 
-def flip_bits(folder: Path, store_at: StoreAt, flips: int, seed: int) -> dict[str, Any]:
-    """So many random bits, files in turn, in a store of several checkpoints; then one bit of every byte of a tiny one.
+def flip_bits(folder: Path, store_at: StoreAt, flips: int, seed: int, every: int = 1) -> dict[str, Any]:
+    """So many random bits, files in turn, in a store of several checkpoints; then one bit of every byte of a tiny one
+    (of every seventh, if `every` is 7).
 
     `missed` lists flips that `verify` did not find, or whose file or whose every tensor it did not name, and flips
     after which something loaded that is not what was saved.
@@ -50,9 +51,16 @@ def flip_bits(folder: Path, store_at: StoreAt, flips: int, seed: int) -> dict[st
     tiny = folder / "tiny"
     store_at(tiny).save({"a": torch.tensor([1.0, 2.0, 3.0]), "b": torch.tensor(True)}, 1, "tiny")
     small = survey(tiny, store_at)
-    every = [(name, byte * 8 + chance.randrange(8)) for name, size in small.files.items() for byte in range(size)]
-    missed += _missed(tiny, store_at, small, every, load=False)
-    return {"flips": len(random_bits) + len(every), "exhaustive": len(every), "missed": missed, "files": len(names)}
+    exhaustive = [
+        (name, byte * 8 + chance.randrange(8)) for name, size in small.files.items() for byte in range(0, size, every)
+    ]
+    missed += _missed(tiny, store_at, small, exhaustive, load=False)
+    return {
+        "flips": len(random_bits) + len(exhaustive),
+        "exhaustive": len(exhaustive),
+        "missed": missed,
+        "files": len(names),
+    }
 
 
 def survey(root: Path, store_at: StoreAt) -> Sound:
@@ -72,9 +80,7 @@ def survey(root: Path, store_at: StoreAt) -> Sound:
     return Sound(dict(files_under(root)), users)
 
 
-def _missed(
-    root: Path, store_at: StoreAt, sound: Sound, bits: list[tuple[str, int]], load: bool = True
-) -> list[str]:
+def _missed(root: Path, store_at: StoreAt, sound: Sound, bits: list[tuple[str, int]], load: bool = True) -> list[str]:
     return [problem for name, bit in bits for problem in _flip(root, store_at, sound, name, bit, load)]
 
 

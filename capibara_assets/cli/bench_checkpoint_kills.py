@@ -114,7 +114,7 @@ def _write(
             work()
         with killed_at(at_call or 0, chance):
             work()
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - a writer that ends otherwise than by a kill is a finding
         tell("failed", traceback.format_exc()[-2000:])
 
 
@@ -219,7 +219,7 @@ def _fork(work: Callable[[], object]) -> int:
     try:
         work()
         status = 0
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - the parent sees the status
         traceback.print_exc()
         sys.stderr.flush()
     finally:

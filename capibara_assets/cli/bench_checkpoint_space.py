@@ -181,11 +181,9 @@ def measure_compression(folder: Path, size: int, repeats: int) -> dict[str, Any]
             "planes_compression": round(size / frames.stat().st_size, 3),
             "restore_mib": size >> 20,
             "restore_repeats": repeats,
-            "trained_weights": "capibara-nano, cast to bfloat16",
+            "trained_weights": "capibara-nano, in bfloat16",
             "trained_parameters": sum(tensor.numel() for tensor in trained.values()),
-            "cpu_share_of_ours": round(
-                statistics.median(run["cpu_s"] / run["wall_s"] for run in runs["ours"]), 2
-            ),
+            "cpu_share_of_ours": round(statistics.median(run["cpu_s"] / run["wall_s"] for run in runs["ours"]), 2),
         }
     )
 

@@ -140,10 +140,6 @@ def _training(model: Any, config: dict[str, Any], recipe: TrainingRecipe, length
         stepper.backward(loss, last=True)
         stepper.step(1e-4)
 
-    size = sum(value.nbytes for value in weights.values()) * 3
-    return Trained(
-        step,
-        lambda: {"weights": weights, "optimizer": stepper.state()},
-        recipe.checkpoint_every,
-        f"{what}; a step: {recipe.global_batch} sequences of {length} tokens; saved: {size / 2**20:.1f} MiB of weights and moments",
-    )
+    size = sum(value.nbytes for value in weights.values()) * 3 / 2**20
+    what += f"; a step: {recipe.global_batch} sequences of {length} tokens; saved: {size:.1f} MiB, weights and moments"
+    return Trained(step, lambda: {"weights": weights, "optimizer": stepper.state()}, recipe.checkpoint_every, what)

@@ -100,7 +100,7 @@ def disk_bytes(folder: Path) -> int:
     """Bytes of disk under a folder, as `du` counts them: whole blocks, folders too, a file of two names once."""
     seen: dict[int, int] = {}
     for parent, _, names in os.walk(folder):
-        for path in (parent, *(os.path.join(parent, name) for name in names)):
-            status = os.lstat(path)
+        for path in (Path(parent), *(Path(parent, name) for name in names)):
+            status = path.lstat()
             seen[status.st_ino] = status.st_blocks * 512
     return sum(seen.values())

@@ -87,9 +87,9 @@ def test_without_a_sync_the_content_may_be_anything(tmp_path: Path) -> None:
     assert any(len(data) < len(NEW) for data in torn), "never cut short"
     assert any(b"\0" in data for data in torn), "never a hole"
     for data in torn:
-        assert all(
-            set(data[start : start + SECTOR]) in ({0}, {NEW[0]}) for start in range(0, len(data), SECTOR)
-        ), "sectors are whole"
+        assert all(set(data[start : start + SECTOR]) in ({0}, {NEW[0]}) for start in range(0, len(data), SECTOR)), (
+            "sectors are whole"
+        )
 
 
 def test_without_a_sync_of_the_folder_the_name_may_be_missing(tmp_path: Path) -> None:
