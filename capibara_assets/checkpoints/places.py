@@ -233,6 +233,13 @@ class LocalPlace:
                 finally:
                     files.close(fd)
                 yield part
+            except FileNotFoundError as error:
+                if part.exists():
+                    raise
+                raise InputError(
+                    f"{part} was swept up before it was in its place: this process stood still for too long (was it "
+                    "suspended?); nothing was written, do it again"
+                ) from error
             finally:
                 files.unlink(part)
 

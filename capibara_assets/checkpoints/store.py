@@ -162,24 +162,18 @@ class CheckpointStore:
         """
         self._prepare(write=False)
         if _ID.fullmatch(ref):
-            found = self.versions.find(ref)
-            if len(found) > 1:
-                raise InputError(f"{ref} is the beginning of several ids: {some(version.id for version in found)}")
-            if found:
-                return self._checkpoint(found[0])
+            called = self.versions.find(ref)
+            if len(called) > 1:
+                raise InputError(f"{ref} is the beginning of several ids: {some(version.id for version in called)}")
+            if called:
+                return self._checkpoint(called[0])
         at = _AT.fullmatch(ref)
         model, number, step = at.group("model", "number", "step") if at else (ref, None, None)
-        folder = self.versions.folder(model)
-        for there in reversed(self.versions.numbers(folder)):
-            if number is not None and there != int(number):
-                continue
-            try:
-                checkpoint = self._checkpoint(self.versions.read(folder, there))
-            except FileNotFoundError:
-                continue  # retired while we looked
-            if step is None or checkpoint.manifest.about.step == int(step):
-                return checkpoint
-        raise MissingCheckpoint(self._what_there_is(ref, model))
+        # a model may be called like a version of another
+        found = self._newest(model, number, step) or (self._newest(ref, None, None) if at else None)
+        if found is None:
+            raise MissingCheckpoint(self._what_there_is(ref, model))
+        return found
 
     def list(self, model: str | None = None) -> Checkpoints:
         """Every checkpoint, of one model or of all, by model and version.
@@ -287,6 +281,20 @@ class CheckpointStore:
             if not self._still_there(used) or version.manifest not in self.place.list(MANIFESTS):
                 self.versions.retire(version)
                 raise
+
+    def _newest(self, model: str, number: str | None, step: str | None) -> Checkpoint | None:
+        """The newest version of a model that has this number and this step."""
+        folder = self.versions.folder(model)
+        for there in reversed(self.versions.numbers(folder)):
+            if number is not None and there != int(number):
+                continue
+            try:
+                checkpoint = self._checkpoint(self.versions.read(folder, there))
+            except FileNotFoundError:
+                continue  # retired while we looked
+            if step is None or checkpoint.manifest.about.step == int(step):
+                return checkpoint
+        return None
 
     def _checkpoint(self, version: Version) -> Checkpoint:
         backing = Backing(self.place, self.vault, self.catalog)

@@ -79,6 +79,13 @@ def flatten(state: Any) -> tuple[dict[str, torch.Tensor], Any, dict[str, str]]:
 def unflatten(tree: Any, tensor: Callable[[str], torch.Tensor], ties: Mapping[str, str]) -> Any:
     """The nested state again; tied names are one and the same tensor."""
     made: dict[str, torch.Tensor] = {}
+    parameters: dict[str, torch.nn.Parameter] = {}
+
+    def parameter(name: str) -> torch.nn.Parameter:
+        name = ties.get(name, name)
+        if name not in parameters:
+            parameters[name] = torch.nn.Parameter(find(name), requires_grad=find(name).is_floating_point())
+        return parameters[name]
 
     def find(name: str) -> torch.Tensor:
         name = ties.get(name, name)
@@ -92,7 +99,7 @@ def unflatten(tree: Any, tensor: Callable[[str], torch.Tensor], ties: Mapping[st
             case "tensor":
                 return find(value)
             case "parameter":
-                return torch.nn.Parameter(find(value), requires_grad=find(value).is_floating_point())
+                return parameter(value)
             case "dict":
                 return {_unkey(key): build(child) for key, child in value}
             case "odict":
