@@ -5,7 +5,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -102,8 +102,8 @@ def run_batch(folder: str, kind: str, count: str, seed: str, setting: str) -> No
     if kind == "kill":
         found = kill_writers(where, lambda: store_at(where / "store"), number, int(seed))
     else:
-        work = {"power": replay, "full": fill_disk, "flip": flip_bits}[kind]
-        found = work(where, store_at, number, int(seed))
+        work: dict[str, Callable[..., dict[str, Any]]] = {"power": replay, "full": fill_disk, "flip": flip_bits}
+        found = work[kind](where, store_at, number, int(seed))
     sys.stdout.write(json.dumps(found) + "\n")
 
 

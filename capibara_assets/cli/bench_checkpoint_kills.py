@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,8 @@ def kill_writers(folder: Path, make: MakeStore, kills: int, seed: int) -> dict[s
                 counts["kills"] += 1
                 doing = _read_notes(notes, ledger, counts)
                 counts["at_work"][doing] = counts["at_work"].get(doing, 0) + 1
-                found = _in_child(
-                    folder, lambda last=last, at=round_number: _examine(make, ledger, work_on=last == 1, step=at)
-                )
+                examine = partial(_examine, make, ledger, work_on=last == 1, step=round_number)
+                found = _in_child(folder, examine)
                 for kind in ("corrupt", "lost"):
                     counts[kind] += found[kind]
                 for note in found.get("notes", ()):

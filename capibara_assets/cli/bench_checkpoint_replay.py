@@ -6,6 +6,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +202,7 @@ def fill_disk(folder: Path, store_at: StoreAt, crashes: int, seed: int) -> dict[
             counts["filled"] += 1
             counts["failed_calls"][failed[0]] = counts["failed_calls"].get(failed[0], 0) + 1
             try:
-                problems = problems_after_crash(lambda at=root: store_at(at), ledger, work_on=True, seed=9, step=7)
+                problems = problems_after_crash(partial(store_at, root), ledger, work_on=True, seed=9, step=7)
             except Exception as error:  # noqa: BLE001 - a finding
                 problems = {"corrupt": [f"with room again: {type(error).__name__}: {error}"], "lost": []}
             for kind in ("corrupt", "lost"):

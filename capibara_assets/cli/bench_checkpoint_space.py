@@ -1,26 +1,26 @@
 """Disk: voters' epochs on one base beside full copies, and bfloat16 weights compressed without loss."""
 
 import hashlib
-import os
 import shutil
 import statistics
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import zstandard
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from capibara_assets.checkpoints.codec import encode
 from capibara_assets.checkpoints.content import of_torch
 from capibara_assets.checkpoints.store import CheckpointStore
 from capibara_assets.checkpoints.tree import flatten
-from capibara_assets.cli.bench_checkpoint_speed import Timings, medians, spread, timed
+from capibara_assets.cli.bench_checkpoint_speed import Timings, medians, spread, timed, write_synced
 from capibara_assets.cli.bench_checkpoint_states import disk_bytes, large_state, same, tensors_of, throwaway_vault
 from capibara_assets.locations import resources_root
 
@@ -132,8 +132,7 @@ def _full_copy(folder: Path, state: dict[str, Any]) -> int:
     where = folder / "copy"
     where.mkdir()
     tensors, _, _ = flatten(state)
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, where / "all.safetensors")
-    os.sync()
+    write_synced(where / "all.safetensors", {name: tensor.contiguous() for name, tensor in tensors.items()})
     used = disk_bytes(where)
     shutil.rmtree(where)
     return used
@@ -160,15 +159,14 @@ def measure_compression(folder: Path, size: int, repeats: int) -> dict[str, Any]
     frames = folder / "planes"
     planes = write_planes(frames, drawn)
     runs: Timings = {"ours": [], "alone": [], "two": []}
-    for turn in range(-1, repeats):
+    work: dict[str, Callable[[], object]] = {
+        "ours": partial(store.load, "drawn@latest"),
+        "alone": partial(read_planes, frames, planes, 1),
+        "two": partial(read_planes, frames, planes, 2),
+    }
+    for turn in range(-1, repeats):  # the first turn is not counted
         for side in sorted(runs, reverse=turn % 2 == 1):
-            loaded: list[Any] = []
-            if side == "ours":
-                seconds = timed(lambda into=loaded: into.append(store.load("drawn@latest")))
-            else:
-                threads = 1 if side == "alone" else 2
-                seconds = timed(lambda into=loaded, n=threads: into.append(read_planes(frames, planes, n)))
-            loaded.clear()
+            seconds = timed(work[side])
             if turn >= 0:
                 runs[side].append(seconds)
     return (
@@ -225,8 +223,8 @@ def write_planes(path: Path, weights: dict[str, torch.Tensor]) -> list[Planes]:
 def read_planes(path: Path, planes: list[Planes], threads: int) -> np.ndarray[Any, Any]:
     """Read into private memory, take SHA-256 of what is stored, decompress the frames: the exponents of all pieces."""
     places = np.cumsum([0, *(each.elements * len(each.frames) for each in planes)]).tolist()
-    out = memoryview(np.empty(places[-1], np.uint8))
-    private = memoryview(np.empty(planes[-1].start + planes[-1].stored, np.uint8))
+    out = np.empty(places[-1], np.uint8).data
+    private = np.empty(planes[-1].start + planes[-1].stored, np.uint8).data
 
     def read(part: int) -> None:
         decompressor = zstandard.ZstdDecompressor()

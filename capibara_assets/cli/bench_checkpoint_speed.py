@@ -47,7 +47,7 @@ def measure_speed(folder: Path, size: int, repeats: int) -> dict[str, Any]:
         order = sorted(saves, reverse=turn % 2 == 1)
         ids: dict[str, str] = {}
         for side in order:
-            _settle()
+            gc.collect()  # what both sides wrote before is on disk: each ends with fsync
             seconds = timed(_saver(side, folder / side, state, ids))
             if turn >= 0:
                 saves[side].append(seconds)
@@ -55,7 +55,7 @@ def measure_speed(folder: Path, size: int, repeats: int) -> dict[str, Any]:
         for cache, kept in loads.items():
             for side in sorted(kept, reverse=turn % 2 == 1):
                 where = folder / (side if side in OURS else "reread")
-                _settle()
+                gc.collect()
                 if cache == "cold":
                     drop(where)
                 loaded: list[Any] = []
@@ -103,7 +103,7 @@ def _figures(
     }
 
 
-def _saver(side: str, folder: Path, state: dict[str, torch.Tensor], ids: dict[str, str]) -> Callable[[], None]:
+def _saver(side: str, folder: Path, state: dict[str, torch.Tensor], ids: dict[str, str]) -> Callable[[], object]:
     if side in OURS:
         compression, encrypted = OURS[side]
         vault = throwaway_vault() if encrypted else None
@@ -123,17 +123,18 @@ def peer_save(side: str, path: Path, state: dict[str, torch.Tensor]) -> str:
         found: list[str] = []
         thread = threading.Thread(target=lambda: found.append(_hash_memory(state)))
         thread.start()
-        _write_synced(path, state)
+        write_synced(path, state)
         thread.join()
         return found[0]
-    _write_synced(path, state)
+    write_synced(path, state)
     if side == "memory":
         return _hash_memory(state)
     with path.open("rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _write_synced(path: Path, state: dict[str, torch.Tensor]) -> None:
+def write_synced(path: Path, state: dict[str, torch.Tensor]) -> None:
+    """One safetensors file, on disk when this returns."""
     save_file(state, path)
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -162,7 +163,7 @@ def _reader(side: str, folder: Path, ids: Mapping[str, str], loaded: list[Any]) 
 def peer_load(side: str, path: Path) -> tuple[np.ndarray[Any, Any], str]:
     """Read into memory of its own and hashed: the `whole` first, or `pieces` of 8 MiB."""
     buffer = np.empty(path.stat().st_size, np.uint8)
-    view, digest, at = memoryview(buffer), hashlib.sha256(), 0
+    view, digest, at = buffer.data, hashlib.sha256(), 0
     step = len(view) if side == "whole" else _READ
     with path.open("rb", buffering=0) as file:
         while at < len(view):
@@ -186,12 +187,6 @@ def cpu_seconds() -> float:
     """Processor seconds of this process, threads and kernel included."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
-
-
-def _settle() -> None:
-    """Nothing that ran before is still being written, and its garbage is gone."""
-    gc.collect()
-    os.sync()
 
 
 def drop(folder: Path) -> None:
