@@ -9,13 +9,12 @@ import os
 import sys
 import weakref
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from copy import deepcopy
 from pathlib import Path
-from threading import Thread
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -27,9 +26,7 @@ from capibara_assets.checkpoints.tree import flatten, unflatten
 class Saves(Protocol):
     """What is needed of a store; `CheckpointStore` has it."""
 
-    def save(
-        self, state: Any, step: int, model_name: str, *, files: Mapping[str, bytes | Path] = ..., **about: Any
-    ) -> str:
+    def save(self, state: Any, step: int, model_name: str, *, files: Mapping[str, bytes], **about: Any) -> str:
         """Write a nested state; returns the checkpoint's id."""
         ...
 
@@ -37,17 +34,21 @@ class Saves(Protocol):
 class AsyncSaver:
     """Saves to a store in the background, one checkpoint at a time; used by one thread, in the process that made it.
 
-    A save that failed is raised, as the very error, by the next call of `save`, `check` or `close`, once. Leaving the
+    A save that failed is raised, as the very error, by the next `save`, `check`, `wait` or `close`, once. Leaving the
     `with` block closes; an error that is on its way then is not replaced by a failed save's, which is noted on it.
+    Close it: an interpreter that ends before waits for the write, but gives it no more threads, so that a large one
+    fails; stderr says so then, and nothing is half there.
     """
 
     def __init__(self, store: Saves):
         self._store = store
         self._copies = _HostCopies()
+        # A thread that waits for work: starting one each time would hand Python's lock to it in the middle of a step.
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending = _Pending()
         self._process = os.getpid()
         self._closed = False
-        # Forgotten savers and ended interpreters have nobody left to raise at.
+        # A saver that was forgotten, or an interpreter that has ended, has nobody left to raise at.
         weakref.finalize(self, _tell, self._pending, self._process)
 
     def save(
@@ -68,42 +69,47 @@ class AsyncSaver:
             Exception: whatever the save before this one failed with; this one has not begun.
         """
         self._require_usable()
-        self._wait(None)
+        self.wait()
         copy = self._copies.of(state)
         contents = {
             name: data if isinstance(data, bytes) else data.read_bytes() for name, data in (files or {}).items()
         }
-        future = Future[str]()
-        future.set_running_or_notify_cancel()
-        arguments = (future, self._store, copy, step, model_name, contents, deepcopy(about))
-        # No daemon: an interpreter that ends waits for the write.
-        Thread(target=_write, args=arguments, name=f"saves {model_name} {step}").start()
-        self._pending.save = future
-        return future
+        self._pending.save = self._writer.submit(
+            _write, self._store, copy, step, model_name, files=contents, **deepcopy(about)
+        )
+        return self._pending.save
 
     def check(self) -> None:
-        """Raise what the last save failed with, if it has ended; never waits. Call it at every step.
+        """Raise what the last save failed with, if it has ended; never waits. Call it at every step."""
+        if self._pending.save is not None and self._pending.save.done():
+            self.wait()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the running save, if there is one, has ended; for `timeout` seconds at most.
+
+        Returns:
+            Whether it has; if not, the write goes on.
 
         Raises:
-            Exception: that error.
-        """
-        if self._process == os.getpid() and self._pending.save is not None and self._pending.save.done():
-            self._wait(None)
-
-    def close(self, timeout: float | None = None) -> None:
-        """Wait until the running save has ended; further saves are refused.
-
-        Args:
-            timeout: seconds to wait at most (a process that was told to stop has a budget). The write goes on after
-                it, and `close` may be called again; whoever leaves all the same leaves nothing half there.
-
-        Raises:
-            TimeoutError: the save has not ended in time.
             Exception: whatever it failed with.
         """
+        if self._process != os.getpid() or self._pending.save is None:
+            return True  # after a fork the write is the parent's
+        if not wait_for([self._pending.save], timeout).done:
+            return False
+        ended, self._pending.save = self._pending.save, None
+        ended.result()
+        return True
+
+    def close(self, timeout: float | None = None) -> bool:
+        """Refuse further saves and `wait`.
+
+        A process that was told to stop has a budget, which is `timeout`: whoever leaves after it all the same leaves
+        nothing half there, and `close` may be called again.
+        """
         self._closed = True
-        if self._process == os.getpid():  # after a fork the write is the parent's
-            self._wait(timeout)
+        self._writer.shutdown(wait=False)
+        return self.wait(timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -116,16 +122,8 @@ class AsyncSaver:
         except Exception as failed:
             if error is None:
                 raise
-            error.add_note(f"{'; '.join(failed.__notes__)}: {type(failed).__name__}: {failed}")
-
-    def _wait(self, timeout: float | None) -> None:
-        """Wait for the running save, if any; raise its error, once."""
-        if self._pending.save is None:
-            return
-        if not wait_for([self._pending.save], timeout).done:
-            raise TimeoutError(f"a checkpoint is still being written after {timeout} s: the store is slow")
-        ended, self._pending.save = self._pending.save, None
-        ended.result()
+            if error is not failed:
+                error.add_note(f"{'; '.join(failed.__notes__)}: {type(failed).__name__}: {failed}")
 
     def _require_usable(self) -> None:
         if self._process != os.getpid():
@@ -144,7 +142,7 @@ class _HostCopies:
     """Buffers in host memory that hold the last state copied; pinned for what comes from a GPU."""
 
     def __init__(self) -> None:
-        self._buffers: dict[_Place, Tensor] = {}
+        self._buffers: dict[tuple[str, torch.Size, torch.dtype, bool], Tensor] = {}
 
     def of(self, state: Any) -> Any:
         """A copy of a nested state that shares nothing with it; the one before is overwritten.
@@ -153,48 +151,32 @@ class _HostCopies:
             InputError: something that is neither a tensor with plain bytes nor plain data; the message names it.
         """
         tensors, tree, ties = flatten(state)
-        places = {name: _place(name, tensor) for name, tensor in tensors.items()}
-        kept = self._buffers.keys() & places.values()
-        self._buffers = {place: self._buffers[place] for place in kept}  # the others go before new ones come
-        for name, place in places.items():
+        places = {name: (name, tensor.shape, tensor.dtype, tensor.is_cuda) for name, tensor in tensors.items()}
+        self._buffers = {place: self._buffers[place] for place in places.values() if place in self._buffers}
+        for name, place in places.items():  # those of other shapes and types are gone before new ones come
             if place not in self._buffers:
-                self._buffers[place] = torch.empty(place.shape, dtype=place.dtype, pin_memory=place.pinned)
-            self._buffers[place].copy_(tensors[name], non_blocking=True)
+                self._buffers[place] = _buffer(name, tensors[name])
+        copies = {name: self._buffers[place] for name, place in places.items()}
+        if tensors:
+            torch._foreach_copy_(list(copies.values()), list(tensors.values()), non_blocking=True)
         for device in {tensor.device for tensor in tensors.values() if tensor.is_cuda}:
             torch.cuda.current_stream(device).synchronize()
-        return unflatten(tree, lambda name: self._buffers[places[name]], ties)
+        return unflatten(tree, copies.__getitem__, ties)
 
 
-class _Place(NamedTuple):
-    """What a buffer is for: a tensor of another shape or type needs another one."""
-
-    name: str
-    shape: torch.Size
-    dtype: torch.dtype
-    pinned: bool
-
-
-def _place(name: str, tensor: Tensor) -> _Place:
+def _buffer(name: str, tensor: Tensor) -> Tensor:
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
         of_torch(tensor, name)  # raises: says what is wrong with it
-    return _Place(name, tensor.shape, tensor.dtype, tensor.is_cuda)
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
 
 
-def _write(
-    future: Future[str],
-    store: Saves,
-    state: Any,
-    step: int,
-    model_name: str,
-    files: Mapping[str, bytes | Path],
-    about: Mapping[str, Any],
-) -> None:
-    """Body of the writing thread: one save, whose id or error goes into the future."""
+def _write(store: Saves, state: Any, step: int, model_name: str, **rest: Any) -> str:
+    """One save, in the writing thread."""
     try:
-        future.set_result(store.save(state, step, model_name, files=files, **about))
-    except BaseException as error:  # noqa: BLE001 - raised by the next call, whatever it is
+        return store.save(state, step, model_name, **rest)
+    except BaseException as error:
         error.add_note(f"while the checkpoint of {model_name} at step {step} was saved in the background")
-        future.set_exception(error)
+        raise
 
 
 def _tell(pending: _Pending, process: int) -> None:

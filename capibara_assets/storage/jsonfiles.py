@@ -37,7 +37,11 @@ def write_bytes_atomic(path: Path, data: bytes) -> None:
     sync_folder(path.parent)
 
 
+def readable_json(value: Any) -> bytes:
+    """JSON for people (sorted keys, two spaces, UTF-8). Raises ValueError: NaN or infinity."""
+    return (json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
+
+
 def write_json_atomic(path: Path, value: Any) -> None:
-    """Replace `path` by readable JSON (sorted keys, two spaces) in one step; NaN and infinity are refused."""
-    text = json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
-    write_bytes_atomic(path, (text + "\n").encode("utf-8"))
+    """Replace `path` by `readable_json` in one step; NaN and infinity are refused."""
+    write_bytes_atomic(path, readable_json(value))

@@ -6,41 +6,38 @@ also when interrupted anywhere and started again. On another processor, thread c
 resumes too, but the bits may differ; the log then says `statistical`.
 """
 
-import json
 import math
 import os
-import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import torch
-from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
+from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 
+from capibara_assets.checkpoints.saving import AsyncSaver
 from capibara_assets.datasets.tokenising import Encoded, EncodedSet, encode_examples
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
-from capibara_assets.modeling.base import ADAPTER_WEIGHTS, Base, load_base
+from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.modeling.losses import assistant_losses, collate, length_sorted, token_nll
 from capibara_assets.modeling.precision import fast_precision
-from capibara_assets.storage.digests import sha256_bytes, sha256_file
-from capibara_assets.storage.jsonfiles import sync_folder, write_json_atomic
+from capibara_assets.storage.digests import sha256_bytes
 from capibara_assets.training.data import Plan, rank, training_part, validation_shard
 from capibara_assets.training.environment import fingerprint, pick_device
+from capibara_assets.training.epochs import EpochCheckpoints
 from capibara_assets.training.events import EventLog, Report
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.resume import Progress, drop_points, load_point, save_point
+from capibara_assets.training.result import ADAPTER, EVENTS, adapter_of, current_adapter, write_result
+from capibara_assets.training.resume import Progress, ResumePoints, drop_points, load_point, state_of
 from capibara_assets.training.settings import Settings, learning_rate, resolve, total_steps
 from capibara_assets.training.stepper import PlainStepper, Stepper
 from capibara_assets.training.zero import Zero2Stepper
 
-RESULT = "result"
-EVENTS = "events.jsonl"
-ADAPTER = "default"
+_LEAVE_S = 8.0  # for a checkpoint still on its way when asked to stop; the supervisor kills after 15
 
 
 class Interrupted(Exception):
@@ -132,87 +129,114 @@ def train_voter(
         strategy=recipe.strategy,
         load_seconds=round(time.monotonic() - started, 3),
     )
-    seconds_before = progress.seconds
+    seconds_before, point_step, point_due = progress.seconds, progress.step, False
 
-    def save() -> None:
-        progress.seconds = seconds_before + time.monotonic() - started
-        tensors = {"weights": trainable, "optimizer": stepper.state(), "best": best}
-        save_point(folder, progress, tensors, inputs=inputs, fingerprint=environment, keep=recipe.keep_checkpoints)
+    def save_point() -> None:
+        nonlocal point_step
+        begun = time.monotonic()
+        progress.seconds = seconds_before + begun - started
+        points.save(state_of(progress, trainable, stepper.state(), best), progress.step, voter.name)
+        log.write("checkpoint", progress.step, waited_s=round(time.monotonic() - begun, 4))
+        point_step = progress.step
 
-    try:
-        while True:
-            due = progress.step % recipe.evaluate_every == 0 or progress.step == total
-            if due and progress.validated < progress.step:
-                loss = assistant_losses(
-                    model, validation, batch_tokens=recipe.micro_batch_tokens, precision=settings.precision, poll=poll
-                ).mean
-                progress.validated = progress.step
-                if math.isfinite(loss):
-                    progress.curve.append({"step": progress.step, "validation_loss": loss})
-                if progress.step == 0:
-                    progress.base_loss = loss if math.isfinite(loss) else None
-                elif math.isfinite(loss) and (progress.best_loss is None or loss < progress.best_loss):
-                    progress.best_step, progress.best_loss = progress.step, loss
-                    best = {name: value.detach().clone() for name, value in trainable.items()}
-                log.write("validation", progress.step, of=total, validation_loss=loss)
-            if progress.step == total:
-                break
+    with (
+        AsyncSaver(ResumePoints(folder, inputs, environment, recipe.keep_checkpoints)) as points,
+        EpochCheckpoints(request, voter, inputs, progress, log) as epochs,
+    ):
+        try:
+            while True:
+                due = progress.step % recipe.evaluate_every == 0 or progress.step == total
+                if due and progress.validated < progress.step:
+                    loss = assistant_losses(
+                        model,
+                        validation,
+                        batch_tokens=recipe.micro_batch_tokens,
+                        precision=settings.precision,
+                        poll=poll,
+                    ).mean
+                    progress.validated = progress.step
+                    if math.isfinite(loss):
+                        progress.curve.append({"step": progress.step, "validation_loss": loss})
+                    if progress.step == 0:
+                        progress.base_loss = loss if math.isfinite(loss) else None
+                    elif math.isfinite(loss) and (progress.best_loss is None or loss < progress.best_loss):
+                        progress.best_step, progress.best_loss = progress.step, loss
+                        best = {name: value.detach().clone() for name, value in trainable.items()}
+                    log.write("validation", progress.step, of=total, validation_loss=loss)
+                    if progress.step and math.isfinite(loss):
+                        epochs.save(total, lambda: current_adapter(adapted, request), stepper.state)
+                if progress.step == total:
+                    break
 
-            # One optimizer step. Dropout draws from (seed, step), so a step taken again draws the same.
-            begun = time.monotonic()
-            indices = plan.step(progress.step)
-            supervised = sum(train[index].supervised for index in indices)
-            rate = learning_rate(progress.step, total, settings, recipe)
-            torch.manual_seed(int(rank(order, "dropout", progress.step)[:15], 16))
-            model.train()
-            summed, tokens = 0.0, 0
-            parts = list(length_sorted([lengths[index] for index in indices], recipe.micro_batch_tokens))
-            for number, part in enumerate(parts, start=1):
-                poll()
-                batch = collate([train[indices[position]] for position in part], device)
-                with torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
-                    nll = token_nll(model, batch).sum()
-                stepper.backward(nll / supervised, last=number == len(parts))
-                summed += nll.item()
-                tokens += batch.tokens
-            norm = stepper.step(rate) if math.isfinite(summed) else None
-            progress.step += 1
+                # One optimizer step. Dropout draws from (seed, step), so a step taken again draws the same.
+                begun = time.monotonic()
+                indices = plan.step(progress.step)
+                supervised = sum(train[index].supervised for index in indices)
+                rate = learning_rate(progress.step, total, settings, recipe)
+                torch.manual_seed(int(rank(order, "dropout", progress.step)[:15], 16))
+                model.train()
+                summed, tokens = 0.0, 0
+                parts = list(length_sorted([lengths[index] for index in indices], recipe.micro_batch_tokens))
+                for number, part in enumerate(parts, start=1):
+                    poll()
+                    batch = collate([train[indices[position]] for position in part], device)
+                    with torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
+                        nll = token_nll(model, batch).sum()
+                    stepper.backward(nll / supervised, last=number == len(parts))
+                    summed += nll.item()
+                    tokens += batch.tokens
+                norm = stepper.step(rate) if math.isfinite(summed) else None
+                progress.step += 1
 
-            if norm is None:
-                stepper.clear()
-                progress.skipped.append({"step": progress.step, "examples": [train_ids[index] for index in indices]})
-                log.write(
-                    "skipped",
-                    progress.step,
-                    of=total,
-                    loss=summed / supervised,
-                    examples=progress.skipped[-1]["examples"],
-                )
-                if len(progress.skipped) > recipe.max_skipped_steps:
-                    raise TrainingDiverged(diagnosis(progress, settings, rate))
-            else:
-                progress.tokens += supervised
-                progress.curve.append(
-                    {"step": progress.step, "loss": summed / supervised, "learning_rate": rate, "gradient_norm": norm}
-                )
-                log.write(
-                    "step",
-                    progress.step,
-                    of=total,
-                    loss=summed / supervised,
-                    learning_rate=rate,
-                    gradient_norm=norm,
-                    tokens_per_s=round(tokens / (time.monotonic() - begun), 1),
-                )
-            if progress.step % recipe.checkpoint_every == 0 and progress.step < total:
-                save()
-                log.write("checkpoint", progress.step)
-    except Interrupted:
-        stepper.clear()
-        save()
-        log.write("interrupted", progress.step)
-        raise
+                if norm is None:
+                    stepper.clear()
+                    progress.skipped.append(
+                        {"step": progress.step, "examples": [train_ids[index] for index in indices]}
+                    )
+                    log.write(
+                        "skipped",
+                        progress.step,
+                        of=total,
+                        loss=summed / supervised,
+                        examples=progress.skipped[-1]["examples"],
+                    )
+                    if len(progress.skipped) > recipe.max_skipped_steps:
+                        raise TrainingDiverged(diagnosis(progress, settings, rate))
+                else:
+                    progress.tokens += supervised
+                    progress.curve.append(
+                        {
+                            "step": progress.step,
+                            "loss": summed / supervised,
+                            "learning_rate": rate,
+                            "gradient_norm": norm,
+                        }
+                    )
+                    log.write(
+                        "step",
+                        progress.step,
+                        of=total,
+                        loss=summed / supervised,
+                        learning_rate=rate,
+                        gradient_norm=norm,
+                        tokens_per_s=round(tokens / (time.monotonic() - begun), 1),
+                    )
+                # What was saved in the background: failures are raised here, at the next step.
+                points.check()
+                epochs.check()
+                point_due |= progress.step % recipe.checkpoint_every == 0 and progress.step < total
+                if point_due and not epochs.busy:
+                    save_point()
+                    point_due = False
+        except Interrupted:
+            stepper.clear()
+            if epochs.settle(_LEAVE_S):  # else the point would lack it: an older one has to do
+                save_point()
+            points.wait()
+            log.write("interrupted", point_step)
+            raise
 
+    kept = epochs.finish()
     if not best:
         raise TrainingDiverged(f"no validation loss was finite: {diagnosis(progress, settings, rate=0.0)}")
     progress.seconds = seconds_before + time.monotonic() - started
@@ -230,6 +254,7 @@ def train_voter(
             "examples_left_out": len(tokens_of.left_out),
             "trainable_parameters": sum(value.numel() for value in trainable.values()),
         },
+        kept,
         log,
     )
     drop_points(folder)
@@ -286,70 +311,6 @@ def chosen(
             f"{'; '.join(reasons) or 'the split is empty'}"
         )
     return ids, tokens_of.select(ids)
-
-
-def adapter_of(adapted: Any, weights: Mapping[str, Tensor], request: TrainingRequest) -> LoraAdapter:
-    """The best weights as an adapter in PEFT's format; its config names no path, so it is the same on every machine."""
-    own = dict(adapted.named_parameters())
-    with torch.no_grad():
-        for name, value in weights.items():
-            own[name].copy_(value)
-    config = adapted.peft_config[ADAPTER].to_dict()
-    config = {key: sorted(value) if isinstance(value, set) else value for key, value in config.items()}
-    config |= {"base_model_name_or_path": request.base_model.name, "inference_mode": True}
-    plain = json.loads(json.dumps(config, default=str))
-    return LoraAdapter(config=plain, tensors=get_peft_model_state_dict(adapted, adapter_name=ADAPTER))
-
-
-def write_result(
-    request: TrainingRequest,
-    voter: VoterSpec,
-    folder: Path,
-    progress: Progress,
-    adapter: LoraAdapter,
-    settings: Settings,
-    counts: Mapping[str, int],
-    log: EventLog,
-) -> Path:
-    """Write the finished adapter and what is known of it; the folder appears whole."""
-    beside, target = folder / f".{RESULT}.part", folder / RESULT
-    shutil.rmtree(beside, ignore_errors=True)
-    write_adapter(adapter, beside)
-    log.write("finished", progress.step, validation_loss=progress.best_loss, seconds=round(progress.seconds, 3))
-    shutil.copyfile(folder / EVENTS, beside / EVENTS)
-    write_json_atomic(beside / "curve.json", progress.curve)
-    write_json_atomic(
-        beside / "timings.json",
-        {"seconds": round(progress.seconds, 3), "cpu_seconds": round(time.process_time(), 3), "attempts": log.attempt},
-    )
-    write_json_atomic(
-        beside / "manifest.json",
-        {
-            "voter": voter.name,
-            "domain": request.domain,
-            "status": "finished",
-            "digest": sha256_file(beside / ADAPTER_WEIGHTS),
-            "base_digest": request.base_digest,
-            "dataset_digest": request.dataset_digest,
-            "input_digest": request.input_digest(),
-            "seed": request.seed,
-            "voter_seed": voter.seed,
-            "shard": voter.shard,
-            "strategy": request.recipe.strategy,
-            "precision": settings.precision,
-            "supervised_tokens": progress.tokens,
-            "skipped_steps": progress.skipped,
-            "base_validation_loss": progress.base_loss,
-            "validation_loss": progress.best_loss,
-            "best_step": progress.best_step,
-            **counts,
-        },
-    )
-    sync_folder(beside)
-    shutil.rmtree(target, ignore_errors=True)  # of other inputs: a result of these would not be made again
-    beside.rename(target)
-    sync_folder(folder)
-    return target
 
 
 def diagnosis(progress: Progress, settings: Settings, rate: float) -> str:

@@ -25,6 +25,15 @@ class LoraChoice(Declared):
     use_rslora: bool | None = None
 
 
+class EpochChoice(Declared):
+    """Which of a voter's weights on the way go to the checkpoint store, where there is one, and which stay there."""
+
+    every: int = Field(1, gt=0, description="Validations between checkpoints; after the last one there is always one")
+    optimizer: bool = Field(False, description="With AdamW's state: three times the bytes, to train on elsewhere")
+    keep_last: int = Field(1, ge=1, description="Newest checkpoints kept when training has finished")
+    keep_best: int | None = Field(1, ge=1, description="Best checkpoints kept then, by validation loss")
+
+
 class TrainingRecipe(Declared):
     """Parameters of training. A None among them is taken from the domain's LoRA plan."""
 
@@ -57,6 +66,7 @@ class TrainingRecipe(Declared):
     max_validation_examples: int | None = Field(None, gt=0, description="Of the shard, lowest digests first")
     checkpoint_every: int = Field(gt=0, description="Steps between resume points")
     keep_checkpoints: int = Field(2, ge=2, description="Resume points kept; two, so that one damaged is not the end")
+    epoch_checkpoints: EpochChoice = EpochChoice.model_validate({})
     report_every: int = Field(5, gt=0, description="Steps between progress lines")
     max_skipped_steps: int = Field(5, ge=0, description="Steps with NaN or infinity that are skipped before giving up")
 

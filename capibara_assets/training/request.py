@@ -15,6 +15,17 @@ Fault = Literal["sign_flip", "nan", "norm_100x"]
 # Raised when the loop computes something else from the same inputs, so that old resume points are not mixed in.
 LOOP_VERSION = 2
 
+_INERT = (
+    "threads",
+    "parallel",
+    "max_restarts",
+    "restart_delay_s",
+    "report_every",
+    "checkpoint_every",
+    "keep_checkpoints",
+    "epoch_checkpoints",
+)
+
 
 class TrainingRequest(BaseModel):
     """Everything one domain's training is made from, and where it works and writes."""
@@ -31,6 +42,11 @@ class TrainingRequest(BaseModel):
     seed: int = Field(ge=0, description="Seed of this run; the recipe's own, or another one to repeat it")
     work: Path = Field(description="Folder of resume points and finished voters, named by the inputs")
     out: Path = Field(description="Folder that appears, whole, when enough voters finished")
+    checkpoints: str | None = Field(
+        default=None,
+        description="Root of the checkpoint store for epoch checkpoints, local or gs://; None: none are kept",
+    )
+    run: str | None = Field(default=None, description="Id of the run that asks, noted in the epoch checkpoints")
     fault: dict[str, Fault] = Field(default={}, description="Drill: voter -> damage done to its finished adapter")
 
     @model_validator(mode="after")
@@ -40,17 +56,12 @@ class TrainingRequest(BaseModel):
             raise ValueError(f"fault names no voter of the recipe: {', '.join(unknown)}")
         return self
 
+    def deciding_recipe(self) -> dict[str, Any]:
+        """The recipe as JSON, as far as it decides the adapters: nothing about speed, retries or what is kept."""
+        return self.recipe.model_dump(mode="json", exclude=set(_INERT))
+
     def input_digest(self) -> str:
         """Digest of what decides the adapters: no path, no fault, nothing about speed or retries."""
-        inert = {
-            "threads",
-            "parallel",
-            "max_restarts",
-            "restart_delay_s",
-            "report_every",
-            "checkpoint_every",
-            "keep_checkpoints",
-        }
         return sha256_bytes(
             canonical_json(
                 {
@@ -59,7 +70,7 @@ class TrainingRequest(BaseModel):
                     "base": self.base_digest,
                     "dataset": self.dataset_digest,
                     "lora": self.lora,
-                    "recipe": self.recipe.model_dump(mode="json", exclude=inert),
+                    "recipe": self.deciding_recipe(),
                     "seed": self.seed,
                 }
             )

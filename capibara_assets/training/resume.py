@@ -2,12 +2,15 @@
 
 What is not stored because it is a pure function of (seed, step): the order of examples, the learning rate, and the
 random numbers of dropout. So there is no generator state to restore, and nothing drawn in between can disturb it.
+
+They are safetensors files and not checkpoints of a store (docs/decisions/0005 has the figures): nobody else reads them,
+they change in every byte, and two points that share pieces would be damaged together.
 """
 
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,7 @@ class Progress:
         base_loss: validation loss before the first step, nats per token.
         best_step, best_loss: of the best validation after at least one step.
         tokens: supervised tokens trained on.
+        checkpoints: published to the checkpoint store, by step: `step`, `id`, `validation_loss`.
         skipped: steps left out because of NaN or infinity, with their examples.
         curve: one point per step and validation.
         seconds: spent so far, over all attempts.
@@ -44,6 +48,7 @@ class Progress:
     best_step: int = 0
     best_loss: float | None = None
     tokens: int = 0
+    checkpoints: list[dict[str, Any]] = field(default_factory=list)
     skipped: list[dict[str, Any]] = field(default_factory=list)
     curve: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
@@ -51,7 +56,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """What `load` gives back: progress, and tensors by name (`weights`, `optimizer`, `best`)."""
+    """What `load_point` gives back: progress, and tensors by name (`weights`, `optimizer`, `best`)."""
 
     progress: Progress
     tensors: dict[str, dict[str, Tensor]]
@@ -59,42 +64,69 @@ class ResumePoint:
     path: Path
 
 
-def save_point(
-    folder: Path,
-    progress: Progress,
-    tensors: Mapping[str, Mapping[str, Tensor]],
-    *,
-    inputs: str,
-    fingerprint: Mapping[str, Any],
-    keep: int,
-) -> Path:
-    """Write a resume point and drop all but the newest `keep`; a kill at any moment leaves the former ones whole.
+@dataclass(frozen=True)
+class ResumePoints:
+    """The resume points in a voter's folder of work, as something that an `AsyncSaver` saves to.
 
-    Args:
+    Attributes:
         folder: the voter's folder of work.
-        tensors: `weights`, `optimizer` and `best` (may be empty), each name -> tensor.
-        inputs: digest that binds the point to base, data, recipe, seed and voter.
+        inputs: digest that binds the points to base, data, recipe, seed and voter.
         fingerprint: of the environment.
+        keep: how many; older ones are dropped.
     """
-    target = folder / f"{_PREFIX}{progress.step:08d}"
-    beside = folder / f".{target.name}.part"
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
-    digests = {}
-    for part in _PARTS:
-        data = save({name: value.detach().cpu().contiguous() for name, value in sorted(tensors[part].items())})
-        write_durable(beside / f"{part}.safetensors", data)
-        digests[part] = sha256_bytes(data)
-    state = {"inputs": inputs, "fingerprint": dict(fingerprint), "files": digests, "progress": asdict(progress)}
-    write_durable(beside / _STATE, canonical_json(state))
-    sync_folder(beside)
-    if target.exists():  # the same step again: what is there may be damaged, what is new is not
-        shutil.rmtree(target)
-    beside.replace(target)
-    sync_folder(folder)
-    for old in _points(folder)[keep:]:
-        shutil.rmtree(old)
-    return target
+
+    folder: Path
+    inputs: str
+    fingerprint: Mapping[str, Any]
+    keep: int
+
+    def save(self, state: Mapping[str, Any], step: int, model_name: str, **_about: Any) -> str:
+        """Write a point, drop all but the newest; a kill at any moment leaves the former ones whole.
+
+        Args:
+            state: of `state_of`.
+
+        Returns:
+            The point's name.
+        """
+        target = self.folder / f"{_PREFIX}{step:08d}"
+        beside = self.folder / f".{target.name}.part"
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        digests = {}
+        for part in _PARTS:
+            data = save(dict(sorted(state[part].items())))
+            write_durable(beside / f"{part}.safetensors", data)
+            digests[part] = sha256_bytes(data)
+        document = {
+            "inputs": self.inputs,
+            "fingerprint": dict(self.fingerprint),
+            "files": digests,
+            "progress": json.loads(state["progress"]),
+        }
+        write_durable(beside / _STATE, canonical_json(document))
+        sync_folder(beside)
+        if target.exists():  # the same step again: what is there may be damaged, what is new is not
+            shutil.rmtree(target)
+        beside.replace(target)
+        sync_folder(self.folder)
+        for old in _points(self.folder)[self.keep :]:
+            shutil.rmtree(old)
+        return target.name
+
+
+def state_of(
+    progress: Progress, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], best: Mapping[str, Tensor]
+) -> dict[str, Any]:
+    """What a resume point holds; `best` may be empty.
+
+    The progress is text: a saver copies what it is given, and a copy of thousands of small values takes long.
+    """
+    tensors = {"weights": weights, "optimizer": optimizer, "best": best}
+    return {
+        "progress": canonical_json(vars(progress)).decode(),
+        **{part: {name: value.detach() for name, value in tensors[part].items()} for part in _PARTS},
+    }
 
 
 def load_point(folder: Path, *, inputs: str) -> tuple[ResumePoint | None, list[str]]:

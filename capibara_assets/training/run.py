@@ -25,7 +25,7 @@ from capibara_assets.training.request import TrainingRequest
 
 RESULT = "result"
 # Files whose bytes differ between equal runs (times, speeds, hosts): left out of an artifact's digest.
-VOLATILE = ("summary.json", "voters/*/events.jsonl", "voters/*/timings.json")
+VOLATILE = ("summary.json", "voters/*/events.jsonl", "voters/*/timings.json", "voters/*/checkpoints.json")
 _STOP_GRACE_S = 15.0  # under the 20 s that Dagster Pipes waits
 _TICK_S = 0.2
 
@@ -291,6 +291,8 @@ def _assemble(
                 "curve": [point for point in curve if "validation_loss" in point],
             }
         )
+        if (checkpoints := folder / "checkpoints.json").is_file():
+            rows[name]["checkpoints"] = json.loads(checkpoints.read_text("utf-8"))
     summary = {
         "domain": request.domain.value,
         "input_digest": request.input_digest(),

@@ -39,11 +39,11 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def make_request(tiny_folder: Path, dataset: Path, tmp_path: Path) -> MakeRequest:
-    """A request; keyword arguments change its recipe, except `work`, `base`, `data`, `seed` and `fault`."""
+    """A request; keyword arguments change its recipe, except those that are named here."""
 
     def make(
         work: str = "work", base: Path = tiny_folder, data: Path = dataset, seed: int = 1,
-        fault: dict[str, Any] | None = None, **changes: Any,
+        fault: dict[str, Any] | None = None, checkpoints: Path | None = None, run: str | None = None, **changes: Any,
     ) -> TrainingRequest:  # fmt: skip
         recipe: dict[str, Any] = {
             "name": "test",
@@ -64,7 +64,7 @@ def make_request(tiny_folder: Path, dataset: Path, tmp_path: Path) -> MakeReques
         return TrainingRequest(
             domain="python", base_model=base, base_digest=base_digest(base), dataset=data, dataset_digest="of the rows",
             lora={"modules": list(MODULES)}, recipe=recipe, seed=seed, work=tmp_path / work,
-            out=tmp_path / work / "out", fault=fault or {},
+            out=tmp_path / work / "out", fault=fault or {}, checkpoints=checkpoints and str(checkpoints), run=run,
         )  # fmt: skip
 
     return make

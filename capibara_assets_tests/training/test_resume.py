@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from capibara_assets.errors import InputError
-from capibara_assets.training.resume import Progress, drop_points, load_point, save_point
+from capibara_assets.training.resume import Progress, ResumePoints, drop_points, load_point, state_of
 
 
 def save(folder: Path, step: int, inputs: str = "these") -> Path:
     weights = {"b": torch.full((2, 3), float(step)), "a": torch.arange(4)}
-    tensors = {"weights": weights, "optimizer": {"a.step": torch.tensor(float(step))}, "best": {}}
-    return save_point(folder, Progress(step=step), tensors, inputs=inputs, fingerprint={"threads": 1}, keep=2)
+    state = state_of(Progress(step=step), weights, {"a.step": torch.tensor(float(step))}, {})
+    return folder / ResumePoints(folder, inputs, {"threads": 1}, keep=2).save(state, step, "voter-0")
 
 
 def test_the_newest_comes_back_exactly_and_old_ones_go(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from capibara_assets.checkpoints.store import CheckpointStore
 from capibara_assets.training.zero import zero2_config
 from capibara_assets_tests.training.conftest import MakeRequest
 
@@ -59,10 +60,13 @@ def test_the_configuration_says_what_the_recipe_says(make_request: MakeRequest) 
 
 @pytest.mark.slow
 @pytest.mark.resume
-def test_zero2_gives_the_losses_of_plain_training_and_resumes_to_the_bit(make_request: MakeRequest) -> None:
+def test_zero2_gives_the_losses_of_plain_training_and_resumes_to_the_bit(
+    make_request: MakeRequest, tmp_path: Path
+) -> None:
     plain = make_request(work="plain", threads=1)
-    zero = make_request(work="zero", strategy="zero2")
-    stopped = make_request(work="stopped", strategy="zero2")
+    with_moments = {"strategy": "zero2", "epoch_checkpoints": {"optimizer": True, "keep_last": 99}}
+    zero = make_request(work="zero", checkpoints=tmp_path / "zero-store", **with_moments)
+    stopped = make_request(work="stopped", checkpoints=tmp_path / "stopped-store", **with_moments)
     assert train(plain) == train(zero) == 0
     for one, other in zip(curve(plain), curve(zero), strict=True):
         assert one == pytest.approx(other, rel=1e-4)
@@ -74,3 +78,11 @@ def test_zero2_gives_the_losses_of_plain_training_and_resumes_to_the_bit(make_re
         [(request.work / "voter-0" / "result" / name).read_bytes() for name in names] for request in (zero, stopped)
     ]
     assert results[0] == results[1]
+    # Its state goes through the checkpoint store: the same checkpoints, moments of DeepSpeed's included.
+    stores = [CheckpointStore(tmp_path / f"{name}-store") for name in ("zero", "stopped")]
+    assert [one.id for one in stores[0].list()] == [one.id for one in stores[1].list()]
+    assert [one.manifest.about.step for one in stores[0].list()] == [3, 6, 8]
+    state = stores[0].open("python/voter-0").state()
+    moments = [value for name, value in state["optimizer"].items() if name.endswith(".exp_avg_sq")]
+    assert len(moments) == len(state["adapter"]) and all(bool(value.any()) for value in moments)
+    assert stores[0].verify() == stores[1].verify() == []
