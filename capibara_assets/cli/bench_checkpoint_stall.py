@@ -36,8 +36,9 @@ def measure_stall(folder: Path, repeats: int) -> dict[str, Any]:
     """`stall_share`: seconds for which `AsyncSaver.save` holds the training up, over those of a step without a save.
 
     Real forward and backward passes and AdamW in bfloat16, one thread, at the demo recipe's size and at a larger one;
-    the worse of the two counts. `interval_ratio`: a save and the steps until the next one, over as many steps without:
-    what writing costs the training in all, as it shares processor and memory with it.
+    the worse of the two counts. `stall_cpu_share` is the same in processor seconds of the training's thread.
+    `interval_ratio`: a save and the steps until the next one, over as many steps without: what writing costs the
+    training in all, as it shares processor and memory with it.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -52,6 +53,7 @@ def measure_stall(folder: Path, repeats: int) -> dict[str, Any]:
             min(each["stall_share_range"][0] for each in found.values()),
             max(each["stall_share_range"][1] for each in found.values()),
         ],
+        "stall_cpu_share": max(each["stall_cpu_share"] for each in found.values()),
         "interval_ratio": max(each["interval_ratio"] for each in found.values()),
         "stall": found,
     }
@@ -62,21 +64,24 @@ def _stall(folder: Path, trained: Trained, repeats: int) -> dict[str, Any]:
         trained.step()
     steps: list[float] = []
     held: list[float] = []
+    cpu: dict[str, list[float]] = {"step": [], "save": []}  # seconds of the training's own thread
     intervals: dict[bool, list[float]] = {False: [], True: []}
     with AsyncSaver(CheckpointStore(folder)) as saver:
         for turn in range(2 * (repeats + 1)):
             saving = turn % 2 == 1
-            began = time.perf_counter()
+            began, cpu_began = time.perf_counter(), time.thread_time()
             if saving:
                 saved = saver.save(trained.state(), turn, "stall")
                 held.append(time.perf_counter() - began)
+                cpu["save"].append(time.thread_time() - cpu_began)
             for _ in range(trained.interval):
-                at = time.perf_counter()
+                at, cpu_at = time.perf_counter(), time.thread_time()
                 trained.step()
                 if saving:
                     saver.check()
                 else:
                     steps.append(time.perf_counter() - at)
+                    cpu["step"].append(time.thread_time() - cpu_at)
             intervals[saving].append(time.perf_counter() - began)
             if saving:
                 saved.result()  # the next interval is one without a write
@@ -85,6 +90,7 @@ def _stall(folder: Path, trained: Trained, repeats: int) -> dict[str, Any]:
     return {
         "stall_share": round(statistics.median(shares), 4),
         "stall_share_range": [round(min(shares), 4), round(max(shares), 4)],
+        "stall_cpu_share": round(statistics.median(cpu["save"][1:]) / statistics.median(cpu["step"]), 4),
         "first_stall_share": round(first / step, 4),  # its buffers are new memory
         "interval_ratio": round(
             statistics.median(b / a for a, b in list(zip(intervals[False], intervals[True], strict=True))[1:]), 4
