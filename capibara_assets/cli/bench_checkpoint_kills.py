@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -110,9 +110,7 @@ def _write(
                 tell("doing", "nothing")
 
     try:
-        if at_call is None:
-            work()
-        with killed_at(at_call or 0, chance):
+        with killed_at(at_call, chance) if at_call is not None else nullcontext():
             work()
     except BaseException:  # noqa: BLE001 - a writer that ends otherwise than by a kill is a finding
         tell("failed", traceback.format_exc()[-2000:])
