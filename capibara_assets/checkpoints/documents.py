@@ -2,7 +2,8 @@
 
 Plain: a line `capibara-document/1 <SHA-256 of name, NUL and body>`, then the body. Sealed, in an encrypted store: a
 line `capibara-sealed/1 <salt>`, then the body under AES-256-GCM with the name as associated data. Either way a flipped
-bit, and a file under another file's name, is found when it is read.
+bit, and a file under another file's name, is found when it is read. A line feed ends the file: some ways of uploading
+small objects (multipart, as parsed by e-mail libraries) lose a carriage return that happens to be last.
 """
 
 import hashlib
@@ -12,15 +13,16 @@ from capibara_assets.checkpoints.vault import Vault
 from capibara_assets.errors import IntegrityError
 
 _PLAIN, _SEALED = b"capibara-document/1 ", b"capibara-sealed/1 "
+_END = b"\n"
 _HEADER = re.compile(rb"(?:%s|%s)([0-9a-f]{64})\n" % (_PLAIN, _SEALED))
 
 
 def wrap(body: bytes, name: str, vault: Vault | None) -> bytes:
     """The bytes of the file `name` that says `body`."""
     if vault is None:
-        return _PLAIN + _digest(name, body) + b"\n" + body
+        return _PLAIN + _digest(name, body) + b"\n" + body + _END
     salt = vault.new_salt()
-    return _SEALED + salt.hex().encode() + b"\n" + vault.cipher(salt).seal(0, body, name.encode())
+    return _SEALED + salt.hex().encode() + b"\n" + vault.cipher(salt).seal(0, body, name.encode()) + _END
 
 
 def unwrap(data: bytes, name: str, vault: Vault | None, place: str) -> bytes:
@@ -33,6 +35,9 @@ def unwrap(data: bytes, name: str, vault: Vault | None, place: str) -> bytes:
     if header is None or data.startswith(_SEALED) != (vault is not None):
         raise IntegrityError(f"{place}/{name} is damaged: its first line is not that of a document of this store")
     body = data[header.end() :]
+    if not body.endswith(_END):
+        raise IntegrityError(f"{place}/{name} is damaged: its end is missing")
+    body = body.removesuffix(_END)
     if vault is None:
         if _digest(name, body) != header[1]:
             raise IntegrityError(f"{place}/{name} is damaged: its digest does not fit")

@@ -32,6 +32,7 @@ HEADER_BYTES = 512
 FORMAT = "capibara-pack/1"
 _INDEX_NUMBER = 2**64 - 1  # of the index among what one pack seals; pieces count from 0
 _INDEX_PAD = 4096  # a sealed index is padded, so that its length tells little of how many pieces there are
+_END = b"\n"  # of the file, see documents
 _LENGTH = struct.Struct("<Q")
 
 
@@ -257,15 +258,16 @@ def _write_index(pieces: dict[str, Stored], lease: str, cipher: Cipher | None, s
     document = canonical_json({"lease": lease, "nonce": uuid.uuid4().hex, "pieces": rows})
     data = zstandard.ZstdCompressor(3, write_content_size=True).compress(document)
     if cipher is None:
-        return data
+        return data + _END
     framed = _LENGTH.pack(len(data)) + data
     padded = framed.ljust(-(-len(framed) // _INDEX_PAD) * _INDEX_PAD, b"\0")
-    return bytes(cipher.seal(_INDEX_NUMBER, padded, salt))
+    return bytes(cipher.seal(_INDEX_NUMBER, padded, salt)) + _END
 
 
 def _read_index(
     data: bytes, cipher: Cipher | None, salt: bytes
 ) -> tuple[str, Iterator[tuple[str, int, int, str, str | None]]]:
+    data = data.removesuffix(_END)
     if cipher is not None:
         framed = bytes(cipher.open(_INDEX_NUMBER, data, salt))
         (length,) = _LENGTH.unpack_from(framed)

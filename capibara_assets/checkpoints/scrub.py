@@ -130,12 +130,16 @@ def _unreadable(catalog: Catalog, known: list[_Known], users: Users, *, everythi
             continue
         for checkpoint, tensor in belongs:
             packs = packs_of[checkpoint]
-            damaged = [pack for pack in packs if pack in catalog.damaged]
+            # where it was, if that is damaged; else, since it may have been repacked, whatever is damaged
+            damaged = [pack for pack in packs if pack in catalog.damaged] or list(catalog.damaged)
             missing = [pack for pack in packs if pack not in there]
-            blamed |= set(damaged)
-            problem = str(catalog.damaged[damaged[0]]) if damaged else f"no pack has the piece {digest[:12]}"
-            file = pack_name((damaged or missing or ["?"])[0])
-            yield Damage(file, checkpoint, tensor, f"it is missing: {problem}" if missing and not damaged else problem)
+            if damaged:
+                blamed.add(damaged[0])
+                yield Damage(pack_name(damaged[0]), checkpoint, tensor, str(catalog.damaged[damaged[0]]))
+            elif missing:
+                yield Damage(pack_name(missing[0]), checkpoint, tensor, "it is missing")
+            else:
+                yield Damage(FOLDER, checkpoint, tensor, f"no pack has the piece {digest[:12]}")
     for pack, error in catalog.damaged.items():
         if everything and pack not in blamed:
             yield Damage(pack_name(pack), None, None, str(error))
