@@ -11,9 +11,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from capibara_assets.checkpoints.codec import Compression
 from capibara_assets.storage.jsonfiles import write_json_atomic
 
-Setting = tuple[str, bool]
+Setting = tuple[Compression, bool]
 SETTINGS: tuple[Setting, ...] = (("zstd", False), ("none", False), ("zstd", True))
 """(compression, encrypted) of the stores, batch by batch."""
 
@@ -88,15 +89,14 @@ def run_batch(folder: str, kind: str, count: str, seed: str, setting: str) -> No
     from capibara_assets.cli.bench_checkpoint_flips import flip_bits
     from capibara_assets.cli.bench_checkpoint_kills import kill_writers
     from capibara_assets.cli.bench_checkpoint_replay import fill_disk, replay
-    from capibara_assets.cli.bench_checkpoint_states import throwaway_vault
+    from capibara_assets.cli.bench_checkpoint_states import encrypted_store
 
     torch.set_num_threads(1)
     logging.getLogger("capibara_assets.checkpoints").setLevel(logging.ERROR)  # torn leases, which are what this makes
     compression, encrypted = SETTINGS[int(setting)]
 
     def store_at(root: Path) -> CheckpointStore:
-        vault = throwaway_vault() if encrypted else None
-        return CheckpointStore(root, vault=vault, compression=compression)  # type: ignore[arg-type]
+        return encrypted_store(root, compression) if encrypted else CheckpointStore(root, compression=compression)
 
     where, number = Path(folder), int(count)
     if kind == "kill":

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,10 @@ class Sound:
     users: dict[Range, set[tuple[str, str]]]
 
     def hit(self, file: str, byte: int) -> set[tuple[str, str]]:
-        """Who is hurt when this byte changes; empty: nobody, or whoever needs the file at all."""
-        return {user for (name, start, end), users in self.users.items() if name == file and start <= byte < end
-                for user in users}  # fmt: skip
+        """Who is hurt when this byte changes: whose piece it is in; outside all pieces of a pack, all its users."""
+        mine = {place: users for place, users in self.users.items() if place[0] == file}
+        inside = [users for (_, start, end), users in mine.items() if start <= byte < end]
+        return {user for users in inside or mine.values() for user in users}
 
 
 def flip_bits(folder: Path, store_at: StoreAt, flips: int, seed: int, every: int = 1) -> dict[str, Any]:
@@ -41,20 +43,20 @@ def flip_bits(folder: Path, store_at: StoreAt, flips: int, seed: int, every: int
     root = folder / "flipped"
     for step in range(4):
         store_at(root).save(small_state(1, step), step, model_name(1), files={"config.json": b'{"a": %d}' % step})
-    sound = survey(root, store_at)
+    sound = survey(store_at(root))
     names = sorted(name for name, size in sound.files.items() if size)
     random_bits = [
         (name, chance.randrange(sound.files[name] * 8)) for name in (names[n % len(names)] for n in range(flips))
     ]
-    missed = _missed(root, store_at, sound, random_bits)
+    missed = _missed(store_at(root), sound, random_bits)
 
     tiny = folder / "tiny"
     store_at(tiny).save({"a": torch.tensor([1.0, 2.0, 3.0]), "b": torch.tensor(True)}, 1, "tiny")
-    small = survey(tiny, store_at)
+    small = survey(store_at(tiny))
     exhaustive = [
         (name, byte * 8 + chance.randrange(8)) for name, size in small.files.items() for byte in range(0, size, every)
     ]
-    missed += _missed(tiny, store_at, small, exhaustive, load=False)
+    missed += _missed(store_at(tiny), small, exhaustive, load=False)
     return {
         "flips": len(random_bits) + len(exhaustive),
         "exhaustive": len(exhaustive),
@@ -63,9 +65,8 @@ def flip_bits(folder: Path, store_at: StoreAt, flips: int, seed: int, every: int
     }
 
 
-def survey(root: Path, store_at: StoreAt) -> Sound:
+def survey(store: CheckpointStore) -> Sound:
     """Where everything lies, from the packs' own indexes. Raises RuntimeError: the store is not sound."""
-    store = store_at(root)
     if damages := store.verify():
         raise RuntimeError(f"the store is damaged before anything was done to it: {damages}")
     of_piece: dict[str, set[tuple[str, str]]] = {}
@@ -77,30 +78,31 @@ def survey(root: Path, store_at: StoreAt) -> Sound:
     for index in store.catalog.refresh().values():
         for digest, place in index.pieces.items():
             users[index.name, place.offset, place.offset + place.stored] = of_piece.get(digest, set())
-    return Sound(dict(files_under(root)), users)
+    return Sound(dict(files_under(Path(store.root))), users)
 
 
-def _missed(root: Path, store_at: StoreAt, sound: Sound, bits: list[tuple[str, int]], load: bool = True) -> list[str]:
-    return [problem for name, bit in bits for problem in _flip(root, store_at, sound, name, bit, load)]
+def _missed(store: CheckpointStore, sound: Sound, bits: list[tuple[str, int]], load: bool = True) -> list[str]:
+    return [problem for name, bit in bits for problem in _flip(store, sound, name, bit, load)]
 
 
-def _flip(root: Path, store_at: StoreAt, sound: Sound, name: str, bit: int, load: bool) -> Iterator[str]:
+def _flip(store: CheckpointStore, sound: Sound, name: str, bit: int, load: bool) -> Iterator[str]:
     """Problems with one flipped bit; it is flipped back."""
-    path, byte = root / name, bit // 8
+    path, byte = Path(store.root, name), bit // 8
+    fresh = partial(CheckpointStore, store.root, vault=store.vault)  # it has read nothing yet
     where = f"bit {bit % 8} of byte {byte} of {name}"
     before = path.read_bytes()
     changed = bytearray(before)
     changed[byte] ^= 1 << (bit % 8)
     path.write_bytes(changed)
     try:
-        damages = store_at(root).verify()
+        damages = fresh().verify()
         if not any(damage.file == name for damage in damages):
             yield f"{where}: not found, or the file is not named: {damages}"
         named = {(damage.checkpoint, damage.tensor) for damage in damages}
         if hurt := sound.hit(name, byte) - named:
             yield f"{where}: hurt and not named: {sorted(hurt)}"
         if load:
-            _, problems = found_in(store_at(root))
+            _, problems = found_in(fresh())
             yield from (f"{where}: {problem}" for problem in problems if "is not what was saved" in problem)
     finally:
         path.write_bytes(before)

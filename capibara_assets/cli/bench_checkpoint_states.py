@@ -9,6 +9,11 @@ from typing import Any
 
 import torch
 
+from capibara_assets.checkpoints.codec import Compression
+from capibara_assets.checkpoints.keys import RawKey
+from capibara_assets.checkpoints.places import open_place
+from capibara_assets.checkpoints.slots import create_vault, is_encrypted, open_vault
+from capibara_assets.checkpoints.store import CheckpointStore
 from capibara_assets.checkpoints.vault import Vault
 
 _BLOCK = 16 << 20  # elements of the block of normal numbers that large states are made of
@@ -94,6 +99,14 @@ def tensors_of(state: Any) -> Iterator[torch.Tensor]:
 def throwaway_vault() -> Vault:
     """Keys of a store that is removed after the bench: the same in each of its processes, and no secret."""
     return Vault(hashlib.sha256(b"capibara bench checkpoint").digest())
+
+
+def encrypted_store(root: Path, compression: Compression) -> CheckpointStore:
+    """The encrypted store at a place, its key slot made where there is none; the key is no secret."""
+    key = RawKey(hashlib.sha256(b"capibara bench checkpoint, wrapping").digest(), "the bench")
+    place = open_place(root, private=True)
+    vault = open_vault(place, key) if is_encrypted(place) else create_vault(place, key)
+    return CheckpointStore(root, vault=vault, compression=compression)
 
 
 def disk_bytes(folder: Path) -> int:

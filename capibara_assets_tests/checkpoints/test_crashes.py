@@ -17,7 +17,7 @@ from capibara_assets.cli.bench_checkpoint_disk import LOSSES, Change
 from capibara_assets.cli.bench_checkpoint_flips import flip_bits
 from capibara_assets.cli.bench_checkpoint_kills import kill_writers
 from capibara_assets.cli.bench_checkpoint_replay import crash, fill_disk, record, record_between, replay
-from capibara_assets.cli.bench_checkpoint_states import throwaway_vault
+from capibara_assets.cli.bench_checkpoint_states import encrypted_store
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 
@@ -31,7 +31,7 @@ def raw(root: Path) -> CheckpointStore:
 
 
 def encrypted(root: Path) -> CheckpointStore:
-    return CheckpointStore(root, vault=throwaway_vault())
+    return encrypted_store(root, "zstd")
 
 
 def crashes(folder: Path, changes: list[Change], count: int) -> list[str]:
