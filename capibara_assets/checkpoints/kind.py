@@ -18,6 +18,8 @@ def check_kind(place: Place, encrypted: bool, *, create: bool) -> bool:
     name = f"{place.root}/{STORE}"
     try:
         found = place.read(STORE)
+    except NotADirectoryError:
+        raise InputError(f"{place.root} is a file: a checkpoint store is a folder") from None
     except FileNotFoundError:
         if place.folders("models") or place.list("packs"):
             raise IntegrityError(f"{name} is missing: the store says nowhere of which format it is") from None

@@ -4,6 +4,7 @@ Names are relative POSIX paths. A name appears with all of its bytes or not at a
 call returns (unless told otherwise).
 """
 
+import errno
 import os
 import uuid
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from capibara_assets.storage.commit import no_room
 from capibara_assets.storage.digests import sha256_bytes
 
 PARTS = "parts"
+_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR})
 Entries = list[tuple[str, dict[str, Any]]]  # in the classes below, `list` is a method
 
 
@@ -126,10 +128,12 @@ def open_place(
 
 @contextmanager
 def room(place: Place) -> Iterator[None]:
-    """A full disk, met in this block, becomes an InputError."""
+    """A full disk, or one that may not be written to, becomes an InputError."""
     try:
         yield
     except OSError as error:
+        if error.errno in _REFUSED:
+            raise InputError(f"cannot write to {place.root}: {error.strerror} ({error.filename})") from error
         raise no_room(error, place.root) or error from error
 
 

@@ -42,21 +42,30 @@ class _Known(NamedTuple):
     manifest: CheckpointManifest
 
 
+class _Found(NamedTuple):
+    """What has been found out so far."""
+
+    damages: list[Damage]
+    versions: dict[str, str]
+    """Id of a checkpoint -> name of its version's file."""
+
+
 def scrub(place: Place, vault: Vault | None, only: Checkpoint | None = None) -> list[Damage]:
     """Every damage of a store, or of what one checkpoint needs; nothing that was read before is believed.
 
     Leases, marks, and what interrupted writers left in `parts/` are not looked at: nobody reads content from them.
     """
-    damages: list[Damage] = []
+    found = _Found([], {})
+    damages = found.damages
     catalog = Catalog(place, vault)
     if only is None:
-        known = list(_checkpoints(place, Versions(place, vault), damages))
+        known = list(_checkpoints(place, Versions(place, vault), found))
         catalog.refresh()
         slots = damaged_slots(place, vault) if vault is not None else {}
         damages += [Damage(file, None, None, problem) for file, problem in slots.items()]
         damages += [Damage(f"{FOLDER}/{name}", None, None, _STRAY) for name in place.list(FOLDER) if not _is_pack(name)]
     else:
-        known = list(_one(Versions(place, vault), only, damages))
+        known = list(_one(Versions(place, vault), only, found))
         catalog.load(pack for one in known for pack in one.manifest.packs)
     users: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for one in known:
@@ -66,57 +75,60 @@ def scrub(place: Place, vault: Vault | None, only: Checkpoint | None = None) -> 
     if any(catalog.find(digest) is None for digest in users):
         catalog.refresh()
     damages += _unreadable(catalog, known, users, everything=only is None)
-    for index in catalog.packs().values():
-        damages += _pieces(place, vault, index, users, everything=only is None)
-    return damages
+    with ThreadPoolExecutor(threads(), thread_name_prefix="scrub") as pool:
+        for index in catalog.packs().values():
+            damages += _pieces(pool, place, vault, index, users, everything=only is None)
+    retired = {damage.checkpoint for damage in damages if damage.checkpoint and not _there(place, found, damage)}
+    return [damage for damage in damages if damage.checkpoint is None or damage.checkpoint not in retired]
 
 
 _STRAY = "it does not belong to the store"
 
 
-def _checkpoints(place: Place, versions: Versions, damages: list[Damage]) -> Iterator[_Known]:
+def _checkpoints(place: Place, versions: Versions, found: _Found) -> Iterator[_Known]:
     """Every checkpoint whose version and manifest can be read; manifests without a version are read, too."""
     referenced: set[str] = set()
     for folder in versions.folders():
         for name, size in sorted(place.list(f"{MODELS}/{folder}").items()):
             file = f"{MODELS}/{folder}/{name}"
-            found = re.fullmatch(_VERSION, name)
-            if found is None or (found[2] and size):
-                damages.append(Damage(file, None, None, _STRAY))
-            elif not found[2]:
+            match = re.fullmatch(_VERSION, name)
+            if match is None or (match[2] and size):
+                found.damages.append(Damage(file, None, None, _STRAY))
+            elif not match[2]:
                 try:
-                    version = versions.read(folder, int(found[1]))
+                    version = versions.read(folder, int(match[1]))
                 except FileNotFoundError:
                     continue  # retired while we looked
                 except IntegrityError as error:
-                    damages.append(Damage(file, None, None, str(error)))
+                    found.damages.append(Damage(file, None, None, str(error)))
                     continue
                 referenced.add(version.manifest)
-                yield from _manifest(versions, version.manifest, version.id, version, damages)
+                yield from _manifest(versions, version.manifest, version.id, version, found)
     for name in sorted(place.list(MANIFESTS).keys() - referenced):
         if _MANIFEST.fullmatch(name) is None:
-            damages.append(Damage(f"{MANIFESTS}/{name}", None, None, _STRAY))
+            found.damages.append(Damage(f"{MANIFESTS}/{name}", None, None, _STRAY))
         else:
-            list(_manifest(versions, name, name.partition("-")[0], None, damages))
+            list(_manifest(versions, name, name.partition("-")[0], None, found))
 
 
-def _one(versions: Versions, checkpoint: Checkpoint, damages: list[Damage]) -> Iterator[_Known]:
+def _one(versions: Versions, checkpoint: Checkpoint, found: _Found) -> Iterator[_Known]:
     version = versions.read(versions.folder(checkpoint.manifest.about.model), checkpoint.version)
-    yield from _manifest(versions, version.manifest, version.id, version, damages)
+    yield from _manifest(versions, version.manifest, version.id, version, found)
 
 
-def _manifest(
-    versions: Versions, file: str, identity: str, version: Version | None, damages: list[Damage]
-) -> Iterator[_Known]:
+def _manifest(versions: Versions, file: str, identity: str, version: Version | None, found: _Found) -> Iterator[_Known]:
+    if version is not None:
+        found.versions[identity] = version.name
     try:
         manifest = versions.read_manifest(file, identity)
     except IntegrityError as error:
-        damages.append(Damage(f"{MANIFESTS}/{file}", None if version is None else identity, None, str(error)))
+        found.damages.append(Damage(f"{MANIFESTS}/{file}", None if version is None else identity, None, str(error)))
         return
     if version is None:
         return
     if versions.folder(manifest.about.model) != version.folder:
-        damages.append(Damage(version.name, identity, None, f"it names a checkpoint of {manifest.about.model}"))
+        problem = f"it names a checkpoint of {manifest.about.model}"
+        found.damages.append(Damage(version.name, identity, None, problem))
     yield _Known(identity, manifest)
 
 
@@ -145,7 +157,15 @@ def _unreadable(catalog: Catalog, known: list[_Known], users: Users, *, everythi
             yield Damage(pack_name(pack), None, None, str(error))
 
 
-def _pieces(place: Place, vault: Vault | None, index: PackIndex, users: Users, *, everything: bool) -> Iterator[Damage]:
+def _pieces(
+    pool: ThreadPoolExecutor,
+    place: Place,
+    vault: Vault | None,
+    index: PackIndex,
+    users: Users,
+    *,
+    everything: bool,
+) -> Iterator[Damage]:
     """Pieces of a pack that are not what was written."""
     try:
         reader = PackReader(place, index, vault)
@@ -160,14 +180,22 @@ def _pieces(place: Place, vault: Vault | None, index: PackIndex, users: Users, *
         return None
 
     wanted = [digest for digest in index.pieces if everything or digest in users]
-    with ThreadPoolExecutor(threads(), thread_name_prefix="scrub") as pool:
-        for digest, problem in zip(wanted, pool.map(check, wanted), strict=True):
-            if problem is not None:
-                belongs = users.get(digest, [])
-                yield from (Damage(index.name, checkpoint, tensor, problem) for checkpoint, tensor in belongs)
-                if not belongs:
-                    yield Damage(index.name, None, None, problem)
+    for digest, problem in zip(wanted, pool.map(check, wanted), strict=True):
+        if problem is not None:
+            belongs = users.get(digest, [])
+            yield from (Damage(index.name, checkpoint, tensor, problem) for checkpoint, tensor in belongs)
+            if not belongs:
+                yield Damage(index.name, None, None, problem)
 
 
 def _is_pack(name: str) -> bool:
     return _PACK.fullmatch(name) is not None
+
+
+def _there(place: Place, found: _Found, damage: Damage) -> bool:
+    """Whether a checkpoint is there still: of one that was retired while we looked, collection takes the pieces."""
+    try:
+        place.size(found.versions[str(damage.checkpoint)])
+    except FileNotFoundError:
+        return False
+    return True

@@ -230,7 +230,8 @@ class CheckpointStore:
             InputError: another collection is running, or no room for a rewritten pack.
             IntegrityError: a version or a manifest is damaged, so nobody knows what it needs; nothing was deleted.
         """
-        self._prepare(write=False)
+        if not self._prepare(write=False):
+            return Collected()
         return collect(self.place, self.vault, self.catalog, self.versions, dry_run=dry_run)
 
     def verify(self, ref: str | None = None) -> Damages:
@@ -310,10 +311,10 @@ class CheckpointStore:
         models = dict.fromkeys(one.manifest.about.model for one in there)
         return f"no checkpoint {ref} in {self.root}: " + (f"there is {some(models)}" if models else "it is empty")
 
-    def _prepare(self, write: bool = True) -> None:
-        """Once: see that this is such a store; before the first write, make it one."""
-        if not self._checked:
-            self._checked = check_kind(self.place, self.vault is not None, create=write)
+    def _prepare(self, write: bool = True) -> bool:
+        """Once: see that this is such a store; before the first write, make it one. False: there is nothing yet."""
+        self._checked = self._checked or check_kind(self.place, self.vault is not None, create=write)
+        return self._checked
 
 
 def open_store(

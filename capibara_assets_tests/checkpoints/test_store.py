@@ -298,3 +298,13 @@ def test_sources_from_memory(tmp_path: Path) -> None:
     checkpoint = CheckpointStore(tmp_path).write(content, About(model="m", step=0))
     assert checkpoint.state()["x"].tolist() == [1, 2]
     assert checkpoint.manifest.files["f"].sha256 == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_a_root_that_cannot_be_a_store(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for use in (lambda store: store.list(), lambda store: store.save({}, 1, "m")):
+        with pytest.raises(InputError, match="is a file"):
+            use(CheckpointStore(tmp_path / "file"))
+    with pytest.raises(InputError, match=r"is a file|cannot write to .*file/store"):
+        CheckpointStore(tmp_path / "file" / "store").save({}, 1, "m")
+    assert CheckpointStore(tmp_path / "new").collect().deleted == () and not (tmp_path / "new").exists()
