@@ -123,7 +123,7 @@ class AsyncSaver:
             if error is None:
                 raise
             if error is not failed:
-                error.add_note(f"{'; '.join(failed.__notes__)}: {type(failed).__name__}: {failed}")
+                error.add_note(f"{'; '.join(getattr(failed, '__notes__', []))}: {type(failed).__name__}: {failed}")
 
     def _require_usable(self) -> None:
         if self._process != os.getpid():

@@ -154,6 +154,21 @@ def test_the_caller_waits_for_little_more_than_a_copy(held: Held) -> None:
     assert min(stalls[1:]) < 5 * min(copying) + 0.01
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_from_a_gpu_through_pinned_memory(held: Held) -> None:
+    state = {"a": torch.rand(1 << 22, device="cuda"), "b": torch.rand(64, 64, device="cuda").t(), "c": torch.rand(3)}
+    expected = {name: value.clone() for name, value in state.items()}
+    with AsyncSaver(held) as saver:
+        saver.save(state, 1, "m")
+        for value in state.values():
+            value.zero_()
+        held.go.set()
+    assert {name: value.is_pinned() for name, value in held.saved[0]["state"].items()} == {
+        "a": True, "b": True, "c": False,
+    }  # fmt: skip
+    assert all(torch.equal(held.saved[0]["tensors"][name], value.cpu()) for name, value in expected.items())
+
+
 def test_files_are_read_at_the_call(held: Held, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("then")
     with AsyncSaver(held) as saver:
