@@ -20,7 +20,7 @@ from capibara_assets.checkpoints.codec import encode
 from capibara_assets.checkpoints.content import of_torch
 from capibara_assets.checkpoints.store import CheckpointStore
 from capibara_assets.checkpoints.tree import flatten
-from capibara_assets.cli.bench_checkpoint_speed import Timings, medians, spread, timed, write_synced
+from capibara_assets.cli.bench_checkpoint_speed import Timings, medians, settle, spread, timed, write_synced
 from capibara_assets.cli.bench_checkpoint_states import disk_bytes, large_state, same, tensors_of, throwaway_vault
 from capibara_assets.locations import resources_root
 
@@ -166,6 +166,7 @@ def measure_compression(folder: Path, size: int, repeats: int) -> dict[str, Any]
     }
     for turn in range(-1, repeats):  # the first turn is not counted
         for side in sorted(runs, reverse=turn % 2 == 1):
+            settle(2 * size)
             seconds = timed(work[side])
             if turn >= 0:
                 runs[side].append(seconds)
