@@ -47,7 +47,7 @@ def measure_speed(folder: Path, size: int, repeats: int) -> dict[str, Any]:
         order = sorted(saves, reverse=turn % 2 == 1)
         ids: dict[str, str] = {}
         for side in order:
-            settle(2 * size)
+            settle(size + size // 2)
             seconds = timed(_saver(side, folder / side, state, ids))
             if turn >= 0:
                 saves[side].append(seconds)
@@ -55,7 +55,7 @@ def measure_speed(folder: Path, size: int, repeats: int) -> dict[str, Any]:
         for cache, kept in loads.items():
             for side in sorted(kept, reverse=turn % 2 == 1):
                 where = folder / (side if side in OURS else "reread")
-                settle(2 * size)
+                settle(size + size // 2)
                 if cache == "cold":
                     drop(where)
                 loaded: list[Any] = []
