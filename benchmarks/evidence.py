@@ -11,13 +11,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import dataset_promises, experience_promises, graph_promises
+from benchmarks import checkpoint_promises, dataset_promises, experience_promises, graph_promises
 from benchmarks.promises import Line
 from capibara_assets.storage.jsonfiles import write_json_atomic
 
 ROOT = Path(__file__).resolve().parent.parent
 CAPIBARA = (sys.executable, "-m", "capibara_assets.cli")
-STAGES = {"graph": graph_promises.LINES, "experience": experience_promises.LINES, "datasets": dataset_promises.LINES}
+STAGES = {
+    "graph": graph_promises.LINES,
+    "experience": experience_promises.LINES,
+    "datasets": dataset_promises.LINES,
+    "checkpoints": checkpoint_promises.LINES,
+}
 
 
 class CommandFailed(Exception):

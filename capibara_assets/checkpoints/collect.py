@@ -25,7 +25,7 @@ from capibara_assets.checkpoints.leases import GRACE_S, LIFE_S, Lease, hold
 from capibara_assets.checkpoints.packs import PackIndex, PackReader, PackWriter, Stored, pack_name
 from capibara_assets.checkpoints.places import PARTS, Place
 from capibara_assets.checkpoints.vault import Vault
-from capibara_assets.checkpoints.versions import MANIFESTS, Versions
+from capibara_assets.checkpoints.versions import MANIFESTS, MODELS, Versions
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.digests import canonical_json
 
@@ -166,6 +166,8 @@ class _Collector:
             view = self._look(lease)
         self._condemn(view, lease)
         view = self._look(lease)
+        for folder in self._versions.folders():
+            self._place.settle(f"{MODELS}/{folder}")  # or a crash may bring back a version whose pieces go now
         lease.check()
         deleted = self._rubbish(view)
         for item in deleted:

@@ -74,6 +74,13 @@ class Place(Protocol):
         """Names of the folders right below a folder, sorted."""
         ...
 
+    def settle(self, folder: str) -> None:
+        """Wait until every name that is in a folder now is durable, also those that others are just putting there.
+
+        Whoever relies on what another process made needs it: that process may still be waiting for its own sync.
+        """
+        ...
+
     def delete(self, name: str, *, durable: bool = False) -> None:
         """Take a name away; one that is not there is fine."""
         ...
@@ -141,6 +148,7 @@ class LocalPlace:
         self._root = root
         self._file_mode = files.PRIVATE_FILE if private else 0o666
         self._folder_mode = files.PRIVATE_FOLDER if private else 0o777
+        self._settled: set[Path] = set()  # folders whose own names this process knows to be durable
 
     @property
     def root(self) -> str:
@@ -209,6 +217,10 @@ class LocalPlace:
         except FileNotFoundError:
             return ()
 
+    def settle(self, folder: str) -> None:
+        with room(self):
+            files.sync_folder(self._folder(folder))
+
     def delete(self, name: str, *, durable: bool = False) -> None:
         path = self._root / name
         files.unlink(path)
@@ -251,15 +263,17 @@ class LocalPlace:
     def _folder(self, name: str) -> Path:
         """A folder below the root; made, durably, where it is not there."""
         path = self._root / name if name else self._root
-        if path.is_dir():
-            return path
-        missing = [path]
-        while not missing[-1].parent.is_dir():
-            missing.append(missing[-1].parent)
-        for folder in reversed(missing):
-            files.make_folder(folder, self._folder_mode)
-            files.sync_folder(folder.parent)
+        self._make(path)
         return path
+
+    def _make(self, path: Path) -> None:
+        inside = self._root in path.parents
+        if path.is_dir() and (not inside or path in self._settled):
+            return
+        self._make(path.parent)
+        files.make_folder(path, self._folder_mode)  # it may be there: whoever made it may still be waiting for the sync
+        files.sync_folder(path.parent)
+        self._settled.add(path)
 
 
 class LocalReading:
@@ -338,6 +352,9 @@ class RemotePlace:
 
     def folders(self, folder: str) -> tuple[str, ...]:
         return tuple(sorted(name for name, entry in self._entries(folder) if entry["type"] == "directory"))
+
+    def settle(self, folder: str) -> None:
+        """Objects are durable once they can be seen."""
 
     def delete(self, name: str, *, durable: bool = False) -> None:
         try:

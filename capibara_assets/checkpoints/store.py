@@ -20,6 +20,7 @@ from capibara_assets.checkpoints.keys import WrappingKey, given_key
 from capibara_assets.checkpoints.kind import STORE, check_kind, exists, moved
 from capibara_assets.checkpoints.leases import Lease, LeaseExpired, hold
 from capibara_assets.checkpoints.manifest import About, CheckpointManifest, TensorEntry
+from capibara_assets.checkpoints.packs import FOLDER as PACKS
 from capibara_assets.checkpoints.packs import SUFFIX
 from capibara_assets.checkpoints.places import Place, open_place
 from capibara_assets.checkpoints.scrub import Damage, scrub
@@ -281,6 +282,8 @@ class CheckpointStore:
         if index is not None:
             self.catalog.add(index)
             used.add(index.id)
+        elif used:
+            self.place.settle(PACKS)  # as publishing a pack does: those of others may have come just now
         return {name: one.entry() for name, one in pending.items()}, used
 
     def still_there(self, used: set[str]) -> bool:

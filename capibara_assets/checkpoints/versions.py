@@ -194,10 +194,14 @@ class Versions:
         return self._place.create(version.name, wrap(body, version.name, self._vault))
 
     def same(self, model: str, identity: str, file: str = "") -> Version | None:
-        """The version that a checkpoint has already; `file` is a manifest that has none yet."""
+        """The version that a checkpoint has already, durably; `file` is a manifest that has none yet."""
         if all(other == file or not other.startswith(identity) for other in self._place.list(MANIFESTS)):
             return None
-        return next((version for version in reversed(self.of(self.folder(model))) if version.id == identity), None)
+        folder = self.folder(model)
+        found = next((version for version in reversed(self.of(folder)) if version.id == identity), None)
+        if found is not None:
+            self._place.settle(f"{MODELS}/{folder}")
+        return found
 
     def retire(self, version: Version) -> None:
         """Take a version away; its number is not given again."""

@@ -5,6 +5,7 @@ import sys
 
 import click
 
+from capibara_assets.cli.bench_checkpoint import checkpoint
 from capibara_assets.cli.bench_consolidate import consolidate_command
 from capibara_assets.cli.bench_dataset import dataset
 from capibara_assets.cli.bench_dedup import dedup
@@ -80,5 +81,5 @@ def load(repeats: int, as_json: bool) -> None:
 
 
 of_experience = (ingest, recorder, redact, classify, repair, consolidate_command, sensor_command)
-for command in (*of_experience, dataset, dedup, split, replay_command, tokenize):
+for command in (*of_experience, dataset, dedup, split, replay_command, tokenize, checkpoint):
     bench.add_command(command)
