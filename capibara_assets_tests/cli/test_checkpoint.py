@@ -209,7 +209,8 @@ def test_prune_says_what_and_why_before_it_does_it(capibara: Capibara, saved: li
 
 
 def test_prune_keeps_what_a_certificate_names(capibara: Capibara, saved: list[str], tmp_path: Path) -> None:
-    certificate = {"voters": [{"name": "v0", "digest": adapter_digest(tmp_path / "adapter-1")}]}
+    voters = [{"name": "v0", "digest": adapter_digest(tmp_path / "adapter-1")}]
+    certificate = {"voters": voters, "context": {"domain": "python"}}
     made = capibara.artifacts.publish("consensus_checkpoint", "python", documents={"certificate": certificate})
     planned = capibara("prune", "python/v0", "--keep-last", 1, "--json").json
     assert [row["keep"] for row in planned["checkpoints"]] == [True, False, True]
@@ -408,8 +409,7 @@ def test_from_save_to_load_by_real_processes(tmp_path: Path) -> None:
     assert "1 removed, 2 kept" in run("prune", *rules)
     assert json.loads(run("gc", "--json"))["bytes_freed"] > 0
     assert "whole" in run("verify")
-    for form in (name for name, known in FORMATS.items() if known.write is not None and name != "huggingface"):
-        _have(form)
+    for form in ("pytorch", "dcp"):  # a process takes seconds: all formats are tried in this one, below
         run("load", "demo@v1", "--format", form, "--out", tmp_path / form)
         back = to_torch(read(tmp_path / form, form).tensors["model/layers.0.w"])
         assert torch.equal(back, torch.ones(40, 5))
