@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import hypothesis
@@ -20,6 +21,17 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 hypothesis.settings.register_profile("suite", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Keep absl from closing pytest's streams.
+
+    absl, which Orbax brings, logs to the stderr it found when it was imported, which was pytest's, and closes that when
+    logging is set up while another one is in place, as runs in this process do: all later tests would fail.
+    """
+    if (absl := sys.modules.get("absl.logging")) is not None:
+        absl.get_absl_handler().python_handler.stream = sys.__stderr__
 
 
 @pytest.fixture(scope="session")
