@@ -31,6 +31,7 @@ def records() -> tuple[type[Record], ...]:
 
 def schemas() -> dict[str, dict[str, Any]]:
     """Name → JSON Schema, sorted by name."""
+    from capibara_assets.checkpoints.manifest import CheckpointManifest
     from capibara_assets.consensus.certificate import json_schema as certificate_schema
     from capibara_assets.evaluation.schema import Decision
     from capibara_assets.executions.envelope import envelope_schema
@@ -38,6 +39,7 @@ def schemas() -> dict[str, dict[str, Any]]:
     found = {record.__name__: json_schema(record) for record in records()}
     found |= {"Envelope": envelope_schema()}
     found |= {"Certificate": certificate_schema(), "Decision": Decision.model_json_schema()}
+    found |= {"CheckpointManifest": CheckpointManifest.model_json_schema()}
     return dict(sorted(found.items()))
 
 
