@@ -197,11 +197,10 @@ class _Collector:
         if lease is not None:
             alive.pop(lease.id, None)
         gone = frozenset(there - alive.keys() - ({lease.id} if lease is not None else set()))
-        found = list(self._versions.all())
+        found = dict(self._versions.standing(self._versions.all()))
         needed = frozenset(
             digest
-            for version in found
-            for manifest in [self._versions.manifest(version)]
+            for manifest in found.values()
             for entry in (*manifest.tensors.values(), *manifest.files.values())
             for digest in entry.pieces
         )

@@ -218,10 +218,10 @@ class _Copier:
 
     def _pass(self, lease: Lease) -> int:
         """Copy what is new, take away what was retired. How many versions were copied."""
-        there = {
-            version.id: version for version in self._source.versions.all() if version.id not in (self._copied or ())
-        }
-        manifests = {identity: self._source.versions.manifest(version) for identity, version in there.items()}
+        standing = self._source.versions.standing(self._source.versions.all())
+        found = [(version, manifest) for version, manifest in standing if version.id not in (self._copied or ())]
+        there = {version.id: version for version, _ in found}
+        manifests = {version.id: manifest for version, manifest in found}
         former_ids = {former: identity for identity, one in manifests.items() for former in (identity, *one.aliases)}
         for version in list(self._target.versions.all()):
             known = self._target.versions.manifest(version)

@@ -120,7 +120,9 @@ def _manifest(versions: Versions, file: str, identity: str, version: Version | N
     if version is not None:
         found.versions[identity] = version.name
     try:
-        manifest = versions.read_manifest(file, identity)
+        manifest = versions.read_manifest(file, identity) if version is None else versions.manifest(version)
+    except FileNotFoundError:
+        return  # retired, and collected, while we looked
     except IntegrityError as error:
         found.damages.append(Damage(f"{MANIFESTS}/{file}", None if version is None else identity, None, str(error)))
         return

@@ -146,12 +146,13 @@ class CheckpointStore:
                 if self.still_there(used):
                     break  # else a collection came between: what it took is written anew
             identity = manifest_id(manifest, self.vault)
-            version = self.versions.same(about.model, identity)
-            if version is None:
-                file = self.versions.write_manifest(manifest, identity, lease)
-                version = self.versions.publish(about.model, identity, file, lease)
-                self._stand_by(version, used, lease)
-        return self.checkpoint(version)
+            same = self.versions.same(about.model, identity)
+            for version, known in self.versions.standing([same] if same is not None else []):
+                return self._of(version, known)
+            file = self.versions.write_manifest(manifest, identity, lease)
+            version = self.versions.publish(about.model, identity, file, lease)
+            self._stand_by(version, used, lease)
+        return self._of(version, manifest)
 
     def mend(self, content: Content, about: About) -> Checkpoint:
         """`write`, where packs that hold some of it are damaged: that is stored anew, and the damaged packs go.
@@ -178,11 +179,11 @@ class CheckpointStore:
         """
         self._prepare(write=False)
         if _ID.fullmatch(ref):
-            called = self.versions.find(ref)
+            called = [self._of(*one) for one in self.versions.standing(self.versions.find(ref))]
             if len(called) > 1:
-                raise InputError(f"{ref} is the beginning of several ids: {some(version.id for version in called)}")
+                raise InputError(f"{ref} is the beginning of several ids: {some(one.id for one in called)}")
             if called:
-                return self.checkpoint(called[0])
+                return called[0]
         at = _AT.fullmatch(ref)
         model, number, step = at.group("model", "number", "step") if at else (ref, None, None)
         # a model may be called like a version of another
@@ -199,7 +200,7 @@ class CheckpointStore:
         """
         self._prepare(write=False)
         versions = self.versions.all() if model is None else self.versions.of(self.versions.folder(model))
-        found = [self.checkpoint(version) for version in versions]
+        found = [self._of(version, manifest) for version, manifest in self.versions.standing(versions)]
         return sorted(found, key=lambda checkpoint: (checkpoint.manifest.about.model, checkpoint.version))
 
     def load(self, ref: str, format: str = "state", out: Path | None = None, *, verify: bool = True) -> Any:
@@ -234,8 +235,8 @@ class CheckpointStore:
         for identity in ids:
             found = [
                 version
-                for version in self.versions.find(identity)
-                if identity in (version.id, *self.versions.manifest(version).aliases)
+                for version, manifest in self.versions.standing(self.versions.find(identity))
+                if identity in (version.id, *manifest.aliases)
             ]
             if not found:
                 raise MissingCheckpoint(self._what_there_is(identity, identity))
@@ -321,9 +322,17 @@ class CheckpointStore:
         return None
 
     def checkpoint(self, version: Version) -> Checkpoint:
-        """The checkpoint that a version names. Raises IntegrityError: its manifest is damaged."""
+        """The checkpoint that a version names.
+
+        Raises:
+            FileNotFoundError: it was retired meanwhile.
+            IntegrityError: its manifest is damaged.
+        """
+        return self._of(version, self.versions.manifest(version))
+
+    def _of(self, version: Version, manifest: CheckpointManifest) -> Checkpoint:
         backing = Backing(self.place, self.vault, self.catalog)
-        return Checkpoint(version.id, version.number, self.versions.manifest(version), backing)
+        return Checkpoint(version.id, version.number, manifest, backing)
 
     def _what_there_is(self, ref: str, model: str) -> str:
         self._checked = False  # it may have been encrypted since, and lie elsewhere

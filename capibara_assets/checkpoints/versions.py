@@ -6,7 +6,7 @@ file is named by the checkpoint's id and by its writer's lease, so what was dele
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -108,19 +108,35 @@ class Versions:
         """What a version points at.
 
         Raises:
+            FileNotFoundError: the version was retired meanwhile, and its manifest collected.
             IntegrityError: it is missing, damaged, or of a newer format; the message names the file.
         """
-        return self.read_manifest(version.manifest, version.id)
+        try:
+            return self.read_manifest(version.manifest, version.id)
+        except FileNotFoundError:
+            self._place.read(version.name)  # raises FileNotFoundError: a manifest goes only after its version went
+            name = f"{self._place.root}/{MANIFESTS}/{version.manifest}"
+            raise IntegrityError(f"{name} is missing: it is checkpoint {version.id}") from None
+
+    def standing(self, versions: Iterable[Version]) -> Iterator[tuple[Version, CheckpointManifest]]:
+        """Each version with its manifest, but for those that were retired meanwhile. Raises IntegrityError."""
+        for version in versions:
+            try:
+                yield version, self.manifest(version)
+            except FileNotFoundError:
+                continue
 
     def read_manifest(self, file: str, wanted: str) -> CheckpointManifest:
-        """A manifest by the name of its file, and by its id. Raises IntegrityError: as `manifest`."""
+        """A manifest by the name of its file, and by its id.
+
+        Raises:
+            FileNotFoundError: there is none.
+            IntegrityError: as `manifest`.
+        """
         if file in self._manifests:
             return self._manifests[file]
         name = f"{MANIFESTS}/{file}"
-        try:
-            data = self._place.read(name)
-        except FileNotFoundError:
-            raise IntegrityError(f"{self._place.root}/{name} is missing: it is checkpoint {wanted}") from None
+        data = self._place.read(name)
         body = unwrap(data, name, self._vault, self._place.root)
         try:
             manifest = CheckpointManifest.model_validate(json.loads(zstandard.ZstdDecompressor().decompress(body)))
@@ -142,14 +158,17 @@ class Versions:
             identity = file.partition("-")[0]
             if not file.startswith(prefix) or identity in found:
                 continue
-            model = self.read_manifest(file, identity).about.model
+            try:
+                model = self.read_manifest(file, identity).about.model
+            except FileNotFoundError:
+                continue  # collected while we looked
             for version in reversed(self.of(self.folder(model))):
                 if version.id == identity:
                     found[identity] = version
                     break
         if not found:
-            for version in self.all():
-                if any(alias.startswith(prefix) for alias in self.manifest(version).aliases):
+            for version, manifest in self.standing(self.all()):
+                if any(alias.startswith(prefix) for alias in manifest.aliases):
                     found[version.id] = version
         return list(found.values())
 

@@ -19,6 +19,7 @@ import torch
 from capibara_assets.checkpoints import files
 from capibara_assets.checkpoints.store import CheckpointStore
 from capibara_assets.checkpoints.vault import Vault
+from capibara_assets.checkpoints.versions import Version, Versions
 from capibara_assets.errors import InputError
 from capibara_assets_tests.checkpoints.states import adapter, same, unsynced  # noqa: F401 - a fixture
 
@@ -268,3 +269,25 @@ def test_nothing_is_published_before_it_is_durable(tmp_path: Path, monkeypatch: 
     for moved in ("rename packs", "rename manifests", "link version"):
         before = happened[: happened.index(moved)]
         assert any(what.startswith("sync ") for what in before[-3:]), (moved, happened)
+
+
+def test_what_is_retired_and_collected_while_it_is_looked_at_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a version and its manifest another process may take both away: that is no damage."""
+    writing, read = CheckpointStore(tmp_path), Versions.read
+    stays = writing.save(adapter(1), 1, "m")
+
+    def interrupted(self: Versions, folder: str, number: int) -> Version:
+        version = read(self, folder, number)
+        if self is not writing.versions and version.id != stays and version.id in [one.id for one in writing.list()]:
+            writing.retire([version.id])
+            writing.collect()
+        return version
+
+    for step, look in enumerate((lambda s: s.list(), lambda s: s.list("m"), lambda s: [s.open("m")]), start=2):
+        writing.save(adapter(step), step, "m")
+        with monkeypatch.context() as patch:
+            patch.setattr(Versions, "read", interrupted)
+            assert [one.id for one in look(CheckpointStore(tmp_path))] == [stays]
+    assert CheckpointStore(tmp_path).verify() == []
