@@ -152,7 +152,7 @@ class CheckpointStore:
             file = self.versions.write_manifest(manifest, identity, lease)
             version = self.versions.publish(about.model, identity, file, lease)
             self._stand_by(version, used, lease)
-        return self._of(version, manifest)
+            return self.checkpoint(version)  # read back, while the lease keeps it from being collected
 
     def mend(self, content: Content, about: About) -> Checkpoint:
         """`write`, where packs that hold some of it are damaged: that is stored anew, and the damaged packs go.
