@@ -11,6 +11,7 @@ from capibara_assets.checkpoints import tree
 from capibara_assets.checkpoints.catalog import Catalog
 from capibara_assets.checkpoints.content import PIECE, Content, Source, torch_dtype
 from capibara_assets.checkpoints.manifest import CheckpointManifest, TensorEntry
+from capibara_assets.checkpoints.memory import empty
 from capibara_assets.checkpoints.packs import Stored
 from capibara_assets.checkpoints.places import Place
 from capibara_assets.checkpoints.reading import Job, Reader, StoredSource, piece_lengths
@@ -107,7 +108,7 @@ class Checkpoint:
             IntegrityError: as `content`.
         """
         entries = {name: self.manifest.tensors[name] for name in (self.manifest.tensors if names is None else names)}
-        made = {name: torch.empty(entry.shape, dtype=torch_dtype(entry.dtype)) for name, entry in entries.items()}
+        made = {name: empty(entry.shape, torch_dtype(entry.dtype)) for name, entry in entries.items()}
         jobs = []
         for name, entry in entries.items():
             if not entry.pieces:

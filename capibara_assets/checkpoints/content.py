@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
+from capibara_assets.checkpoints.memory import empty
 from capibara_assets.errors import InputError
 
 PIECE = 8 << 20
@@ -243,7 +244,7 @@ def to_numpy(source: Source) -> np.ndarray[Any, Any]:
 
 def to_torch(source: Source) -> torch.Tensor:
     """The whole tensor in its own CPU memory, (shape)."""
-    tensor = torch.empty(source.shape, dtype=torch_dtype(source.dtype))
+    tensor = empty(source.shape, torch_dtype(source.dtype))
     if not tensor.numel():
         return tensor
     view = tensor.reshape(-1).view(torch.uint8).numpy()

@@ -1,0 +1,32 @@
+"""Memory for tensors: of the right shape, writable to the last byte, and in huge pages where the system has them."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from capibara_assets.checkpoints.memory import empty
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3), (7,), (1 << 20, 5)])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.float64])
+def test_it_is_an_ordinary_tensor(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    tensor = empty(shape, dtype).fill_(1)
+    assert tensor.shape == shape and tensor.dtype == dtype and tensor.is_contiguous()
+    assert torch.equal(tensor, torch.ones(shape, dtype=dtype))
+
+
+def huge_kb() -> int:
+    """Anonymous memory of this process in huge pages."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("AnonHugePages"))
+
+
+def test_a_large_one_lies_in_huge_pages() -> None:
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not setting.is_file() or "[never]" in setting.read_text():
+        pytest.skip("this system gives no huge pages")
+    before = huge_kb()
+    tensor = empty((64 << 20,), torch.uint8).fill_(1)
+    assert huge_kb() - before >= 32 << 10
+    del tensor
