@@ -6,19 +6,22 @@ STAMP := $(VENV)/.installed
 EXTRAS := dev,gcp,k8s,tpu
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test test-fast test-numbers test-fuzz ui lint format setup evidence bench-env bench-gitleaks experience base-model clean
+.PHONY: run test test-fast test-long test-numbers test-fuzz ui lint format setup evidence bench-env bench-gitleaks experience base-model clean
 
 run: setup ## the whole graph for all six domains on the shipped experience
 	$(BIN)/capibara run --profile demo
 
-test: setup ## the whole suite
-	$(BIN)/python -m pytest -m "not numbers and not fuzz" -n 2 --dist loadfile
+test: setup ## the suite that CI runs
+	$(BIN)/python -m pytest -m "not numbers and not fuzz and not long" -n 2 --dist loadfile
 
 test-fast: setup ## under two minutes, for every change
-	$(BIN)/python -m pytest -m "not slow and not ui and not gcs and not numbers and not fuzz" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not slow and not ui and not gcs and not numbers and not fuzz and not long" -n 2 --dist loadfile
 
 test-numbers: setup ## the headline figures over three seeds (about an hour)
 	$(BIN)/python -m pytest -m numbers
+
+test-long: setup ## benches and whole command lines, small but minutes each
+	$(BIN)/python -m pytest -m long
 
 test-fuzz: setup ## 100,000 damaged lines and 1,000 damaged files: no crash, no valid line lost
 	$(BIN)/python -m pytest -m fuzz -n 2

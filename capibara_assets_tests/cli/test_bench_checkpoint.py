@@ -18,6 +18,7 @@ from capibara_assets.cli.bench_checkpoint_states import disk_bytes, large_state,
 MIB = 1 << 20
 
 
+@pytest.mark.long
 def test_speed_has_every_promised_key(tmp_path: Path) -> None:
     found = measure_speed(tmp_path, 4 * MIB, 2)
     for key in ("save_ratio", "load_ratio", "warm_load_ratio", "encrypted_ratio", "default_save_ratio"):

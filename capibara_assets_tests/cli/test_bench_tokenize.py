@@ -9,6 +9,7 @@ from capibara_assets.cli.bench_tokenize import measure, perturbed
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_keys_and_counts(small_experience: Path, nano: Path) -> None:
     pytest.importorskip("transformers")
     given = BenchInput(small_experience, "small", None)
