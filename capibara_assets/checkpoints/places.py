@@ -223,14 +223,16 @@ class LocalPlace:
 
     def delete(self, name: str, *, durable: bool = False) -> None:
         path = self._root / name
-        files.unlink(path)
-        if durable:
-            files.sync_folder(path.parent)
+        with room(self):
+            files.unlink(path)
+            if durable:
+                files.sync_folder(path.parent)
 
     def delete_folder(self, folder: str) -> None:
         path = self._root / folder
-        files.remove_folder(path)
-        files.sync_folder(path.parent)
+        with room(self):
+            files.remove_folder(path)
+            files.sync_folder(path.parent)
 
     @contextmanager
     def _written(self, data: bytes, durable: bool) -> Iterator[Path]:
@@ -271,8 +273,10 @@ class LocalPlace:
         if path.is_dir() and (not inside or path in self._settled):
             return
         self._make(path.parent)
-        files.make_folder(path, self._folder_mode)  # it may be there: whoever made it may still be waiting for the sync
-        files.sync_folder(path.parent)
+        with room(self):
+            # it may be there: whoever made it may still be waiting for the sync
+            files.make_folder(path, self._folder_mode)
+            files.sync_folder(path.parent)
         self._settled.add(path)
 
 

@@ -291,3 +291,19 @@ def test_what_is_retired_and_collected_while_it_is_looked_at_is_not_there(
             patch.setattr(Versions, "read", interrupted)
             assert [one.id for one in look(CheckpointStore(tmp_path))] == [stays]
     assert CheckpointStore(tmp_path).verify() == []
+
+
+def test_a_full_disk_while_a_version_is_retired_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = CheckpointStore(tmp_path)
+    gone = store.save(adapter(1), 1, "m")
+
+    def full(_: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "sync_folder", full)
+        with pytest.raises(InputError, match="no room"):
+            store.retire([gone])
+    assert store.verify() == []
