@@ -20,8 +20,9 @@ from capibara_assets.checkpoints.codec import encode
 from capibara_assets.checkpoints.content import of_torch
 from capibara_assets.checkpoints.store import CheckpointStore
 from capibara_assets.checkpoints.tree import flatten
-from capibara_assets.cli.bench_checkpoint_speed import Timings, medians, settle, spread, timed, write_synced
+from capibara_assets.cli.bench_checkpoint_speed import Timings, medians, settle, spread, write_synced
 from capibara_assets.cli.bench_checkpoint_states import disk_bytes, large_state, same, tensors_of, throwaway_vault
+from capibara_assets.cli.bench_timing import timed
 from capibara_assets.locations import resources_root
 
 # TinyLlama-1.1B (arXiv 2401.02385): its widths, two of its 22 layers and as much of its vocabulary, so that base,

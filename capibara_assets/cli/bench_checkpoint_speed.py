@@ -3,11 +3,9 @@
 import gc
 import hashlib
 import os
-import resource
 import shutil
 import statistics
 import threading
-import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +17,7 @@ from safetensors.torch import save_file
 
 from capibara_assets.checkpoints.store import CheckpointStore
 from capibara_assets.cli.bench_checkpoint_states import disk_bytes, large_state, same, throwaway_vault
+from capibara_assets.cli.bench_timing import timed
 
 Seconds = dict[str, float]
 Timings = dict[str, list[Seconds]]
@@ -174,19 +173,6 @@ def peer_load(side: str, path: Path) -> tuple[np.ndarray[Any, Any], str]:
     if side == "whole":
         digest.update(view)
     return buffer, digest.hexdigest()
-
-
-def timed(work: Callable[[], object]) -> Seconds:
-    """Wall-clock and processor seconds of one run."""
-    cpu, wall = cpu_seconds(), time.perf_counter()
-    work()
-    return {"wall_s": time.perf_counter() - wall, "cpu_s": cpu_seconds() - cpu}
-
-
-def cpu_seconds() -> float:
-    """Processor seconds of this process, threads and kernel included."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 def settle(size: int) -> None:

@@ -1,15 +1,12 @@
 """`capibara bench tokenize`: tokens, masks and packs beside the bare tokenizers library on the same text."""
 
-import gc
 import json
 import os
 import re
-import resource
 import statistics
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -22,6 +19,7 @@ import click
 
 from capibara_assets.cli.bench_experience import BenchInput, bench_input
 from capibara_assets.cli.bench_output import print_result
+from capibara_assets.cli.bench_timing import timed
 
 VOCABULARY = 32_000
 SIDES = ("bare", "ours", "without_offsets", "written")
@@ -169,19 +167,6 @@ def run_side(home: str, side: str, batch_size: str, longest: str) -> None:
         timings = [timed(sides[side]) for _ in range(3)]
         result = {key: statistics.median(each[key] for each in timings) for key in ("wall_s", "cpu_s")}
     sys.stdout.write(json.dumps(result) + "\n")
-
-
-def timed(work: Callable[[], object]) -> dict[str, float]:
-    """Wall-clock and processor seconds of one run, after a collection of garbage."""
-    gc.collect()
-    cpu, wall = cpu_seconds(), time.perf_counter()
-    work()
-    return {"wall_s": time.perf_counter() - wall, "cpu_s": cpu_seconds() - cpu}
-
-
-def cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 def ratios(bare: list[dict[str, float]], ours: list[dict[str, float]], key: str) -> list[float]:

@@ -31,7 +31,7 @@ _IDENTITY = (
     "merges.txt",
 )
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
-_LARGEST_HEADER = 100 * 1024 * 1024  # the limit of the safetensors format itself
+_LARGEST_HEADER = 100_000_000  # the limit of the safetensors format itself
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,11 @@ def read_config(path: Path) -> dict[str, Any]:
     return _read_json_object(path / CONFIG)
 
 
-def check_safetensors(file: Path) -> None:
-    """Check a safetensors file's header and that its data is complete (format: 8-byte length, JSON, data).
+def read_safetensors_header(file: Path) -> bytes:
+    """The JSON at the beginning of a safetensors file, as it stands there; the data begins 8 bytes behind its length.
 
     Raises:
-        InputError: the header is damaged, or the file is shorter or longer than the header says.
+        InputError: the file is too short for the length that it states, or that is none of a header.
     """
     size = file.stat().st_size
     with file.open("rb") as stream:
@@ -96,13 +96,23 @@ def check_safetensors(file: Path) -> None:
         length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
         if not 2 <= length <= min(_LARGEST_HEADER, size - 8):
             raise InputError(f"{file} is damaged: no safetensors header; copy or download it again")
-        raw = stream.read(length)
+        return stream.read(length)
+
+
+def check_safetensors(file: Path) -> None:
+    """Check a safetensors file's header and that its data is complete (format: 8-byte length, JSON, data).
+
+    Raises:
+        InputError: the header is damaged, or the file is shorter or longer than the header says.
+    """
+    raw = read_safetensors_header(file)
+    size = file.stat().st_size
     try:
         header = json.loads(raw)
         ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise InputError(f"{file} is damaged: its safetensors header is not readable; copy it again") from error
-    expected = 8 + length + max(ends, default=0)
+    expected = 8 + len(raw) + max(ends, default=0)
     if size != expected:
         raise InputError(f"{file} is damaged: {size} bytes where its header says {expected}; copy it again")
 

@@ -15,8 +15,8 @@ from capibara_assets.checkpoints.content import DTYPES, InFile, Source, nbytes
 from capibara_assets.checkpoints.formats.limits import refuse
 from capibara_assets.checkpoints.formats.publish import write_source
 from capibara_assets.errors import InputError
+from capibara_assets.modeling.base import read_safetensors_header
 
-_LARGEST_HEADER = 100_000_000  # the format's own limit
 # The library lays tensors out by falling element type, in this order, then by name.
 _ORDER = (
     *("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "I16", "U16", "F16", "BF16"),
@@ -48,18 +48,12 @@ def read_file(path: Path) -> SafetensorsFile:
             twice, has an unknown type, another size than its shape, lies outside of the file, overlaps another or
             leaves a gap. It names the file and the tensor.
     """
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        prefix = file.read(8)
-        length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
-        if not 2 <= length <= min(_LARGEST_HEADER, size - 8):
-            raise InputError(f"{path} is damaged: no safetensors header; copy or download it again")
-        raw = file.read(length)
+    raw = read_safetensors_header(path)
     entries = _entries(raw, path)
     metadata = entries.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise InputError(f"{path}: {METADATA} of its header is not a dictionary of text")
-    return SafetensorsFile(raw.decode(), metadata, _ranges(entries, path, 8 + length, size))
+    return SafetensorsFile(raw.decode(), metadata, _ranges(entries, path, 8 + len(raw), path.stat().st_size))
 
 
 def header(tensors: Mapping[str, Source], metadata: Mapping[str, str]) -> str:
