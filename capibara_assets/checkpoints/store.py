@@ -289,9 +289,9 @@ class CheckpointStore:
 
     def still_there(self, used: set[str]) -> bool:
         """Whether these packs can be relied on: present, whole as far as their length tells, and not condemned."""
-        there = self.catalog.listed()
+        there, known = self.catalog.listed(), self.catalog.packs()  # another thread may have noticed that one is gone
         return used.isdisjoint(self.catalog.condemned()) and all(
-            there.get(pack) == self.catalog.index(pack).size for pack in used
+            pack in known and there.get(pack) == known[pack].size for pack in used
         )
 
     def _stand_by(self, version: Version, used: set[str], lease: Lease) -> None:

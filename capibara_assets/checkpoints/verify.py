@@ -10,9 +10,9 @@ from torch import nn
 
 from capibara_assets.checkpoints.schema import VoterAdapter
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.adapters import LoraAdapter
+from capibara_assets.modeling.adapters import LoraAdapter, adapter_files
 from capibara_assets.modeling.base import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from capibara_assets.storage.digests import combine, sha256_file
+from capibara_assets.storage.digests import combine, sha256_bytes, sha256_file
 
 Shapes = Mapping[str, tuple[int, int]]
 
@@ -43,6 +43,11 @@ def adapter_digest(folder: Path) -> str:
         if not file.is_file():
             raise InputError(f"{file} is missing: {folder} is not a LoRA adapter in PEFT's format")
     return combine({name: sha256_file(file) for name, file in files.items()})
+
+
+def digest_of(adapter: LoraAdapter) -> str:
+    """The `adapter_digest` that an adapter's files have once written."""
+    return combine({name: sha256_bytes(content) for name, content in adapter_files(adapter)})
 
 
 def attest(adapter: LoraAdapter, shapes: Shapes) -> Attested:

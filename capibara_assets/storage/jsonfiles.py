@@ -6,6 +6,10 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from upath import UPath
+
+from capibara_assets.errors import IntegrityError
+
 
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable: a rename is only on disk once its folder is."""
@@ -45,3 +49,22 @@ def readable_json(value: Any) -> bytes:
 def write_json_atomic(path: Path, value: Any) -> None:
     """Replace `path` by `readable_json` in one step; NaN and infinity are refused."""
     write_bytes_atomic(path, readable_json(value))
+
+
+def read_versioned(path: Path | UPath, version: int, remedy: str) -> dict[str, Any]:
+    """A document of a ledger, none of which may be read as if it were not there.
+
+    Args:
+        remedy: what to do about a damaged one, and why.
+
+    Raises:
+        IntegrityError: it is damaged, or of another version than `schema_version`.
+    """
+    try:
+        document: dict[str, Any] = json.loads(path.read_bytes())
+        found = document["schema_version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise IntegrityError(f"{path} is damaged: {remedy}") from error
+    if found != version:
+        raise IntegrityError(f"{path}: version {found}, this code reads {version}")
+    return document

@@ -1,13 +1,11 @@
 """What must not come back, beside the artifacts: documents that are only added, each under the digest of its bytes."""
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from capibara_assets.errors import IntegrityError
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
-from capibara_assets.storage.jsonfiles import write_bytes_atomic
+from capibara_assets.storage.jsonfiles import read_versioned, write_bytes_atomic
 from capibara_assets.storage.store import ArtifactStore
 
 TOMBSTONES = "tombstones"
@@ -38,12 +36,5 @@ def documents(store: ArtifactStore) -> list[dict[str, Any]]:
     for path in sorted(folder.glob("*.json"), key=lambda path: path.name) if folder.exists() else ():
         if path.name.startswith("."):
             continue  # being written
-        try:
-            document = json.loads(path.read_bytes())
-            version = document["schema_version"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise IntegrityError(f"{path} is damaged: restore it, what it names would come back without it") from error
-        if version != _VERSION:
-            raise IntegrityError(f"{path}: version {version}, this code reads {_VERSION}")
-        found.append(document)
+        found.append(read_versioned(path, _VERSION, "restore it, what it names would come back without it"))
     return found

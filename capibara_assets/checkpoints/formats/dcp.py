@@ -35,7 +35,7 @@ from capibara_assets.checkpoints.tree import flatten, join, split, tensor_names,
 from capibara_assets.errors import InputError
 
 _STATE = "capibara_state.json"
-_FILE = 64 << 20
+_FILE = 32 << 20
 """Bytes of tensors in one `.distcp` file: DCP's writer keeps a file's tensors in memory until the file is done."""
 
 
@@ -97,7 +97,7 @@ def read(path: Path) -> Content:
 def write(content: Content, path: Path) -> None:
     """Write a folder that `torch.distributed.checkpoint.load` reads, with the checkpoint's files beside.
 
-    Tensors pass through memory in groups of 64 MiB, or one by one where they are larger.
+    Tensors pass through memory in groups of 32 MiB, or one by one where they are larger.
 
     Raises:
         InputError: `path` exists, the state is no dictionary, two entries get the same name in DCP, or a file's name is
