@@ -17,10 +17,16 @@ from torch import Tensor, nn
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import ADAPTER_CONFIG, ADAPTER_WEIGHTS, check_safetensors
 from capibara_assets.modeling.quantised import is_quantised, merged
-from capibara_assets.storage.jsonfiles import write_bytes_atomic, write_json_atomic
+from capibara_assets.storage.jsonfiles import readable_json, write_bytes_atomic
 
 _PREFIX = "base_model.model."
-_A, _B = ".lora_A.weight", ".lora_B.weight"
+_A, _B, _MAGNITUDE = ".lora_A.weight", ".lora_B.weight", ".lora_magnitude_vector"
+# What PEFT initialises by changing the base's weights: the adapter's delta is then relative to others than the base's
+_CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
+_MORE_THAN_LORA = (
+    "modules_to_save", "lora_bias", "target_parameters", "trainable_token_indices", "layer_replication",
+    "alora_invocation_tokens", "use_qalora", "use_bdlora", "arrow_config", "kasa_config", "monteclora_config",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,14 +54,36 @@ class LoraAdapter:
         """The up-projection of a module, (out, r)."""
         return self.tensors[f"{_PREFIX}{module}{_B}"]
 
+    def rank(self, module: str) -> int:
+        """The rank that the config states for a module."""
+        return int(_of_pattern(self.config.get("rank_pattern") or {}, module, self.config["r"]))
+
     def scale(self, module: str) -> float:
         """What B @ A is multiplied by: alpha / r, or alpha / sqrt(r) for rsLoRA (arXiv 2312.03732)."""
-        rank = _of_pattern(self.config.get("rank_pattern") or {}, module, self.config["r"])
+        rank = self.rank(module)
         alpha = _of_pattern(self.config.get("alpha_pattern") or {}, module, self.config["lora_alpha"])
         return float(alpha / math.sqrt(rank)) if self.config.get("use_rslora") else float(alpha / rank)
 
+    @property
+    def is_dora(self) -> bool:
+        """Whether the change of a weight is more than scale * B @ A (DoRA, arXiv 2402.09353)."""
+        return bool(self.config.get("use_dora"))
+
+    def magnitude(self, module: str) -> Tensor:
+        """DoRA's norms of a module's rows, (out,)."""
+        return self.tensors[f"{_PREFIX}{module}{_MAGNITUDE}"]
+
     def delta(self, module: str) -> Tensor:
-        """The change of a module's weight, scale * B @ A: (out, in), float32."""
+        """The change of a module's weight, scale * B @ A: (out, in), float32.
+
+        Raises:
+            InputError: the adapter is a DoRA: its change depends on the base's weights.
+        """
+        if self.is_dora:
+            raise InputError(
+                f"{module}: DoRA's change of a weight depends on that weight, so that the adapter alone has no delta: "
+                "merge it with merge_adapters(..., base=model), or load it with PEFT"
+            )
         return self.scale(module) * (self.b(module).float() @ self.a(module).float())
 
     def deltas(self) -> dict[str, Tensor]:
@@ -63,12 +91,16 @@ class LoraAdapter:
         return {module: self.delta(module) for module in self.modules}
 
 
-def read_adapter(folder: Path) -> LoraAdapter:
+def read_adapter(folder: Path, *, dora: bool = False) -> LoraAdapter:
     """Read an adapter in PEFT's format.
+
+    Args:
+        dora: whether a DoRA is taken, too; its `delta` raises.
 
     Raises:
         InputError: a file is missing or damaged, it is not a LoRA adapter, an A without its B, tensors besides
-            LoRA pairs, or an option whose delta is not scale * B @ A (DoRA, bias, fully trained modules).
+            LoRA pairs, or an option whose delta is not scale * B @ A (DoRA, bias, experts' fused parameters, fully
+            trained modules, initialisations that change the base).
     """
     config_file, weights_file = folder / ADAPTER_CONFIG, folder / ADAPTER_WEIGHTS
     for file in (config_file, weights_file):
@@ -80,17 +112,31 @@ def read_adapter(folder: Path) -> LoraAdapter:
         raise InputError(f"{config_file} is not JSON: {error}") from error
     check_safetensors(weights_file)
     adapter = LoraAdapter(config=config, tensors=load_file(weights_file))
-    _check(adapter, config_file)
+    if config.get("peft_type") != "LORA":
+        raise InputError(f"{config_file}: peft_type is {config.get('peft_type')!r}, expected 'LORA'")
+    check_pairs(adapter, str(config_file), dora=dora)
     return adapter
 
 
 def write_adapter(adapter: LoraAdapter, folder: Path) -> None:
     """Write an adapter so that `PeftModel.from_pretrained` loads it; the same adapter gives the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
+    for name, content in adapter_files(adapter):
+        write_bytes_atomic(folder / name, content)
+
+
+def adapter_files(adapter: LoraAdapter) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the files that an adapter is written as."""
     tensors = {name: adapter.tensors[name].detach().contiguous().cpu() for name in sorted(adapter.tensors)}
     # One metadata key only: safetensors writes several in an order that changes from run to run.
-    write_bytes_atomic(folder / ADAPTER_WEIGHTS, save(tensors, metadata={"format": "pt"}))
-    write_json_atomic(folder / ADAPTER_CONFIG, adapter.config)
+    yield ADAPTER_WEIGHTS, save(tensors, metadata={"format": "pt"})
+    yield ADAPTER_CONFIG, readable_json(adapter.config)
+
+
+def pairs_only(adapter: LoraAdapter) -> LoraAdapter:
+    """Its LoRA pairs, without the layers that were trained whole beside them."""
+    pairs = {name: tensor for name, tensor in adapter.tensors.items() if name.endswith((_A, _B))}
+    return LoraAdapter({**adapter.config, "modules_to_save": None}, pairs)
 
 
 @contextmanager
@@ -119,7 +165,7 @@ def applied(model: nn.Module, deltas: LoraAdapter | Mapping[str, Tensor], scale:
         with torch.no_grad():
             for module, weight in weights.items():
                 delta = deltas[module].to(device=weight.device, dtype=torch.float32)
-                if _is_transposed(layers[module]):
+                if is_transposed(layers[module]):
                     delta = delta.T
                 # Summed in float32 and rounded once, so that a bfloat16 base loses no more than it must.
                 weight.copy_(weight.float() + scale * delta)
@@ -142,7 +188,7 @@ def _weight(model: nn.Module, module: str, delta: Tensor) -> nn.Parameter:
     if is_quantised(layer):  # 4-bit weights lie packed, in another shape
         expected = (layer.out_features, layer.in_features)
     else:
-        expected = tuple(reversed(weight.shape)) if _is_transposed(layer) else tuple(weight.shape)
+        expected = tuple(reversed(weight.shape)) if is_transposed(layer) else tuple(weight.shape)
     if tuple(delta.shape) != expected:
         raise InputError(f"module {module!r}: the delta is {tuple(delta.shape)}, the base's weight {expected}")
     sharers = sum(1 for parameters in model.modules() if getattr(parameters, "weight", None) is weight)
@@ -151,7 +197,7 @@ def _weight(model: nn.Module, module: str, delta: Tensor) -> nn.Parameter:
     return weight
 
 
-def _is_transposed(layer: nn.Module) -> bool:
+def is_transposed(layer: nn.Module) -> bool:
     """GPT-2's Conv1D keeps its weight as (in, out)."""
     return type(layer).__name__ == "Conv1D"
 
@@ -164,16 +210,28 @@ def _of_pattern(pattern: Mapping[str, Any], module: str, default: Any) -> Any:
     return default
 
 
-def _check(adapter: LoraAdapter, source: Path) -> None:
+def check_pairs(adapter: LoraAdapter, source: str, *, dora: bool = False) -> None:
+    """Refuse an adapter whose change of the base is more than products of its LoRA pairs.
+
+    Args:
+        source: what to call it.
+        dora: whether DoRA is taken, too.
+
+    Raises:
+        InputError: with the names of what is more.
+    """
     config = adapter.config
-    if config.get("peft_type") != "LORA":
-        raise InputError(f"{source}: peft_type is {config.get('peft_type')!r}, expected 'LORA'")
-    unsupported = [name for name in ("use_dora", "modules_to_save", "lora_bias") if config.get(name)]
+    unsupported = [name for name in _MORE_THAN_LORA if config.get(name)]
+    if adapter.is_dora and not dora:
+        unsupported.insert(0, "use_dora")
     if config.get("bias", "none") != "none":
         unsupported.append("bias")
+    if str(config.get("init_lora_weights")).lower().startswith(_CHANGES_BASE):
+        unsupported.append(f"init_lora_weights={config['init_lora_weights']}")
     if unsupported:
         raise InputError(f"{source}: {', '.join(unsupported)} set: such an adapter is more than scale * B @ A")
-    expected = {f"{_PREFIX}{module}{half}" for module in adapter.modules for half in (_A, _B)}
+    parts = (_A, _B, _MAGNITUDE) if adapter.is_dora else (_A, _B)
+    expected = {f"{_PREFIX}{module}{part}" for module in adapter.modules for part in parts}
     odd = sorted(expected ^ adapter.tensors.keys())
     if odd or not expected:
-        raise InputError(f"{source.parent}: not LoRA pairs only: {', '.join(odd[:5]) or 'no tensors'}")
+        raise InputError(f"{source}: not LoRA pairs only: {', '.join(odd[:5]) or 'no tensors'}")

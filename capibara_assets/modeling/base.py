@@ -2,17 +2,20 @@
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capibara_assets.errors import InputError
+from capibara_assets.modeling.heads import Head, head_of, model_class, title
 from capibara_assets.storage.digests import combine, sha256_file
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from capibara_assets.modeling.quantised import FewBits
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
@@ -28,7 +31,9 @@ _IDENTITY = (
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.json",
+    "vocab.txt",
     "merges.txt",
+    "spiece.model",
 )
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 _LARGEST_HEADER = 100_000_000  # the limit of the safetensors format itself
@@ -36,12 +41,19 @@ _LARGEST_HEADER = 100_000_000  # the limit of the safetensors format itself
 
 @dataclass(frozen=True)
 class Base:
-    """A loaded base model; `model` is in eval mode and none of its parameters requires a gradient."""
+    """A loaded base model; `model` is in eval mode and none of its parameters requires a gradient.
+
+    Attributes:
+        new_layers: parameters that its files do not hold: drawn at random, and never saved.
+        unread: tensors of its files that the model has no place for.
+    """
 
     model: "PreTrainedModel"
     tokenizer: "PreTrainedTokenizerBase"
     digest: str
     path: Path
+    new_layers: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 def base_digest(path: Path) -> str:
@@ -56,22 +68,25 @@ def base_digest(path: Path) -> str:
     return combine({file.name: sha256_file(file) for file in files})
 
 
-def validate_base(path: Path) -> None:
-    """Check that a folder is a causal language model in Transformers' format; reads config and headers only.
+def validate_base(path: Path, heads: Sequence[Head] = ("causal",)) -> None:
+    """Check that a folder is a language model in Transformers' format; reads config and headers only.
+
+    Args:
+        heads: what it may be; only training knows others than causal language models.
 
     Raises:
         InputError: a missing folder, config, weight file or tokenizer; a config that is not JSON; a damaged or
-            cut weight file; an architecture that is not a causal language model.
+            cut weight file; an architecture with another head.
     """
     if not path.is_dir():
         raise InputError(f"base model folder {path} does not exist: give a folder in transformers' format")
-    architectures = read_config(path).get("architectures") or []
-    if not any("CausalLM" in name or name.endswith("LMHeadModel") for name in architectures):
-        named = ", ".join(architectures) or "none named"
-        raise InputError(f"{path / CONFIG}: not a causal language model (architectures: {named})")
+    config = read_config(path)
+    if head_of(config) not in heads:
+        named = ", ".join(config.get("architectures") or []) or "none named"
+        raise InputError(f"{path / CONFIG}: not a {' or '.join(map(title, heads))} (architectures: {named})")
     if not any((path / name).is_file() for name in _TOKENIZERS):
         raise InputError(f"no tokenizer in {path}: expected one of {', '.join(_TOKENIZERS)}")
-    for file in _weight_files(path):
+    for file in weight_files(path):
         check_safetensors(file)
 
 
@@ -81,7 +96,7 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         InputError: it is missing or not a JSON object.
     """
-    return _read_json_object(path / CONFIG)
+    return read_json_object(path / CONFIG)
 
 
 def read_safetensors_header(file: Path) -> bytes:
@@ -117,47 +132,80 @@ def check_safetensors(file: Path) -> None:
         raise InputError(f"{file} is damaged: {size} bytes where its header says {expected}; copy it again")
 
 
-def load_base(path: Path, dtype: "torch.dtype | None" = None, *, attention: str = "sdpa") -> Base:
+def load_base(
+    path: Path,
+    dtype: "torch.dtype | None" = None,
+    *,
+    attention: str = "sdpa",
+    head: Head = "causal",
+    shared: Path | None = None,
+    in_few_bits: "FewBits | None" = None,
+) -> Base:
     """Load model and tokenizer from a local folder; never goes to the network, never runs the model's own code.
 
     Args:
         path: folder in Transformers' format.
         dtype: of the weights in memory; float32 by default, also where they are stored in bfloat16.
         attention: Transformers' attention implementation (`sdpa`, `eager`, `flash_attention_2`).
+        head: what kind of language model it is.
+        shared: folder for all processes that load this base on a CPU: they map its weights and hold them together
+            once (mapped.py); None: each process has its own.
+        in_few_bits: matrices are quantised as they are read; they stay where they are then put (quantised.py).
 
     Raises:
         InputError: as `validate_base`, or the weights do not fit the config.
     """
-    validate_base(path)
+    validate_base(path, (head,))
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer
+    from transformers.initialization import no_init_weights
     from transformers.utils import logging
 
+    from capibara_assets.modeling.mapped import Loaded, mapped
+
     logging.disable_progress_bar()  # a bar per load would drown a run's log
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
+    digest, dtype = base_digest(path), dtype or torch.float32
+    local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+
+    def load() -> Loaded:
+        model, said = model_class(head).from_pretrained(
             path,
-            dtype=dtype or torch.float32,
-            local_files_only=True,
-            trust_remote_code=False,
+            dtype=dtype,
             attn_implementation=attention,
+            output_loading_info=True,
+            **(in_few_bits.arguments if in_few_bits else {}),
+            **local,
         )
-        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        return Loaded(model, tuple(sorted(said["missing_keys"])), tuple(sorted(said["unexpected_keys"])))
+
+    def skeleton() -> Any:
+        config = AutoConfig.from_pretrained(path, **local)
+        with no_init_weights():  # memory that is asked for, but never touched
+            return model_class(head).from_config(config, dtype=dtype, attn_implementation=attention)
+
+    try:
+        if shared is None:
+            loaded = load()
+        else:
+            loaded = mapped(path, shared, f"{digest[:16]}-{head}-{str(dtype).rpartition('.')[2]}", load, skeleton)
+        tokenizer = AutoTokenizer.from_pretrained(path, **local)
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(f"base model {path} cannot be loaded: {error}") from error
-    model.eval()
-    model.requires_grad_(False)
-    return Base(model=model, tokenizer=tokenizer, digest=base_digest(path), path=path)
+    loaded.model.eval()
+    loaded.model.requires_grad_(False)
+    if in_few_bits:
+        in_few_bits.settle(loaded.model)
+    return Base(loaded.model, tokenizer, digest, path, loaded.new_layers, loaded.unread)
 
 
-def _weight_files(path: Path) -> Iterator[Path]:
+def weight_files(path: Path) -> Iterator[Path]:
     """The weight files of a model, as its index names them.
 
     Raises:
         InputError: there are none, or one that the index names is missing.
     """
     if (path / INDEX).is_file():
-        names = sorted(set(_read_json_object(path / INDEX).get("weight_map", {}).values()))
+        names = sorted(set(read_json_object(path / INDEX).get("weight_map", {}).values()))
     else:
         names = sorted(file.name for file in path.glob("*.safetensors"))
     if not names:
@@ -168,9 +216,14 @@ def _weight_files(path: Path) -> Iterator[Path]:
         yield path / name
 
 
-def _read_json_object(file: Path) -> dict[str, Any]:
+def read_json_object(file: Path, kind: str = "a model in transformers' format") -> dict[str, Any]:
+    """A file that every folder of this kind has.
+
+    Raises:
+        InputError: it is missing, so the folder is not of that kind, or it is not a JSON object.
+    """
     if not file.is_file():
-        raise InputError(f"{file} is missing: {file.parent} is not a model in transformers' format")
+        raise InputError(f"{file} is missing: {file.parent} is not {kind}")
     try:
         value = json.loads(file.read_text("utf-8"))
     except ValueError as error:

@@ -1,4 +1,9 @@
-"""Which linear layers of an architecture LoRA adapts: chosen from the model's config, without loading it."""
+"""What of an architecture LoRA adapts, chosen from the model's config without loading it: linear layers, and experts.
+
+Transformers keeps the experts of a mixture as one parameter of three dimensions (experts, out, in). PEFT adapts such a
+parameter as a whole (`target_parameters`): the change of each expert is a product of its own, so the adapter is no
+longer pairs of one A and one B, and voters' adapters cannot be compared by them.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -11,8 +16,7 @@ _LLAMA_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 _LLAMA_MLP = ("gate_proj", "up_proj", "down_proj")
 
 # model_type -> (attention projections, other linear layers, the pair that the LoRA paper adapts).
-# Names are module names as Transformers 5 spells them. Experts of a mixture are fused 3-d parameters there,
-# not linear layers, so only the attention of those models is listed.
+# Names are module names as Transformers 5 spells them. Experts of a mixture are not linear layers: see _EXPERTS.
 _TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     **dict.fromkeys(
         (
@@ -32,7 +36,7 @@ _TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = 
         (_LLAMA_ATTENTION, _LLAMA_MLP, ("q_proj", "v_proj")),
     ),
     "mixtral": (_LLAMA_ATTENTION, (), ("q_proj", "v_proj")),
-    "qwen2_moe": (_LLAMA_ATTENTION, (), ("q_proj", "v_proj")),
+    "qwen2_moe": (_LLAMA_ATTENTION, tuple(f"shared_expert.{name}" for name in _LLAMA_MLP), ("q_proj", "v_proj")),
     "qwen3_moe": (_LLAMA_ATTENTION, (), ("q_proj", "v_proj")),
     "starcoder2": (_LLAMA_ATTENTION, ("c_fc", "c_proj"), ("q_proj", "v_proj")),
     "gpt2": (("c_attn", "attn.c_proj"), ("c_fc", "mlp.c_proj"), ("c_attn",)),
@@ -47,6 +51,9 @@ _TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = 
     ),
     "t5": (("q", "k", "v", "o"), ("wi", "wi_0", "wi_1", "wo"), ("q", "v")),
 }
+
+_EXPERTS = ("experts.gate_up_proj", "experts.down_proj")
+_MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe")
 
 
 def architectures() -> tuple[str, ...]:
@@ -74,3 +81,14 @@ def target_modules(config: Mapping[str, Any] | Any, scope: Scope = "all-linear")
     attention, other, paper = _TARGETS[model_type]
     chosen = {"all-linear": attention + other, "attention": attention, "query-value": paper}[scope]
     return tuple(sorted(set(chosen)))
+
+
+def expert_parameters(config: Mapping[str, Any] | Any) -> tuple[str, ...]:
+    """Names of the experts' fused parameters; none where the architecture is no mixture."""
+    model_type = config.get("model_type") if isinstance(config, Mapping) else getattr(config, "model_type", None)
+    return tuple(sorted(_EXPERTS)) if model_type in _MIXTURES else ()
+
+
+def is_expert(name: str) -> bool:
+    """Whether a name stands for a fused parameter of experts and not for a linear layer."""
+    return name.startswith("experts.")

@@ -1,7 +1,7 @@
 """Loss on the assistant's tokens: the same arithmetic for training, validation, votes and evaluation."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +11,8 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.precision import Precision
+from capibara_assets.modeling.heads import Head
+from capibara_assets.modeling.precision import Precision, autocast
 
 if TYPE_CHECKING:
     from capibara_assets.datasets.tokenising import Encoded
@@ -41,14 +42,16 @@ class Losses:
 
 @dataclass(frozen=True)
 class Batch:
-    """Examples padded on the right to one length.
+    """Examples padded on the right to one length; collators.py lays out those of other heads, and packed ones.
 
     Attributes:
         input_ids: (examples, length) int64; padding holds token 0 and is never looked at: attention is causal.
         positions: flat indices into (examples * length) of the hidden states that predict a supervised token.
         targets: the token each of them has to predict, (supervised,).
-        owners: the row of `input_ids` each of them belongs to, (supervised,).
+        owners: the example each of them belongs to, (supervised,).
         tokens: real tokens, padding not counted.
+        inputs: what else the model is given: masks, positions, a decoder's tokens.
+        head: what kind of model it is for; a sequence-to-sequence batch's positions are its decoder's.
     """
 
     input_ids: Tensor
@@ -56,6 +59,8 @@ class Batch:
     targets: Tensor
     owners: Tensor
     tokens: int
+    inputs: Mapping[str, Tensor] = field(default_factory=dict)
+    head: Head = "causal"
 
 
 def collate(examples: Sequence["Encoded"], device: torch.device | str = "cpu") -> Batch:
@@ -76,12 +81,19 @@ def collate(examples: Sequence["Encoded"], device: torch.device | str = "cpu") -
         raise InputError("the first token of an example is supervised, but nothing comes before it to predict it from")
     owners, columns = torch.nonzero(labels != IGNORED, as_tuple=True)
     return Batch(
-        input_ids=input_ids.to(device),
-        positions=(owners * length + columns - 1).to(device),
-        targets=labels[owners, columns].to(device),
-        owners=owners.to(device),
+        input_ids=moved(input_ids, device),
+        positions=moved(owners * length + columns - 1, device),
+        targets=moved(labels[owners, columns], device),
+        owners=moved(owners, device),
         tokens=sum(len(example.input_ids) for example in examples),
     )
+
+
+def moved(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """The tensor on a device; to a GPU from pinned memory, so that the copy runs beside what the GPU computes."""
+    if torch.device(device).type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def token_nll(model: nn.Module, batch: Batch) -> Tensor:
@@ -91,17 +103,22 @@ def token_nll(model: nn.Module, batch: Batch) -> Tensor:
     each chunk's logits are computed again in the backward pass rather than kept.
 
     Args:
-        model: a causal language model of Transformers (under PEFT: `peft_model.get_base_model()`).
+        model: a language model of Transformers with the batch's head (under PEFT: `peft_model.get_base_model()`).
     """
-    hidden = model.base_model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
+    hidden = _hidden(model, batch)
     hidden = hidden.reshape(-1, hidden.shape[-1])[batch.positions]
     rows = max(1, _CHUNK_ELEMENTS // model.config.vocab_size)
     if len(hidden) <= rows:
-        return _head_nll(model, hidden, batch.targets)
+        return _head_nll(model, hidden, batch.targets, batch.head)
     return torch.cat(
         [
             checkpoint(
-                _head_nll, model, hidden[start : start + rows], batch.targets[start : start + rows], use_reentrant=False
+                _head_nll,
+                model,
+                hidden[start : start + rows],
+                batch.targets[start : start + rows],
+                batch.head,
+                use_reentrant=False,
             )
             for start in range(0, len(hidden), rows)
         ]
@@ -121,15 +138,34 @@ def length_sorted(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[in
         start += rows
 
 
-def assistant_losses(
+@dataclass(frozen=True)
+class TokenLosses:
+    """Negative log-likelihoods of every supervised token of a list of examples, in its order.
+
+    Attributes:
+        nll: nats, float64, (tokens,): those of the first example, then those of the second, and so on.
+        tokens: an example's supervised tokens, int64, (examples,).
+    """
+
+    nll: np.ndarray
+    tokens: np.ndarray
+
+    @property
+    def by_example(self) -> Losses:
+        """The sums over each example."""
+        owners = np.repeat(np.arange(len(self.tokens)), self.tokens)
+        return Losses(np.bincount(owners, weights=self.nll, minlength=len(self.tokens)), self.tokens)
+
+
+def token_losses(
     model: nn.Module,
     encoded: Sequence["Encoded"],
     *,
     batch_tokens: int = 2048,
     precision: Precision = "fp32",
     poll: Callable[[], None] | None = None,
-) -> Losses:
-    """Loss of each example's supervised tokens, streamed in length-sorted batches; logits never outlive a chunk.
+) -> TokenLosses:
+    """Loss of each supervised token, streamed in length-sorted batches; logits never outlive a chunk.
 
     Args:
         model: a causal language model; put in eval mode meanwhile, its mode is restored.
@@ -138,8 +174,7 @@ def assistant_losses(
         precision: bf16 is near twice as fast where the processor computes in it, and exact to about 1e-3.
         poll: called before each batch; may raise to stop.
     """
-    nll = np.zeros(len(encoded), dtype=np.float64)
-    tokens = np.zeros(len(encoded), dtype=np.int64)
+    found: list[np.ndarray] = [np.zeros(0)] * len(encoded)
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
@@ -149,19 +184,59 @@ def assistant_losses(
                 if poll:
                     poll()
                 batch = collate([encoded[index] for index in indices], device)
-                with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+                with autocast(device, precision):
                     losses = token_nll(model, batch).to("cpu", torch.float64).numpy()
-                owners = batch.owners.cpu().numpy()
-                nll[indices] = np.bincount(owners, weights=losses, minlength=len(indices))
-                tokens[indices] = np.bincount(owners, minlength=len(indices))
+                ends = np.cumsum(np.bincount(batch.owners.cpu().numpy(), minlength=len(indices)))
+                for index, own in zip(indices, np.split(losses, ends[:-1]), strict=True):
+                    found[index] = own
     finally:
         model.train(was_training)
-    return Losses(nll=nll, tokens=tokens)
+    return TokenLosses(np.concatenate([np.zeros(0), *found]), np.array([len(own) for own in found], dtype=np.int64))
 
 
-def _head_nll(model: nn.Module, hidden: Tensor, targets: Tensor) -> Tensor:
+def assistant_losses(
+    model: nn.Module,
+    encoded: Sequence["Encoded"],
+    *,
+    batch_tokens: int = 2048,
+    precision: Precision = "fp32",
+    poll: Callable[[], None] | None = None,
+) -> Losses:
+    """`token_losses`, summed over each example."""
+    return token_losses(model, encoded, batch_tokens=batch_tokens, precision=precision, poll=poll).by_example
+
+
+def _hidden(model: nn.Module, batch: Batch) -> Tensor:
+    """The last hidden states, (examples, length, width); those of the decoder where there is one."""
+    if batch.head == "causal":
+        found = model.base_model(input_ids=batch.input_ids, use_cache=False, **batch.inputs)
+    elif batch.head == "masked":
+        found = model.base_model(input_ids=batch.input_ids, **batch.inputs)
+    else:
+        mask = batch.inputs["attention_mask"]
+        read = model.get_encoder()(input_ids=batch.input_ids, attention_mask=mask)
+        found = model.get_decoder()(
+            input_ids=batch.inputs["decoder_input_ids"],
+            encoder_hidden_states=read.last_hidden_state,
+            encoder_attention_mask=mask,
+            use_cache=False,
+        )
+    return found.last_hidden_state
+
+
+def _head_nll(model: nn.Module, hidden: Tensor, targets: Tensor, head: Head) -> Tensor:
     """Cross-entropy (n,) of the head's logits over hidden states (n, width)."""
-    logits = model.get_output_embeddings()(hidden).float()
+    return functional.cross_entropy(head_logits(model, hidden, head), targets, reduction="none")
+
+
+def head_logits(model: nn.Module, hidden: Tensor, head: Head = "causal") -> Tensor:
+    """The head's logits over last hidden states: (n, width) -> (n, vocabulary), float32."""
+    if head == "masked":
+        logits: Tensor = _gap_head(model)(hidden).float()
+    else:
+        if getattr(model.config, "scale_decoder_outputs", False):  # T5 with tied embeddings
+            hidden = hidden * model.config.d_model**-0.5
+        logits = model.get_output_embeddings()(hidden).float()
     config = model.config
     if scaling := getattr(config, "logits_scaling", None):  # Granite
         logits = logits / scaling
@@ -169,4 +244,16 @@ def _head_nll(model: nn.Module, hidden: Tensor, targets: Tensor) -> Tensor:
         logits = logits * scale
     if cap := getattr(config, "final_logit_softcapping", None):  # Gemma
         logits = torch.tanh(logits / cap) * cap
-    return functional.cross_entropy(logits, targets, reduction="none")
+    return logits
+
+
+def _gap_head(model: nn.Module) -> nn.Module:
+    """A masked model's head: a layer of its own, then the vocabulary.
+
+    Raises:
+        InputError: it has none under a name that is known.
+    """
+    for name in ("cls", "lm_head"):  # BERT's, RoBERTa's
+        if isinstance(found := getattr(model, name, None), nn.Module):
+            return found
+    raise InputError(f"{type(model).__name__} is a masked language model whose head is not known here")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     import torch
 
-Precision = Literal["fp32", "bf16"]  # of matrix products; weights, sums and losses stay float32
+Quantization = Literal["none", "bf16", "int8", "nf4"]  # how the frozen base is held; adapters are float32
+Precision = Literal["fp32", "bf16", "fp16"]  # of matrix products; weights, sums and losses stay float32
 
 # Instructions that multiply bf16 matrices in hardware. Without them bf16 on a CPU is emulated, up to hundreds of
 # times slower than float32.
@@ -20,7 +21,20 @@ def fast_precision(device: "torch.device") -> Precision:
         import torch
 
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    return "bf16" if device.type == "cpu" and _BF16_FLAGS & processor_flags() else "fp32"
+    return processor_precision() if device.type == "cpu" else "fp32"
+
+
+def processor_precision() -> Precision:
+    """What this machine's processor computes fastest in."""
+    return "bf16" if _BF16_FLAGS & processor_flags() else "fp32"
+
+
+def autocast(device: "torch.device", precision: Precision) -> "torch.autocast":
+    """A context in which matrices are multiplied in `precision`; for fp32 it changes nothing."""
+    import torch
+
+    kind = torch.float16 if precision == "fp16" else torch.bfloat16
+    return torch.autocast(device.type, kind, enabled=precision != "fp32")
 
 
 @cache

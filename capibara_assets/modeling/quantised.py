@@ -9,17 +9,64 @@ import copy
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from huggingface_hub import save_torch_state_dict
 from torch import Tensor, nn
 
 from capibara_assets.errors import InputError
+from capibara_assets.modeling.precision import Precision
 
 _KINDS = {"Params4bit": "4", "Int8Params": "8"}
 _PLAIN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+@dataclass(frozen=True)
+class FewBits:
+    """How Transformers quantises a base while it reads it.
+
+    Attributes:
+        arguments: of `from_pretrained`.
+    """
+
+    arguments: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, kind: Literal["int8", "nf4"], device: torch.device, precision: Precision) -> "FewBits":
+        """LLM.int8, or NF4 with its scales quantised too; matrices are multiplied in `precision`.
+
+        Raises:
+            InputError: bitsandbytes is not installed.
+        """
+        from transformers import BitsAndBytesConfig
+
+        _bitsandbytes()
+        compute = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+        config = (
+            BitsAndBytesConfig(load_in_8bit=True)
+            if kind == "int8"
+            else BitsAndBytesConfig(
+                load_in_4bit=True,
+                bnb_4bit_quant_type="nf4",
+                bnb_4bit_use_double_quant=True,
+                bnb_4bit_compute_dtype=compute,
+            )
+        )
+        return cls({"quantization_config": config, "device_map": {"": device}})
+
+    def settle(self, model: nn.Module) -> None:
+        """Keep the weights in an order that gradients pass through.
+
+        On a CPU with AVX-512 a forward pass without gradients brings NF4 weights into an order for inference, in
+        place; the operator that reads it has no backward pass, so training after a validation would learn nothing
+        below the first such layer, and say nothing.
+        """
+        for layer in model.modules():
+            if hasattr(layer, "support_avx512bf16_for_cpu"):
+                layer.support_avx512bf16_for_cpu = False
 
 
 class QuantisedMergeWarning(UserWarning):
@@ -137,5 +184,5 @@ def _bitsandbytes() -> Any:
     try:
         import bitsandbytes
     except ImportError as error:
-        raise InputError("the base model's weights are quantised by bitsandbytes: install the extra `gpu`") from error
+        raise InputError("quantised weights (int8, nf4) need bitsandbytes: install the extra `gpu`") from error
     return bitsandbytes

@@ -14,6 +14,7 @@ from enum import StrEnum
 from capibara_assets.planning.hardware import GIB
 from capibara_assets.planning.models import LinearModule, ModelShape
 
+LOGIT_ELEMENTS = 1 << 24  # logits that our loss holds at once (modeling/losses.py)
 NF4_BITS_PER_WEIGHT = 4.127  # 4 bits and the doubly quantised block constants (QLoRA, Dettmers et al. 2023, section 3)
 
 
@@ -157,13 +158,17 @@ def _counts(shape: ModelShape) -> tuple[float, int]:
     return (shape.encoder_layers + 2 * shape.layers) / layers if shape.family == "t5" else 1.0, layers
 
 
-def scores_per_token(shape: ModelShape, sequence: int) -> float:
+def scores_per_token(shape: ModelShape, sequence: int, *, eager: bool = False) -> float:
     """Elements of attention scores kept per layer and token where attention is not fused.
 
-    T5 adds a learnt bias to its scores; Transformers computes its attention unfused and keeps three matrices of h·S
-    a token for each attention: the probabilities, the dropout's mask and the dropped probabilities.
+    Written out (`eager`), attention keeps the probabilities twice: as the softmax gave them in float32, two elements,
+    and in compute precision. T5 adds a learnt bias to its scores; Transformers computes its attention unfused and keeps
+    three matrices of h·S a token for each attention: the probabilities, the dropout's mask and the dropped
+    probabilities.
     """
-    return 3 * _counts(shape)[0] * shape.heads * sequence if shape.family == "t5" else 0.0
+    if shape.family == "t5":
+        return 3 * _counts(shape)[0] * shape.heads * sequence
+    return 3.0 * shape.heads * sequence if eager else 0.0
 
 
 @dataclass(frozen=True)
@@ -201,6 +206,8 @@ class Step:
     lora_dropout: bool = False
     nf4: bool = False
     logit_chunks: int = 1
+    eager: bool = False
+    autocast: bool = False
     layout: Layout = Layout()
 
     @property
@@ -220,7 +227,7 @@ def training_memory(shape: ModelShape, step: Step) -> Breakdown:
     trainable = shape.lora_parameters(step.lora_rank, step.lora_modules) if lora else shape.parameters
     trained_bytes = 4 if lora else step.weight_bytes
     layers = shape.layers + shape.encoder_layers
-    whole = _saved(shape, step, Remat.NONE) + scores_per_token(shape, step.sequence)
+    whole = _saved(shape, step, Remat.NONE) + scores_per_token(shape, step.sequence, eager=step.eager)
     kept = whole if step.remat is Remat.NONE else _saved(shape, step, step.remat)
     # Under recomputation one layer at a time is rebuilt whole.
     rebuilt = 0.0 if step.remat is Remat.NONE else whole
@@ -250,7 +257,16 @@ def _weights(shape: ModelShape, step: Step) -> float:
 
 
 def _gathered(shape: ModelShape, step: Step) -> int:
-    """Full-size copies made on the fly: two layers being gathered (sharded weights), or one matrix dequantised."""
+    """Full-size copies made on the fly: two layers being gathered (sharded weights), or one matrix dequantised.
+
+    Under autocast every frozen float32 matrix is copied to the compute precision, and the copies are kept for the
+    backward pass (of one layer at a time, where layers are computed again).
+    """
+    if step.autocast and step.weight_bytes > step.compute_bytes:
+        layers = shape.layers + shape.encoder_layers
+        blocks = sum(module.parameters for module in shape.linear_modules)
+        at_once = blocks if step.remat is Remat.NONE else blocks // layers
+        return (at_once + shape.head_parameters) * step.compute_bytes
     if step.nf4:
         return max(module.inputs * module.outputs for module in shape.linear_modules) * step.compute_bytes
     if step.layout.weights <= step.layout.tensor:

@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from torch import nn
-from transformers import AutoConfig, AutoModel, MistralConfig
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, MistralConfig
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.lora_targets import target_modules
+from capibara_assets.modeling.lora_targets import expert_parameters, is_expert, target_modules
+from capibara_assets.planning.models import from_config
 
 SMALL: dict[str, dict[str, Any]] = {
     "llama": {}, "mistral": {}, "qwen2": {}, "qwen3": {}, "gemma": {}, "gemma2": {}, "granite": {}, "olmo2": {},
@@ -60,6 +62,38 @@ def test_published_parameter_counts_of_a_7b_mistral() -> None:
 
     assert parameters(8, "query-value") == 3_407_872
     assert parameters(64, "all-linear") == 167_772_160
+
+
+@pytest.mark.parametrize(
+    ("rank", "scope", "expected"), [(8, "query-value", 3_407_872), (64, "all-linear", 167_772_160)]
+)
+def test_peft_and_the_planner_count_the_same(rank: int, scope: Any, expected: int) -> None:
+    """From the config alone: PEFT on a model without memory, and planning's arithmetic."""
+    config = MistralConfig()
+    targets = target_modules(config, scope)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+        adapted = get_peft_model(model, LoraConfig(r=rank, target_modules=list(targets), task_type="CAUSAL_LM"))
+    assert adapted.get_nb_trainable_parameters()[0] == expected
+    shape = from_config(config.to_dict() | {"architectures": ["MistralForCausalLM"]}, "mistral-7b")
+    assert shape.lora_parameters(rank, targets) == expected
+
+
+@pytest.mark.parametrize("model_type", ["mixtral", "qwen2_moe", "qwen3_moe"])
+def test_experts_are_adapted_as_fused_parameters(model_type: str) -> None:
+    sizes = SIZES | {"moe_intermediate_size": 48, "num_local_experts": 4, "num_experts": 4, "head_dim": 16}
+    config = AutoConfig.for_model(model_type, **sizes, shared_expert_intermediate_size=40)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+        names = list(expert_parameters(config))
+        lora = LoraConfig(r=2, target_modules=[], target_parameters=names, task_type="CAUSAL_LM")
+        adapted = get_peft_model(model, lora)
+    fused = [value for name, value in model.named_parameters() if name.endswith((".gate_up_proj", ".down_proj"))]
+    assert len(fused) == 4 and all(value.ndim == 3 for value in fused)
+    expected = sum(2 * len(value) * (value.shape[1] + value.shape[2]) for value in fused)  # a pair for each expert
+    assert adapted.get_nb_trainable_parameters()[0] == expected
+    assert all(map(is_expert, names)) and not any(map(is_expert, target_modules(config)))
+    assert expert_parameters({"model_type": "llama"}) == ()
 
 
 def test_an_unknown_architecture_is_named_with_what_is_known() -> None:

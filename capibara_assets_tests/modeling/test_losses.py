@@ -1,12 +1,15 @@
 """Losses: equal to the model's own, whatever the batches, chunks and padding."""
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from capibara_assets.datasets.tokenising import Encoded
 from capibara_assets.errors import InputError
@@ -85,3 +88,45 @@ def test_batches_hold_each_index_once_and_stay_within_the_tokens(lengths: list[i
     assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
     for batch in batches:
         assert len(batch) == 1 or len(batch) * max(lengths[index] for index in batch) <= batch_tokens
+
+
+class Largest(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
+    """Notes the most elements of a tensor whose last dimension is the vocabulary."""
+
+    def __init__(self, vocabulary: int):
+        super().__init__()
+        self.vocabulary, self.most = vocabulary, 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        for value in found if isinstance(found, (tuple, list)) else [found]:
+            if isinstance(value, torch.Tensor) and value.ndim and value.shape[-1] == self.vocabulary:
+                self.most = max(self.most, value.numel())
+        return found
+
+
+def test_logits_are_never_whole_with_a_vocabulary_of_32k(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Value and gradient are the whole one's, and no tensor ever holds (tokens x vocabulary)."""
+    torch.manual_seed(0)
+    config = LlamaConfig(vocab_size=32_000, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+                         num_attention_heads=2, tie_word_embeddings=False, initializer_range=0.3)  # fmt: skip
+    model = LlamaForCausalLM(config)
+    draw = random.Random(1)
+    ids = [draw.choices(range(32_000), k=150) for _ in range(4)]
+    batch = collate([Encoded(one, [-100, *one[1:]], 149) for one in ids])
+    weight = model.get_submodule("model.layers.0.mlp.up_proj").weight
+
+    def run() -> tuple[torch.Tensor, torch.Tensor, int]:
+        with Largest(32_000) as seen:
+            found = token_nll(model, batch)
+            (gradient,) = torch.autograd.grad(found.sum(), weight)
+        return found, gradient, seen.most
+
+    monkeypatch.setattr(losses, "_CHUNK_ELEMENTS", 1 << 30)
+    whole, whole_gradient, whole_most = run()
+    assert whole_most == 4 * 149 * 32_000
+    monkeypatch.setattr(losses, "_CHUNK_ELEMENTS", 1 << 21)
+    chunked, gradient, most = run()
+    assert most <= max(1 << 21, model.lm_head.weight.numel())
+    torch.testing.assert_close(chunked, whole, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(gradient, whole_gradient, atol=1e-4, rtol=1e-4)

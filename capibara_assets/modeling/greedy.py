@@ -1,0 +1,40 @@
+"""The greedy choice of a soup's ingredients (Wortsman et al. 2022, arXiv 2203.05482, recipe 1)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Step(Generic[T]):
+    """One attempt: the ingredients with the newcomer last, their average's score, and whether it stayed."""
+
+    tried: tuple[T, ...]
+    score: float
+    kept: bool
+
+
+def greedy_choice(
+    best_first: Sequence[T], first_score: float, score: Callable[[tuple[T, ...]], float]
+) -> tuple[tuple[T, ...], float, tuple[Step[T], ...]]:
+    """Start with the first; each of the others joins if the average with it is no worse than without.
+
+    Args:
+        best_first: the ingredients, at least one.
+        first_score: of the first alone.
+        score: of the average of some; higher is better, NaN never stays.
+
+    Returns:
+        The ingredients in the order in which they joined, their average's score, and every attempt.
+    """
+    members, best, steps = tuple(best_first[:1]), first_score, []
+    for newcomer in best_first[1:]:
+        tried = (*members, newcomer)
+        found = score(tried)
+        kept = found >= best
+        steps.append(Step(tried, found, kept))
+        if kept:
+            members, best = tried, found
+    return members, best, tuple(steps)

@@ -1,0 +1,63 @@
+"""Which kind of language model a base is: it continues text, answers it (T5), or fills gaps in it (BERT)."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from capibara_assets.errors import InputError
+
+Head = Literal["causal", "seq2seq", "masked"]
+HEADS: tuple[Head, ...] = ("causal", "seq2seq", "masked")
+
+# head -> (what it is called, PEFT's task type, Transformers' class that loads it)
+_NAMES: dict[Head, tuple[str, str | None, str]] = {
+    "causal": ("causal language model", "CAUSAL_LM", "AutoModelForCausalLM"),
+    "seq2seq": ("sequence-to-sequence model", "SEQ_2_SEQ_LM", "AutoModelForSeq2SeqLM"),
+    "masked": ("masked language model", None, "AutoModelForMaskedLM"),
+}
+
+
+def head_of(config: Mapping[str, Any]) -> Head | None:
+    """The head that a model's `config.json` names; None where it is none of ours."""
+    for name in config.get("architectures") or []:
+        if "CausalLM" in name or name.endswith("LMHeadModel"):
+            return "causal"
+        if name.endswith("ForMaskedLM"):
+            return "masked"
+        if config.get("is_encoder_decoder") and name.endswith(("ForConditionalGeneration", "ForSeq2SeqLM")):
+            return "seq2seq"
+    return None
+
+
+def chosen_head(config: Mapping[str, Any], asked: Head | Literal["auto"]) -> Head:
+    """The head to train.
+
+    Args:
+        asked: the recipe's `model.head`; `auto` takes the base's own.
+
+    Raises:
+        InputError: the base has none of the heads, or another than the one asked for.
+    """
+    found = head_of(config)
+    named = ", ".join(config.get("architectures") or []) or "none named"
+    if found is None:
+        raise InputError(f"the base is not a language model that can be trained here (architectures: {named})")
+    if asked not in ("auto", found):
+        raise InputError(f"model.head is {asked}, but the base is a {title(found)} ({named}): say {found}, or auto")
+    return found
+
+
+def title(head: Head) -> str:
+    """What such a model is called."""
+    return _NAMES[head][0]
+
+
+def task_type(head: Head) -> str | None:
+    """PEFT's name of the task; it has none for masked models."""
+    return _NAMES[head][1]
+
+
+def model_class(head: Head) -> Any:
+    """The class of Transformers that loads such a base."""
+    import transformers
+
+    return getattr(transformers, _NAMES[head][2])

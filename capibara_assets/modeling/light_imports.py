@@ -1,0 +1,41 @@
+"""PEFT imports bitsandbytes wherever it is installed: over a second of every start, for bases that need none of it."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_NAME = "bitsandbytes"
+
+
+@contextmanager
+def without_bitsandbytes() -> Iterator[None]:
+    """Inside, PEFT finds no bitsandbytes, unless it was imported before: a base in few bits has done so by then.
+
+    A None in `sys.modules` is how Python marks a module that must not be imported. What PEFT remembers of it inside is
+    forgotten before and after, so that a later base in few bits gets its layers.
+    """
+    if _NAME in sys.modules or importlib.util.find_spec(_NAME) is None:
+        yield
+        return
+    sys.modules[_NAME] = None  # type: ignore[assignment]  # as documented: importing it is then a ModuleNotFoundError
+    _forget()
+    try:
+        yield
+    finally:
+        del sys.modules[_NAME]
+        _forget()
+
+
+def _forget() -> None:
+    """What PEFT remembers, where it is imported already."""
+    if remembered := sys.modules.get("peft.import_utils"):
+        remembered.is_bnb_available.cache_clear()
+        remembered.is_bnb_4bit_available.cache_clear()
+
+
+with without_bitsandbytes():
+    from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
+    from peft.tuners.lora.layer import Linear as LoraLinear
+
+__all__ = ["LoraConfig", "LoraLinear", "get_peft_model", "get_peft_model_state_dict", "without_bitsandbytes"]

@@ -1,0 +1,37 @@
+"""What a voter's process does not import; bases in few bits get PEFT's layers for them all the same."""
+
+import subprocess
+import sys
+
+import pytest
+
+from capibara_assets.modeling.light_imports import LoraConfig, get_peft_model, without_bitsandbytes
+
+
+def test_a_voter_imports_no_library_that_it_does_not_use() -> None:
+    code = "import sys, capibara_assets.training.loop; print(sorted({'bitsandbytes', 'deepspeed'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_what_was_hidden_is_found_again() -> None:
+    bitsandbytes = pytest.importorskip("bitsandbytes")
+    torch = pytest.importorskip("torch")
+    hidden = sys.modules.pop("bitsandbytes")
+    try:
+        with without_bitsandbytes():
+            with pytest.raises(ModuleNotFoundError):
+                import bitsandbytes as _  # noqa: F401
+            from peft import import_utils
+
+            assert not import_utils.is_bnb_available()
+    finally:
+        sys.modules["bitsandbytes"] = hidden
+    assert import_utils.is_bnb_available() and import_utils.is_bnb_4bit_available()
+
+    with without_bitsandbytes():  # imported before: seen inside, too
+        model = torch.nn.Sequential()
+        model.add_module("layer", bitsandbytes.nn.Linear4bit(64, 64, bias=False, quant_type="nf4"))
+        model.is_loaded_in_4bit = True  # as Transformers marks what it loads so
+        adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["layer"]))
+    assert type(adapted.base_model.model.layer).__module__ == "peft.tuners.lora.bnb"
