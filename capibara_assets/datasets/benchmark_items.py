@@ -48,7 +48,7 @@ def read_items(benchmark: str, path: Path) -> list[Item]:
         InputError: no such file, damaged compression, a line that is no JSON object, or one of neither shape; the
             message names file and line (of a JSON list: which item).
     """
-    return [_item(benchmark, entry, place) for place, entry in _entries(benchmark, path)]
+    return [_item(benchmark, entry, place) for place, entry in entries(benchmark, path)]
 
 
 def benchmark_digests(benchmarks: Mapping[str, str]) -> dict[str, str]:
@@ -67,7 +67,12 @@ def benchmark_digests(benchmarks: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _entries(benchmark: str, path: Path) -> Iterator[tuple[str, Any]]:
+def entries(benchmark: str, path: Path) -> Iterator[tuple[str, Any]]:
+    """(place, entry) of each item of a file: JSON lines or one JSON list, with or without gzip.
+
+    Raises:
+        InputError: no such file, damaged compression, no UTF-8, or no JSON; the message names file and line.
+    """
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if data.startswith(_GZIP) else data).decode("utf-8-sig")

@@ -87,6 +87,11 @@ def contaminated(examples: pl.DataFrame, recipe: Decontamination) -> pl.DataFram
         InputError: a benchmark's file is missing, damaged or of another shape (datasets/benchmark_items.py).
     """
     items = [item for name, path in sorted(recipe.benchmarks.items()) for item in read_items(name, Path(path))]
+    return contaminated_by(examples, items, recipe.ngram)
+
+
+def contaminated_by(examples: pl.DataFrame, items: Sequence[Item], ngram: int) -> pl.DataFrame:
+    """`contaminated` by items that were read already."""
     if not items or examples.is_empty():
         return table(Contaminated, [])
     rows = examples.select("example_id", "language", "messages").iter_rows()
@@ -95,7 +100,7 @@ def contaminated(examples: pl.DataFrame, recipe: Decontamination) -> pl.DataFram
         for example_id, language, messages in rows
         for message in json.loads(messages)
     ]
-    found = {**_by_runs(contents, items, recipe.ngram), **_by_structure(contents, items)}
+    found = {**_by_runs(contents, items, ngram), **_by_structure(contents, items)}
     return table(
         Contaminated,
         [

@@ -71,9 +71,10 @@ def read_examples(path: Path, format: str | None = None) -> ExampleFile:
     """
     if not path.is_file():
         raise InputError(f"{path} is no file: give a file of examples (JSON lines, a JSON array or Parquet)")
-    found = ExampleFile(path, sha256_file(path))
+    found, last = ExampleFile(path, sha256_file(path)), 0
     try:
-        for line, value in _values(path, found):
+        for begins, value in _values(path, found):
+            line = last = max(begins, last + 1)  # items of an array may share a line: then they are counted
             found.lines += 1
             if isinstance(value, Fault):
                 found.add_fault(line, value)

@@ -2,7 +2,7 @@
 
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -65,7 +65,12 @@ class DataPreprocessor:
             raise InputError(f"on_fault {self.on_fault!r} is none of raise, leave_out")
 
     def preprocess(
-        self, examples: pl.DataFrame, folder: Path | None = None, *, dataset_digest: str | None = None
+        self,
+        examples: pl.DataFrame,
+        folder: Path | None = None,
+        *,
+        dataset_digest: str | None = None,
+        poll: Callable[[], None] = lambda: None,
     ) -> "TokenisedSet":
         """The examples as a tokenised set: an Arrow file in `folder`, mapped into memory; in memory without a folder.
 
@@ -74,18 +79,18 @@ class DataPreprocessor:
             folder: one file `<digest>.arrow` per (dataset, rows, tokenizer, template, max_length); read when present
                 and `cache` is on, else written beside and renamed.
             dataset_digest: digest of the dataset whose rows these are; computed from all columns when not given.
+            poll: called after each batch; may raise to stop.
 
         Raises:
             InputError: faulty examples under `on_fault="raise"`, or a tokenizer or template that cannot be used.
         """
         if folder is None:
-            batches = list(token_batches(examples, self.tokenizer, self.max_length, workers=self.workers))
-            table = pa.Table.from_batches(batches, SCHEMA)
+            table = pa.Table.from_batches(list(self._batches(examples, poll)), SCHEMA)
         else:
             path = folder / f"{self.key(examples, dataset_digest)}.arrow"
             found = _mapped(path) if self.cache else None
             if found is None:
-                self._write(examples, path)
+                self._write(examples, path, poll)
                 found = _mapped(path)
             if found is None:
                 raise OSError(f"{path} was written, but cannot be read")
@@ -107,14 +112,19 @@ class DataPreprocessor:
             }
         )
 
-    def _write(self, examples: pl.DataFrame, path: Path) -> None:
+    def _batches(self, examples: pl.DataFrame, poll: Callable[[], None]) -> Iterator[pa.RecordBatch]:
+        for batch in token_batches(examples, self.tokenizer, self.max_length, workers=self.workers):
+            poll()
+            yield batch
+
+    def _write(self, examples: pl.DataFrame, path: Path, poll: Callable[[], None]) -> None:
         """Beside, synced, renamed: a reader sees the whole file or none; never more than some batches in memory."""
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex}")
         try:
             with beside.open("wb") as file:
                 with pyarrow.ipc.new_file(file, SCHEMA) as writer:
-                    for batch in token_batches(examples, self.tokenizer, self.max_length, workers=self.workers):
+                    for batch in self._batches(examples, poll):
                         writer.write_batch(batch)
                 file.flush()
                 os.fsync(file.fileno())
@@ -230,13 +240,7 @@ class TokenisedSet:
 
     def require_whole(self) -> None:
         """Raises InputError: an example is left out for another reason than a control token in its text."""
-        faults = {name: reason for name, reason in self.left_out.items() if reason != CONTROL}
-        if faults:
-            named = "; ".join(f"{name}: {reason}" for name, reason in list(faults.items())[:_SHOWN])
-            raise InputError(
-                f"{len(faults)} of {self.table.num_rows} examples cannot be trained on: {named}. Mend or remove them, "
-                'raise max_length, or leave them out by name (on_fault="leave_out")'
-            )
+        require_whole(self.left_out, self.table.num_rows)
 
     @cached_property
     def _kept(self) -> pa.ChunkedArray:
@@ -254,6 +258,25 @@ class TokenisedSet:
     @cached_property
     def _chunk_ends(self) -> NDArray[np.int64]:
         return np.cumsum([len(chunk) for chunk in self.table["input_ids"].chunks])
+
+
+def require_whole(left_out: Mapping[str, str], of: int) -> None:
+    """Check that nothing is left out for another reason than a control token in its text.
+
+    Args:
+        left_out: id of an example -> reason.
+        of: examples that there are.
+
+    Raises:
+        InputError: something is; it names some of them.
+    """
+    faults = {name: reason for name, reason in left_out.items() if reason != CONTROL}
+    if faults:
+        named = "; ".join(f"{name}: {reason}" for name, reason in list(faults.items())[:_SHOWN])
+        raise InputError(
+            f"{len(faults)} of {of} examples cannot be trained on: {named}. Mend or remove them, "
+            'raise max_length, or leave them out by name (on_fault="leave_out")'
+        )
 
 
 def tokenizer_digests(tokenizer: Tokenizer) -> dict[str, str]:

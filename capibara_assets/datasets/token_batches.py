@@ -84,7 +84,7 @@ def token_batches(
         backend.no_truncation()
         backend.no_padding()
     sample = np.unique(np.linspace(0, max(0, frame.height - 1), min(_SAMPLE, frame.height)).astype(np.int64))
-    template.verify(found for text in frame["messages"].gather(sample) if (found := _messages(text)) is not None)
+    template.verify(found for text in frame["messages"].gather(sample) if (found := conversation(text)) is not None)
     control = _control_table(template)
     lengths = token_lengths(backend)
     encode = backend.encode_batch_fast if lengths else backend.encode_batch  # without offsets, or with them
@@ -118,7 +118,7 @@ class _Renderer:
         rendered: list[Rendered] = []
         by_jinja: dict[int, Messages] = {}
         for place, text in enumerate(part["messages"]):
-            messages = _messages(text)
+            messages = conversation(text)
             found = Rendered("", (), fault=NO_JSON) if messages is None else self._template.assembled(messages)
             if found is None and messages is not None:
                 by_jinja[place] = messages
@@ -126,7 +126,7 @@ class _Renderer:
         for place, found in zip(by_jinja, self._by_jinja(list(by_jinja.values()), part.height), strict=True):
             rendered[place] = found
         for place, found in enumerate(rendered):
-            if not found.text.isascii() and _surrogates(found.text):
+            if not found.text.isascii() and surrogates(found.text):
                 rendered[place] = Rendered("", (), fault=NO_TEXT)
         return _Prepared(part["example_id"].to_list(), rendered)
 
@@ -311,7 +311,7 @@ def _faults(
     return faults
 
 
-def _messages(text: str) -> Messages | None:
+def conversation(text: str) -> Messages | None:
     """The conversation, None where it is no list of turns with text."""
     try:
         try:
@@ -328,7 +328,7 @@ def _messages(text: str) -> Messages | None:
     return turns
 
 
-def _surrogates(text: str) -> bool:
+def surrogates(text: str) -> bool:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

@@ -165,6 +165,10 @@ def test_every_fault_has_its_line(tmp_path: Path):
     assert "this is question-answer, the lines before it are prompt-completion" in file.faults[6].detail
 
 
+def test_items_on_one_line_are_counted(tmp_path: Path):
+    assert [row.line for row in read(tmp_path, b"[" + LINE + b", " + LINE + b",\n" + LINE + b"]").rows] == [1, 2, 3]
+
+
 def test_faults_of_an_array_name_the_line_of_the_item(tmp_path: Path):
     file = read(tmp_path, b"[\n" + LINE + b",\n{},\n" + LINE + b" x]")
     assert faults(file) == [(3, "no_format"), (4, "invalid_json")]

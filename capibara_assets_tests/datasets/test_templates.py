@@ -90,10 +90,11 @@ CONTENT = st.text(
     st.sampled_from(["bytes", "nfc", "sentencepiece", "rstrip"]),
     st.lists(CONTENT, min_size=2, max_size=6),
     st.booleans(),
+    st.booleans(),
 )
-def test_any_contents(name: str, kind: str, contents: list[str], system: bool) -> None:
+def test_any_contents(name: str, kind: str, contents: list[str], system: bool, padded_by_the_end: bool) -> None:
     form = FORMS[name]
-    tokenizer = tokenizer_of(form, kind)
+    tokenizer = tokenizer_of(form, kind, **({"pad": form.eos} if padded_by_the_end else {}))
     roles = ["user", "assistant"] * 3
     turns = [*([("system", "Be brief.")] if system and form.system else []), *zip(roles, contents, strict=False)]
     strips = name in ("llama 3", "gemma")
