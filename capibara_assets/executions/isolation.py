@@ -25,6 +25,7 @@ from typing import IO, Literal, get_args
 import psutil
 
 from capibara_assets.errors import InputError
+from capibara_assets.executions.isolation_cgroup import leave_group, memory_group
 
 Aspect = Literal["network", "files", "processes"]
 ASPECTS: tuple[Aspect, ...] = get_args(Aspect)
@@ -83,6 +84,7 @@ class Isolation:
         readable: Collection[Path] = (),
         environment: Mapping[str, str] | None = None,
         errors: IO[bytes] | int = subprocess.DEVNULL,
+        memory_mib: int | None = None,
     ) -> Sandboxed:
         """Starts a command; its standard input and output are pipes.
 
@@ -92,6 +94,8 @@ class Isolation:
             command: program (a path) and arguments.
             readable: files and folders that it may read besides the system's and Python's.
             environment: variables besides `clean_environment`.
+            memory_mib: most memory of all its processes together, files in memory included, where this machine lets
+                us make control groups (see `isolation_cgroup.py`).
 
         Raises:
             IsolationError: the program cannot be started.
@@ -109,7 +113,8 @@ class Isolation:
             )
         except OSError as error:
             raise IsolationError(f"cannot start {command[0]}: {error}") from error
-        return Sandboxed(process, home if self.mode == "limits" else None)
+        group = None if memory_mib is None else memory_group(process.pid, memory_mib << 20)
+        return Sandboxed(process, home if self.mode == "limits" else None, group)
 
     def _command(self, command: list[str], readable: Collection[Path]) -> list[str]:
         paths = [*_python_paths(), str(_LAUNCHER), *(str(path) for path in readable)]
@@ -132,6 +137,7 @@ class Sandboxed:
 
     process: subprocess.Popen[bytes]
     home: str | None  # its temporary folder, where that is on disk
+    group: Path | None = None  # the control group that bounds its memory
 
     def tree(self) -> list[psutil.Process]:
         """All its processes, as this machine sees them."""
@@ -162,6 +168,8 @@ class Sandboxed:
             if stream is not None:
                 with suppress(OSError):  # what was left in a buffer has no reader any more
                     stream.close()
+        if self.group is not None:
+            leave_group(self.group)
         if self.home is not None:
             shutil.rmtree(self.home, ignore_errors=True)
 

@@ -152,6 +152,13 @@ def raise_loopback() -> None:
         fcntl.ioctl(control, set_flags, struct.pack("16sH22x", name, flags | up))
 
 
+def no_shared_segments() -> None:
+    """No System V segments or queues in this namespace: they outlive their process, and no limit counts them."""
+    for name in ("shmmni", "msgmni"):
+        with suppress(OSError):  # there is no /proc, or it may not be written here
+            Path("/proc/sys/kernel", name).write_text("0")
+
+
 def give_up_rights(uid: int, dropping: bool) -> None:
     """No capability, now or after any exec, and as root another user."""
     for capability in range(64):
@@ -206,6 +213,7 @@ def inside(spec: dict[str, Any], uid: int, parent: int) -> int:
     build_root(spec, uid)
     raise_loopback()
     call("sethostname", "sandbox", len("sandbox"))
+    no_shared_segments()
     give_up_rights(uid, spec["mode"] == "drop")
     die_with_parent(parent)
     limit(spec)

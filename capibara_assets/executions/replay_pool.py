@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,16 @@ _PRELOAD_FROM = 2  # sessions
 _TICK_S = 0.25
 #: Ends that may be the machine's doing; such a session runs again, alone.
 UNCERTAIN = frozenset({"wall", "cpu", "memory", "signal", "garbled", "lost"})
+#: How a worker may say that a session ended.
+_ENDS = frozenset({"done", "cpu", "wall", "memory", "exit", "signal", "garbled", "stuck"})
 #: Wall clock that one cell may take for each second of CPU, before and when it runs alone.
-_PATIENCE, _PATIENCE_ALONE = 3.0, 6.0
+PATIENCE = 3.0, 6.0
 _START_S = 60.0
 _LEAVE_S = 2.0
+#: No answer of ours is longer: twice what a session may have printed, escaped.
+_MOST_LINE = 128 << 20
+#: What a worker's own processes take, in the control group that bounds the whole tree.
+_WORKER_MIB = 1024
 
 
 @dataclass(frozen=True)
@@ -79,17 +85,36 @@ class Outcome:
 
 
 def run_sessions(
-    sessions: Sequence[Session], *, isolation: Isolation, limits: Limits, times: int, processes: int
+    sessions: Sequence[Session],
+    *,
+    isolation: Isolation,
+    limits: Limits,
+    times: int,
+    processes: int,
+    uncertain: Collection[str] = UNCERTAIN,
+    patience: tuple[float, float] = PATIENCE,
+    apart: Collection[str] = (),
+    quiet_is_certain: bool = False,
+    finished: Callable[[int, Ran], None] | None = None,
 ) -> Outcome:
     """Runs every session `times` times.
+
+    Args:
+        uncertain: ends that may be the machine's doing: such a session runs again, alone.
+        patience: wall clock that a cell may take for each second of CPU, before and when it runs alone.
+        apart: languages whose sessions each get a worker of their own.
+        quiet_is_certain: a session that ran past its wall clock while cores were idle does not run again.
+        finished: called with a session's number and each of its runs as soon as that is certain, from several threads.
 
     Raises:
         IsolationError: workers cannot be started.
     """
     if not sessions:
         return Outcome([])
-    plan = _Plan(isolation, limits, _preload(sessions), any(s.language == "python" for s in sessions))
+    python = any(s.language == "python" for s in sessions)
+    plan = _Plan(isolation, limits, _preload(sessions), python, frozenset(apart))
     found: dict[tuple[int, int], Ran] = {}
+    settled: set[tuple[int, int]] = set()
     waiting = [deque(_in_order(sessions)) for _ in range(times)]
     places = threading.Semaphore(processes)
     failures: list[BaseException] = []
@@ -104,7 +129,11 @@ def run_sessions(
                 except IndexError:
                     return
                 with places:
-                    found[index, run] = workers.run(sessions[index], _PATIENCE)
+                    found[index, run] = ran = workers.run(sessions[index], patience[0])
+                if quiet_is_certain and ran.ended == "wall" and os.getloadavg()[0] < (os.cpu_count() or 1):
+                    settled.add((index, run))
+                if finished is not None and (ran.ended not in uncertain or (index, run) in settled):
+                    finished(index, ran)
         except Exception as error:  # noqa: BLE001 (raised again by the thread that waits)
             failures.append(error)
         finally:
@@ -120,18 +149,20 @@ def run_sessions(
         thread.join()
     if failures:
         raise failures[0]
-    uncertain = sorted({index for (index, _), ran in found.items() if ran.ended in UNCERTAIN})
+    again = sorted({i for (i, run), ran in found.items() if ran.ended in uncertain and (i, run) not in settled})
     lost = {index for (index, _), ran in found.items() if ran.ended in ("lost", "garbled")}
-    for index in uncertain:
+    for index in again:
         for run in range(times):
-            if found[index, run].ended in UNCERTAIN:
+            if found[index, run].ended in uncertain and (index, run) not in settled:
                 workers = _Workers(plan, run)
                 try:
-                    found[index, run] = workers.run(sessions[index], _PATIENCE_ALONE)
+                    found[index, run] = workers.run(sessions[index], patience[1])
                 finally:
                     workers.close()
+                if finished is not None:
+                    finished(index, found[index, run])
     runs = [[found[index, run] for run in range(times)] for index in range(len(sessions))]
-    return Outcome(runs, sorted(lost), uncertain)
+    return Outcome(runs, sorted(lost), again)
 
 
 def _in_order(sessions: Sequence[Session]) -> Iterable[int]:
@@ -160,6 +191,7 @@ class _Plan:
     limits: Limits
     preload: list[str]
     python: bool
+    apart: frozenset[str]
 
 
 class _Workers:
@@ -176,7 +208,7 @@ class _Workers:
         if kind not in self._started:
             self._started[kind] = _Worker(self._plan, kind, self._run)
         ran = self._started[kind].run(session, self._plan.limits, patience)
-        if not self._started[kind].usable:
+        if not self._started[kind].usable or session.language in self._plan.apart:
             self._started.pop(kind).close()
         return ran
 
@@ -203,7 +235,11 @@ class _Worker:
         # set order follows the hash seed: each run has another one, the same in every batch
         environment = {"PYTHONHASHSEED": str(run + 1)}
         self._sandboxed: Sandboxed = plan.isolation.start(
-            command, readable=readable, environment=environment, errors=self._errors.fileno()
+            command,
+            readable=readable,
+            environment=environment,
+            errors=self._errors.fileno(),
+            memory_mib=plan.limits.memory_mib + _WORKER_MIB,
         )
         ready = self._line(time.monotonic() + _START_S)
         if isinstance(ready, str):
@@ -241,15 +277,14 @@ class _Worker:
             return Ran(line, 0, {})
         try:
             answer = json.loads(line)
-            trusted = answer.pop("nonce") == nonce
-        except (ValueError, KeyError, AttributeError):
+            trusted = answer.pop("nonce") == nonce and _is_answer(answer)
+        except (ValueError, KeyError, AttributeError, RecursionError):
             trusted = False
         if not trusted:
             self.usable = False
             return Ran("garbled", 0, {})
-        ended = str(answer.get("ended", "done"))
         self.usable = not answer.get("leaving", False)
-        return Ran(ended, int(answer.get("cell", 0)), answer)
+        return Ran(answer.get("ended", "done"), answer.get("cell", 0), answer)
 
     def _line(self, backstop: float, limits: Limits | None = None, cells: int = 0) -> bytes | str:
         """The worker's next line, or why there is none; `limits` of the session that it runs."""
@@ -272,11 +307,15 @@ class _Worker:
                         return "cpu"
                     if self._grown(tree) > limits.memory_mib << 20:
                         return "memory"
+                    if any(process.pid in self._floor and _is_stopped(process) for process in tree):
+                        return "lost"  # a session stopped its worker
                     continue
                 chunk = os.read(stdout.fileno(), 1 << 16)
                 if not chunk:
                     return "lost"
                 self._buffer += chunk
+                if len(self._buffer) > _MOST_LINE:
+                    return "garbled"
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
@@ -292,6 +331,26 @@ class _Worker:
     def close(self) -> None:
         self._sandboxed.close(_LEAVE_S if self.usable else 0.0)
         self._errors.close()
+
+
+def _is_answer(answer: dict[str, Any]) -> bool:
+    """Whether an answer has the form of one: a session may have written it itself."""
+    if not isinstance(answer.get("ended", "done"), str) or type(answer.get("cell", 0)) is not int:
+        return False
+    if answer.get("ended", "done") not in _ENDS or not 0 <= answer.get("cell", 0) < 1 << 16:
+        return False
+    if answer.get("ended", "done") != "done":
+        return True
+    streams = [answer.get("stdout"), answer.get("stderr")]
+    results, error = answer.get("results"), answer.get("error", ())
+    return (
+        all(isinstance(s, str) or (isinstance(s, list) and all(isinstance(c, str) for c in s)) for s in streams)
+        and isinstance(results, list)
+        and all(isinstance(each, dict) and isinstance(each.get("text"), str) for each in results)
+        and (
+            error is None or (isinstance(error, dict) and all(isinstance(error.get(k), str) for k in ("name", "value")))
+        )
+    )
 
 
 def node() -> str | None:
@@ -315,6 +374,13 @@ def _cpu_seconds(process: psutil.Process) -> float:
     except psutil.Error:
         return 0.0
     return times.user + times.system + getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+
+
+def _is_stopped(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_STOPPED)
+    except psutil.Error:
+        return False
 
 
 def _memory(process: psutil.Process) -> int:

@@ -10,6 +10,7 @@ child processes write there, too.
 """
 
 import asyncio
+import ctypes
 import gc
 import importlib
 import io
@@ -36,6 +37,7 @@ del sys.path[0]
 MOST_TEXT = 8 << 20  # characters of one text that are sent back
 POLL_S = 0.5
 FUTEX = {"x86_64": 202, "aarch64": 98}.get(os.uname().machine)
+LIBC = ctypes.CDLL(None)
 Json = dict[str, Any]
 
 
@@ -52,6 +54,7 @@ class Server:
 
     def __init__(self, options: Json) -> None:
         self.alone: bool = options["alone"]
+        set_dumpable(False)
         self.shell = make_shell() if options["python"] else None
         for module in options["preload"]:
             with suppress(ImportError):  # the session that imports it will say so itself
@@ -88,7 +91,7 @@ class Server:
             try:
                 answer: Json = json.loads(text)
                 return end | answer
-            except ValueError:
+            except (ValueError, TypeError, RecursionError):  # the session wrote something else there
                 return end | {"ended": "garbled"}
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
@@ -156,6 +159,7 @@ class Server:
         status = 1
         try:
             os.setsid()
+            set_dumpable(True)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
             os.closerange(3, result)  # the server's own: a session could write answers to them
             os.closerange(result + 1, 1 << 10)
@@ -186,12 +190,20 @@ class Server:
             os._exit(status)
 
 
+def set_dumpable(dumpable: bool) -> None:
+    """Whether processes of the same user may look into this one's memory and files, or trace it.
+
+    The server's must not be: sessions are of its user, and it says what became of the next one.
+    """
+    if sys.platform.startswith("linux"):
+        pr_set_dumpable = 4
+        LIBC.prctl(pr_set_dumpable, int(dumpable), 0, 0, 0)
+
+
 def become_subreaper() -> None:
     """Orphans of sessions become children of this process."""
-    import ctypes
-
     set_child_subreaper = 36
-    ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0)
+    LIBC.prctl(set_child_subreaper, 1, 0, 0, 0)
 
 
 def children() -> list[int]:

@@ -105,7 +105,7 @@ def _seen(
     early = ran.cell < last
     if ran.ended != "done":
         return Finding(_ENDS.get(ran.ended, ran.ended), None, early), None
-    output = _output(language, ran.answer)
+    output = output_of(language, ran.answer)
     if not early and output == expected:
         return None, output
     error = ran.answer["error"]
@@ -127,7 +127,7 @@ def _seen(
     return Finding("output"), output
 
 
-def _output(language: str, answer: dict[str, Any]) -> Output:
+def output_of(language: str, answer: dict[str, Any]) -> Output:
     """A worker's answer, read as the logs of recorded executions are."""
     failure = answer["error"]
     execution = Execution(
