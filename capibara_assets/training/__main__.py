@@ -1,23 +1,27 @@
 """`python -m capibara_assets.training --request FILE`: the process that Dagster Pipes, Kubernetes or a person starts.
 
 Exit codes: 0 published, 1 too few voters, 2 bad input, 130/143 stopped by SIGINT/SIGTERM with resume points written.
+A second signal ends it at once: the last resume points stay good.
 """
 
 import argparse
 import contextlib
 import os
-import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from dagster_pipes import DAGSTER_PIPES_CONTEXT_ENV_VAR, open_dagster_pipes
 
 from capibara_assets.errors import InputError
-from capibara_assets.training.progress import progress_lines
+from capibara_assets.jobs import JOB_LOG
+from capibara_assets.training.exporters.live import EXPORT_THREAD
+from capibara_assets.training.outputs import publish_outputs
+from capibara_assets.training.reporting import Publish, reporting
 from capibara_assets.training.request import read_request
 from capibara_assets.training.run import TooFewVoters, TrainingInterrupted, train_domain
+from capibara_assets.training.signals import Asked
 
 Say = Callable[[str], None]
 
@@ -27,19 +31,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m capibara_assets.training", description="Train a domain's voters")
     parser.add_argument("--request", type=Path, required=True, help="JSON file of a TrainingRequest")
     file = parser.parse_args(arguments).request
-    asked: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda received, _frame: asked.append(received))
-    with _log() as (info, error):
+    asked = Asked()
+    asked.listen()
+    with _log() as (info, error, publish):
         try:
             request = read_request(file)
-            lines = progress_lines(request.recipe.report_every)
-
-            def report(event: dict[str, Any]) -> None:
-                if line := lines(event):
-                    info(line)
-
-            outcome = train_domain(request, report, stop=lambda: asked[0] if asked else None)
+            with reporting(request, info, publish) as report:
+                outcome = train_domain(request, report, stop=lambda: asked.number, hurry=lambda: asked.hurry)
+            if request.output is not None:
+                publish_outputs(request, outcome)
         except InputError as problem:
             error(str(problem))
             return 2
@@ -49,19 +49,50 @@ def main(arguments: list[str] | None = None) -> int:
         except TrainingInterrupted as stopped:
             error(str(stopped))
             return 128 + stopped.signal
-        info(f"{request.domain}: {len(outcome.finished)} voters in {outcome.summary['seconds']:.1f} s -> {outcome.out}")
+        where, finished = request.output or outcome.out, len(outcome.finished)
+        info(f"{request.domain}: {finished} voters in {outcome.summary['seconds']:.1f} s -> {where}")
         return 0
 
 
 @contextlib.contextmanager
-def _log() -> Iterator[tuple[Say, Say]]:
-    """Where lines go: to the run's event log when Dagster started this process, else to stdout and stderr."""
-    if DAGSTER_PIPES_CONTEXT_ENV_VAR in os.environ:
-        with open_dagster_pipes() as context:
-            yield context.log.info, context.log.error
-    else:
-        yield lambda line: print(line, flush=True), lambda line: print(line, file=sys.stderr, flush=True)
+def _log() -> Iterator[tuple[Say, Say, Publish | None]]:
+    """Where lines go: to the run's event log when Dagster started this process, else to stdout and stderr.
+
+    And to the file that JOB_LOG names, which `capibara jobs logs` reads.
+    """
+    with contextlib.ExitStack() as stack:
+        beside = os.environ.get(JOB_LOG)
+        file = stack.enter_context(Path(beside).open("a", encoding="utf-8", buffering=1)) if beside else None
+
+        def also(say: Say) -> Say:
+            if file is None:
+                return say
+
+            def both(line: str) -> None:
+                say(line)
+                file.write(line + "\n")
+
+            return both
+
+        if DAGSTER_PIPES_CONTEXT_ENV_VAR in os.environ:
+            context = stack.enter_context(open_dagster_pipes())
+            yield also(context.log.info), also(context.log.error), context.report_custom_message
+        else:
+            yield (
+                also(lambda line: print(line, flush=True)),
+                also(lambda line: print(line, file=sys.stderr, flush=True)),
+                None,
+            )
+
+
+def leave(code: int) -> None:
+    """End the process with this code, also where an exporter that hangs holds a library's exit handler."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if any(thread.name.startswith(EXPORT_THREAD) and thread.is_alive() for thread in threading.enumerate()):
+        os._exit(code)
+    sys.exit(code)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -1,90 +1,151 @@
-"""Which examples a voter sees, and in which order: pure functions of ids and seeds, never of row order."""
+"""The data of each optimizer step, as the tokens of this process: levels of examples in their order (order.py)."""
 
-import hashlib
-import math
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
 
-import polars as pl
+from capibara_assets.datasets.masking import Masking
+from capibara_assets.datasets.templates import Tokenizer
+from capibara_assets.datasets.tokenising import Encoded
+from capibara_assets.modeling.heads import Head
+from capibara_assets.training.order import Plan, micro_batches
+from capibara_assets.training.ranks import ALONE, Ranks
+from capibara_assets.training.recipe import TrainingRecipe
+from capibara_assets.training.settings import Settings, learning_rate
 
-from capibara_assets.errors import InputError
-
-GROUPS_PER_VOTER = 8  # with fewer, voters share the whole train split and differ by their order alone
-
-
-def rank(*parts: object) -> str:
-    """A digest to sort by: a shuffle that depends on nothing but its parts."""
-    return hashlib.sha256("/".join(map(str, parts)).encode()).hexdigest()
-
-
-def shards(groups: Iterable[str], n: int) -> dict[str, int]:
-    """Group → shard 0..n-1: groups in the order of their digests, dealt in turn, so that shards are of equal size."""
-    ordered = sorted(set(groups), key=lambda group: rank("shard", group))
-    return {group: position % n for position, group in enumerate(ordered)}
+View = Callable[[Sequence[str], Sequence[Encoded], object], list[Encoded]]
 
 
-def training_part(examples: pl.DataFrame, shard: int, n: int) -> pl.DataFrame:
-    """The train examples of a voter: all groups but its own shard (a bag of (n-1)/n of the groups).
+def view_of(head: Head, tokenizer: Tokenizer, seed: str) -> View | None:
+    """What a masked language model sees of examples (ids, examples, step): other gaps at each step, always the same.
 
-    With one voter, or fewer than eight groups for each voter, it is the whole train split: leaving out a quarter of so
-    few groups, one of which may hold most of the examples, makes voters that have no reason to agree.
+    None for other heads: they see all of it. Validation takes a word in place of the step.
     """
-    train = examples.filter(pl.col("split") == "train").sort("example_id")
-    of_group = shards(train["group_id"], n)
-    if n == 1 or len(of_group) < GROUPS_PER_VOTER * n:
-        return train
-    own = [group for group, part in of_group.items() if part == shard]
-    return train.filter(~pl.col("group_id").is_in(own))
+    if head != "masked":
+        return None
+    masking = Masking.of_tokenizer(tokenizer)
+    return lambda ids, examples, step: masking.all_hidden(ids, examples, seed, step)
 
 
-def validation_shard(examples: pl.DataFrame, shard: int, n: int) -> pl.DataFrame:
-    """The validation examples that one voter judges by: shard `shard` of `n`, whole groups, disjoint from the others'.
+@dataclass(frozen=True)
+class Level:
+    """Some steps on some examples; a plain training is one level.
 
-    With fewer validation groups than voters every shard is the whole validation split (the shards then overlap).
-
-    Raises:
-        InputError: there is no validation example.
+    Attributes:
+        name: of the level.
+        ids, examples: what it trains on.
+        order: step within the level -> indices of its examples.
+        steps: how many.
+        peak: learning rate at its top.
+        about: how its examples were chosen, as JSON.
     """
-    validation = examples.filter(pl.col("split") == "validation").sort("example_id")
-    if validation.is_empty():
-        raise InputError("the dataset has no validation examples: voters could not be judged")
-    of_group = shards(validation["group_id"], n)
-    if len(of_group) < n:
-        return validation
-    own = [group for group, part in of_group.items() if part == shard]
-    return validation.filter(pl.col("group_id").is_in(own))
+
+    name: str
+    ids: list[str]
+    examples: list[Encoded]
+    order: Plan
+    steps: int
+    peak: float
+    about: Mapping[str, Any] = field(default_factory=dict)
 
 
-def step_batches(
-    ids: Sequence[str], lengths: Sequence[int], *, seed: int | str, epoch: int, global_batch: int, window: int
-) -> list[list[int]]:
-    """One epoch as a list of optimizer steps, each a list of indices into `ids`.
+@dataclass(frozen=True)
+class StepData:
+    """What one optimizer step needs to know; a pure function of its number.
 
-    Shuffled by (seed, epoch); within `window` steps' worth sorted by length and cut into steps, so that an
-    optimizer step holds examples of similar length; the steps of the epoch are then shuffled again.
-    Every index occurs exactly once, whatever the order of `ids`.
+    Attributes:
+        ids: of its examples, those of all processes.
+        parts: this process's micro-batches, each a list of examples; every process has equally many, and an empty
+            one among them only keeps step with the others.
+        supervised: tokens with a loss in the whole step, by which the loss is divided.
+        tokens: of the whole step, padding not counted.
+        rate: learning rate.
+        level: name of the level.
     """
-    order = sorted(range(len(ids)), key=lambda index: rank(seed, epoch, ids[index]))
-    steps: list[list[int]] = []
-    for start in range(0, len(order), window * global_batch):
-        block = order[start : start + window * global_batch]
-        block.sort(key=lambda index: (lengths[index], ids[index]))
-        steps += [block[at : at + global_batch] for at in range(0, len(block), global_batch)]
-    keys = [rank(seed, epoch, "step", position) for position in range(len(steps))]
-    return [steps[position] for position in sorted(range(len(steps)), key=keys.__getitem__)]
+
+    ids: list[str]
+    parts: list[list[Encoded]]
+    supervised: int
+    tokens: int
+    rate: float
+    level: str
 
 
-class Plan:
-    """Optimizer step number → indices of its examples, for any number of epochs; nothing is replayed to get there."""
+class Curriculum:
+    """The levels of a training, one after the other: optimizer step -> its data. Nothing is replayed to get there."""
 
-    def __init__(self, ids: Sequence[str], lengths: Sequence[int], *, seed: int | str, global_batch: int, window: int):
-        self._batches = partial(step_batches, ids, lengths, seed=seed, global_batch=global_batch, window=window)
-        self.steps_per_epoch = math.ceil(len(ids) / global_batch)
-        self._epoch: tuple[int, list[list[int]]] = (-1, [])
+    def __init__(
+        self,
+        levels: Sequence[Level],
+        recipe: TrainingRecipe,
+        ranks: Ranks = ALONE,
+        *,
+        view: "View | None" = None,
+        row_tokens: int | None = None,
+    ):
+        """As described.
 
-    def step(self, number: int) -> list[int]:
-        """Indices of step `number`, 0-based over all epochs."""
-        epoch, within = divmod(number, self.steps_per_epoch)
-        if self._epoch[0] != epoch:
-            self._epoch = (epoch, self._batches(epoch=epoch))
-        return self._epoch[1][within]
+        Args:
+            view: what a step sees of an example; None: all of it.
+            row_tokens: of a packed row, at most; None: examples are not packed.
+        """
+        self._levels, self._recipe, self._ranks = list(levels), recipe, ranks
+        self._view, self._row_tokens = view, row_tokens
+        self._ends = list(accumulate(level.steps for level in levels))
+        self.total = self._ends[-1]
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """In their order."""
+        return tuple(self._levels)
+
+    def epoch_ends(self) -> tuple[int, ...]:
+        """Steps done when each epoch is over, in order; one that the level's end cuts is over there."""
+        ends = list[int]()
+        for level, end in zip(self._levels, self._ends, strict=True):
+            if not level.steps:
+                continue
+            per_epoch, begin = level.order.steps_per_epoch, end - level.steps
+            ends += [*range(begin + per_epoch, end, per_epoch), end]
+        return tuple(ends)
+
+    def about(self) -> list[dict[str, Any]]:
+        """The levels as JSON: for the log and the manifest."""
+        return [
+            {"name": one.name, "examples": len(one.ids), "steps": one.steps, "learning_rate": one.peak, **one.about}
+            for one in self._levels
+        ]
+
+    def step(self, number: int) -> StepData:
+        """Data of step `number`, 0-based over all levels."""
+        at = next(index for index, end in enumerate(self._ends) if number < end)
+        level, within = self._levels[at], number - (self._ends[at] - self._levels[at].steps)
+        indices = level.order.step(within)
+        ids, examples = [level.ids[index] for index in indices], [level.examples[index] for index in indices]
+        if self._view:
+            examples = self._view(ids, examples, number)
+        parts = self._parts(examples)
+        return StepData(
+            ids=ids,
+            parts=parts[self._ranks.rank :: self._ranks.world],
+            supervised=sum(example.supervised for example in examples),
+            tokens=sum(len(example.input_ids) for example in examples),
+            rate=learning_rate(within, level.steps, level.peak, self._recipe),
+            level=level.name,
+        )
+
+    def _parts(self, examples: list[Encoded]) -> list[list[Encoded]]:
+        """A step's examples as micro-batches of similar length, as many as a multiple of the processes."""
+        lengths = [len(example.input_ids) for example in examples]
+        groups = micro_batches(lengths, self._recipe.training, self._ranks.world, self._row_tokens)
+        return [[examples[index] for index in group] for group in groups]
+
+
+def plain_level(
+    ids: list[str], examples: list[Encoded], steps: int, seed: str, settings: Settings, recipe: TrainingRecipe
+) -> Level:
+    """The one level of a plain training."""
+    lengths = [len(example.input_ids) for example in examples]
+    order = Plan(ids, lengths, seed=seed, global_batch=settings.global_batch, window=recipe.data.length_window)
+    return Level("training", ids, examples, order, steps, settings.learning_rate)

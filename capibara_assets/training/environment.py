@@ -1,29 +1,130 @@
-"""What a machine computes with: decides whether a resumed run can promise the same bits."""
+"""What a machine computes with: set once, and noted: it decides whether a resumed run can promise the same bits."""
 
 import os
 import platform
+import random
+import re
+import resource
+from collections.abc import Mapping
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import psutil
 import torch
 
+from capibara_assets.modeling.base import read_config
+from capibara_assets.modeling.heads import chosen_head
+from capibara_assets.modeling.precision import fast_precision
+from capibara_assets.training.ranks import ALONE, Ranks
+from capibara_assets.training.recipe import HardwareChoice
+from capibara_assets.training.request import TrainingRequest
+from capibara_assets.training.settings import Settings, resolve
 
-def pick_device() -> torch.device:
-    """The accelerator where there is one, else the CPU."""
+_LIBRARIES = {"zero2": ("deepspeed",), "accelerate": ("accelerate",)}  # backend -> what else computes
+
+
+def pick_device(ranks: Ranks = ALONE) -> torch.device:
+    """The accelerator of this process where there is one, else the CPU."""
+    if ranks.world > 1:
+        return ranks.device
     return torch.device("cuda") if torch.cuda.is_available() else torch.device("cpu")
 
 
-def fingerprint(device: torch.device, precision: str, attention: str) -> dict[str, Any]:
+def settings_on(request: TrainingRequest, device: torch.device) -> Settings:
+    """The settings of a request on a device, for the head of its base. Raises InputError: as `resolve`."""
+    head = chosen_head(read_config(request.base_model), request.recipe.model.head)
+    fastest = fast_precision(device)
+    return resolve(request.recipe, request.lora, fastest=fastest, cuda=device.type == "cuda", head=head)
+
+
+def compute_settings(hardware: HardwareChoice, device: torch.device) -> None:
+    """Threads, determinism and matrix precision of this process."""
+    torch.set_num_threads(hardware.threads)
+    torch.use_deterministic_algorithms(True, warn_only=device.type == "cuda")
+    torch.utils.deterministic.fill_uninitialized_memory = False  # nothing here reads memory before writing it
+    if device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS may choose anew on each run
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = hardware.tf32
+
+
+def fingerprint(
+    device: torch.device, settings: Settings, hardware: HardwareChoice, ranks: Ranks = ALONE
+) -> dict[str, Any]:
     """Everything that may change a bit of the result: with an equal one, a resumed run equals an uninterrupted one."""
+    cuda = device.type == "cuda"
+    libraries = [*_LIBRARIES.get(hardware.backend, ())]
+    libraries += ["bitsandbytes"] if settings.quantization in ("int8", "nf4") else []
     return {
-        "attention": attention,
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else platform.machine(),
-        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "attention": settings.attention,
+        "backend": hardware.backend,
+        "compile": hardware.compile,
+        "cuda": f"{torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}" if cuda else None,
+        "device": torch.cuda.get_device_name() if cuda else _processor(),
+        "gradient_checkpointing": settings.gradient_checkpointing,
+        "instructions": _instructions(),
+        "kernels": _kernel_libraries(),
+        "numpy": np.__version__,
         "peft": version("peft"),
-        "precision": precision,
+        "precision": settings.precision,
         "python": platform.python_version(),
         "threads": torch.get_num_threads(),
+        "tf32": hardware.tf32,
         "torch": torch.__version__,
         "transformers": version("transformers"),
-        "world_size": int(os.environ.get("WORLD_SIZE", "1")),
+        "world_size": ranks.world,
+        **{library: version(library) for library in libraries},
     }
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Names of what is not the same in two fingerprints."""
+    return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+
+
+def seed_all(seed: int) -> None:
+    """Seed every generator that a library may draw from: torch's on all devices, NumPy's, and Python's own."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+def _processor() -> str:
+    """The processor's model: libraries choose block sizes by it, and with them the order of sums."""
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
+            names = (line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+            return next(names, platform.machine())
+    except OSError:  # not Linux
+        return platform.processor() or platform.machine()
+
+
+def _instructions() -> str:
+    """The widest vectors torch uses, and the extensions by which oneDNN chooses its kernels."""
+    known = torch.cpu.get_capabilities()
+    found = [name for name in ("avx512_bf16", "avx512_fp16", "amx_bf16", "amx_tile", "sve_bf16") if known.get(name)]
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA")
+    return " ".join([torch.backends.cpu.get_cpu_capability(), *found, *([f"limit={limit}"] if limit else [])])
+
+
+def _kernel_libraries() -> str:
+    """Versions of MKL and oneDNN, where torch was built with them."""
+    said = torch.__config__.show()
+    found = [re.search(pattern, said) for pattern in (r"Math Kernel Library Version (\S+)", r"MKL-DNN v([\d.]+)")]
+    return ", ".join(f"{name} {one[1]}" for name, one in zip(("MKL", "oneDNN"), found, strict=True) if one)
+
+
+def held_mib(device: torch.device) -> float:
+    """The memory that this process holds right now."""
+    if device.type == "cuda":
+        return round(float(torch.cuda.memory_allocated(device)) / 2**20, 1)
+    return round(psutil.Process().memory_info().rss / 2**20, 1)
+
+
+def memory_mib(device: torch.device) -> float:
+    """The most memory that this process has held: the GPU's where there is one, else resident memory."""
+    if device.type == "cuda":
+        return round(float(torch.cuda.max_memory_allocated(device)) / 2**20, 1)
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, 1)

@@ -4,7 +4,7 @@ They are written beside the training. A checkpoint's identity holds no time, run
 resume point and comes by the same step again publishes the same one, not a second one.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
@@ -36,17 +36,22 @@ class EpochCheckpoints:
     when `busy` is false, or what is being written would be missing in it.
     """
 
-    def __init__(self, request: TrainingRequest, voter: VoterSpec, inputs: str, progress: Progress, log: EventLog):
+    def __init__(
+        self, request: TrainingRequest, voter: VoterSpec, progress: Progress, log: EventLog, *, writes: bool = True
+    ):
         """Looks the store over, so that what is wrong with it is said before the training and not at its end.
+
+        Args:
+            writes: of several processes that train one voter, one writes.
 
         Raises:
             InputError: the store cannot be opened.
             IntegrityError: one of this voter's checkpoints in it is damaged.
         """
         self._request, self._voter, self._progress, self._log = request, voter, progress, log
-        self._choice = request.recipe.epoch_checkpoints
-        self._inputs = f"inputs-{inputs[:16]}"
-        self._store = open_store(request.checkpoints, work=request.work) if request.checkpoints else None
+        self._choice = request.recipe.checkpoint.epochs
+        self._inputs = f"inputs-{request.run_id(voter)}"
+        self._store = open_store(request.checkpoints, work=request.work) if request.checkpoints and writes else None
         self._saver: AsyncSaver | None = None
         if self._store is not None:
             self._store.list(self.model)
@@ -56,36 +61,40 @@ class EpochCheckpoints:
     @property
     def model(self) -> str:
         """The name under which the store counts this voter's versions."""
-        return f"{self._request.domain.value}/{self._voter.name}"
+        return f"{self._request.domain}/{self._voter.name}"
+
+    @property
+    def with_optimizer(self) -> bool:
+        """Whether `save` needs the optimizer's state; the same on all processes."""
+        return bool(self._request.checkpoints) and self._choice.optimizer
 
     @property
     def busy(self) -> bool:
         """Whether one is being written."""
         return self._writing is not None
 
-    def save(
-        self, total: int, adapter: Callable[[], LoraAdapter], optimizer: Callable[[], Mapping[str, Tensor]]
-    ) -> None:
+    def save(self, total: int, adapter: LoraAdapter, optimizer: Mapping[str, Tensor]) -> None:
         """Begin to write a checkpoint of the step just validated, if one is due; waits for the one before.
 
         Args:
             total: steps of the whole training; after the last there is always a checkpoint.
-            adapter, optimizer: of this step; asked for only if needed, and free to change when this returns.
+            adapter, optimizer: of this step; free to change when this returns. The optimizer's state goes unread
+                unless `with_optimizer`.
 
         Raises:
             Exception: whatever the checkpoint before failed with.
         """
         request, progress = self._request, self._progress
-        validations = progress.step // request.recipe.evaluate_every
+        validations = progress.step // request.recipe.training.evaluate_every
         if self._saver is None or (validations % self._choice.every and progress.step < total):
             return
         self.settle()
-        metrics, now = _metrics(progress), adapter()
+        metrics = _metrics(progress)
         future = self._saver.save(
-            {"adapter": now.tensors, "optimizer": optimizer()} if self._choice.optimizer else now.tensors,
+            {"adapter": adapter.tensors, "optimizer": optimizer} if self._choice.optimizer else adapter.tensors,
             progress.step,
             self.model,
-            files={ADAPTER_CONFIG: readable_json(now.config)},
+            files={ADAPTER_CONFIG: readable_json(adapter.config)},
             parent=progress.checkpoints[-1]["id"] if progress.checkpoints else None,
             base_digest=request.base_digest,
             dataset_digest=request.dataset_digest,

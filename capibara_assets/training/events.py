@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+EVENTS = "events.jsonl"
 Report = Callable[[dict[str, Any]], None]
+EVENTS = "events.jsonl"
 
 
 class EventLog:
@@ -17,16 +19,23 @@ class EventLog:
     number, nothing is rewritten. A line that a kill cut off is ignored and ended.
     """
 
-    def __init__(self, path: Path, run: str, listener: Report):
+    def __init__(self, path: Path, run: str, listener: Report, *, writes: bool = True):
+        """As described.
+
+        Args:
+            writes: False for a process that trains along and says nothing.
+        """
         events = read_events(path)
-        self._path, self._run, self._listener = path, run, listener
+        self._path, self._run, self._listener, self._writes = path, run, listener, writes
         self.attempt = 1 + max((event["attempt"] for event in events), default=0)
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_file() and not path.read_bytes().endswith(b"\n") and path.stat().st_size:
+        if writes and path.is_file() and not path.read_bytes().endswith(b"\n") and path.stat().st_size:
             self._append(b"\n")
 
     def write(self, event: str, step: int, **values: Any) -> None:
         """Append one event with the current time; NaN and infinity are written as strings, JSON has neither."""
+        if not self._writes:
+            return
         line = {
             "run": self._run,
             "attempt": self.attempt,
@@ -37,6 +46,12 @@ class EventLog:
         }
         self._append(json.dumps(line, allow_nan=False).encode() + b"\n")
         self._listener(line)
+
+    def relay(self, line: dict[str, Any]) -> None:
+        """Append another log's event as it is (a part of this voter's training), and pass it on."""
+        if self._writes:
+            self._append(json.dumps(line, allow_nan=False).encode() + b"\n")
+            self._listener(line)
 
     def _append(self, data: bytes) -> None:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

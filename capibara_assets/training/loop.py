@@ -1,41 +1,62 @@
 """Training of one voter, from the request to the finished adapter, in one function that reads top to bottom.
 
 Guarantees: loss on the assistant's tokens only, summed over an optimizer step and divided by that step's supervised
-tokens, so neither micro-batches nor padding change it; the same inputs on the same environment give the same bits,
-also when interrupted anywhere and started again. On another processor, thread count or library version a run
-resumes too, but the bits may differ; the log then says `statistical`.
+tokens over all processes, so neither micro-batches nor padding nor the number of processes change it; the same inputs
+on the same environment give the same bits, also when interrupted anywhere and started again. On another processor,
+thread count, number of processes or library version a run resumes too, but the bits may differ; the log then says
+`statistical`.
 """
 
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import torch
-from peft import LoraConfig, get_peft_model
-from torch import Tensor, nn
+from torch import Tensor
 
 from capibara_assets.checkpoints.saving import AsyncSaver
-from capibara_assets.datasets.tokenising import Encoded, EncodedSet, encode_examples
-from capibara_assets.errors import InputError
-from capibara_assets.modeling.base import Base, load_base
-from capibara_assets.modeling.losses import assistant_losses, collate, length_sorted, token_nll
-from capibara_assets.modeling.precision import fast_precision
-from capibara_assets.storage.digests import sha256_bytes
-from capibara_assets.training.data import Plan, rank, training_part, validation_shard
-from capibara_assets.training.environment import fingerprint, pick_device
+from capibara_assets.training.backends import make_stepper
+from capibara_assets.training.data import Curriculum, view_of
+from capibara_assets.training.ema import Ema
+from capibara_assets.training.environment import (
+    compute_settings,
+    differences,
+    fingerprint,
+    held_mib,
+    pick_device,
+    seed_all,
+    settings_on,
+)
+from capibara_assets.training.epoch_folders import EpochFolders, begin_at
 from capibara_assets.training.epochs import EpochCheckpoints
-from capibara_assets.training.events import EventLog, Report
+from capibara_assets.training.evaluator import evaluate
+from capibara_assets.training.events import EVENTS, EventLog, Report
+from capibara_assets.training.examples import chosen, read_examples, tokens_of, validation_examples
+from capibara_assets.training.guards import discontinuity, is_spike, should_stop, too_many_left_out
+from capibara_assets.training.levels import voter_levels
+from capibara_assets.training.order import rank, training_part
+from capibara_assets.training.ranks import ALONE, Ranks
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.result import ADAPTER, EVENTS, adapter_of, current_adapter, write_result
-from capibara_assets.training.resume import Progress, ResumePoints, drop_points, load_point, state_of
-from capibara_assets.training.settings import Settings, learning_rate, resolve, total_steps
-from capibara_assets.training.stepper import PlainStepper, Stepper
-from capibara_assets.training.zero import Zero2Stepper
+from capibara_assets.training.result import write_result
+from capibara_assets.training.resume import (
+    Progress,
+    ResumePoints,
+    drop_points,
+    extension,
+    find_point,
+    require_readable,
+    require_shared,
+    state_of,
+)
+from capibara_assets.training.settings import Settings
+from capibara_assets.training.subject import load_subject
+from capibara_assets.training.tactics import tactic_of
+from capibara_assets.training.usage import Usage
 
 _LEAVE_S = 8.0  # for a checkpoint still on its way when asked to stop; the supervisor kills after 15
 
@@ -45,11 +66,18 @@ class Interrupted(Exception):
 
 
 class TrainingDiverged(Exception):
-    """NaN or infinity came back again and again; started again it would do the same."""
+    """NaN, infinity or spikes came back again and again; started again it would do the same."""
 
 
 def train_voter(
-    request: TrainingRequest, voter: VoterSpec, folder: Path, report: Report, poll: Callable[[], None]
+    request: TrainingRequest,
+    voter: VoterSpec,
+    folder: Path,
+    report: Report,
+    poll: Callable[[], None],
+    *,
+    ranks: Ranks = ALONE,
+    initial: Mapping[str, Tensor] | None = None,
 ) -> Path:
     """Train one voter, or go on where an earlier attempt stopped.
 
@@ -57,268 +85,329 @@ def train_voter(
         folder: the voter's folder of work; resume points, log and result lie there.
         report: gets every event of the log.
         poll: called often; raises `Interrupted` when the process has to stop.
+        ranks: the processes that train this voter; each calls this function, the first one writes.
+        initial: weights to start from (by the names of trained parameters), instead of LoRA's own start.
 
     Returns:
         Folder with the finished adapter, manifest, curve, log and timings.
 
     Raises:
         Interrupted: a resume point was written, if there was anything to write.
-        TrainingDiverged: more than `max_skipped_steps` steps gave NaN or infinity.
+        TrainingDiverged: more steps than the recipe allows gave NaN or infinity, or rolled back.
         InputError: the base, the dataset or the plan cannot be trained on.
     """
     started = time.monotonic()
-    recipe, inputs = request.recipe, sha256_bytes(f"{request.input_digest()}/{voter.name}".encode())
-    device = pick_device()
-    settings = resolve(recipe, request.lora, fastest=fast_precision(device), cuda=device.type == "cuda")
-    torch.set_num_threads(recipe.threads)
-    torch.use_deterministic_algorithms(True, warn_only=device.type == "cuda")
-    torch.utils.deterministic.fill_uninitialized_memory = False  # nothing here reads memory before writing it
-    environment = fingerprint(device, settings.precision, settings.attention)
-    log = EventLog(folder / EVENTS, run=inputs[:16], listener=report)
+    recipe, guards = request.recipe, request.recipe.guards
+    device = pick_device(ranks)
+    settings = settings_on(request, device)
+    compute_settings(recipe.hardware, device)
+    memory_before = held_mib(device)
+    environment = fingerprint(device, settings, recipe.hardware, ranks)
+    inputs = request.inputs(voter)
+    log = EventLog(folder / EVENTS, run=request.run_id(voter), listener=report, writes=ranks.main)
+
+    def poll_all() -> None:
+        """Between micro-batches, of which every process has equally many: all stop there, or none."""
+        asked = None
+        try:
+            poll()
+        except Interrupted as interrupted:
+            asked = interrupted
+        if ranks.any(asked is not None):
+            raise asked or Interrupted()
 
     # Model: the frozen base, and LoRA weights that start the same for every voter.
-    base = load_base(request.base_model, attention=settings.attention)
-    if base.digest != request.base_digest:
-        raise InputError(f"base model {request.base_model} is not the one requested: its files have changed")
-    poll()
-    base.model.to(device)
-    adapted = with_lora(base, settings, request.seed)
-    model: nn.Module = adapted.get_base_model()
-    if settings.gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    trainable = {name: value for name, value in adapted.named_parameters() if value.requires_grad}
-    stepper: Stepper = (
-        Zero2Stepper(adapted, trainable, recipe) if recipe.strategy == "zero2" else PlainStepper(trainable, recipe)
-    )
+    subject = load_subject(request, settings, device)
+    stepper = make_stepper(recipe, subject, settings, ranks)
+    if initial is not None:
+        stepper.restore(initial, {})
+    tactic = tactic_of(voter.strategy, subject, stepper, recipe.training)
+    ema = Ema(subject.trainable, recipe.ema) if recipe.ema else None
+    poll_all()
 
     # Data: this voter's bag, in this voter's order, and the shard it judges by.
-    examples, n = read_examples(request), len(recipe.voters)
-    tokens_of = encode_examples(
-        examples,
-        base.tokenizer,
-        settings.max_length,
-        cache=request.work / "tokens",
-        dataset_digest=request.dataset_digest,
-    )
-    poll()
-    train_ids, train = chosen("train", training_part(examples, voter.shard, n), tokens_of, settings)
-    judged = validation_shard(examples, voter.shard, n)
-    _, validation = chosen("validation", judged, tokens_of, settings, recipe.max_validation_examples)
-    lengths = [len(example.input_ids) for example in train]
+    examples, n = read_examples(request.dataset), len(recipe.voters)
+    alone = poll if ranks.world == 1 else lambda: None  # of several processes some read what another one made
+    tokenizer = subject.base.tokenizer
+    encoded = tokens_of(request, examples, tokenizer, settings, poll=alone)
+    poll_all()
+    train_ids, train = chosen("train", training_part(examples, voter.shard, n), encoded, settings)
+    validation = validation_examples(request, voter, examples, encoded, settings, tokenizer)
     order = f"{request.seed}/{voter.seed}"
-    plan = Plan(train_ids, lengths, seed=order, global_batch=settings.global_batch, window=recipe.length_window)
-    total = total_steps(lengths, settings, recipe)
+    view = view_of(settings.head, tokenizer, order)
+    levels = voter_levels(request, voter, settings, tokenizer, examples, train_ids, train, order)
+    row_tokens = settings.max_length if recipe.data.packing else None
+    curriculum = Curriculum(levels, recipe, ranks, view=view, row_tokens=row_tokens)
+    total, length = curriculum.total, [level.steps for level in curriculum.levels]
+    passes = EpochFolders.of(request, folder, curriculum.epoch_ends(), writes=ranks.main)
 
     # Where an earlier attempt stopped.
-    progress, best = Progress(), dict[str, Tensor]()
-    point, damaged = load_point(folder, inputs=inputs)
+    progress, best, snapshot = Progress(), dict[str, Tensor](), dict[str, dict[str, Tensor]]()
+    point, damaged = find_point(folder, inputs=inputs, wanted=request.resume_from, ranks=ranks)
+    require_shared(folder, point, ranks)
+    if damaged:
+        log.write("damaged", point.progress.step if point else 0, points=damaged)
     if point:
         progress, best = point.progress, point.tensors["best"]
-        stepper.restore(point.tensors["weights"], point.tensors["optimizer"])
-        exact = "exact" if point.fingerprint == environment else "statistical"
-        log.write("resumed", progress.step, continuation=exact, damaged=damaged)
+        stepper.restore(point.weights(subject.peft_names), point.tensors["optimizer"])
+        tactic.restore(point.tensors["tactic"])
+        if ema:
+            ema.restore(point.tensors["ema"])
+        snapshot = point.snapshot
+        if differs := differences(point.fingerprint, environment):
+            progress.watched = {"step": progress.step, "differs": differs}
+        continuation = "statistical" if differs else "exact"
+        log.write("resumed", progress.step, continuation=continuation, differs=differs, damaged=damaged)
+        if longer := extension(point, length):
+            progress.extensions.append(longer)
+            log.write("extended", **longer)
+    elif request.start is not None:
+        progress.step, weights = begin_at(request.start, passes.ends, subject.peft_names, subject.trainable)
+        stepper.restore(weights, {})
+        if ema:
+            ema.restore(weights)
+        log.write("started_anew", progress.step, epoch=request.start.epoch, adapter=str(request.start.adapter))
     log.write(
         "started",
         progress.step,
         steps=total,
+        domain=request.domain,
+        voter=voter.name,
         pid=os.getpid(),
-        examples=len(train),
+        examples=sum(len(level.ids) for level in levels),
+        levels=curriculum.about(),
         validation=len(validation),
-        parameters=sum(value.numel() for value in trainable.values()),
+        left_out=len(encoded.left_out),
+        truncated=len(encoded.truncated),
+        head=settings.head,
+        parameters=sum(value.numel() for value in subject.trainable.values()),
+        base_parameters=subject.base_parameters,
+        modules=list(settings.modules),
+        new_layers=list(subject.base.new_layers),
+        unread_layers=list(subject.base.unread),
+        quantization=settings.quantization,
         precision=settings.precision,
-        strategy=recipe.strategy,
+        backend=recipe.hardware.backend,
+        processes=ranks.world,
+        strategy=voter.strategy.kind,
         load_seconds=round(time.monotonic() - started, 3),
+        memory_before_mib=memory_before,
     )
-    seconds_before, point_step, point_due = progress.seconds, progress.step, False
+    seconds_before, point_step, point_due, usage = progress.seconds, progress.step, False, Usage(device)
 
     def save_point() -> None:
         nonlocal point_step
         begun = time.monotonic()
         progress.seconds = seconds_before + begun - started
-        points.save(state_of(progress, trainable, stepper.state(), best), progress.step, voter.name)
+        state = state_of(
+            progress,
+            subject.adapter(stepper.full(subject.trainable)),
+            optimizer=stepper.state(),
+            best=best,
+            ema=ema.shadow if ema else {},
+            snapshot_weights=snapshot.get("weights", {}),
+            snapshot_optimizer=snapshot.get("optimizer", {}),
+            tactic=tactic.state(),
+        )
+        if ranks.main:
+            points.save(state, progress.step, voter.name)
         log.write("checkpoint", progress.step, waited_s=round(time.monotonic() - begun, 4))
         point_step = progress.step
 
     with (
-        AsyncSaver(ResumePoints(folder, inputs, environment, recipe.keep_checkpoints)) as points,
-        EpochCheckpoints(request, voter, inputs, progress, log) as epochs,
+        AsyncSaver(ResumePoints(folder, inputs, environment, length, recipe.checkpoint.keep)) as points,
+        EpochCheckpoints(request, voter, progress, log, writes=ranks.main) as epochs,
     ):
         try:
             while True:
-                due = progress.step % recipe.evaluate_every == 0 or progress.step == total
+                poll_all()
+                due = progress.step % recipe.training.evaluate_every == 0 or progress.step == total
                 if due and progress.validated < progress.step:
-                    loss = assistant_losses(
-                        model,
-                        validation,
-                        batch_tokens=recipe.micro_batch_tokens,
-                        precision=settings.precision,
-                        poll=poll,
-                    ).mean
-                    progress.validated = progress.step
-                    if math.isfinite(loss):
-                        progress.curve.append({"step": progress.step, "validation_loss": loss})
-                    if progress.step == 0:
-                        progress.base_loss = loss if math.isfinite(loss) else None
-                    elif math.isfinite(loss) and (progress.best_loss is None or loss < progress.best_loss):
-                        progress.best_step, progress.best_loss = progress.step, loss
-                        best = {name: value.detach().clone() for name, value in trainable.items()}
+                    with ema.applied() if ema and progress.step else nullcontext():
+                        loss = evaluate(
+                            subject, stepper, validation, recipe.training.micro_batch_tokens, ranks, poll_all
+                        )
+                        progress.validated = progress.step
+                        if math.isfinite(loss):
+                            progress.curve.append({"step": progress.step, "validation_loss": loss})
+                        if progress.step == 0:
+                            progress.base_loss = loss if math.isfinite(loss) else None
+                        elif math.isfinite(loss):
+                            weights = stepper.full(subject.trainable)
+                            if progress.best_loss is None or loss < progress.best_loss:
+                                progress.best_step, progress.best_loss = progress.step, loss
+                                best = {name: value.detach().clone() for name, value in weights.items()}
+                            tactic.after_validation(progress.step, loss, weights)
+                            moments = stepper.state() if epochs.with_optimizer else {}
+                            epochs.save(total, subject.adapter(weights), moments)
                     log.write("validation", progress.step, of=total, validation_loss=loss)
-                    if progress.step and math.isfinite(loss):
-                        epochs.save(total, lambda: current_adapter(adapted, request), stepper.state)
                 if progress.step == total:
+                    break
+                if progress.validated == progress.step and should_stop(progress.curve, recipe.training.early_stopping):
+                    log.write("stopped_early", progress.step, of=total, best_step=progress.best_step)
                     break
 
                 # One optimizer step. Dropout draws from (seed, step), so a step taken again draws the same.
                 begun = time.monotonic()
-                indices = plan.step(progress.step)
-                supervised = sum(train[index].supervised for index in indices)
-                rate = learning_rate(progress.step, total, settings, recipe)
-                torch.manual_seed(int(rank(order, "dropout", progress.step)[:15], 16))
-                model.train()
-                summed, tokens = 0.0, 0
-                parts = list(length_sorted([lengths[index] for index in indices], recipe.micro_batch_tokens))
-                for number, part in enumerate(parts, start=1):
-                    poll()
-                    batch = collate([train[indices[position]] for position in part], device)
-                    with torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
-                        nll = token_nll(model, batch).sum()
-                    stepper.backward(nll / supervised, last=number == len(parts))
-                    summed += nll.item()
-                    tokens += batch.tokens
-                norm = stepper.step(rate) if math.isfinite(summed) else None
-                progress.step += 1
+                data = curriculum.step(progress.step)
+                seed_all(int(rank(order, "dropout", progress.step, ranks.rank)[:15], 16))
+                subject.loss.train()
+                local = torch.zeros((), dtype=torch.float64, device=device)
+                for number, part in enumerate(data.parts, start=1):
+                    poll_all()
+                    batch = subject.collate(part)
+                    with stepper.micro_step(last=number == len(data.parts)):
+                        nll = stepper.loss(batch).sum()
+                        stepper.backward(nll / data.supervised)
+                    local += nll.detach()  # read once a step: each read waits for the device
+                loss = ranks.sum([float(local)])[0] / data.supervised
+                computed = time.monotonic() - begun
 
-                if norm is None:
-                    stepper.clear()
-                    progress.skipped.append(
-                        {"step": progress.step, "examples": [train_ids[index] for index in indices]}
-                    )
-                    log.write(
-                        "skipped",
-                        progress.step,
-                        of=total,
-                        loss=summed / supervised,
-                        examples=progress.skipped[-1]["examples"],
-                    )
-                    if len(progress.skipped) > recipe.max_skipped_steps:
-                        raise TrainingDiverged(diagnosis(progress, settings, rate))
-                else:
-                    progress.tokens += supervised
-                    progress.curve.append(
-                        {
-                            "step": progress.step,
-                            "loss": summed / supervised,
-                            "learning_rate": rate,
-                            "gradient_norm": norm,
-                        }
-                    )
+                tactic.before_step()
+                spike = is_spike(loss, progress.curve, guards.spike)
+                norm = stepper.step(data.rate) if math.isfinite(loss) and not spike else None
+                progress.step += 1
+                if norm is not None:
+                    tactic.after_step(data.rate, norm)
+                    if ema:
+                        ema.update(progress.step)
+                    progress.tokens += data.supervised
+                    progress.epoch_tokens += data.supervised
+                    progress.epoch_loss += loss * data.supervised
+                    figures = {"loss": loss, "learning_rate": data.rate, "gradient_norm": norm}
+                    progress.curve.append({"step": progress.step, **figures})
+                    seconds = time.monotonic() - begun
                     log.write(
                         "step",
                         progress.step,
                         of=total,
-                        loss=summed / supervised,
-                        learning_rate=rate,
-                        gradient_norm=norm,
-                        tokens_per_s=round(tokens / (time.monotonic() - begun), 1),
+                        **figures,
+                        level=data.level,
+                        tokens_per_s=round(data.tokens / seconds, 1),
+                        samples_per_s=round(len(data.ids) / seconds, 2),
+                        tokens=data.tokens,
+                        supervised=data.supervised,
+                        samples=len(data.ids),
+                        micro_steps=len(data.parts),
+                        compute_s=round(computed, 4),
+                        **usage.figures(),
                     )
+                else:
+                    stepper.clear()
+                    left_out: dict[str, Any] = {"step": progress.step, "examples": data.ids}
+                    if spike:
+                        progress.rollbacks.append(left_out)
+                        stepper.restore(snapshot["weights"], snapshot["optimizer"])
+                        log.write("rolled_back", progress.step, of=total, loss=loss, examples=data.ids)
+                    else:
+                        overflow = settings.precision == "fp16" and math.isfinite(loss)  # the loss scale was too high
+                        progress.skipped.append(left_out | ({"loss_scale": True} if overflow else {}))
+                        log.write("skipped", progress.step, of=total, loss=loss, examples=data.ids, loss_scale=overflow)
+                    if too_many_left_out(progress.skipped, progress.rollbacks, guards):
+                        raise TrainingDiverged(diagnosis(progress, settings, data.rate))
+                watched = progress.watched or {}
+                if jump := discontinuity(progress.curve, watched.get("step"), guards.continuity):
+                    log.write("discontinuity", progress.step, of=total, **jump, differs=watched["differs"])
+                    raise TrainingDiverged(discontinued(jump, watched["differs"]))
+                if guards.spike and (not snapshot or progress.step % guards.spike.snapshot_every == 0):
+                    weights = stepper.full(subject.trainable)
+                    snapshot = {
+                        part: {name: value.detach().clone() for name, value in tensors.items()}
+                        for part, tensors in (("weights", weights), ("optimizer", stepper.state()))
+                    }
+
+                if passes.due(progress.step):
+                    with ema.applied() if ema else nullcontext():
+                        passes.write(progress, subject.adapter(stepper.full(subject.trainable)), data.rate)
+
                 # What was saved in the background: failures are raised here, at the next step.
                 points.check()
                 epochs.check()
-                point_due |= progress.step % recipe.checkpoint_every == 0 and progress.step < total
-                if point_due and not epochs.busy:
+                point_due |= progress.step % recipe.checkpoint.every == 0 and progress.step < total
+                rehearsal = (
+                    point is None and progress.step == 1
+                )  # what cannot be saved or read is said now, not at the end
+                if (point_due or rehearsal) and not ranks.any(epochs.busy):
                     save_point()
                     point_due = False
+                    if rehearsal and ranks.main:
+                        points.wait()
+                        require_readable(folder, inputs)
+            if request.keep_points and epochs.settle():
+                save_point()  # of the very end, to be extended from
+                points.wait()
         except Interrupted:
             stepper.clear()
-            if epochs.settle(_LEAVE_S):  # else the point would lack it: an older one has to do
+            if not ranks.any(not epochs.settle(_LEAVE_S)):  # else the point would lack it: an older one has to do
                 save_point()
             points.wait()
             log.write("interrupted", point_step)
             raise
 
-    kept = epochs.finish()
     if not best:
         raise TrainingDiverged(f"no validation loss was finite: {diagnosis(progress, settings, rate=0.0)}")
+
+    def score(weights: Mapping[str, Tensor]) -> float:
+        stepper.restore(weights, {})  # the training is over
+        return evaluate(subject, stepper, validation, recipe.training.micro_batch_tokens, ranks, poll_all)
+
+    published = tactic.result(best, score)
+    if published.report:
+        log.write("published", progress.step, strategy=voter.strategy.kind, **published.report)
+    if not ranks.main:
+        return folder
+    kept = epochs.finish()
     progress.seconds = seconds_before + time.monotonic() - started
     result = write_result(
         request,
         voter,
         folder,
         progress,
-        adapter_of(adapted, best, request),
+        published.adapter,
         settings,
         {
+            "validation_loss": progress.best_loss if published.loss is None else published.loss,
+            "levels": curriculum.about(),
+            "published": published.report,
             "examples": len(train),
             "validation_examples": len(validation),
-            "steps": total,
-            "examples_left_out": len(tokens_of.left_out),
-            "trainable_parameters": sum(value.numel() for value in trainable.values()),
+            "steps": progress.step,
+            "steps_planned": total,
+            "examples_left_out": len(encoded.left_out),
+            "trainable_parameters": sum(value.numel() for value in subject.trainable.values()),
         },
         kept,
         log,
     )
-    drop_points(folder)
+    if not request.keep_points:
+        drop_points(folder)
     return result
 
 
-def with_lora(base: Base, settings: Settings, seed: int) -> Any:
-    """The base under PEFT, its LoRA weights drawn from the seed (A uniform, B zero): the adapter starts as nothing."""
-    config = LoraConfig(
-        r=settings.rank,
-        lora_alpha=settings.alpha if settings.alpha % 1 else int(settings.alpha),
-        lora_dropout=settings.dropout,
-        target_modules=list(settings.modules),
-        use_rslora=settings.use_rslora,
-        bias="none",
-        task_type="CAUSAL_LM",
-    )
-    torch.manual_seed(seed)
-    try:
-        return get_peft_model(base.model, config, adapter_name=ADAPTER)
-    except ValueError as error:
-        raise InputError(f"LoRA modules {', '.join(settings.modules)} do not fit base {base.path}: {error}") from error
-
-
-def read_examples(request: TrainingRequest) -> pl.DataFrame:
-    """The dataset's columns that training needs.
-
-    Raises:
-        InputError: the file is missing or not a table of examples.
-    """
-    try:
-        return pl.read_parquet(request.dataset, columns=["example_id", "group_id", "split", "messages"])
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise InputError(f"dataset {request.dataset} is not a table of examples: {error}") from error
-
-
-def chosen(
-    split: str, part: pl.DataFrame, tokens_of: EncodedSet, settings: Settings, most: int | None = None
-) -> tuple[list[str], list[Encoded]]:
-    """Ids and tokens of a part's examples, in the order of their ids; those that could not be encoded are left out.
-
-    Args:
-        most: keep so many, lowest digests of the ids first, so that a growing dataset changes few of them.
-
-    Raises:
-        InputError: none is left.
-    """
-    usable = [name for name in part["example_id"] if name not in tokens_of.left_out]
-    ids = sorted(sorted(usable, key=lambda name: rank(split, name))[:most])
-    if not ids:
-        reasons = sorted({tokens_of.left_out[name] for name in part["example_id"]})
-        raise InputError(
-            f"none of the {len(part)} {split} examples can be used with max_length {settings.max_length}: "
-            f"{'; '.join(reasons) or 'the split is empty'}"
-        )
-    return ids, tokens_of.select(ids)
-
-
 def diagnosis(progress: Progress, settings: Settings, rate: float) -> str:
-    """What a person needs to know of a run that gave NaN or infinity."""
-    steps = ", ".join(str(skipped["step"]) for skipped in progress.skipped)
-    examples = ", ".join(progress.skipped[-1]["examples"][:8]) if progress.skipped else ""
+    """What a person needs to know of a run whose numbers went wrong."""
+    said = []
+    if progress.skipped:
+        steps = ", ".join(str(skipped["step"]) for skipped in progress.skipped)
+        said.append(f"{len(progress.skipped)} steps gave NaN or infinity (steps {steps})")
+    if progress.rollbacks:
+        steps = ", ".join(str(rolled["step"]) for rolled in progress.rollbacks)
+        said.append(
+            f"{len(progress.rollbacks)} steps had a loss far above the ones before and were rolled back ({steps})"
+        )
+    last = max([*progress.skipped, *progress.rollbacks], key=lambda left_out: left_out["step"], default=None)
+    examples = ", ".join(last["examples"][:8]) if last else ""
     return (
-        f"{len(progress.skipped)} steps gave NaN or infinity (steps {steps}); learning rate {rate:.3g} of peak "
+        f"{'; '.join(said) or 'no step went wrong'}; learning rate {rate:.3g} of peak "
         f"{settings.learning_rate:.3g}, precision {settings.precision}: lower learning_rate, or set precision: "
         f"fp32; examples of the last one: {examples or 'none'}"
+    )
+
+
+def discontinued(jump: Mapping[str, float], differs: list[str]) -> str:
+    """What a person needs to know of a resume after which the loss was another."""
+    return (
+        f"the loss jumped when training was resumed at step {jump['resumed_at']} in another environment "
+        f"({', '.join(differs)}): {jump['before']:.4g} before, {jump['since']:.4g} over {jump['steps']} steps since. "
+        "Resume where the points were made, remove them to start anew, or set guards.continuity: null to go on"
     )

@@ -8,45 +8,89 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
-from capibara_assets.training.recipe import TrainingRecipe
+from capibara_assets.training.recipe import TrainingRecipe, VoterSpec
+from capibara_assets.training.strategies import needs_all_domains
 
 Fault = Literal["sign_flip", "nan", "norm_100x"]
 
 # Raised when the loop computes something else from the same inputs, so that old resume points are not mixed in.
-LOOP_VERSION = 2
+LOOP_VERSION = 5
 
-_INERT = (
-    "threads",
-    "parallel",
-    "max_restarts",
-    "restart_delay_s",
-    "report_every",
-    "checkpoint_every",
-    "keep_checkpoints",
-    "epoch_checkpoints",
-)
+# Of the recipe: how long it trains. Kept beside the digests and not in them, because it may be raised later.
+_LENGTH = {"epochs", "max_steps", "max_tokens"}
+
+# Of the recipe: what changes speed, retries, or what is said and kept, and never the adapters.
+_INERT: dict[str, Any] = {
+    "model": {"base"},  # by its digest
+    "report": True,
+    "checkpoint": True,
+    "guards": {"continuity"},
+    "hardware": {
+        "backend",
+        "processes",
+        "deepspeed",
+        "tf32",
+        "compile",
+        "gradient_checkpointing",
+        "share_base",
+        "threads",
+        "parallel",
+    },
+}
 
 
-class TrainingRequest(BaseModel):
-    """Everything one domain's training is made from, and where it works and writes."""
+class Start(BaseModel):
+    """A declared new start from an epoch of an earlier training: its weights, and an optimizer that knows nothing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    domain: Domain
+    adapter: Path = Field(description="Folder of the epoch's adapter")
+    digest: str = Field(description="of its weights' file")
+    epoch: int = Field(gt=0, description="Passes that it has seen; the training goes on with the next one")
+
+
+class FurtherDataset(BaseModel):
+    """Another domain's examples, for strategies that train on more than their own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    dataset: Path = Field(description="examples.parquet")
+    digest: str
+
+
+class TrainingRequest(BaseModel):
+    """Everything one training of one or more voters is made from, and where it works and writes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    domain: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Name of what is trained: a domain, or a run of its own"
+    )
     base_model: Path = Field(description="Folder of the base model")
     base_digest: str
     dataset: Path = Field(description="examples.parquet")
     dataset_digest: str
+    further: dict[Domain, FurtherDataset] = Field(default={}, description="Other domains' examples, where needed")
     lora: dict[str, Any] = Field(description="The domain's LoRA plan, as a document")
     recipe: TrainingRecipe
     seed: int = Field(ge=0, description="Seed of this run; the recipe's own, or another one to repeat it")
     work: Path = Field(description="Folder of resume points and finished voters, named by the inputs")
     out: Path = Field(description="Folder that appears, whole, when enough voters finished")
+    output: Path | None = Field(
+        default=None,
+        description="Folder of a run of its own, where its voters work and epochs and resume points stay; None: `work`",
+    )
+    start: Start | None = Field(default=None, description="The epoch whose weights it begins with; None: LoRA's own")
     checkpoints: str | None = Field(
         default=None,
         description="Root of the checkpoint store for epoch checkpoints, local or gs://; None: none are kept",
     )
     run: str | None = Field(default=None, description="Id of the run that asks, noted in the epoch checkpoints")
+    resume_from: str | None = Field(
+        default=None,
+        description="latest, or a folder checkpoint-<step>; None: the newest resume point, or a fresh start",
+    )
+    keep_points: bool = Field(default=False, description="Resume points stay when it has finished: it can be extended")
     fault: dict[str, Fault] = Field(default={}, description="Drill: voter -> damage done to its finished adapter")
 
     @model_validator(mode="after")
@@ -56,25 +100,61 @@ class TrainingRequest(BaseModel):
             raise ValueError(f"fault names no voter of the recipe: {', '.join(unknown)}")
         return self
 
+    def folder(self, voter: VoterSpec) -> Path:
+        """Where a voter works: of a run of its own, the output itself, or a folder in it for each of several."""
+        if self.output is None:
+            return self.work / voter.name
+        return self.output if len(self.recipe.voters) == 1 else self.output / "voters" / voter.name
+
     def deciding_recipe(self) -> dict[str, Any]:
         """The recipe as JSON, as far as it decides the adapters: nothing about speed, retries or what is kept."""
-        return self.recipe.model_dump(mode="json", exclude=set(_INERT))
+        return self.recipe.model_dump(mode="json", exclude=_INERT)
+
+    def length(self) -> dict[str, Any]:
+        """How long it trains, as the recipe says, or the plan in its place."""
+        choice = self.recipe.training.model_dump(mode="json", include=_LENGTH)
+        return choice | {"epochs": self.lora.get("epochs") if choice["epochs"] is None else choice["epochs"]}
+
+    def inputs(self, voter: VoterSpec) -> dict[str, str]:
+        """What a voter's weights are made from, each by its digest: a resume point of others is refused by name.
+
+        How long it trains is not among them: a training may be made longer (`resume.extension`).
+        """
+        own = {"voter": _digest(voter.model_dump(mode="json"))}
+        return self._inputs(further=needs_all_domains(voter.strategy)) | own
+
+    def run_id(self, voter: VoterSpec) -> str:
+        """Short name of this voter's training; the same inputs give the same one, also when it is made longer."""
+        return _digest(self.inputs(voter))[:16]
 
     def input_digest(self) -> str:
         """Digest of what decides the adapters: no path, no fault, nothing about speed or retries."""
-        return sha256_bytes(
-            canonical_json(
-                {
-                    "loop": LOOP_VERSION,
-                    "domain": self.domain,
-                    "base": self.base_digest,
-                    "dataset": self.dataset_digest,
-                    "lora": self.lora,
-                    "recipe": self.deciding_recipe(),
-                    "seed": self.seed,
-                }
-            )
-        )
+        voters = [voter.model_dump(mode="json") for voter in self.recipe.voters]
+        further = any(needs_all_domains(voter.strategy) for voter in self.recipe.voters)
+        return _digest(self._inputs(further=further) | {"voters": voters, "length": self.length()})
+
+    def _inputs(self, *, further: bool) -> dict[str, str]:
+        others = {domain: one.digest for domain, one in self.further.items()}
+        recipe = self.deciding_recipe()
+        del recipe["voters"]  # what the others are does not concern one of them; how many, does: they share the data
+        training = {name: value for name, value in recipe["training"].items() if name not in _LENGTH}
+        start = {"start": f"epoch {self.start.epoch} of {self.start.digest}"} if self.start else {}
+        return {
+            **start,
+            **({"further datasets": _digest(others)} if further else {}),
+            "training loop": str(LOOP_VERSION),
+            "domain": self.domain,
+            "base": self.base_digest,
+            "dataset": self.dataset_digest,
+            "number of voters": str(len(self.recipe.voters)),
+            "LoRA plan": _digest({name: value for name, value in self.lora.items() if name != "epochs"}),
+            "recipe": _digest(recipe | {"training": training}),
+            "seed": str(self.seed),
+        }
+
+
+def _digest(document: Any) -> str:
+    return sha256_bytes(canonical_json(document))
 
 
 def read_request(file: Path) -> TrainingRequest:

@@ -7,8 +7,11 @@ import json
 import multiprocessing
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -16,18 +19,29 @@ from pathlib import Path
 from typing import Any
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.base import read_config, validate_base
+from capibara_assets.modeling.base import read_config
 from capibara_assets.storage.jsonfiles import sync_folder, write_json_atomic
-from capibara_assets.training.events import Report
+from capibara_assets.training.events import EVENTS, Report
 from capibara_assets.training.faults import inject
+from capibara_assets.training.prediction import compared, keep_plan
+from capibara_assets.training.preflight import require_ready
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
+from capibara_assets.training.voter_process import require_not_a_rank
 
 RESULT = "result"
 # Files whose bytes differ between equal runs (times, speeds, hosts): left out of an artifact's digest.
-VOLATILE = ("summary.json", "voters/*/events.jsonl", "voters/*/timings.json", "voters/*/checkpoints.json")
+VOLATILE = (
+    "summary.json",
+    "launch/request.json",
+    "voters/*/events.jsonl",
+    "voters/*/metrics.json",
+    "voters/*/timings.json",
+    "voters/*/checkpoints.json",
+)
 _STOP_GRACE_S = 15.0  # under the 20 s that Dagster Pipes waits
 _TICK_S = 0.2
+_MOST_DOUBLINGS = 8  # of the wait before a restart
 
 
 class TooFewVoters(Exception):
@@ -71,7 +85,10 @@ class _Voter:
 
 
 def train_domain(
-    request: TrainingRequest, report: Report, stop: Callable[[], int | None] = lambda: None
+    request: TrainingRequest,
+    report: Report,
+    stop: Callable[[], int | None] = lambda: None,
+    hurry: Callable[[], bool] = lambda: False,
 ) -> TrainingOutcome:
     """Train all voters of a domain and assemble `request.out`.
 
@@ -82,23 +99,26 @@ def train_domain(
     Args:
         report: called in this process with every event of every voter (`domain`, `voter`, `event`, `step`, ...).
         stop: asked several times a second; a signal's number makes all voters write resume points and leave.
+        hurry: asked while they do so; True ends those that still write, whose resume points of before stay good.
 
     Raises:
-        InputError: base or dataset is missing or damaged, or no voter could train because of its input.
+        InputError: a check before the run failed (preflight.py), no voter could train because of its input, or there
+            is no resume point where the request wants one.
         TooFewVoters: fewer than 2f + 1 voters finished; says why for each.
         TrainingInterrupted: `stop` asked for it.
     """
     started = time.monotonic()
-    validate_base(request.base_model)
-    if not request.dataset.is_file():
-        raise InputError(f"dataset {request.dataset} does not exist: materialize the domain's examples first")
-    voters = [_Voter(spec, request.work / spec.name) for spec in request.recipe.voters]
+    require_not_a_rank()
+    keep_plan(request.work, require_ready(request))
+    voters = [_Voter(spec, request.folder(spec)) for spec in request.recipe.voters]
     waiting = [voter for voter in voters if not _finished(voter, request)]
     for voter in voters:
         if voter not in waiting:
             report({"domain": request.domain, "voter": voter.spec.name, "event": "reused", "step": 0})
+    if request.resume_from == "latest" and not (len(waiting) < len(voters) or _any_point(request)):
+        raise InputError(f"there is no resume point in {request.work}: leave resume_from out to start anew")
     if waiting:
-        _run(request, waiting, report, stop)
+        _run(request, waiting, report, stop, hurry)
 
     missing = {voter.spec.name: voter.failure for voter in voters if voter.failure is not None}
     _require_quorum(request, voters, missing)
@@ -108,11 +128,18 @@ def train_domain(
     return TrainingOutcome(request.out, tuple(summary["finished"]), missing, summary)
 
 
-def _run(request: TrainingRequest, voters: list[_Voter], report: Report, stop: Callable[[], int | None]) -> None:
+def _run(
+    request: TrainingRequest,
+    voters: list[_Voter],
+    report: Report,
+    stop: Callable[[], int | None],
+    hurry: Callable[[], bool],
+) -> None:
     """Run voters, `parallel` at a time, until each has finished or failed, or the quorum is out of reach."""
     recipe = request.recipe
     context = _fork_server(request)
-    parallel = recipe.parallel or max(1, len(os.sched_getaffinity(0)) // recipe.threads)
+    alone = 1 if recipe.hardware.processes > 1 else max(1, len(os.sched_getaffinity(0)) // recipe.hardware.threads)
+    parallel = recipe.hardware.parallel or alone
     waiting, running = list(voters), list[_Voter]()
     try:
         while waiting or running:
@@ -122,7 +149,7 @@ def _run(request: TrainingRequest, voters: list[_Voter], report: Report, stop: C
             for voter in ready[: parallel - len(running)]:
                 waiting.remove(voter)
                 running.append(voter)
-                _start(context, voter, request)
+                _start(context, voter, request, stop)
             wait([end for voter in running for end in _ends(voter)], timeout=_TICK_S)
             for voter in list(running):
                 ended = voter.process is not None and not voter.process.is_alive()
@@ -134,39 +161,67 @@ def _run(request: TrainingRequest, voters: list[_Voter], report: Report, stop: C
             if sum(voter.failure is not None for voter in voters) > len(recipe.voters) - recipe.quorum:
                 return
     finally:
-        _stop(running, request, report)
+        _stop(running, request, report, hurry)
 
 
 def _fork_server(request: TrainingRequest) -> ForkServerContext:
     """Imports what voters need once, so that each of them starts in a fraction of a second."""
     context = multiprocessing.get_context("forkserver")
-    model_type = read_config(request.base_model).get("model_type", "")
-    context.set_forkserver_preload(
-        [
-            "capibara_assets.training.worker",
-            f"transformers.models.{model_type}.modeling_{model_type}",
-        ]
-    )
+    parts = ["capibara_assets.training.fork_server"]
+    if request.recipe.hardware.processes > 1:
+        parts.append("capibara_assets.training.agent")
+    else:
+        model_type = read_config(request.base_model).get("model_type", "")
+        parts += ["capibara_assets.training.worker", f"transformers.models.{model_type}.modeling_{model_type}"]
+    context.set_forkserver_preload(parts)
     # Batches differ in length, and oneDNN keeps compiled kernels of 1,024 shapes: some 400 MB a voter for no speed.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # a few hundred texts; its threads do not survive a fork
     return context
 
 
-def _start(context: ForkServerContext, voter: _Voter, request: TrainingRequest) -> None:
+def _start(context: ForkServerContext, voter: _Voter, request: TrainingRequest, stop: Callable[[], int | None]) -> None:
+    """Start a voter's process. The first one waits for the fork server's imports; a request to stop does not.
+
+    Raises:
+        TrainingInterrupted: `stop` asked for it; the process is ended as soon as there is one.
+    """
     voter.connection, theirs = context.Pipe(duplex=False)
-    voter.process = context.Process(
+    process = context.Process(
         target=_enter, args=(request, voter.spec, voter.folder, theirs), name=voter.spec.name, daemon=True
     )
-    voter.process.start()
+    started, unwanted = Future[None](), threading.Event()
+
+    def start() -> None:
+        try:
+            process.start()
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            started.set_exception(error)
+            return
+        if unwanted.is_set():
+            process.kill()
+        started.set_result(None)
+
+    threading.Thread(target=start, daemon=True).start()
+    while not wait_for([started], timeout=_TICK_S).done:
+        if number := stop():
+            unwanted.set()
+            raise TrainingInterrupted(number)
+    started.result()
+    voter.process = process
     theirs.close()
 
 
 def _enter(request: TrainingRequest, spec: VoterSpec, folder: Path, connection: Connection) -> None:
-    """First function of a voter's process; torch is imported there, never in the supervisor."""
-    from capibara_assets.training.worker import run_voter
+    """First function of a voter's process; torch is imported there, or in its ranks, never in the supervisor."""
+    if request.recipe.hardware.processes > 1:
+        from capibara_assets.training.agent import run_ranks
 
-    run_voter(request, spec, folder, connection)
+        run_ranks(request, spec, folder, connection)
+    else:
+        from capibara_assets.training.worker import run_voter
+
+        run_voter(request, spec, folder, connection)
 
 
 def _ends(voter: _Voter) -> list[Connection | int]:
@@ -181,7 +236,7 @@ def _drain(voter: _Voter, request: TrainingRequest, report: Report) -> None:
             event = voter.connection.recv()
             if event["event"] == "failed":
                 voter.failure, voter.bad_input = event["error"], event["bad_input"]
-            report({"domain": request.domain.value, "voter": voter.spec.name, "step": 0, **event})
+            report({"domain": request.domain, "voter": voter.spec.name, "step": 0, **event})
     except (EOFError, OSError):
         voter.connection = None
 
@@ -200,26 +255,27 @@ def _wants_restart(voter: _Voter, request: TrainingRequest, report: Report) -> b
         voter.failure = f"ended with exit code {code} and no adapter"
         return False
     how = f"killed by signal {-code if code and code < 0 else (code or 128) - 128}"
-    if voter.restarts >= request.recipe.max_restarts:
+    if voter.restarts >= request.recipe.checkpoint.max_restarts:
         voter.failure = f"{how}, after {voter.restarts} restarts"
         return False
-    voter.not_before = time.monotonic() + request.recipe.restart_delay_s * 2**voter.restarts
+    doubled = min(voter.restarts, _MOST_DOUBLINGS)
+    voter.not_before = time.monotonic() + request.recipe.checkpoint.restart_delay_s * 2**doubled
     voter.restarts += 1
     report(
         {
-            "domain": request.domain.value,
+            "domain": request.domain,
             "voter": voter.spec.name,
             "event": "restarted",
             "step": 0,
             "reason": how,
             "restart": voter.restarts,
-            "of": request.recipe.max_restarts,
+            "of": request.recipe.checkpoint.max_restarts,
         }
     )
     return True
 
 
-def _stop(running: list[_Voter], request: TrainingRequest, report: Report) -> None:
+def _stop(running: list[_Voter], request: TrainingRequest, report: Report, hurry: Callable[[], bool]) -> None:
     """Ask running voters to write resume points and leave; kill those that do not."""
     for voter in running:
         if voter.process and voter.process.is_alive():
@@ -227,12 +283,17 @@ def _stop(running: list[_Voter], request: TrainingRequest, report: Report) -> No
     deadline = time.monotonic() + _STOP_GRACE_S
     for voter in running:
         if voter.process:
-            while voter.process.is_alive() and time.monotonic() < deadline:
+            while voter.process.is_alive() and time.monotonic() < deadline and not hurry():
                 wait(_ends(voter), timeout=_TICK_S)
                 _drain(voter, request, report)
             voter.process.kill()
             voter.process.join()
             _drain(voter, request, report)
+
+
+def _any_point(request: TrainingRequest) -> bool:
+    """Whether any voter has begun to leave resume points."""
+    return any(next((request.work / spec.name).glob("checkpoint-*"), None) for spec in request.recipe.voters)
 
 
 def _finished(voter: _Voter, request: TrainingRequest) -> bool:
@@ -294,7 +355,7 @@ def _assemble(
         if (checkpoints := folder / "checkpoints.json").is_file():
             rows[name]["checkpoints"] = json.loads(checkpoints.read_text("utf-8"))
     summary = {
-        "domain": request.domain.value,
+        "domain": request.domain,
         "input_digest": request.input_digest(),
         "seed": request.seed,
         "tolerated": request.recipe.tolerated,
@@ -304,6 +365,11 @@ def _assemble(
         "injected": {name: fault for name, fault in request.fault.items() if name in rows},
         "voters": rows,
         "seconds": round(seconds, 3),
+        "prediction": compared(
+            request.work,
+            {name: beside / "voters" / name / EVENTS for name in rows},
+            {name: row["seconds"] for name, row in rows.items()},
+        ),
     }
     write_json_atomic(beside / "summary.json", summary)
     sync_folder(beside)

@@ -1,15 +1,18 @@
-"""The numbers one voter trains with: the recipe's, else the domain's LoRA plan's."""
+"""The numbers one voter trains with: the recipe's, else the LoRA plan's; and its schedule, as pure functions."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.precision import Precision
+from capibara_assets.modeling.heads import Head
+from capibara_assets.modeling.precision import Precision, Quantization
 from capibara_assets.training.recipe import TrainingRecipe
 
 SHORT = 512  # tokens up to which attention written out is faster in bf16 on a CPU than the fused kernel (measured)
+# Epochs where the recipe says `auto`: below so many examples, so many passes; one pass from the last bound on.
+AUTO_EPOCHS = ((1_000, 5), (10_000, 4), (50_000, 3), (100_000, 2))
 
 
 @dataclass(frozen=True)
@@ -21,16 +24,21 @@ class Settings:
     dropout: float
     modules: tuple[str, ...]
     use_rslora: bool
+    use_dora: bool
+    quantization: Quantization
     global_batch: int
     max_length: int
     learning_rate: float
-    epochs: float
-    gradient_checkpointing: bool
+    epochs: float | Literal["auto"]
+    gradient_checkpointing: int
     precision: Precision
     attention: str
+    head: Head = "causal"
 
 
-def resolve(recipe: TrainingRecipe, plan: Mapping[str, Any], *, fastest: Precision, cuda: bool = False) -> Settings:
+def resolve(
+    recipe: TrainingRecipe, plan: Mapping[str, Any], *, fastest: Precision, cuda: bool = False, head: Head = "causal"
+) -> Settings:
     """Settings of a run.
 
     Args:
@@ -38,16 +46,12 @@ def resolve(recipe: TrainingRecipe, plan: Mapping[str, Any], *, fastest: Precisi
         plan: a `LoraPlan` document.
         fastest: what this hardware computes in (`fast_precision`).
         cuda: whether the model lies on a GPU.
+        head: of the base (`chosen_head`).
 
     Raises:
-        InputError: neither of them gives a value, or the plan wants a quantized base.
+        InputError: neither of them gives a value.
     """
-    quantization = plan.get("quantization")
-    if quantization not in (None, "none"):
-        raise InputError(
-            f"the LoRA plan wants a base quantized to {quantization}, this trainer loads it as it is: "
-            "choose a hardware target with more memory or a smaller base"
-        )
+    model, data, training, hardware = recipe.model, recipe.data, recipe.training, recipe.hardware
 
     def chosen(name: str, given: Any) -> Any:
         value = plan.get(name) if given is None else given
@@ -55,38 +59,85 @@ def resolve(recipe: TrainingRecipe, plan: Mapping[str, Any], *, fastest: Precisi
             raise InputError(f"neither the training recipe nor the LoRA plan gives {name}: set it in the recipe")
         return value
 
-    max_length = int(chosen("max_length", recipe.max_length))
-    precision = fastest if recipe.precision == "auto" else recipe.precision
+    max_length = int(chosen("max_length", data.max_length))
+    precision = fastest if hardware.precision == "auto" else hardware.precision
     eager = precision == "bf16" and not cuda and max_length <= SHORT
+    every = hardware.gradient_checkpointing
+    epochs = chosen("epochs", training.epochs)
     return Settings(
-        rank=int(chosen("rank", recipe.lora.rank)),
-        alpha=float(chosen("alpha", recipe.lora.alpha)),
-        dropout=float(chosen("dropout", recipe.lora.dropout)),
-        modules=tuple(sorted(chosen("modules", recipe.lora.modules))),
-        use_rslora=bool(chosen("use_rslora", recipe.lora.use_rslora)),
-        global_batch=int(chosen("global_batch", recipe.global_batch)),
+        rank=int(chosen("rank", model.lora.rank)),
+        alpha=float(chosen("alpha", model.lora.alpha)),
+        dropout=float(chosen("dropout", model.lora.dropout)),
+        modules=tuple(sorted(chosen("modules", model.lora.modules))),
+        use_rslora=bool(chosen("use_rslora", model.lora.use_rslora)),
+        use_dora=model.lora.use_dora,
+        quantization=model.quantization or plan.get("quantization") or "none",
+        global_batch=int(chosen("global_batch", training.global_batch)),
         max_length=max_length,
-        learning_rate=float(chosen("learning_rate", recipe.learning_rate)),
-        epochs=float(chosen("epochs", recipe.epochs)),
-        gradient_checkpointing=bool(plan.get("gradient_checkpointing", False)),
+        learning_rate=float(chosen("learning_rate", training.learning_rate)),
+        epochs="auto" if epochs == "auto" else float(epochs),
+        gradient_checkpointing=int(bool(plan.get("gradient_checkpointing", False))) if every is None else every,
         precision=precision,
-        attention=("eager" if eager else "sdpa") if recipe.attention == "auto" else recipe.attention,
+        attention=("eager" if eager else "sdpa") if model.attention == "auto" else model.attention,
+        head=head,
     )
 
 
-def total_steps(lengths: Sequence[int], settings: Settings, recipe: TrainingRecipe) -> int:
+def auto_epochs(examples: int) -> int:
+    """Passes for so many examples: fewer examples are read more often."""
+    return next((epochs for below, epochs in AUTO_EPOCHS if examples < below), 1)
+
+
+def total_steps(
+    lengths: Sequence[int], settings: Settings, recipe: TrainingRecipe, *, epochs: float | None = None
+) -> int:
     """Optimizer steps of a run over examples of these lengths in tokens.
 
     Whole epochs in steps of the global batch, cut at `max_steps` and at the step whose running total of tokens, at
     the examples' mean length, is nearest to `max_tokens`; at least one.
+
+    Args:
+        epochs: in place of the settings'.
     """
-    steps = math.ceil(steps_per_epoch(len(lengths), settings.global_batch) * settings.epochs)
+    passes = settings.epochs if epochs is None else epochs
+    passes = auto_epochs(len(lengths)) if passes == "auto" else passes
+    steps = math.ceil(steps_per_epoch(len(lengths), settings.global_batch) * passes)
     limits = [steps]
-    if recipe.max_steps:
-        limits.append(recipe.max_steps)
-    if recipe.max_tokens:
-        limits.append(round(recipe.max_tokens * len(lengths) / (settings.global_batch * sum(lengths))))
+    if recipe.training.max_steps:
+        limits.append(recipe.training.max_steps)
+    if recipe.training.max_tokens:
+        limits.append(round(recipe.training.max_tokens * len(lengths) / (settings.global_batch * sum(lengths))))
     return max(1, min(limits))
+
+
+def shared_steps(planned: Sequence[int], tokens: Sequence[float], recipe: TrainingRecipe) -> list[int]:
+    """Optimizer steps of each of several levels, where `max_steps` and `max_tokens` bound them together.
+
+    All are cut in the same proportion (largest remainders, at least one step each), so that a bounded run is a small
+    picture of the whole one.
+
+    Args:
+        planned: steps of each without bounds.
+        tokens: of one step of each, on average.
+
+    Raises:
+        InputError: fewer steps than levels.
+    """
+    most, whole = recipe.training.max_steps, sum(planned)
+    if most is not None and most < len(planned):
+        raise InputError(f"max_steps {most} is less than one step for each of {len(planned)} levels: raise it")
+    share = min(1.0, (most or whole) / whole)
+    if recipe.training.max_tokens:
+        spent = sum(steps * each for steps, each in zip(planned, tokens, strict=True))
+        share = min(share, recipe.training.max_tokens / spent)
+    total = max(len(planned), round(share * whole))
+    exact = [steps * share for steps in planned]
+    steps = [max(1, math.floor(each)) for each in exact]
+    while sum(steps) > total:
+        steps[max(range(len(steps)), key=lambda at: (steps[at] > 1, steps[at] - exact[at]))] -= 1
+    while sum(steps) < total:
+        steps[max(range(len(steps)), key=lambda at: exact[at] - steps[at])] += 1
+    return steps
 
 
 def steps_per_epoch(examples: int, global_batch: int) -> int:
@@ -94,14 +145,16 @@ def steps_per_epoch(examples: int, global_batch: int) -> int:
     return math.ceil(examples / global_batch)
 
 
-def learning_rate(step: int, total: int, settings: Settings, recipe: TrainingRecipe) -> float:
+def learning_rate(step: int, total: int, peak: float, recipe: TrainingRecipe) -> float:
     """Rate of optimizer step `step` (0-based) of `total`: linear warm-up, then half a cosine; a pure function.
 
     Step 0 is already above zero, and the last step ends at `final_learning_rate` of the peak.
+    A training that is made longer takes the new total from its next step on: the rate rises from where the shorter
+    schedule had come to, to where the longer one is at this step.
     """
-    warm = max(1, round(recipe.warmup * total))
+    warm = max(1, round(recipe.training.warmup * total))
     if step < warm:
-        return settings.learning_rate * (step + 1) / warm
+        return peak * (step + 1) / warm
     progress = (step - warm + 1) / max(1, total - warm)
-    low = recipe.final_learning_rate
-    return settings.learning_rate * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))
+    low = recipe.training.final_learning_rate
+    return peak * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))

@@ -1,66 +1,67 @@
-"""DeepSpeed ZeRO stage 2: its configuration, generated from the recipe, and its engine behind the stepper's methods."""
+"""DeepSpeed ZeRO stage 2: its engine behind the stepper's methods, in one process or several."""
 
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from capibara_assets.errors import InputError
+from capibara_assets.modeling.losses import Batch
+from capibara_assets.training.deepspeed_config import engine_config, recipe_config, require_same
+from capibara_assets.training.ranks import Ranks, group_of_one
 from capibara_assets.training.recipe import TrainingRecipe
+from capibara_assets.training.settings import Settings
 from capibara_assets.training.stepper import restore_weights
+from capibara_assets.training.subject import Subject
 
 _FIELDS = ("exp_avg", "exp_avg_sq")
 
 
-def zero2_config(recipe: TrainingRecipe) -> dict[str, Any]:
-    """DeepSpeed's configuration; every number in it comes from the recipe.
-
-    Losses come in divided by the step's supervised tokens, and micro-batches are counted by the loop, so DeepSpeed
-    neither averages nor accumulates on its own (accumulation 1, boundaries set by hand).
-    """
-    return {
-        "train_micro_batch_size_per_gpu": 1,
-        "gradient_accumulation_steps": 1,
-        "gradient_clipping": recipe.max_gradient_norm,
-        "bf16": {"enabled": False},  # weights stay float32; the loop's autocast computes in bf16
-        "fp16": {"enabled": False},
-        "zero_optimization": {
-            "stage": 2,
-            "allgather_partitions": True,
-            "reduce_scatter": True,
-            "overlap_comm": False,
-            "contiguous_gradients": True,
-        },
-        "zero_allow_untested_optimizer": True,
-        "zero_force_ds_cpu_optimizer": False,
-        "steps_per_print": 10**9,
-    }
-
-
 class Zero2Stepper:
-    """AdamW whose gradients and state DeepSpeed holds; its state leaves as plain tensors, never as pickles."""
+    """AdamW whose gradients and state DeepSpeed shares out; its state leaves whole, as tensors, never as pickles.
 
-    def __init__(self, model: nn.Module, parameters: Mapping[str, nn.Parameter], recipe: TrainingRecipe):
-        self._parameters = dict(parameters)
+    Stage 2 keeps the part of the gradients that a process updates and no more, so it exchanges them with every
+    micro-batch.
+    """
+
+    def __init__(self, subject: Subject, recipe: TrainingRecipe, settings: Settings, ranks: Ranks):
+        """As described.
+
+        Raises:
+            InputError: DeepSpeed is not installed, or the user's configuration is not the recipe's.
+        """
+        if recipe.hardware.deepspeed is not None:
+            require_same(recipe.hardware.deepspeed, recipe_config(recipe, settings, ranks.world))
+        self._parameters, self._loss, self._ranks = dict(subject.trainable), subject.loss, ranks
+        choice = recipe.training
         optimizer = torch.optim.AdamW(
-            self._parameters.values(), lr=0.0, betas=recipe.betas, eps=recipe.epsilon, weight_decay=recipe.weight_decay
+            self._parameters.values(), lr=0.0, betas=choice.betas, eps=choice.epsilon, weight_decay=choice.weight_decay
         )
         deepspeed = _start_deepspeed()
         self._engine, self._optimizer, *_ = deepspeed.initialize(
-            model=model, optimizer=optimizer, config=zero2_config(recipe), dist_init_required=False
+            model=subject.adapted, optimizer=optimizer, config=engine_config(recipe), dist_init_required=False
         )
 
-    def backward(self, loss: Tensor, *, last: bool) -> None:
+    def loss(self, batch: Batch) -> Tensor:
+        losses: Tensor = self._loss(batch)
+        return losses
+
+    def micro_step(self, *, last: bool) -> AbstractContextManager[Any]:
         self._engine.set_gradient_accumulation_boundary(is_boundary=last)
-        self._engine.backward(loss)
+        return nullcontext()
+
+    def backward(self, loss: Tensor) -> None:
+        self._engine.backward(loss * self._ranks.world)  # DeepSpeed averages over the processes
 
     def step(self, learning_rate: float) -> float | None:
         gradients = (gradient for group in self._optimizer.averaged_gradients.values() for gradient in group)
-        if not all(bool(torch.isfinite(gradient).all()) for gradient in gradients):
+        if self._ranks.any(not all(bool(torch.isfinite(gradient).all()) for gradient in gradients)):
             self.clear()
             return None
+        self._follow(self._parameters)  # a strategy may have changed them since the last step, in place
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         self._engine.step()
@@ -69,6 +70,9 @@ class Zero2Stepper:
     def clear(self) -> None:
         self._engine.zero_grad()
         self._optimizer.averaged_gradients = {}
+
+    def full(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return dict(values)
 
     def state(self) -> dict[str, Tensor]:
         from deepspeed.utils import safe_get_full_optimizer_state
@@ -84,11 +88,10 @@ class Zero2Stepper:
         }
 
     def restore(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
-        from deepspeed.utils import safe_set_full_fp32_param, safe_set_full_optimizer_state
+        from deepspeed.utils import safe_set_full_optimizer_state
 
         restore_weights(self._parameters, weights)
-        for name, parameter in self._parameters.items():
-            safe_set_full_fp32_param(parameter, weights[name])  # the optimizer's own copy
+        self._follow(weights)
         if not state:
             return
         steps = state[f"{next(iter(self._parameters))}.step"]
@@ -101,16 +104,20 @@ class Zero2Stepper:
             for field in _FIELDS:
                 safe_set_full_optimizer_state(parameter, state[f"{name}.{field}"], field)
 
+    def _follow(self, weights: Mapping[str, Tensor]) -> None:
+        """Give the optimizer's own copy of its part of the weights these values."""
+        from deepspeed.utils import safe_set_full_fp32_param
+
+        for name, parameter in self._parameters.items():
+            safe_set_full_fp32_param(parameter, weights[name].detach())
+
 
 def _start_deepspeed() -> Any:
-    """Import DeepSpeed and open a process group of one, without a port.
+    """Import DeepSpeed and give it the process group of the ranks, or one of this process alone.
 
     Raises:
-        InputError: it is not installed, or the process was started as one of several ranks.
+        InputError: it is not installed.
     """
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    if world != 1:
-        raise InputError(f"a voter trains in one process, but WORLD_SIZE is {world}: start one process per domain")
     cuda = torch.cuda.is_available()
     if not cuda:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
@@ -118,10 +125,7 @@ def _start_deepspeed() -> Any:
     try:
         import deepspeed
     except ImportError as error:
-        raise InputError("strategy zero2 needs deepspeed (extra `gpu`): install it, or use strategy plain") from error
-    if not torch.distributed.is_initialized():
-        torch.distributed.init_process_group(
-            "nccl" if cuda else "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
-        )
+        raise InputError("backend zero2 needs deepspeed (extra `gpu`): install it, or name another backend") from error
+    group_of_one()
     deepspeed.init_distributed("nccl" if cuda else "gloo")
     return deepspeed

@@ -7,12 +7,41 @@ from typing import Any
 
 import polars as pl
 import pytest
+from pydantic import BaseModel
 
 from capibara_assets.modeling.base import base_digest
+from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets_tests.modeling.tiny import MODULES, save_tiny
 
 MakeRequest = Callable[..., TrainingRequest]
+
+OWN_NAMES = {
+    "checkpoint_every": ("checkpoint", "every"),
+    "keep_checkpoints": ("checkpoint", "keep"),
+    "epoch_checkpoints": ("checkpoint", "epochs"),
+    "report_every": ("report", "every"),
+    "ema": ("ema",),
+}
+
+
+def in_sections(values: dict[str, Any]) -> dict[str, Any]:
+    """Keys of a recipe, each in the section that has it; those that several have go by the names above."""
+    sections = {
+        name: choice
+        for name, field in TrainingRecipe.model_fields.items()
+        if isinstance(choice := field.annotation, type) and issubclass(choice, BaseModel)
+    }
+    recipe: dict[str, Any] = {"training": {}, "checkpoint": {}}
+    for key, value in values.items():
+        path = OWN_NAMES.get(key) or next(
+            (name, key) for name, choice in sections.items() if key in choice.model_fields
+        )
+        if len(path) == 1:
+            recipe[path[0]] = value
+        else:
+            recipe.setdefault(path[0], {})[path[1]] = value
+    return recipe
 
 
 @pytest.fixture(scope="session")
@@ -39,17 +68,18 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def make_request(tiny_folder: Path, dataset: Path, tmp_path: Path) -> MakeRequest:
-    """A request; keyword arguments change its recipe, except those that are named here."""
+    return request_maker(tiny_folder, dataset, tmp_path)
+
+
+def request_maker(tiny_folder: Path, dataset: Path, tmp_path: Path) -> MakeRequest:
+    """Makes requests; keyword arguments change the recipe, except those that are named here."""
 
     def make(
         work: str = "work", base: Path = tiny_folder, data: Path = dataset, seed: int = 1,
         fault: dict[str, Any] | None = None, checkpoints: Path | str | None = None, run: str | None = None,
         **changes: Any,
     ) -> TrainingRequest:  # fmt: skip
-        recipe: dict[str, Any] = {
-            "name": "test",
-            "seed": seed,
-            "voters": [{"name": f"voter-{i}", "seed": i, "shard": i} for i in range(4)],
+        values: dict[str, Any] = {
             "lora": {"rank": 2, "alpha": 4, "dropout": 0.1, "use_rslora": False},
             "epochs": 2,
             "max_steps": 8,
@@ -62,6 +92,8 @@ def make_request(tiny_folder: Path, dataset: Path, tmp_path: Path) -> MakeReques
             "checkpoint_every": 2,
             "restart_delay_s": 0.0,
         } | changes
+        voters = values.pop("voters", [{"name": f"voter-{i}", "seed": i, "shard": i} for i in range(4)])
+        recipe = {"name": "test", "seed": seed, "voters": voters} | in_sections(values)
         return TrainingRequest(
             domain="python", base_model=base, base_digest=base_digest(base), dataset=data, dataset_digest="of the rows",
             lora={"modules": list(MODULES)}, recipe=recipe, seed=seed, work=tmp_path / work,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capibara_assets.errors import InputError
-from capibara_assets.training.data import Plan, shards, step_batches, training_part, validation_shard
+from capibara_assets.training.order import Plan, shards, step_batches, training_part, validation_shard
 
 
 def table(groups: int, per_group: int = 3, seed: int = 0) -> pl.DataFrame:

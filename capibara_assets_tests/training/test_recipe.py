@@ -27,15 +27,27 @@ def changed(**values: object) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (changed(learning_rat=0.1), "unknown key 'learning_rat': did you mean 'learning_rate'"),
-        (changed(lora={"rnak": 4}), "lora.*unknown key 'rnak': did you mean 'rank'"),
+        (
+            changed(training={"learning_rat": 0.1, "evaluate_every": 1}),
+            "unknown key 'learning_rat': did you mean 'learning_rate'",
+        ),
+        (changed(model={"lora": {"rnak": 4}}), "lora.*unknown key 'rnak': did you mean 'rank'"),
         (changed(seed="REMOVED"), "seed: Field required"),
         (changed() + "seed: 7\n", "key 'seed' is given twice"),
+        (changed(hardware={"backend": "data_parallel", "processes": 2}), "DataParallel is not offered.*backend: ddp"),
+        (changed(hardware={"backend": "nn.DataParallel"}), "DataParallel is not offered.*backend: ddp"),
+        (changed(hardware={"backend": "dp"}), "DataParallel is not offered.*backend: ddp"),
+        (changed(hardware={"backend": "horovod"}), "hardware.backend"),
+        (changed(hardware={"processes": 2}), "backend single with 2 processes: name ddp"),
+        (changed(hardware={"backend": "ddp", "deepspeed": {}}), "set backend: zero2"),
         (changed(voters=[{"name": "a", "seed": 0, "shard": 3}]), "shard 3, but 1 voters make shards 0..0"),
         (changed(voters=[{"name": "a", "seed": i, "shard": 0} for i in (0, 1)]), "different names"),
         (changed(voters=[{"name": "../a", "seed": 0, "shard": 0}]), "voters.0.name"),
-        (changed(learning_rate="fast"), "learning_rate: Input should be a valid number"),
-        (changed(keep_checkpoints=1), "keep_checkpoints"),
+        (
+            changed(training={"learning_rate": "fast", "evaluate_every": 1}),
+            "learning_rate: Input should be a valid number",
+        ),
+        (changed(checkpoint={"every": 1, "keep": 1}), "checkpoint.keep"),
         ("[1, 2]", "recipe"),
         ("a: [", "recipe.yaml"),
     ],
@@ -47,6 +59,8 @@ def test_bad_recipes_are_refused_with_a_hint(tmp_path: Path, text: str, message:
 
 
 def test_a_number_in_scientific_notation_is_a_number(tmp_path: Path) -> None:
-    text = changed(learning_rate="2e-3").replace("'2e-3'", "2e-3")  # YAML 1.1 reads that as text
+    text = changed(training={"learning_rate": "2e-3", "evaluate_every": 1}).replace(
+        "'2e-3'", "2e-3"
+    )  # YAML 1.1 reads that as text
     (tmp_path / "recipe.yaml").write_text(text)
-    assert read_declared(tmp_path / "recipe.yaml", TrainingRecipe).learning_rate == 0.002
+    assert read_declared(tmp_path / "recipe.yaml", TrainingRecipe).training.learning_rate == 0.002

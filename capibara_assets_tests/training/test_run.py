@@ -15,7 +15,9 @@ import torch
 
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import read_adapter
+from capibara_assets.training.events import read_events
 from capibara_assets.training.request import TrainingRequest
+from capibara_assets.training.resume import load_point
 from capibara_assets.training.run import TooFewVoters, TrainingInterrupted, train_domain
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.test_loop import digests
@@ -119,6 +121,25 @@ def test_asked_to_stop_every_voter_leaves_a_resume_point_and_the_next_run_goes_o
     assert all(step > 0 for step in steps.values())
 
 
+@pytest.mark.resume
+def test_in_a_hurry_a_voter_that_does_not_leave_is_ended_at_once(make_request: MakeRequest) -> None:
+    request = make_request(max_steps=99, epochs=99, parallel=1)
+    stopper = Killer({"voter-0": 1}, at_step=3, number=signal.SIGSTOP)
+    asked: list[float] = []
+
+    def stop() -> int | None:
+        if not stopper.of("step")[2:]:
+            return None
+        asked.append(time.monotonic())
+        return signal.SIGTERM
+
+    with pytest.raises(TrainingInterrupted):
+        train_domain(request, stopper, stop, hurry=lambda: True)
+    assert time.monotonic() - asked[0] < 5  # and not the fifteen seconds it would have
+    point, damaged = load_point(request.work / "voter-0", inputs=request.inputs(request.recipe.voters[0]))
+    assert point is not None and not damaged
+
+
 @pytest.mark.parametrize(("fault", "factor"), [("sign_flip", -3.0), ("norm_100x", 100.0), ("nan", float("nan"))])
 def test_injected_faults_change_the_copy_that_is_published_and_say_so(
     make_request: MakeRequest, fault: str, factor: float
@@ -140,7 +161,7 @@ def spawn(request: TrainingRequest) -> subprocess.Popen[str]:
     file.write_text(request.model_dump_json())
     return subprocess.Popen(
         [sys.executable, "-m", "capibara_assets.training", "--request", str(file)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
 
 
@@ -156,22 +177,31 @@ def until(process: subprocess.Popen[str], text: str) -> None:
 @pytest.mark.slow
 @pytest.mark.resume
 def test_as_a_process_of_its_own_killed_stopped_and_run_to_the_end(make_request: MakeRequest) -> None:
-    """Ends at SIGKILL, SIGTERM and SIGINT without orphans; the next start goes on; then it finishes."""
+    """Ends at SIGKILL, SIGINT and a whole group's SIGTERM without orphans; the next start goes on; then it finishes."""
     changes: dict[str, Any] = {"parallel": 2, "report_every": 1, "epochs": 99, "max_steps": 150}
     request = make_request(**changes)
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
         process = spawn(request)
         family = psutil.Process(process.pid)
         until(process, "tokens/s")
+        while len(list(request.work.glob("voter-*/events.jsonl"))) < 2:  # on a busy machine one is late
+            assert process.poll() is None
+            time.sleep(0.05)
         children = family.children(recursive=True)
         assert len(children) >= 3  # fork server, two voters
         begun = time.monotonic()
-        process.send_signal(number)
+        if number == signal.SIGTERM:  # as service managers do: the fork server gets it, too
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
         process.communicate()
         assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number)
         _, alive = psutil.wait_procs(children, timeout=20)
         assert not alive and time.monotonic() - begun < 20
         assert list(request.work.glob("voter-*/checkpoint-*"))
+        if number != signal.SIGKILL:
+            logs = [read_events(file) for file in sorted(request.work.glob("voter-*/events.jsonl"))]
+            assert [log[-1]["event"] for log in logs] == ["interrupted", "interrupted"]
     quick = make_request(**(changes | {"max_steps": 2}), work="quick")
     process = spawn(quick)
     output, errors = process.communicate()

@@ -24,12 +24,11 @@ def test_the_plan_fills_in_what_the_recipe_leaves_open(make_request: MakeRequest
     assert (settings.rank, settings.alpha, settings.epochs) == (4, 32.0, 1.0)
 
 
-def test_what_nobody_gives_is_named_and_quantized_bases_are_refused(make_request: MakeRequest) -> None:
+def test_what_nobody_gives_is_named_and_the_plan_says_how_the_base_is_held(make_request: MakeRequest) -> None:
     recipe = make_request(**OPEN).recipe
     with pytest.raises(InputError, match="gives learning_rate"):
         resolve(recipe, PLAN | {"learning_rate": None}, fastest="fp32")
-    with pytest.raises(InputError, match="quantized to nf4"):
-        resolve(recipe, PLAN | {"quantization": "nf4"}, fastest="fp32")
+    assert resolve(recipe, PLAN | {"learning_rate": 1.0, "quantization": "nf4"}, fastest="fp32").quantization == "nf4"
 
 
 @pytest.mark.parametrize(
@@ -47,13 +46,12 @@ def test_bf16_only_where_the_processor_has_it_or_the_recipe_insists(
 
 def test_the_schedule_warms_up_peaks_and_ends_at_its_share(make_request: MakeRequest) -> None:
     recipe = make_request(warmup=0.1, final_learning_rate=0.2, learning_rate=1.0).recipe
-    settings = resolve(recipe, PLAN, fastest="fp32")
-    rates = [learning_rate(step, 100, settings, recipe) for step in range(100)]
+    rates = [learning_rate(step, 100, 1.0, recipe) for step in range(100)]
     assert rates[0] == pytest.approx(0.1) and rates[4] == pytest.approx(0.5) and rates[9] == pytest.approx(1.0)
     assert rates[54] == pytest.approx(0.6)  # half of the cosine: midway between 1 and 0.2
     assert rates[-1] == pytest.approx(0.2)
     assert rates[10:] == sorted(rates[10:], reverse=True)
-    assert learning_rate(0, 1, settings, recipe) > 0
+    assert learning_rate(0, 1, 1.0, recipe) > 0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,52 @@
+"""`epoch_info.json`: one JSON array, an object per pass over the examples; read without torch."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from capibara_assets.errors import InputError
+from capibara_assets.storage.jsonfiles import write_bytes_atomic
+
+EPOCH_INFO = "epoch_info.json"
+KEYS = ("epoch", "train_loss", "learning_rate", "timestamp", "checkpoint_path", "global_step")
+_FOLDER = "checkpoint-epoch-"
+
+
+def epoch_folder(folder: Path, epoch: int) -> Path:
+    """Where the weights after an epoch lie."""
+    return folder / f"{_FOLDER}{epoch}"
+
+
+def epoch_of(folder: Path) -> int | None:
+    """The epoch whose folder this is; None for another folder."""
+    number = folder.name.removeprefix(_FOLDER)
+    return int(number) if folder.name.startswith(_FOLDER) and number.isdigit() else None
+
+
+def epochs_there(folder: Path) -> list[int]:
+    """Epochs that have a folder, in order."""
+    return sorted(epoch for path in folder.glob(f"{_FOLDER}*") if (epoch := epoch_of(path)) is not None)
+
+
+def read_epoch_info(folder: Path) -> list[dict[str, Any]]:
+    """The lines so far; none where there is no file yet.
+
+    Raises:
+        InputError: the file is not such an array.
+    """
+    file = folder / EPOCH_INFO
+    if not file.is_file():
+        return []
+    try:
+        rows = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise InputError(f"{file} is not JSON: {error}") from error
+    if not isinstance(rows, list) or any(not isinstance(row, dict) or row.keys() != set(KEYS) for row in rows):
+        raise InputError(f"{file}: expected an array of objects with {', '.join(KEYS)}")
+    return rows
+
+
+def write_epoch_info(folder: Path, rows: list[dict[str, Any]]) -> None:
+    """Replace the file in one step; the keys stand in the order of `KEYS`."""
+    ordered = [{key: row[key] for key in KEYS} for row in rows]
+    write_bytes_atomic(folder / EPOCH_INFO, json.dumps(ordered, indent=2, allow_nan=False).encode() + b"\n")

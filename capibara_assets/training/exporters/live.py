@@ -1,0 +1,175 @@
+"""Exporters beside a running training: a thread each, reading the event log, so that none can hold the training up.
+
+Nothing is handed over but a wish to look: what an exporter has not written yet waits in the log, not in memory. A
+failure is said once, counted, and tried again later from the start of the log; an exporter that hangs is left behind.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from capibara_assets.training.events import EVENTS, read_events
+from capibara_assets.training.exporters import Exporter
+from capibara_assets.training.logs import Follower, RunInfo, describe
+from capibara_assets.training.views import current_view
+
+Say = Callable[[str], None]
+Make = Callable[[], Exporter]
+
+EXPORT_THREAD = "export to"
+"""How the threads' names begin."""
+
+_EVERY_S = 2.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 30.0, 600.0
+
+
+@dataclass
+class _Followed:
+    """One log and its exporter; `begun`: all that the follower told has been written."""
+
+    follower: Follower
+    exporter: Exporter
+    begun: bool = False
+
+
+@dataclass
+class Copier:
+    """Copies logs through exporters of one kind, as far as they have grown; also what replays whole logs.
+
+    Attributes:
+        failures: so many looks ended in an exception.
+    """
+
+    kind: str
+    make: Make
+    failures: int = 0
+    _logs: dict[Path, _Followed] = field(default_factory=dict)
+
+    def look(self, paths: Sequence[Path], names: dict[Path, str] | None = None) -> Exception | None:
+        """Write what is new in each log.
+
+        Args:
+            names: what runs are called, where their own names do not tell them apart.
+
+        Returns:
+            The first exception; its log will be written anew, the others were not disturbed.
+        """
+        first: Exception | None = None
+        for path in paths:
+            try:
+                self._look_at(path, (names or {}).get(path))
+            except Exception as error:  # noqa: BLE001 - any library's; counted, told by the caller, tried again
+                self.failures += 1
+                first = first or error
+                followed = self._logs.get(path)
+                if followed:
+                    followed.begun = False
+                    followed.follower.forget()
+        return first
+
+    def close(self) -> Exception | None:
+        """End all exporters; the first exception, if any."""
+        first: Exception | None = None
+        for path, followed in self._logs.items():
+            try:
+                view = current_view(read_events(path))
+                followed.exporter.close(finished=any(event["event"] == "finished" for event in view))
+            except Exception as error:  # noqa: BLE001 - as above
+                self.failures += 1
+                first = first or error
+        self._logs.clear()
+        return first
+
+    def _look_at(self, path: Path, name: str | None) -> None:
+        followed = self._logs.get(path)
+        if followed is None:
+            followed = self._logs[path] = _Followed(Follower(path), self.make())
+        news = followed.follower.news()
+        if news is None:
+            return
+        if news.restarted or not followed.begun:
+            info = describe(path)
+            if info is None:
+                return
+            followed.exporter.begin(RunInfo(info.run, name or info.name, news.attempt))
+            followed.begun = True
+        followed.exporter.write(news.points)
+
+
+class LiveExport:
+    """All exporters of a training. `notice` costs the training a dictionary entry and a flag."""
+
+    def __init__(self, work: Path, makers: Mapping[str, Make], say: Say, every_s: float = _EVERY_S):
+        """As described.
+
+        Args:
+            work: the request's folder of work, with a folder and a log per voter.
+            say: hears each kind's first failure.
+        """
+        self._work, self._say, self._every_s = work, say, every_s
+        self._paths: dict[Path, None] = {}
+        self._ended = threading.Event()
+        self._wakes = {kind: threading.Event() for kind in makers}
+        self._copiers = {kind: Copier(kind, make) for kind, make in makers.items()}
+        self._threads = {
+            kind: threading.Thread(target=self._follow, args=(kind,), name=f"{EXPORT_THREAD} {kind}", daemon=True)
+            for kind in makers
+        }
+        for thread in self._threads.values():
+            thread.start()
+
+    def notice(self, event: dict[str, Any]) -> None:
+        """An event was written to the log of its voter."""
+        if "attempt" in event:
+            self._paths.setdefault(self._work / event["voter"] / EVENTS)
+            for wake in self._wakes.values():
+                wake.set()
+
+    def close(self, wait_s: float = 10.0) -> list[str]:
+        """Write what is left, for so long; the kinds that hang are left behind and named."""
+        self._ended.set()
+        for wake in self._wakes.values():
+            wake.set()
+        deadline = time.monotonic() + wait_s
+        for thread in self._threads.values():
+            thread.join(max(0.0, deadline - time.monotonic()))
+        hung = [kind for kind, thread in self._threads.items() if thread.is_alive()]
+        for kind in hung:
+            self._say(f"export to {kind} hangs and was left behind{_LATER.format(kind=kind)}")
+        for kind, copier in self._copiers.items():
+            if kind not in hung and copier.failures > 1:
+                self._say(f"export to {kind} failed {copier.failures} times{_LATER.format(kind=kind)}")
+        return hung
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """Failed looks so far, by kind."""
+        return {kind: copier.failures for kind, copier in self._copiers.items()}
+
+    def _follow(self, kind: str) -> None:
+        copier, wake = self._copiers[kind], self._wakes[kind]
+        wait = _FIRST_WAIT_S
+        while True:
+            wake.wait()
+            wake.clear()
+            last = self._ended.is_set()
+            error = copier.look(list(self._paths))
+            if error is not None:
+                if copier.failures == 1:
+                    self._say(
+                        f"export to {kind} failed: {type(error).__name__}: {error}; training goes on, "
+                        f"it is tried again{_LATER.format(kind=kind)}"
+                    )
+                self._ended.wait(wait)
+                wait = min(2 * wait, _LONGEST_WAIT_S)
+                wake.set()
+            if last:
+                copier.close()
+                return
+            self._ended.wait(self._every_s)
+
+
+_LATER = "; `capibara metrics export OUTPUT --to {kind}` makes it again from the log"

@@ -1,0 +1,372 @@
+"""Federated clients: each trains on examples that no other sees, and only weight changes are put together.
+
+McMahan et al. 2017 (arXiv 1602.05629), on LoRA: in every round each client trains the current global adapter on its own
+train examples, and the global adapter moves by the clients' mean change, weighted by the supervised tokens that each
+trained on. Averaged are the products B A, exact, then cut to the recipe's rank (the report says what the cut lost):
+averaging A and B apart would be another adapter's. `changes` says in which coordinates, `client` what a client trains.
+
+What leaves a client: its adapter after each round (so, the change of the weights), and the numbers of its supervised
+tokens, examples and steps. What does not: examples, tokens, gradients of single steps, optimizer state. What all know:
+the base, the recipe, and the voter's validation shard, by which a client picks the best of its own steps.
+
+Without `privacy` that is data minimisation, and no proof of privacy: weight changes can give examples away (gradient
+inversion, membership inference), and nothing is clipped or noised.
+
+With `privacy` the published weights are differentially private for the clients (central model): every change is
+clipped, all clients count alike, noise is added to their sum whoever answered, and the rounds end before the budget is
+passed. Not covered: the validation shard (it picks the round), and counts of examples, steps and tokens in the
+manifest. Neither clients' figures nor who took part are told. The server is trusted: sums are not hidden from it (no
+secure aggregation), and here all clients run on one machine, one after the other, from files in the voter's folder.
+Noise and sampling are drawn from the system's entropy, once, and kept in the voter's folder until it has finished, so
+that a resumed run draws the same; two runs from scratch differ.
+"""
+
+import io
+import json
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from capibara_assets.errors import InputError
+from capibara_assets.modeling.adapters import read_adapter, write_adapter
+from capibara_assets.planning.weights import read_weights
+from capibara_assets.storage.digests import canonical_json, sha256_bytes
+from capibara_assets.storage.jsonfiles import write_bytes_atomic, write_json_atomic
+from capibara_assets.training.changes import Coordinates, Mechanism, Space, mean_change, server_step
+from capibara_assets.training.dealing import TENANTS, deal
+from capibara_assets.training.environment import pick_device, settings_on
+from capibara_assets.training.events import EVENTS, EventLog, Report
+from capibara_assets.training.examples import COLUMNS, read_examples
+from capibara_assets.training.judging import Judged, judge, judge_average
+from capibara_assets.training.order import training_part, validation_shard
+from capibara_assets.training.parts import part_adapter, part_seed, train_part, write_whole
+from capibara_assets.training.privacy import privacy_document
+from capibara_assets.training.privacy_plan import Budget, budget_of, dimensions, predicted, warnings_of
+from capibara_assets.training.products import Average, detached
+from capibara_assets.training.ranks import Ranks
+from capibara_assets.training.recipe import VoterSpec
+from capibara_assets.training.request import TrainingRequest
+from capibara_assets.training.strategies import Federated, Plain
+from capibara_assets.training.subject import Subject
+
+_ROUND, _GLOBAL, _CLIENTS = "round.json", "global", "clients"
+_SERVER, _SECRET = "server.safetensors", "secret"
+_BOUNDS = ("max_steps", "max_tokens")  # of a client's whole training, over all rounds
+_SAMPLED, _SILENT, _NOISE = 1, 2, 3  # streams of the seed
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the rounds of one voter have in common.
+
+    Attributes:
+        clients: name -> request of its own training.
+        unit: what a client is made of, tenants or groups.
+        budget: None without privacy.
+        seed: of sampling, silence and noise; a secret under privacy.
+    """
+
+    request: TrainingRequest
+    voter: VoterSpec
+    strategy: Federated
+    folder: Path
+    poll: Callable[[], None]
+    ranks: Ranks
+    clients: Mapping[str, TrainingRequest]
+    unit: str
+    budget: Budget | None
+    seed: int
+
+
+class _Discreet(EventLog):
+    """The voter's log, to which single clients' events are not passed on."""
+
+    def relay(self, line: dict[str, Any]) -> None:
+        pass
+
+
+def train_federated(
+    request: TrainingRequest,
+    voter: VoterSpec,
+    strategy: Federated,
+    folder: Path,
+    report: Report,
+    poll: Callable[[], None],
+    ranks: Ranks,
+) -> Path:
+    """Train all rounds and publish the global adapter of the round with the least validation loss.
+
+    Each round begins with fresh optimizers and a schedule of its own. Clients keep no epoch checkpoints. A round in
+    which nobody answers leaves the weights as they are (under privacy: adds the noise alone).
+
+    Raises:
+        As `train_voter`: one client that fails fails the voter.
+        InputError: fewer train groups or tenants than clients, not one round within the budget, or no answer at all.
+    """
+    began = time.monotonic()
+    kind = _Discreet if strategy.privacy else EventLog
+    log = kind(folder / EVENTS, run=request.run_id(voter), listener=report, writes=ranks.main)
+    run = start_run(request, voter, strategy, folder, poll, ranks)
+    if run.budget:
+        for text in _said_before(run):
+            log.write("warning", 0, text=text)
+    parts: dict[str, dict[str, Any]] = {}
+    rounds: list[dict[str, Any]] = []
+    initial: Mapping[str, Tensor] | None = None
+    for number in range(1, (run.budget.rounds if run.budget else strategy.rounds) + 1):
+        own = train_clients(run, number, log, initial)
+        parts |= own
+        place = folder / f"round-{number}" / _GLOBAL
+        if not (place / _ROUND).is_file():
+            judged, figures, state = _put_together(run, number, own)
+            if ranks.main:
+                _write_round(place, judged, figures, state)
+                log.write("round", _steps(parts), round=number, of_rounds=strategy.rounds, **figures)
+            ranks.wait()
+        adapter, found = read_adapter(place), json.loads((place / _ROUND).read_text("utf-8"))
+        initial = {mine: adapter.tensors[theirs] for mine, theirs in found["names"].items()}
+        rounds.append({"step": _steps(parts), **found["figures"]})
+    if not parts:
+        raise InputError(
+            f"voter {voter.name}: no client answered in {len(rounds)} rounds: raise sampling_rate or rounds, or lower "
+            "dropout"
+        )
+    base_loss = None if _began_with_the_base(parts) else _untouched(run).loss
+    if not ranks.main:
+        return folder
+    best = min(range(len(rounds)), key=lambda at: rounds[at]["validation_loss"])
+    figures = {"clients": strategy.clients, "unit": run.unit, "rounds": rounds, "best_round": best + 1}
+    if run.budget:
+        figures["privacy"] = _document(run, len(rounds), rounds[0]["dimensions"])
+        parts = {name: one | {"skipped_steps": [], "rolled_back_steps": []} for name, one in parts.items()}
+    result = write_whole(
+        request,
+        voter,
+        folder,
+        log,
+        read_adapter(folder / f"round-{best + 1}" / _GLOBAL),
+        parts,
+        [{"step": one["step"], "validation_loss": one["validation_loss"]} for one in rounds],
+        rounds[best]["step"],
+        figures,
+        began,
+        base_loss,
+    )
+    for path in (folder / _CLIENTS, folder / _SECRET, *folder.glob("round-*")):
+        shutil.rmtree(path, ignore_errors=True)
+    return result
+
+
+def start_run(
+    request: TrainingRequest,
+    voter: VoterSpec,
+    strategy: Federated,
+    folder: Path,
+    poll: Callable[[], None],
+    ranks: Ranks,
+) -> Run:
+    """The clients' files, the budget, and the seed, drawn only once; raises InputError as `train_federated`."""
+    budget = budget_of(strategy) if strategy.privacy else None
+    clients, unit = _clients(request, voter, strategy, folder, ranks)
+    seed = _seed(voter, strategy, folder, ranks)
+    return Run(request, voter, strategy, folder, poll, ranks, clients, unit, budget, seed)
+
+
+def train_clients(
+    run: Run, number: int, log: EventLog, initial: Mapping[str, Tensor] | None
+) -> dict[str, dict[str, Any]]:
+    """Train the clients that take part in a round, from `initial`: name of the part -> its manifest."""
+    choice, done = run.strategy, {}
+    for client in participants(run.seed, number, list(run.clients), choice.sampling_rate, choice.dropout):
+        update = {"seed": part_seed(run.voter, number, client), "shard": 0, "strategy": choice.client()}
+        name, spec = f"round-{number}/{client}", run.voter.model_copy(update=update)
+        done[name] = train_part(run.clients[client], spec, run.folder, name, log, run.poll, run.ranks, initial)
+    return done
+
+
+def participants(seed: int, number: int, clients: Sequence[str], sampling_rate: float, dropout: float) -> list[str]:
+    """The clients that are asked in a round, each with its probability and independently, and then answer."""
+    asked = np.random.default_rng((seed, number, _SAMPLED)).random(len(clients)) < sampling_rate
+    silent = np.random.default_rng((seed, number, _SILENT)).random(len(clients)) < dropout
+    return [client for client, ask, gone in zip(clients, asked, silent, strict=True) if ask and not gone]
+
+
+def _began_with_the_base(parts: Mapping[str, Any]) -> bool:
+    """Whether someone answered in the first round, so that a part began with the base alone."""
+    return any(name.startswith("round-1/") for name in parts)
+
+
+def _seed(voter: VoterSpec, strategy: Federated, folder: Path, ranks: Ranks) -> int:
+    """Of the voter, except under privacy: then declared, or drawn once and kept where only its owner reads it."""
+    if strategy.privacy is None:
+        return part_seed(voter, "participants")
+    if strategy.privacy.seed is not None:
+        return strategy.privacy.seed
+    file = folder / _SECRET / "seed.json"
+    if ranks.main and not file.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        write_json_atomic(file, secrets.randbits(128))
+    ranks.wait()
+    return int(json.loads(file.read_text("utf-8")))
+
+
+def _said_before(run: Run) -> list[str]:
+    settings = settings_on(run.request, pick_device(run.ranks))
+    sizes = read_weights(run.request.base_model).adapted(settings.modules).values()
+    return warnings_of(run.strategy, dimensions(run.strategy.trained, sizes, settings.rank))
+
+
+def _clients(
+    request: TrainingRequest, voter: VoterSpec, strategy: Federated, folder: Path, ranks: Ranks
+) -> tuple[dict[str, TrainingRequest], str]:
+    """A request for each client, over a file of its own examples and the voter's validation shard; and its unit."""
+    further = [name for name in (TENANTS,) if name in pl.read_parquet_schema(request.dataset)]
+    examples, n = read_examples(request.dataset, *further), len(request.recipe.voters)
+    train, judged = training_part(examples, voter.shard, n), validation_shard(examples, voter.shard, n)
+    client_of, unit = deal(train, strategy)
+    choice = request.recipe.training
+    bounds = {name: max(1, most // strategy.rounds) for name in _BOUNDS if (most := getattr(choice, name))}
+    training = choice.model_copy(update={"epochs": strategy.local_epochs, **bounds})
+    alone = (voter.model_copy(update={"shard": 0, "strategy": Plain()}),)
+    recipe = request.recipe.model_copy(update={"training": training, "voters": alone})
+    found = {}
+    for client in range(strategy.clients):
+        rows = pl.concat([train.filter(client_of == client), judged]).select(COLUMNS)
+        file = folder / _CLIENTS / f"client-{client}.parquet"
+        if ranks.main and not file.is_file():
+            buffer = io.BytesIO()
+            rows.write_parquet(buffer)
+            write_bytes_atomic(file, buffer.getvalue())
+        dealing = [request.dataset_digest, voter.shard, n, strategy.clients, client, unit]
+        update = {
+            "dataset": file,
+            "dataset_digest": sha256_bytes(canonical_json(dealing)),
+            "recipe": recipe,
+            "checkpoints": None,
+        }
+        found[f"client-{client}"] = request.model_copy(update=update)
+    ranks.wait()
+    return found, unit
+
+
+def _put_together(
+    run: Run, number: int, clients: Mapping[str, dict[str, Any]]
+) -> tuple[Judged, dict[str, Any], Coordinates]:
+    """The global adapter after a round, what there is to say of it, and the server's state."""
+    choice, tokens = run.strategy, {name: manifest["supervised_tokens"] for name, manifest in clients.items()}
+    shares = [count / sum(tokens.values()) for count in tokens.values()]
+    state: Coordinates = {}
+    numbers = 0
+    general = bool(run.budget) or choice.trained != "factors" or choice.server.optimizer != "average"
+    if general or choice.server.rate != 1.0 or not clients:
+        before = run.folder / f"round-{number - 1}" / _GLOBAL
+
+        def make(subject: Subject) -> Average:
+            nonlocal state, numbers
+            start: Mapping[str, Tensor] = detached(subject.trainable)
+            if number > 1:
+                held = read_adapter(before).tensors
+                start = {mine: held[theirs] for mine, theirs in subject.peft_names.items()}
+                state = _read_state(before / _SERVER)
+            if not clients and not run.budget:
+                return Average(dict(start), 0.0)
+            space = Space.of(choice.trained, subject)
+            change = mean_change(space, start, _weights(run, clients, subject), _mechanism(run, number) or shares)
+            point = space.read(start)
+            numbers = sum(value.size for value in point.values())
+            point, state = server_step(choice.server, point, change, state)
+            return space.write(point, start)
+
+        judged = judge(run.request, run.voter, make, run.poll, run.ranks)
+    else:  # global + sum of share * (client - global) is sum of share * client, because the shares sum to one
+        adapters = [part_adapter(run.folder, name) for name in clients]
+        judged = judge_average(run.request, run.voter, adapters, shares, run.poll, run.ranks)
+    figures = {"validation_loss": judged.loss, "relative_error": judged.relative_error}
+    if numbers:
+        figures["dimensions"] = numbers
+    if run.budget:
+        return judged, figures, state  # nothing of single clients, nor who they were
+    rows = {
+        name.rpartition("/")[2]: {
+            "supervised_tokens": tokens[name],
+            "share": share,
+            "examples": manifest["examples"],
+            "steps": manifest["steps"],
+            "validation_loss": manifest["validation_loss"],
+        }
+        for (name, manifest), share in zip(clients.items(), shares, strict=True)
+    }
+    return judged, {"clients": rows, **figures}, state
+
+
+def _weights(run: Run, clients: Mapping[str, Any], subject: Subject) -> Iterator[dict[str, Tensor]]:
+    """The weights of each client that answered, read one after the other."""
+    for name in clients:
+        tensors = part_adapter(run.folder, name).tensors
+        yield {mine: tensors[theirs] for mine, theirs in subject.peft_names.items()}
+
+
+def _mechanism(run: Run, number: int) -> Mechanism | None:
+    if run.budget is None:
+        return None
+    assert run.strategy.privacy is not None
+    seed = (run.seed, number, _NOISE)
+    return Mechanism(run.strategy.privacy.clip, run.budget.noise_multiplier, run.budget.denominator, seed)
+
+
+def _document(run: Run, rounds: int, numbers: int) -> dict[str, Any]:
+    """What the certificate says of privacy."""
+    choice, budget = run.strategy.privacy, run.budget
+    assert choice is not None and budget is not None
+    noise = predicted(run.strategy, numbers)
+    return privacy_document(
+        noise_multiplier=budget.noise_multiplier,
+        sampling_rate=run.strategy.sampling_rate,
+        steps=rounds,
+        delta=choice.delta,
+        clip=choice.clip,
+        clients=run.strategy.clients,
+        budget=choice.epsilon,
+        stopped_by_budget=rounds < run.strategy.rounds,
+        unit=run.unit,
+        trained=run.strategy.trained,
+        dimensions=numbers,
+        denominator=budget.denominator,
+        predicted_snr=noise.snr,
+        seed="declared: no guarantee" if choice.seed is not None else "entropy of the system",
+        covers="the weights of this adapter; several voters over the same clients compose",
+        not_covered=["validation examples", "counts of examples, steps and tokens"],
+    )
+
+
+def _untouched(run: Run) -> Judged:
+    """The base, judged: for where no client began with it."""
+    return judge(run.request, run.voter, lambda subject: Average(detached(subject.trainable), 0.0), run.poll, run.ranks)
+
+
+def _steps(parts: Mapping[str, dict[str, Any]]) -> int:
+    return sum(one["steps"] for one in parts.values())
+
+
+def _write_round(place: Path, judged: Judged, figures: Mapping[str, Any], state: Coordinates) -> None:
+    """The global adapter of a round; its last file makes it count."""
+    shutil.rmtree(place, ignore_errors=True)
+    write_adapter(judged.adapter, place)
+    if state:
+        write_bytes_atomic(place / _SERVER, save({name: torch.from_numpy(value) for name, value in state.items()}))
+    write_json_atomic(place / _ROUND, {"figures": dict(figures), "names": judged.names})
+
+
+def _read_state(file: Path) -> Coordinates:
+    return {name: value.numpy() for name, value in load_file(file).items()} if file.is_file() else {}

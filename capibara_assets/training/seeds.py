@@ -1,0 +1,65 @@
+"""The `huggingface` strategy: k trainings that differ by their seed alone, and the average of their changes."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from capibara_assets.training.events import EVENTS, EventLog, Report
+from capibara_assets.training.judging import judge_average
+from capibara_assets.training.parts import part_adapter, part_seed, train_part, write_whole
+from capibara_assets.training.products import shares_of
+from capibara_assets.training.ranks import Ranks
+from capibara_assets.training.recipe import VoterSpec
+from capibara_assets.training.request import TrainingRequest
+from capibara_assets.training.strategies import Plain, Seeds
+
+
+def train_seeds(
+    request: TrainingRequest,
+    voter: VoterSpec,
+    strategy: Seeds,
+    folder: Path,
+    report: Report,
+    poll: Callable[[], None],
+    ranks: Ranks,
+) -> Path:
+    """Train `seed-0` ... `seed-<k-1>` one after the other, and publish the average, cut to the recipe's rank.
+
+    All start from the same LoRA weights; order of examples and dropout are drawn anew. The weights of the average are
+    equal or in proportion to 1 / perplexity. None of them keeps epoch checkpoints.
+
+    Raises:
+        As `train_voter`: one seed that fails fails the voter.
+    """
+    began = time.monotonic()
+    training = request.recipe.training.model_copy(update={"epochs": strategy.epochs})
+    recipe = request.recipe.model_copy(update={"training": training})
+    each = request.model_copy(update={"recipe": recipe, "checkpoints": None})
+    log = EventLog(folder / EVENTS, run=request.run_id(voter), listener=report, writes=ranks.main)
+    parts = {}
+    for number in range(strategy.k):
+        seed = part_seed(voter, number)
+        one = voter.model_copy(update={"seed": seed, "strategy": Plain()})
+        parts[f"seed-{number}"] = train_part(each, one, folder, f"seed-{number}", log, poll, ranks)
+    losses = {name: manifest["validation_loss"] for name, manifest in parts.items()}
+    shares = shares_of(list(losses.values()), weighted=strategy.average == "weighted")
+    judged = judge_average(request, voter, [part_adapter(folder, name) for name in parts], shares, poll, ranks)
+    if not ranks.main:
+        return folder
+    curve, steps = [], 0
+    for manifest in parts.values():
+        steps += manifest["steps"]
+        curve.append({"step": steps, "validation_loss": manifest["validation_loss"]})
+    rows = {
+        name: {"seed": manifest["voter_seed"], "share": share, "validation_loss": manifest["validation_loss"]}
+        for (name, manifest), share in zip(parts.items(), shares, strict=True)
+    }
+    figures = {
+        "k": strategy.k,
+        "average": strategy.average,
+        "seeds": rows,
+        "validation_loss": judged.loss,
+        "relative_error": judged.relative_error,
+    }
+    curve.append({"step": steps, "validation_loss": judged.loss})
+    return write_whole(request, voter, folder, log, judged.adapter, parts, curve, steps, figures, began)

@@ -1,0 +1,144 @@
+"""A voter's log as one line of steps: what a later attempt did again stands in place of what the earlier one did.
+
+Pure functions of events; the exporters and `metrics.json` show nothing else.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Event = dict[str, Any]
+
+_BEGINS = ("resumed", "started")
+MEASURED = ("step", "validation", "skipped", "rolled_back")
+_BOOKKEEPING = frozenset({"run", "attempt", "step", "event", "time", "of", "domain", "voter", "part"})
+_NAMES = {
+    "tokens_per_s": "speed/tokens_per_s",
+    "samples_per_s": "speed/samples_per_s",
+    "compute_s": "speed/compute_s",
+    "memory_mib": "hardware/memory_mib",
+    "cpu_percent": "hardware/cpu_percent",
+    "gpu_percent": "hardware/gpu_percent",
+    "gpu_memory_mib": "hardware/gpu_memory_mib",
+    "validation_loss": "loss",
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """What was measured at one step: finite figures by name, such as `train/loss`.
+
+    Attributes:
+        step: optimizer steps done.
+        time: seconds since 1970.
+    """
+
+    step: int
+    time: float
+    values: dict[str, float]
+
+
+def current_view(events: Iterable[Event], run: str | None = None) -> list[Event]:
+    """The events that count, in the order of attempts and writing.
+
+    An attempt that goes on from step r replaces what earlier ones did after r, whether it has come that far or not:
+    their weights are gone. What was measured again at step r itself, from the same weights, counts once, as first said.
+    The parts of a voter (federated clients, seeds) have attempts and steps of their own.
+
+    Args:
+        run: whose events; None: the last event's, in each part.
+    """
+    streams: dict[str, list[tuple[int, Event]]] = {}
+    for index, event in enumerate(events):
+        if "run" in event and "attempt" in event and run in (None, event["run"]):
+            streams.setdefault(event.get("part", ""), []).append((index, event))
+    views = [one for stream in streams.values() for one in _current(stream)]
+    if len(streams) > 1:
+        views.sort(key=lambda numbered: numbered[0])
+    return [event for _, event in views]
+
+
+def _current(stream: list[tuple[int, Event]]) -> list[tuple[int, Event]]:
+    """The events of one part (with their places in the log) that count."""
+    run = stream[-1][1]["run"]
+    keyed = sorted(
+        (numbered for numbered in stream if numbered[1]["run"] == run), key=lambda numbered: numbered[1]["attempt"]
+    )
+    begun: dict[int, int] = {}  # attempt → step that it goes on from
+    for _, event in keyed:
+        if event["event"] in _BEGINS:
+            begun.setdefault(event["attempt"], event["step"])
+    view, measured = [], set[tuple[str, int]]()
+    for index, event in keyed:
+        if any(later > event["attempt"] and step < event["step"] for later, step in begun.items()):
+            continue
+        key = event["event"], event["step"]
+        if event["event"] in MEASURED and key in measured:
+            continue
+        measured.add(key)
+        view.append((index, event))
+    return view
+
+
+class Measured:
+    """Turns the events of one view into points; counts the steps left out on the way."""
+
+    def __init__(self) -> None:
+        self._left_out = Counter[tuple[str, str]]()
+
+    def point(self, event: Event) -> Point | None:
+        """The point of an event; None where it measured nothing. A part's figures have its name before theirs."""
+        part = event.get("part", "")
+        match event["event"]:
+            case "step":
+                values = _figures(event, "train")
+            case "validation":
+                values = _figures(event, "validation")
+            case "skipped" | "rolled_back" as kind:
+                self._left_out[part, kind] += 1
+                values = {f"guards/{kind}_steps": float(self._left_out[part, kind])}
+            case _:
+                return None
+        if part:
+            values = {f"{part}/{name}": value for name, value in values.items()}
+        return Point(event["step"], event["time"], values)
+
+
+def points_of(view: Iterable[Event]) -> list[Point]:
+    """The points of a view, in its order."""
+    measured = Measured()
+    return [point for event in view if (point := measured.point(event)) is not None]
+
+
+def series_of(points: Sequence[Point]) -> dict[str, list[tuple[int, float]]]:
+    """Steps and values of each figure."""
+    series: dict[str, list[tuple[int, float]]] = {}
+    for point in points:
+        for name, value in point.values.items():
+            series.setdefault(name, []).append((point.step, value))
+    return dict(sorted(series.items()))
+
+
+def perplexity(loss: float) -> float | None:
+    """e to the loss (nats per token); None where that is no finite number."""
+    try:
+        value = math.exp(loss)
+    except OverflowError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _figures(event: Event, group: str) -> dict[str, float]:
+    """The finite numbers of an event by their exported names; NaN and infinity are strings in the log and left out."""
+    values = {}
+    for key, value in event.items():
+        if key in _BOOKKEEPING or isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        if math.isfinite(value):
+            name = _NAMES.get(key, key)
+            values[name if "/" in name else f"{group}/{name}"] = float(value)
+    if (loss := values.get(f"{group}/loss")) is not None and (found := perplexity(loss)) is not None:
+        values[f"{group}/perplexity"] = found
+    return values

@@ -1,0 +1,64 @@
+"""Run by torchrun: trains voter-0 of several requests one after the other, in the same processes.
+
+The argument is a JSON list of jobs: `request`, the file of a request, and `stop_at`: at this question whether to go on
+the last process alone is asked to stop (0: never).
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytest import MonkeyPatch
+
+from capibara_assets.training import loop
+from capibara_assets.training.loop import Interrupted, train_voter
+from capibara_assets.training.ranks import ALONE, Ranks, join_ranks
+from capibara_assets.training.request import TrainingRequest, read_request
+from capibara_assets.training.tactics import BestValidation
+
+
+class Shrinking(BestValidation):
+    """Changes the weights in place after every step, as proximal steps do."""
+
+    def after_step(self, learning_rate: float, gradient_norm: float) -> None:
+        with torch.no_grad():
+            for value in self.subject.trainable.values():
+                value.mul_(0.9)
+
+
+def train(request: TrainingRequest, poll: Callable[[], None] = lambda: None, ranks: Ranks = ALONE) -> None:
+    """Train voter-0 with a tactic that changes weights in place."""
+    with MonkeyPatch.context() as patch:
+        patch.setattr(loop, "tactic_of", lambda _strategy, subject, _stepper, _training: Shrinking(subject))
+        voter = request.recipe.voters[0]
+        train_voter(request, voter, request.work / voter.name, lambda event: None, poll, ranks=ranks)
+
+
+def asking(ranks: Ranks, stop_at: int) -> Callable[[], None]:
+    """A question that the last process answers with a stop, once."""
+    left = [stop_at if ranks.rank == ranks.world - 1 else 0]
+
+    def poll() -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            raise Interrupted
+
+    return poll
+
+
+def main(jobs: list[dict[str, Any]]) -> None:
+    ranks = join_ranks()
+    for job in jobs:
+        try:
+            train(read_request(Path(job["request"])), asking(ranks, job["stop_at"]), ranks)
+            interrupted = False
+        except Interrupted:
+            interrupted = True
+        assert interrupted == bool(job["stop_at"]), job
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
