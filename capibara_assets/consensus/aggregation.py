@@ -8,14 +8,24 @@ Bulyan's last pick ends for f <= 2. Who needs those independent of order passes 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from capibara_assets.consensus import coordinate_rules, linear_rules
-from capibara_assets.consensus.geometry import Matrix, Points, Vector, canonical_order, combine_rows, distances_of
+from capibara_assets.consensus.coordinate_rules import SortedMean
+from capibara_assets.consensus.geometry import (
+    BLOCK,
+    Matrix,
+    Points,
+    Vector,
+    as_rows,
+    canonical_order,
+    combine_rows,
+    distances_of,
+    squared_distances,
+)
 from capibara_assets.consensus.linear_rules import Choice, Cloud, Neighbours
 from capibara_assets.consensus.preaggregation import mixing_matrix
 
@@ -33,6 +43,7 @@ LINEAR_RULES: dict[str, Callable[..., Choice]] = {
 }
 COORDINATE_RULES = ("median", "trimmed_mean", "meamed", "bulyan")
 RULES = (*LINEAR_RULES, *COORDINATE_RULES)
+_NO_PRODUCTS = ("mean", "weighted_mean", "median", "trimmed_mean", "meamed")  # all others need inner products
 
 # n >= a f + b, as a theorem states it
 _PRECONDITIONS = {"krum": (2, 3), "multi_krum": (2, 3), "bulyan": (4, 3), "mean": (0, 1), "weighted_mean": (0, 1)}
@@ -71,7 +82,8 @@ def aggregate(
     """Aggregate n voters' vectors (n, d) by a rule that stands up to f arbitrary ones.
 
     Voters with a NaN, an Inf or a length beyond float64 are left out first and lower f by their number; norms are
-    otherwise not judged here.
+    otherwise not judged here. The vectors may be float32 or float64 arrays, memory maps or torch tensors, as a matrix
+    or one by one; they are read in place and never written. The result is float64, whatever came in.
 
     Args:
         rule: one of `RULES`; options: trimmed_mean `cut` (a count, or a share below 1/2), krum and multi_krum
@@ -87,44 +99,89 @@ def aggregate(
     """
     if rule not in RULES:
         raise ValueError(f"unknown rule {rule!r}: one of {', '.join(sorted(RULES))}")
-    rows = _as_rows(vectors)
-    finite = _finite(rows)
-    rejected = tuple(np.flatnonzero(~finite).tolist())
+    rows = as_rows(vectors)
+    ranked = canonical_order(rows)
+    points = Points([rows[i] for i in ranked])
+    gram = points.gram if pre is not None or rule not in _NO_PRODUCTS else None
+    # A voter that is not finite spoils its own products only, so the pass over them tells. Without products float32
+    # voters, whose lengths cannot overflow, are taken for finite until the rule itself meets one that is not
+    hopeful = gram is None and points.large and rows[0].dtype == np.float32 and _holds(rule, len(rows), f)
+    found = None
+    if hopeful:
+        found = _aggregated(points, None, ranked, np.full(len(rows), True), rule, f, weights, pre, {}, strict, options)
+    if found is None:
+        finite = np.isfinite((_squared_lengths(points) if gram is None else np.diag(gram)) * len(rows))
+        found = _aggregated(points, gram, ranked, finite, rule, f, weights, pre, pre_options or {}, strict, options)
+    if found is None:
+        raise ValueError(f"{rule} of finite voters is not finite: their values are too large for float64")
+    return found
+
+
+def _aggregated(
+    points: Points,
+    gram: Matrix | None,
+    ranked: NDArray[np.intp],
+    finite: NDArray[np.bool_],
+    rule: str,
+    f: int,
+    weights: Sequence[float] | None,
+    pre: str | None,
+    pre_options: dict[str, Any],
+    strict: bool,
+    options: dict[str, Any],
+) -> Aggregate | None:
+    """The rule on the finite ones of the points, which the caller numbers `ranked`; None where it met NaN or Inf."""
+    n = len(ranked)
+    rejected = tuple(sorted(ranked[~finite].tolist()))
     if len(rejected) > f:
-        raise ValueError(f"{len(rejected)} of {len(rows)} voters are not finite, more than f={f}: nothing to rely on")
-    kept = np.flatnonzero(finite)
-    order = kept[canonical_order(rows[kept])]
-    points = Points(rows[order])
-    f_left = f - len(rejected)
-    shares = _shares(weights, len(rows), order)
+        raise ValueError(f"{len(rejected)} of {n} voters are not finite, more than f={f}: nothing to rely on")
+    order, f_left = ranked[finite], f - len(rejected)
+    points = Points([row for row, kept in zip(points.rows, finite, strict=True) if kept])
+    shares = _shares(weights, n, order)
     if rule == "monna":
-        options["reference"] = _position(order, options.get("reference", 0), rejected)
-    gram_needed = (
-        pre is not None or rule == "bulyan" or (rule in LINEAR_RULES and rule not in ("mean", "weighted_mean"))
-    )
-    gram = points.gram if gram_needed else np.zeros((points.n, points.n))
-    distances = points.squared_distances if gram_needed else gram
-    cloud = Cloud(gram, distances, f_left, shares, order)
-    mixing = None if pre is None else mixing_matrix(cloud, pre, **(pre_options or {}))
+        options = {**options, "reference": _position(order, options.get("reference", 0), rejected)}
+    products = np.zeros((points.n, points.n)) if gram is None else gram[np.ix_(finite, finite)]
+    distances = products if gram is None else squared_distances(points.rows, products)
+    cloud = Cloud(products, distances, f_left, shares, order)
+    mixing = None if pre is None else mixing_matrix(cloud, pre, **pre_options)
     if mixing is not None:
         points = Points(points.rows, mixing)
         cloud = _mixed_cloud(cloud, mixing)
     if strict:
         check_precondition(rule, cloud.n, f_left)
-    evidence: dict[str, Any] = {"n": len(rows), "f": f, "n_used": points.n, "f_used": f_left, "pre": pre}
+    evidence: dict[str, Any] = {"n": n, "f": f, "n_used": points.n, "f_used": f_left, "pre": pre}
+    coefficients = None
     if rule in LINEAR_RULES:
         choice = LINEAR_RULES[rule](cloud, **options)
-        coefficients = np.zeros(len(rows))
+        vector, sound = points.combination(choice.weights)
+        coefficients = np.zeros(n)
         coefficients[order] = choice.weights if mixing is None else choice.weights @ mixing
-        named = _in_callers_order(choice.evidence, order) if mixing is None else choice.evidence
-        vector = points.combination(choice.weights)
-        return Aggregate(vector, tuple(coefficients.tolist()), rejected, {**evidence, **named})
-    reduce, found = _coordinate_rule(rule, cloud, **options)
-    vector = np.empty(points.dimension)
-    for part, block in points.blocks():
-        vector[part] = reduce(block)
-    named = _in_callers_order(found, order) if mixing is None else found
-    return Aggregate(vector, None, rejected, {**evidence, **named})
+        found = choice.evidence
+    else:
+        reduction, found = _coordinate_rule(rule, cloud, **options)
+        vector, sound = _reduced(points, reduction)
+    if not sound:
+        return None
+    named = _in_callers_order(found, order, n) if mixing is None else found
+    used = None if coefficients is None else tuple(coefficients.tolist())
+    return Aggregate(vector, used, rejected, {**evidence, **named})
+
+
+def _reduced(points: Points, rule: SortedMean) -> tuple[Vector, bool]:
+    """(d,) a coordinate-wise rule on the points, and whether it met finite values only."""
+    result = np.empty(points.dimension)
+    if not points.large:
+        for part, block in points.blocks():
+            result[part] = rule.of_block(block)
+        return result, bool(np.isfinite(result).all())
+    if points.mixing is None:
+        return result, rule.of_rows(points.rows, result)
+    from capibara_assets.consensus import kernels
+
+    def reduce(start: int, stop: int) -> bool:
+        return rule.of_rows(list(points.block(slice(start, stop))), result[start:stop])
+
+    return result, all(kernels.over_blocks(points.dimension, reduce, BLOCK))
 
 
 def linear_weights(gram: Matrix, rule: str, *, f: int, pre: str | None = None, **options: Any) -> Choice:
@@ -157,16 +214,23 @@ def coordinate_reducer(
     if rule not in COORDINATE_RULES:
         raise ValueError(f"{rule!r} is not coordinate-wise: those are {', '.join(COORDINATE_RULES)}")
     cloud, mixing = _premixed(gram, rule, f, pre)
-    reduce, found = _coordinate_rule(rule, cloud, **options)
-    return (reduce if mixing is None else lambda block: reduce(combine_rows(mixing, block))), found
+    reduction, found = _coordinate_rule(rule, cloud, **options)
+    if mixing is None:
+        return reduction.of_block, found
+    return (lambda block: reduction.of_block(combine_rows(mixing, block))), found
 
 
 def check_precondition(rule: str, n: int, f: int) -> None:
     """Raises ValueError that states the theorem where n voters are too few for the rule at f."""
-    factor, extra = _PRECONDITIONS.get(rule, _MAJORITY)
-    if f < 0 or n < factor * f + extra:
+    if not _holds(rule, n, f):
+        factor, extra = _PRECONDITIONS.get(rule, _MAJORITY)
         theorem = "n > 2f" if (factor, extra) == _MAJORITY else f"n >= {factor}f + {extra}"
         raise ValueError(f"{rule} needs {theorem}, but n={n}, f={f}")
+
+
+def _holds(rule: str, n: int, f: int) -> bool:
+    factor, extra = _PRECONDITIONS.get(rule, _MAJORITY)
+    return f >= 0 and n >= factor * f + extra
 
 
 def _premixed(gram: Matrix, rule: str, f: int, pre: str | None) -> tuple[Cloud, Matrix | None]:
@@ -180,22 +244,22 @@ def _premixed(gram: Matrix, rule: str, f: int, pre: str | None) -> tuple[Cloud, 
 
 def _coordinate_rule(
     rule: str, cloud: Cloud, *, cut: float | None = None, neighbours: Neighbours = "n-f-2"
-) -> tuple[Callable[[Matrix], Vector], dict[str, Any]]:
+) -> tuple[SortedMean, dict[str, Any]]:
     n, f = cloud.n, cloud.f
     if rule == "median":
-        return coordinate_rules.median, {}
+        return coordinate_rules.median(n), {}
     if rule == "meamed":
-        return partial(coordinate_rules.mean_around_median, keep=n - f), {}
+        return coordinate_rules.closest_mean(n, n - f), {}
     if rule == "trimmed_mean":
         count = f if cut is None else int(cut * n) if isinstance(cut, float) else cut
         if not 0 <= count <= (n - 1) // 2:
             raise ValueError(f"trimmed_mean cannot cut {count} values on each side of n={n}")
-        return partial(coordinate_rules.trimmed_mean, cut=count), {"cut": count}
+        return coordinate_rules.trimmed_mean(n, count), {"cut": count}
     selected = _bulyan_selection(cloud, neighbours)
     keep = len(selected) - 2 * f
     if keep < 1:
         raise ValueError(f"bulyan keeps n - 4f values of each coordinate: none for n={n}, f={f}")
-    return (lambda block: coordinate_rules.mean_around_median(block[selected], keep)), {"selected": sorted(selected)}
+    return coordinate_rules.closest_mean(n, keep, tuple(selected)), {"selected": sorted(selected)}
 
 
 def _bulyan_selection(cloud: Cloud, neighbours: Neighbours) -> list[int]:
@@ -220,19 +284,10 @@ def _mixed_cloud(cloud: Cloud, mixing: Matrix) -> Cloud:
     return Cloud(mixing @ cloud.gram @ mixing.T, distances, cloud.f, shares / shares.sum(), seniority)
 
 
-def _as_rows(vectors: ArrayLike | Sequence[ArrayLike]) -> NDArray[np.floating]:
-    rows = np.asarray(vectors)
-    if rows.ndim != 2 or 0 in rows.shape:
-        raise ValueError(f"voters' vectors must form an (n, d) matrix with n, d >= 1, not shape {rows.shape}")
-    return rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float64)
-
-
-def _finite(rows: NDArray[np.floating]) -> NDArray[np.bool_]:
-    """Which rows have a finite length: NaN, Inf and squares beyond float64 all show in the sum of squares."""
+def _squared_lengths(points: Points) -> Vector:
+    """(n,) NaN, Inf and squares beyond float64 all show in it."""
     with np.errstate(over="ignore", invalid="ignore"):
-        totals = sum(np.square(block).sum(axis=1) for _, block in Points(rows).blocks())
-    finite: NDArray[np.bool_] = np.isfinite(np.asarray(totals) * len(rows))
-    return finite
+        return np.asarray(sum(np.square(block).sum(axis=1) for _, block in points.blocks()))
 
 
 def _shares(weights: Sequence[float] | None, n: int, order: NDArray[np.intp]) -> Vector:
@@ -250,7 +305,7 @@ def _position(order: NDArray[np.intp], reference: int, rejected: tuple[int, ...]
     return int(np.flatnonzero(order == reference)[0])
 
 
-def _in_callers_order(evidence: dict[str, Any], order: NDArray[np.intp]) -> dict[str, Any]:
+def _in_callers_order(evidence: dict[str, Any], order: NDArray[np.intp], n: int) -> dict[str, Any]:
     """Evidence with indices and scores as the caller numbers the voters (scores of rejected voters are None)."""
     named = dict(evidence)
     if "selected" in named:
@@ -258,7 +313,7 @@ def _in_callers_order(evidence: dict[str, Any], order: NDArray[np.intp]) -> dict
     if "reference" in named:
         named["reference"] = int(order[named["reference"]])
     if "scores" in named:
-        scores: list[float | None] = [None] * (int(order.max()) + 1)
+        scores: list[float | None] = [None] * n
         for position, score in zip(order, named["scores"], strict=True):
             scores[position] = score
         named["scores"] = scores

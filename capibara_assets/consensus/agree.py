@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from capibara_assets.checkpoints.verify import module_shapes
 from capibara_assets.consensus.attestation import (
@@ -15,40 +14,42 @@ from capibara_assets.consensus.attestation import (
     attest,
     majority_shapes,
     read_submission,
+    stated_by,
 )
-from capibara_assets.consensus.certificate import (
+from capibara_assets.consensus.certified import (
     Certificate,
     ResultEntry,
     Thresholds,
     VoterEntry,
     count,
-    digest_of,
+    election_of,
+    refused_entries,
     sealed,
     software_versions,
     tally_entries,
+    verdict_reason,
 )
-from capibara_assets.consensus.combining import Combination, combine
+from capibara_assets.consensus.choosing import BASE, Choice, Tried, choose, measure
+from capibara_assets.consensus.integrated import read_strategies
+from capibara_assets.consensus.polling import Hold, Poll, hold_vote
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.consensus.sampling import subsample
-from capibara_assets.consensus.voting import Ballot, Outcome, Tally, faults, quality, vouched_best
+from capibara_assets.consensus.voter import DIGITS, Assignment
+from capibara_assets.consensus.voting import Outcome, faults
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.adapters import LoraAdapter, applied
+from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.base import Base
-from capibara_assets.modeling.losses import Losses, assistant_losses
 
 if TYPE_CHECKING:
     import polars as pl
 
     from capibara_assets.datasets.tokenising import Encoded
 
-BASE, CONSENSUS = "base", "consensus"
-# Small batches keep their activations in the cache and pad little
-_BATCH_TOKENS = 1024
-_DIGITS = 6  # of losses: the last bits of a float32 model depend on the number of threads
+CONSENSUS = "consensus"
 
 
 class ConsensusError(InputError):
-    """Too few voters were accepted to publish anything.
+    """Too few voters answered or were accepted to publish anything, or no candidate may be.
 
     Attributes:
         reasons: every registered voter's name -> why it was rejected, or "accepted".
@@ -82,6 +83,9 @@ def agree(
     shards: Mapping[str, Sequence[int]],
     recipe: ConsensusRecipe,
     context: Mapping[str, str],
+    *,
+    privacy: Mapping[str, Any] | None = None,
+    hold: Hold = hold_vote,
 ) -> Agreement:
     """Let voters agree on one adapter.
 
@@ -92,10 +96,12 @@ def agree(
         shards: voter's name -> indices into `validation` that it judges candidates on.
         recipe: thresholds, rule, amounts.
         context: domain and digests of the inputs, for the certificate.
+        privacy: voter -> parameters and epsilon of its differentially private training, for the certificate.
+        hold: how the voters are asked; by default each in a process of its own (`polling.hold_here`: none).
 
     Raises:
-        ConsensusError: fewer than 2f + 1 voters were accepted, or what came out is not finite; nothing may be
-            published then.
+        ConsensusError: fewer than 2f + 1 voters answered or were accepted, or no candidate passes the gate; nothing
+            may be published then.
         InputError: a voter has no shard or an empty one.
     """
     names = sorted(voters)
@@ -110,30 +116,52 @@ def agree(
     excluded = [name for name in names if name not in candidates]
     _require_quorum(names, len(candidates), f, {n: verdicts[n].reason or "accepted by attestation" for n in names})
 
-    parts = {name: _parts(name, shards.get(name, ()), validation, recipe) for name in candidates}
+    digests = {name: submission.digest for name, submission in submissions.items() if submission.digest is not None}
+    thresholds, software = _thresholds(recipe), software_versions()
+    without_vote = [name for name in candidates if not verdicts[name].votes]
+    election = election_of(
+        context=context, base_digest=base.digest, thresholds=thresholds,
+        voters={name: submissions[name].digest for name in names}, candidates=list(candidates),
+        without_vote=without_vote, rule=recipe.rule, pre=recipe.pre, rank=recipe.rank,
+        merge_strategy=recipe.merge_strategy, privacy=privacy, seeds={}, software=software,
+    )  # fmt: skip
+    electors = [name for name in candidates if name not in without_vote]
+    parts = {name: _parts(name, shards.get(name, ()), validation, recipe) for name in electors}
+    poll = hold(
+        base,
+        [
+            Assignment(
+                voter=name,
+                rounds=tuple(tuple(validation[index] for index in part) for part in parts[name]),
+                candidates={other: voters[other] for other in candidates if other != name},
+                digests={other: digests[other] for other in candidates if other != name},
+                election=election,
+                faults=max(0, f - len(excluded)),
+            )
+            for name in electors
+        ],
+        recipe.consensus_timeout,
+        recipe.max_retries,
+    )
+    outcome = count(
+        poll.ballots, thresholds, names, excluded, without_vote=without_vote, keys=poll.keys, election=election,
+        candidates=digests,
+    )  # fmt: skip
+    reasons = {name: verdicts[name].reason for name in excluded}
+    reasons |= {
+        tally.candidate: verdict_reason(tally, poll.ballots, verdicts[tally.candidate].votes)
+        for tally in outcome.tallies
+    }
+    _require_answers(electors, outcome, poll, reasons)
+    _require_quorum(names, len(outcome.accepted), f, reasons, poll.absent)
+
     used = sorted({index for rounds in parts.values() for part in rounds for index in part})
     examples = [validation[index] for index in used]
-    place = {index: position for position, index in enumerate(used)}
-    rounds = {name: [[place[i] for i in part] for part in own] for name, own in parts.items()}
-    losses = {BASE: _evaluate(base, None, examples)}
-    losses |= {name: _evaluate(base, adapter, examples) for name, adapter in candidates.items()}
-
-    thresholds = _thresholds(recipe)
-    ballots = _ballots(losses, rounds, max(0, f - len(excluded)))
-    outcome = count(ballots, thresholds, names, excluded)
-    reasons = {name: verdicts[name].reason for name in excluded}
-    reasons |= {tally.candidate: _reason(tally, ballots) for tally in outcome.tallies}
-    _require_quorum(names, len(outcome.accepted), f, reasons)
-
-    # Sorted by digest: neither the order of the voters nor their names shows in the result
-    chosen = sorted(outcome.accepted, key=lambda name: (submissions[name].digest or "", name))
-    combination = combine(
-        [candidates[name] for name in chosen], recipe.rule, f=outcome.faults_left, pre=recipe.pre, rank=recipe.rank
-    )
-    losses[CONSENSUS] = _evaluate(base, combination.adapter, examples)
-    if not math.isfinite(losses[CONSENSUS].mean):
-        raise ConsensusError("no consensus: the combined adapter's validation loss is not finite", reasons)
-    entries = _entries(submissions, verdicts, outcome, reasons, chosen, combination)
+    strategies = read_strategies({name: voters[name] for name in outcome.accepted})
+    choice, losses = _choice(base, candidates, outcome, examples, recipe, reasons, strategies)
+    order = sorted(outcome.accepted, key=lambda name: (digests[name], name))
+    robust = next(entry for entry in choice.tried if entry.kind == "robust")
+    chosen = choice.chosen
     certificate = Certificate(
         context=dict(sorted(context.items())),
         base_digest=base.digest,
@@ -141,26 +169,36 @@ def agree(
         f=outcome.f,
         quorum=outcome.quorum,
         thresholds=thresholds,
-        voters=entries,
-        ballots=tuple(ballots),
+        election=election,
+        voters=_entries(submissions, verdicts, outcome, reasons, chosen, poll),
+        ballots=poll.ballots,
+        refused=refused_entries(outcome),
+        equivocated=outcome.equivocated,
+        absent={name: poll.absent.get(name, "none of its ballots counts") for name in outcome.absent},
         tallies=tally_entries(outcome.tallies),
         rule=recipe.rule,
         pre=recipe.pre,
+        merge_strategy=recipe.merge_strategy,
         faults_left=outcome.faults_left,
-        evidence={"order": chosen, **combination.evidence},
+        evidence={"order": order, **robust.figures},
+        tried=tuple(e.model_copy(update={"figures": {}}) if e.kind == "robust" else e for e in choice.tried),
+        chosen=chosen.name,
         result=ResultEntry(
-            digest=digest_of(combination.adapter),
-            rank=int(combination.adapter.config["r"]),
+            digest=chosen.digest,
+            rank=int(choice.adapter.config["r"]),
             requested_rank=recipe.rank,
-            relative_error=combination.adapter.relative_error,
-            loss=round(losses[CONSENSUS].mean, _DIGITS),
-            base_loss=round(losses[BASE].mean, _DIGITS),
+            relative_error=choice.adapter.relative_error,
+            loss=losses[CONSENSUS],
+            base_loss=losses[BASE],
         ),
+        privacy=None if privacy is None else dict(privacy),
         seeds={},
-        software=software_versions(),
-    )  # fmt: skip
-    means = {name: round(found.mean, _DIGITS) for name, found in losses.items() if math.isfinite(found.mean)}
-    return Agreement(combination.adapter, sealed(certificate), means)
+        software=software,
+    )
+    # Through JSON: what is read back is what was sealed, lists for tuples
+    certificate = Certificate.model_validate_json(certificate.model_dump_json())
+    finite = {name: loss for name, loss in losses.items() if math.isfinite(loss)}
+    return Agreement(choice.adapter, sealed(certificate), finite)
 
 
 def agree_on_voters(
@@ -186,13 +224,22 @@ def agree_on_voters(
     if not voters:
         raise InputError(f"no voters in {folder}: train the domain first")
     validation, shards = validation_shards(base, voters, examples, recipe)
-    return agree(base, voters, validation, shards, recipe, context)
+    return agree(base, voters, validation, shards, recipe, context, privacy=read_privacy(voters))
+
+
+def read_privacy(folders: Mapping[str, Path]) -> dict[str, Any] | None:
+    """Parameters and epsilon of each voter that was trained with differential privacy, as its manifest states them."""
+    published = {name: stated_by(folder).get("published") for name, folder in sorted(folders.items())}
+    found = {name: one.get("privacy") for name, one in published.items() if isinstance(one, dict)}
+    return {name: document for name, document in found.items() if isinstance(document, dict)} or None
 
 
 def _attestation(base: Base, submissions: Mapping[str, Submission], recipe: ConsensusRecipe) -> dict[str, Verdict]:
     sound = {n: s.adapter for n, s in submissions.items() if s.adapter is not None and not s.problem}
     shapes = module_shapes(base.model, tuple(majority_shapes(sound)))
-    verdicts = attest(sound, shapes, Limits(recipe.norm_ratio_limit))
+    limits = Limits(norm_ratio=recipe.norm_ratio_limit, copy_ratio=recipe.copy_ratio)
+    digests = {name: submissions[name].digest or "" for name in sound}
+    verdicts = attest(sound, shapes, limits, digests, f=faults(len(submissions), recipe.fault_tolerance))
     refused = {n: Verdict(n, False, s.problem) for n, s in submissions.items() if n not in sound}
     return {**verdicts, **refused}
 
@@ -212,35 +259,35 @@ def _parts(
     return [kept[number :: recipe.verification_rounds] for number in range(recipe.verification_rounds)]
 
 
-def _evaluate(base: Base, adapter: LoraAdapter | None, examples: Sequence["Encoded"]) -> Losses:
-    with nullcontext() if adapter is None else applied(base.model, adapter):
-        return assistant_losses(base.model, examples, batch_tokens=_BATCH_TOKENS)
-
-
-def _ballots(losses: Mapping[str, Losses], rounds: Mapping[str, list[list[int]]], f: int) -> list[Ballot]:
-    """Every voter's ballots on every other candidate, in each round."""
-    ballots = []
-    for voter in sorted(rounds):
-        for number, part in enumerate(rounds[voter]):
-            means = {name: _mean(found, part) for name, found in losses.items() if name != voter}
-            base_loss = means.pop(BASE)
-            if base_loss is None:
-                raise InputError(f"the base model's loss on the shard of {voter!r} is not finite: check the base model")
-            best = vouched_best(means.values(), f)
-            tokens = int(losses[BASE].tokens[part].sum())
-            for candidate, loss in sorted(means.items()):
-                ballots.append(
-                    Ballot(
-                        voter=voter, candidate=candidate, round=number, tokens=tokens, loss=loss, base_loss=base_loss,
-                        best_loss=best, quality=quality(loss, best, base_loss),
-                    )
-                )  # fmt: skip
-    return ballots
-
-
-def _mean(losses: Losses, part: list[int]) -> float | None:
-    mean = float(losses.nll[part].sum() / losses.tokens[part].sum())
-    return round(mean, _DIGITS) if math.isfinite(mean) else None
+def _choice(
+    base: Base,
+    candidates: Mapping[str, LoraAdapter],
+    outcome: Outcome,
+    examples: Sequence["Encoded"],
+    recipe: ConsensusRecipe,
+    reasons: Mapping[str, str],
+    strategies: Mapping[str, str],
+) -> tuple[Choice, dict[str, float]]:
+    """The consensus among its candidates; losses of the base, of every attested voter and of the consensus."""
+    accepted = {name: candidates[name] for name in outcome.accepted}
+    try:
+        choice = choose(
+            base,
+            accepted,
+            examples,
+            recipe,
+            f=outcome.faults_left,
+            merge_strategy=recipe.merge_strategy,
+            strategies=strategies,
+        )
+    except InputError as error:
+        raise ConsensusError(f"no consensus: {error}", reasons) from error
+    losses = {BASE: choice.losses[BASE]}
+    for name, adapter in candidates.items():
+        known = choice.losses.get(name)
+        losses[name] = measure(base, adapter, examples).by_example.mean if known is None else known
+    losses[CONSENSUS] = choice.chosen.loss if choice.chosen.loss is not None else math.nan
+    return choice, {name: round(loss, DIGITS) if math.isfinite(loss) else loss for name, loss in losses.items()}
 
 
 def _thresholds(recipe: ConsensusRecipe) -> Thresholds:
@@ -250,15 +297,11 @@ def _thresholds(recipe: ConsensusRecipe) -> Thresholds:
         consensus=recipe.consensus_threshold,
         verification_rounds=recipe.verification_rounds,
         norm_ratio=recipe.norm_ratio_limit,
+        least_norm_ratio=Limits().least_norm_ratio,
+        copy_ratio=recipe.copy_ratio,
+        voting_strategy=recipe.voting_strategy,
+        tolerance=recipe.tolerance,
     )
-
-
-def _reason(tally: Tally, ballots: Sequence[Ballot]) -> str:
-    qualities = sorted(b.quality for b in ballots if b.candidate == tally.candidate)
-    electors = len(tally.accepting) + len(tally.refusing) + len(tally.missing)
-    verdict = "accepted" if tally.accepted else "rejected"
-    span = f"{qualities[0]:.2f} to {qualities[-1]:.2f}" if qualities else "none"
-    return f"{verdict} by {len(tally.accepting)} of {electors} ballots, {tally.required} needed; quality {span}"
 
 
 def _entries(
@@ -266,10 +309,11 @@ def _entries(
     verdicts: Mapping[str, Verdict],
     outcome: Outcome,
     reasons: Mapping[str, str],
-    chosen: Sequence[str],
-    combination: Combination,
+    chosen: Tried,
+    poll: Poll,
 ) -> tuple[VoterEntry, ...]:
-    weights = dict(zip(chosen, combination.weights or (None,) * len(chosen), strict=True))
+    weights: dict[str, float | None] = dict.fromkeys(outcome.accepted, None if chosen.weights is None else 0.0)
+    weights |= dict(zip(chosen.voters, chosen.weights or (None,) * len(chosen.voters), strict=True))
     return tuple(
         VoterEntry(
             name=name,
@@ -280,18 +324,39 @@ def _entries(
             norm=verdicts[name].norm,
             norm_ratio=verdicts[name].norm_ratio,
             weight=weights.get(name),
+            votes=verdicts[name].votes and name not in outcome.excluded,
+            public_key=poll.keys.get(name),
         )
         for name in sorted(submissions)
     )
 
 
-def _require_quorum(names: Sequence[str], accepted: int, f: int, reasons: Mapping[str, str]) -> None:
+def _require_answers(electors: Sequence[str], outcome: Outcome, poll: Poll, reasons: Mapping[str, str]) -> None:
+    """Silence is a fault like any other: with more than f of them nobody can tell what honest voters think."""
+    silent = {name: poll.absent.get(name, "none of its ballots counts") for name in outcome.absent}
+    silent |= dict.fromkeys(outcome.equivocated, "contradicted itself")
+    # Of a copied adapter's owners one at most is honest, and has no vote: it counts as one that answered
+    answered = len(electors) - len(silent) + (len(outcome.tallies) - len(electors))
+    if answered >= outcome.quorum or not silent:
+        return
+    missing = "; ".join(f"{name}: {why}" for name, why in sorted(silent.items()))
+    raise ConsensusError(
+        f"no consensus: {answered} of {outcome.n} voters answered, {outcome.quorum} needed (f={outcome.f}). "
+        f"Missing: {missing}. Run the asset again; a voter that needs longer wants a larger consensus_timeout",
+        {**reasons, **silent},
+    )
+
+
+def _require_quorum(
+    names: Sequence[str], accepted: int, f: int, reasons: Mapping[str, str], absent: Mapping[str, str] | None = None
+) -> None:
     quorum = 2 * f + 1
     if accepted >= quorum:
         return
     found = "; ".join(f"{name}: {reasons[name]}" for name in names)
+    silent = "".join(f" {name} gave no ballots: {why}." for name, why in sorted((absent or {}).items()))
     raise ConsensusError(
-        f"no consensus: {accepted} of {len(names)} voters accepted, {quorum} needed (f={f}). {found}. "
+        f"no consensus: {accepted} of {len(names)} voters accepted, {quorum} needed (f={f}). {found}.{silent} "
         "Train the rejected voters again",
         reasons,
     )

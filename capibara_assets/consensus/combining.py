@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from capibara_assets.consensus.aggregation import LINEAR_RULES, coordinate_reducer, linear_weights
-from capibara_assets.consensus.refactor import MergedAdapter, from_factors, inner_products, merge_adapters, stacked
 from capibara_assets.modeling.adapters import LoraAdapter
+from capibara_assets.modeling.low_rank import MergedAdapter, from_factors, inner_products, merge_adapters, stacked
 
 _DIGITS = 12  # of the weights: the last bits of a float64 depend on the linear-algebra library
 
@@ -48,7 +48,7 @@ def combine(
         weights = tuple(round(float(weight), _DIGITS) for weight in choice.weights)
         return Combination(merge_adapters(adapters, weights, rank), weights, {**evidence, **choice.evidence})
     reduce, found = coordinate_reducer(gram, rule, f=f, pre=pre)
-    width = rank or sum(int(adapter.a(modules[0]).shape[0]) for adapter in adapters)
+    widths = {module: rank or sum(int(adapter.a(module).shape[0]) for adapter in adapters) for module in modules}
     factors = {}
     for module in modules:
         rows = []
@@ -59,7 +59,7 @@ def combine(
         smaller = min(dense.shape)
         # A product with the identity: the SVD is the factorisation's, the identity only gives it two factors
         factors[module] = (dense, np.eye(smaller)) if smaller == dense.shape[1] else (np.eye(smaller), dense)
-    return Combination(from_factors(factors, adapters[0].config, width), None, {**evidence, **found})
+    return Combination(from_factors(factors, adapters[0].config, widths), None, {**evidence, **found})
 
 
 def _distances(gram: np.ndarray) -> list[list[float]]:

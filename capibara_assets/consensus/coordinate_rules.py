@@ -1,25 +1,61 @@
 """Rules that judge every coordinate by itself: median, trimmed mean, mean around the median, Bulyan's second half.
 
-Each works on a block of columns, shape (n, width), so nothing larger than a block is ever copied; voters are sorted
-by a comparator network, which is a few whole-array minima and maxima and no per-column call.
+Each is a mean of some of a coordinate's sorted values. Voters are sorted by a comparator network, which is a few
+whole-array minima and maxima and no per-column call: on blocks of columns with NumPy, or on whole rows with compiled
+code that gives the same bits.
 """
 
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
-from capibara_assets.consensus.geometry import Matrix, Vector
-
-
-def median(block: Matrix) -> Vector:
-    """(width,) coordinate-wise median; the mean of the two middle values for an even number of voters."""
-    return middle(sorted_rows(block))
+from capibara_assets.consensus.geometry import Matrix, Rows, Vector
 
 
-def trimmed_mean(block: Matrix, cut: int) -> Vector:
-    """(width,) mean of what is left after the `cut` smallest and the `cut` largest values of each coordinate."""
-    ordered = sorted_rows(block)
-    return row_mean(ordered[cut : len(ordered) - cut])
+@dataclass(frozen=True)
+class SortedMean:
+    """A coordinate-wise rule: of each coordinate's sorted values, the mean of those at positions low..high-1.
+
+    Attributes:
+        keep: if not 0, the rule is the mean of the `keep` values closest to that mean (the median, then).
+        selected: the voters it looks at; None for all.
+    """
+
+    low: int
+    high: int
+    keep: int = 0
+    selected: tuple[int, ...] | None = None
+
+    def of_block(self, block: Matrix) -> Vector:
+        """(width,) the rule on columns (n, width) of the voters."""
+        block = block if self.selected is None else block[list(self.selected)]
+        return mean_around_median(block, self.keep) if self.keep else row_mean(sorted_rows(block)[self.low : self.high])
+
+    def of_rows(self, rows: Rows, out: Vector) -> bool:
+        """The same into `out` (d,) by compiled code, bit by bit; False where a value is NaN or Inf."""
+        from capibara_assets.consensus import kernels
+
+        rows = rows if self.selected is None else [rows[i] for i in self.selected]
+        low, high = (0, len(rows)) if self.keep else (self.low, self.high)
+        return kernels.reduce_sorted(rows, partial_network(len(rows), low, high), self.low, self.high, self.keep, out)
+
+
+def median(n: int) -> SortedMean:
+    """The coordinate-wise median; the mean of the two middle values for an even number of voters."""
+    return SortedMean((n - 1) // 2, n // 2 + 1)
+
+
+def trimmed_mean(n: int, cut: int) -> SortedMean:
+    """The mean of what is left after the `cut` smallest and the `cut` largest values of each coordinate."""
+    return SortedMean(cut, n - cut)
+
+
+def closest_mean(n: int, keep: int, selected: tuple[int, ...] | None = None) -> SortedMean:
+    """The mean of the `keep` values of each coordinate that lie closest to the median of all (or of the selected)."""
+    middle_of = median(n if selected is None else len(selected))
+    return SortedMean(middle_of.low, middle_of.high, keep, selected)
 
 
 def mean_around_median(block: Matrix, keep: int) -> Vector:
@@ -38,7 +74,7 @@ def mean_around_median(block: Matrix, keep: int) -> Vector:
 def sorted_rows(block: Matrix) -> Matrix:
     """The block with every column in ascending order."""
     rows = list(block)
-    for low, high in _network(len(rows)):
+    for low, high in network(len(rows)):
         rows[low], rows[high] = np.minimum(rows[low], rows[high]), np.maximum(rows[low], rows[high])
     return np.stack(rows)
 
@@ -49,14 +85,14 @@ def middle(ordered: Matrix) -> Vector:
 
 
 def row_mean(rows: Matrix) -> Vector:
-    total = rows[0].copy()
+    total = rows[0] + 0.0  # never -0.0, whichever of two zeros the sort put first
     for row in rows[1:]:
         total += row
     return np.asarray(total / len(rows))
 
 
 @cache
-def _network(n: int) -> tuple[tuple[int, int], ...]:
+def network(n: int) -> tuple[tuple[int, int], ...]:
     """Batcher's odd-even merge sort for n wires (Knuth, TAOCP 3, algorithm 5.2.2M)."""
     comparators: list[tuple[int, int]] = []
     top = 1 << max((n - 1).bit_length() - 1, 0)
@@ -70,3 +106,15 @@ def _network(n: int) -> tuple[tuple[int, int], ...]:
             d, q, r = q - p, q >> 1, p
         p >>= 1
     return tuple(comparators)
+
+
+@cache
+def partial_network(n: int, low: int, high: int) -> NDArray[np.int64]:
+    """The comparators (m, 2) of `network(n)` that the wires low..high-1 depend on."""
+    needed = set(range(low, high))
+    kept: list[tuple[int, int]] = []
+    for pair in reversed(network(n)):
+        if needed & set(pair):
+            needed |= set(pair)
+            kept.append(pair)
+    return np.array(kept[::-1], dtype=np.int64).reshape(-1, 2)

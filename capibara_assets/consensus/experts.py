@@ -1,19 +1,22 @@
 """From artifacts on disk to what votes and merges work on: experts' adapters and tokenised validation examples."""
 
-import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from capibara_assets.consensus.attestation import stated_by
 from capibara_assets.consensus.recipe import ConsensusRecipe
+from capibara_assets.datasets.routing import asked
+from capibara_assets.datasets.schema import Split
 from capibara_assets.datasets.tokenising import Encoded, encode_examples
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, read_adapter
 from capibara_assets.modeling.base import Base
-from capibara_assets.training.data import validation_shard
+from capibara_assets.training.order import validation_shard
 
 
 def read_experts(folders: Mapping[Domain, Path]) -> dict[Domain, LoraAdapter]:
@@ -35,15 +38,31 @@ def validation_sets(
     base: Base, datasets: Mapping[Domain, pl.DataFrame], recipe: ConsensusRecipe
 ) -> dict[Domain, list[Encoded]]:
     """The validation examples of each domain, tokenised; those that cannot be (too long) are left out."""
-    return {
-        domain: encode_examples(
-            datasets[domain].filter(pl.col("split") == "validation").sort("example_id"),
-            base.tokenizer,
-            recipe.max_length,
-        ).encoded
-        for domain in Domain
-        if domain in datasets
-    }
+    return {domain: [one.encoded for one in own] for domain, own in asked_sets(base, datasets, recipe).items()}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An example as tokens, and what its user says last: what a router of prompts sees of it."""
+
+    encoded: Encoded
+    prompt: str
+
+
+def asked_sets(
+    base: Base, datasets: Mapping[Domain, pl.DataFrame], recipe: ConsensusRecipe, split: Split = "validation"
+) -> dict[Domain, list[Asked]]:
+    """The examples of each domain's split, by id; those that cannot be tokenised (too long) are left out."""
+    found = {}
+    for domain in Domain:
+        if domain in datasets:
+            rows = datasets[domain].filter(pl.col("split") == split).sort("example_id")
+            encoded = encode_examples(rows, base.tokenizer, recipe.max_length)
+            prompts = dict(zip(rows["example_id"], map(asked, rows["messages"]), strict=True))
+            found[domain] = [
+                Asked(one, prompts[name]) for name, one in zip(encoded.example_ids, encoded.encoded, strict=True)
+            ]
+    return found
 
 
 def validation_shards(
@@ -75,9 +94,5 @@ def validation_shards(
 
 def _shard(folder: Path, position: int, n: int) -> int:
     """Attestation judges manifests; a damaged one only loses its say here."""
-    file = folder / "manifest.json"
-    try:
-        stated = json.loads(file.read_text("utf-8")).get("shard") if file.is_file() else None
-    except (ValueError, AttributeError):
-        stated = None
+    stated = stated_by(folder).get("shard")
     return stated if isinstance(stated, int) and 0 <= stated < n else position

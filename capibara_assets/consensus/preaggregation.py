@@ -4,13 +4,13 @@ Sources: nearest-neighbour mixing (Allouah et al. 2023), adaptive robust clippin
 clipping, bucketing (Karimireddy et al. 2022).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from capibara_assets.consensus.geometry import Matrix, Points, Vector, canonical_order
+from capibara_assets.consensus.geometry import Matrix, Points, Vector, as_rows, canonical_order, squared_distances
 from capibara_assets.consensus.linear_rules import Cloud, nearest
 
 
@@ -71,7 +71,7 @@ def mixing_matrix(cloud: Cloud, name: str, **options: Any) -> Matrix:
     return PREAGGREGATIONS[name](cloud, **options)
 
 
-def pre_aggregate(vectors: ArrayLike, name: str, *, f: int, **options: Any) -> Matrix:
+def pre_aggregate(vectors: ArrayLike | Sequence[ArrayLike], name: str, *, f: int, **options: Any) -> Matrix:
     """The voters' matrix (n, d) after the pre-aggregation, float64, row i made around voter i.
 
     Non-finite voters must have been taken out before: there is no row that could stand for them.
@@ -79,12 +79,14 @@ def pre_aggregate(vectors: ArrayLike, name: str, *, f: int, **options: Any) -> M
     Raises:
         ValueError: a voter is not finite, the name is unknown, or n > 2f does not hold.
     """
-    rows = np.asarray(vectors)
-    if not np.isfinite(rows).all():
-        raise ValueError("a voter holds NaN or Inf: take it out before pre-aggregation")
+    rows = as_rows(vectors)
     order = canonical_order(rows)
-    points = Points(np.ascontiguousarray(rows[order]))
-    cloud = Cloud(points.gram, points.squared_distances, f, np.full(points.n, 1.0 / points.n), order)
+    points = Points([rows[i] for i in order])
+    spoilt = order[~np.isfinite(np.diag(points.gram) * len(rows))]
+    if len(spoilt):
+        raise ValueError(f"voters {sorted(spoilt.tolist())} hold NaN or Inf: take them out before pre-aggregation")
+    distances = squared_distances(points.rows, points.gram)
+    cloud = Cloud(points.gram, distances, f, np.full(points.n, 1.0 / points.n), order)
     mixed = Points(points.rows, mixing_matrix(cloud, name, **options))
     result = np.empty((mixed.n, mixed.dimension))
     for part, block in mixed.blocks():

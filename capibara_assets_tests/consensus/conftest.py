@@ -40,11 +40,18 @@ def counting(step: int, examples: int, seed: int) -> list[Tokens]:
     return made
 
 
-def learnt(base: Base, examples: list[Tokens], seed: int, steps: int = 60, rank: int = 8) -> LoraAdapter:
+def learnt(
+    base: Base,
+    examples: list[Tokens],
+    seed: int,
+    steps: int = 60,
+    rank: int = 8,
+    targets: tuple[str, ...] = _TARGETS,
+) -> LoraAdapter:
     """A LoRA adapter for the examples: fine-tune a copy, then the best factors of what changed."""
     random = torch.Generator().manual_seed(seed)
     model = copy.deepcopy(base.model).train()
-    weights = {name: module.weight for name, module in model.named_modules() if name.rsplit(".", 1)[-1] in _TARGETS}
+    weights = {name: module.weight for name, module in model.named_modules() if name.rsplit(".", 1)[-1] in targets}
     for weight in weights.values():
         weight.requires_grad_(True)
     optimizer = torch.optim.AdamW(weights.values(), lr=1e-2)
@@ -61,7 +68,7 @@ def learnt(base: Base, examples: list[Tokens], seed: int, steps: int = 60, rank:
         left, singular, right = torch.linalg.svd(change, full_matrices=False)
         tensors[f"base_model.model.{name}.lora_A.weight"] = right[:rank].contiguous()
         tensors[f"base_model.model.{name}.lora_B.weight"] = (left[:, :rank] * singular[:rank] / 2).contiguous()
-    config = {"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "bias": "none", "target_modules": list(_TARGETS)}
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "bias": "none", "target_modules": list(targets)}
     return LoraAdapter(config, tensors)
 
 

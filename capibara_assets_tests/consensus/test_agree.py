@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from capibara_assets.consensus.agree import BASE, CONSENSUS, Agreement, ConsensusError, agree
+from capibara_assets.consensus.agree import BASE, CONSENSUS, Agreement, ConsensusError, agree, read_privacy
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.declarations import shipped_recipe
 from capibara_assets.errors import InputError
@@ -103,7 +103,9 @@ def test_neither_order_nor_names_show_in_the_result(
         recipe,
         {"domain": "sql"},
     )
-    assert first.certificate == backwards.certificate
+    # Keys are drawn anew for each vote; everything else is the same
+    assert first.certificate.digest == backwards.certificate.digest
+    assert first.certificate.voters[0].public_key != backwards.certificate.voters[0].public_key
     renamed = {f"x{9 - int(name[-1])}": name for name in voters}
     other = agree(
         tiny,
@@ -179,3 +181,14 @@ def test_rounds_and_empty_shards(
 
 def test_the_recipe_that_ships_is_the_default() -> None:
     assert shipped_recipe("consensus", ConsensusRecipe) == ConsensusRecipe()
+
+
+def test_privacy_that_a_voter_states_is_read_from_its_manifest(tmp_path: Path) -> None:
+    stated = {"epsilon": 1.0, "delta": 1e-5}
+    manifests = {"private": {"published": {"privacy": stated}}, "plain": {"published": {}}, "old": {"published": None}}
+    for name, manifest in manifests.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+    folders = {name: tmp_path / name for name in (*manifests, "missing")}
+    assert read_privacy(folders) == {"private": stated}
+    assert read_privacy({"missing": tmp_path / "missing"}) is None

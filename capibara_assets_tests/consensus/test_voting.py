@@ -149,4 +149,4 @@ def test_refusals_are_stated() -> None:
 def test_ballot_schema_is_published() -> None:
     schema = json_schema(Ballot)
     assert schema["x-key"] == ["voter", "candidate", "round"]
-    assert schema["x-schema-version"] == 1
+    assert schema["x-schema-version"] == 2

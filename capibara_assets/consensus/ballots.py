@@ -1,0 +1,106 @@
+"""Ballots, and the signatures that bind them: to a voter's key, an election, a candidate's bytes and a round.
+
+Signatures are Ed25519 (RFC 8032) over canonical JSON. A key is drawn by the voter's own process from the kernel's
+generator, so that a process forked from another never shares one, and it never leaves that process.
+"""
+
+import base64
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from pydantic import Field
+
+from capibara_assets.storage.digests import canonical_json, sha256_bytes
+from capibara_assets.storage.records import Record
+
+_PURPOSE = "capibara-assets ballot"  # no signature over anything else can pass for a ballot's
+
+
+class Ballot(Record):
+    """One voter's judgement of one candidate on one part of its own shard; what only a signed one has may be null."""
+
+    schema_name: ClassVar[str] = "ballots"
+    schema_version: ClassVar[int] = 2
+    key: ClassVar[tuple[str, ...]] = ("voter", "candidate", "round")
+
+    voter: str = Field(description="Who judges, on its own validation shard")
+    candidate: str = Field(description="Whose adapter is judged")
+    round: int = Field(default=0, description="Part of the shard, from 0", ge=0)
+    tokens: int = Field(default=0, description="Supervised tokens the losses are means over", ge=0)
+    loss: float | None = Field(default=None, description="Candidate's loss, nats per token; null when not finite")
+    base_loss: float | None = Field(default=None, description="The base model's loss there; null in a plain ballot")
+    best_loss: float | None = Field(
+        default=None, description="Least loss there that more than f of the judged candidates reach"
+    )
+    quality: float = Field(description="clip(1 - (loss - best) / (base - best), 0, 1)", ge=0, le=1)
+    candidate_digest: str | None = Field(default=None, description="SHA-256 of the adapter that the voter read")
+    examples: str | None = Field(default=None, description="SHA-256 of the tokenised examples that it was judged on")
+    election: str | None = Field(default=None, description="SHA-256 of what the vote is about and goes by")
+    signature: str | None = Field(default=None, description="The voter's, Ed25519, base64")
+
+
+class Tokenised(Protocol):
+    """An example as a vote reads it."""
+
+    @property
+    def input_ids(self) -> Sequence[int]: ...
+
+    @property
+    def labels(self) -> Sequence[int]: ...
+
+
+def new_key() -> Ed25519PrivateKey:
+    """A key of one's own, from the kernel: a generator in memory would be shared with whoever was forked too."""
+    return Ed25519PrivateKey.from_private_bytes(os.urandom(32))
+
+
+def public_key(key: Ed25519PrivateKey) -> str:
+    """The public half, base64."""
+    return base64.b64encode(key.public_key().public_bytes_raw()).decode("ascii")
+
+
+def signed(ballot: Ballot, key: Ed25519PrivateKey) -> Ballot:
+    """The ballot with the voter's signature over everything else in it and over the public key."""
+    signature = key.sign(message(ballot, public_key(key)))
+    return ballot.model_copy(update={"signature": base64.b64encode(signature).decode("ascii")})
+
+
+def is_signed_by(ballot: Ballot, public: str) -> bool:
+    """Whether the ballot's signature is there and is that of the key (base64)."""
+    try:
+        key = Ed25519PublicKey.from_public_bytes(_bytes(public))
+        key.verify(_bytes(ballot.signature or ""), message(ballot, public))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _bytes(text: str) -> bytes:
+    """Base64 in its one spelling: bits that decoding drops may not differ, or one signature had several.
+
+    Raises:
+        ValueError: it is not.
+    """
+    found = base64.b64decode(text, validate=True)
+    if base64.b64encode(found).decode("ascii") != text:
+        raise ValueError("base64 with stray bits")
+    return found
+
+
+def message(ballot: Ballot, public: str) -> bytes:
+    """The bytes that are signed: canonical JSON of the purpose, the key and all but the signature."""
+    content = ballot.model_dump(mode="json", exclude={"signature"})
+    return canonical_json({"purpose": _PURPOSE, "schema_version": 2, "public_key": public, "ballot": content})
+
+
+def examples_digest(examples: Iterable[Tokenised]) -> str:
+    """SHA-256 of tokens and labels, in their order."""
+    return sha256_bytes(canonical_json([[list(map(int, e.input_ids)), list(map(int, e.labels))] for e in examples]))
+
+
+def election_id(subject: Mapping[str, Any]) -> str:
+    """The digest that a vote's ballots name: of the candidates' digests, the thresholds, the inputs, the rule."""
+    return sha256_bytes(canonical_json({"purpose": "capibara-assets election", **subject}))
