@@ -1,53 +1,146 @@
-"""The serving pointer: per domain the promoted adapter, kept where the gate does not pass."""
+"""What serving should load: moved by the gate where it passes, by a person with a reason, and back again.
 
-from collections.abc import Mapping
+A pointer document is plain JSON: `serving` (each domain's checkpoint digest, null for the base model; the merged
+model's and the router's digests), per domain the verdict and why, and `held`: digests that a person took back, which
+the gate does not promote again.
+"""
+
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from capibara_assets.domains import Domain
+from capibara_assets.errors import InputError
+
+SCHEMA_VERSION = 2
+MERGED, ROUTER = "merged", "router"
+Document = dict[str, Any]
+Served = dict[str, str | None]
+NOTHING: Document = {"serving": {"experts": {}, MERGED: None, ROUTER: None}, "domains": {}}
+"""What serves before anything was promoted: the base model alone."""
 
 
 def promote(
     decisions: Mapping[Domain, Mapping[str, Any]],
     checkpoints: Mapping[Domain, str],
     *,
-    merged: str,
+    merged: str | None,
     router: str | None,
     previous: Mapping[str, Any] | None,
-) -> dict[str, Any]:
-    """The new pointer document.
+) -> Document:
+    """The pointer document after the gate.
 
     Args:
         decisions: `Decision` of each evaluated domain.
-        checkpoints: digest of each domain's consensus checkpoint.
-        merged, router: digests; the merged model serves as soon as every domain is promoted.
+        checkpoints: digest of each domain's consensus checkpoint, as it was judged.
+        merged, router: digests; the merged model serves as soon as every domain is promoted, the router as soon as one
+            is; None: there is none, or not one that was judged.
         previous: the pointer document that serves now; None at the first time.
 
     Returns:
-        `serving` (domain → checkpoint digest, None = base model; merged and router digests) and per domain the
-        verdict and why. Whether the pointer moved is no part of it: the same decisions twice are the same document.
+        Whether the pointer moved is no part of it: the same decisions twice are the same document.
     """
-    before: Mapping[str, Any] = previous["serving"] if previous else {"experts": {}, "merged": None, "router": None}
-    experts: dict[str, str | None] = dict(before["experts"])
+    before = served(previous)
+    held = _held(previous)
+    after: Served = dict(before)
     domains: dict[str, dict[str, Any]] = {}
+    passed = []
     for domain, decision in sorted(decisions.items()):
-        kept = before["experts"].get(domain.value)
+        name, reason = domain.value, str(decision["reason"])
+        after.setdefault(name, None)
         wins = decision["verdict"] == "promote"
-        experts[domain.value] = checkpoints[domain] if wins else kept
-        domains[domain.value] = {"verdict": decision["verdict"], "reason": decision["reason"]}
-    all_promoted = bool(decisions) and all(entry["verdict"] == "promote" for entry in domains.values())
-    return {
-        "schema_version": 1,
-        "serving": {
-            "experts": experts,
-            "merged": merged if all_promoted else before["merged"],
-            "router": router if any(experts.values()) else before["router"],
-        },
-        "domains": domains,
-    }
+        if wins and (why := held.get(name, {}).get(checkpoints[domain])):
+            wins, reason = False, f"{reason} Not promoted all the same: {why}."
+        if wins:
+            after[name] = checkpoints[domain]
+        passed.append(wins)
+        domains[name] = {"verdict": decision["verdict"], "reason": reason}
+    if passed and all(passed) and merged is not None and merged not in held.get(MERGED, {}):
+        after[MERGED] = merged
+    if any(passed) and router is not None and router not in held.get(ROUTER, {}):
+        after[ROUTER] = router
+    return _document(after, domains, held)
+
+
+def put(previous: Mapping[str, Any] | None, slot: str, digest: str, why: str) -> Document:
+    """The document after a person had `digest` serve in a slot (a domain, `merged` or `router`); no longer held there.
+
+    Args:
+        why: who and for which reason, as one sentence.
+    """
+    held = _held(previous)
+    held.get(slot, {}).pop(digest, None)
+    domains = dict((previous or {}).get("domains", {}))
+    if slot not in (MERGED, ROUTER):
+        domains[slot] = {"verdict": "by hand", "reason": why}
+    return _document({**served(previous), slot: digest}, domains, held)
+
+
+def back(previous: Mapping[str, Any], target: Mapping[str, Any], slots: Collection[str] | None, why: str) -> Document:
+    """The document after going back to what `target` had serving; what is left is held against the gate
+    (the router only where it was named: it goes with whichever experts serve).
+
+    Args:
+        slots: only these (domains, `merged`, `router`); None: all. With a domain the merged model goes back as well,
+            since it holds that domain's adapter.
+        why: who and for which reason, as one sentence.
+
+    Raises:
+        InputError: nothing would change.
+    """
+    before, wanted = served(previous), served(target)
+    names = [*before, *(name for name in wanted if name not in before)]
+    if slots is not None:
+        names = [name for name in names if name in slots or (name == MERGED and set(slots) - {ROUTER})]
+    held, domains, after = _held(previous), dict(previous.get("domains", {})), dict(before)
+    changed = [name for name in names if before.get(name) != wanted.get(name)]
+    if not changed:
+        raise InputError(
+            "nothing to take back: " + ("that state" if slots is None else ", ".join(sorted(slots))) + " serves now"
+        )
+    for name in changed:
+        left, after[name] = before.get(name), wanted.get(name)
+        if left is not None and (name != ROUTER or slots is not None):  # experts that come later need one
+            held.setdefault(name, {})[left] = f"taken back {why}; promote it by hand, or make another"
+        held.get(name, {}).pop(after[name] or "", None)
+        if name not in (MERGED, ROUTER):
+            domains[name] = {"verdict": "by hand", "reason": f"Taken back {why}."}
+    return _document(after, domains, held)
+
+
+def served(document: Mapping[str, Any] | None) -> Served:
+    """Slot (each domain, then `merged` and `router`) -> the digest that serves in it; None: the base model, or none."""
+    serving = (document or NOTHING)["serving"]
+    return {**dict(sorted(serving["experts"].items())), MERGED: serving[MERGED], ROUTER: serving[ROUTER]}
+
+
+def moved(after: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, tuple[str | None, str | None]]:
+    """Slot -> (digest before, digest now), of all that changed."""
+    old, new = served(before), served(after)
+    return {slot: (old.get(slot), digest) for slot, digest in new.items() if digest != old.get(slot)}
 
 
 def moves(promotion: Mapping[str, Any], previous: Mapping[str, Any] | None) -> list[str]:
     """Domains whose serving expert is another one than before, sorted."""
-    before = previous["serving"]["experts"] if previous else {}
-    now = promotion["serving"]["experts"]
-    return sorted(domain for domain, expert in now.items() if expert != before.get(domain))
+    return sorted(slot for slot in moved(promotion, previous) if slot not in (MERGED, ROUTER))
+
+
+def same_state(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two documents serve and hold the same."""
+    return served(one) == served(other) and _held(one) == _held(other)
+
+
+def _held(document: Mapping[str, Any] | None) -> dict[str, dict[str, str]]:
+    return {slot: dict(digests) for slot, digests in ((document or {}).get("held") or {}).items()}
+
+
+def _document(slots: Served, domains: Mapping[str, Any], held: Mapping[str, Mapping[str, str]]) -> Document:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "serving": {
+            "experts": {name: digest for name, digest in sorted(slots.items()) if name not in (MERGED, ROUTER)},
+            MERGED: slots[MERGED],
+            ROUTER: slots[ROUTER],
+        },
+        "domains": dict(sorted(domains.items())),
+        "held": {slot: dict(sorted(digests.items())) for slot, digests in sorted(held.items()) if digests},
+    }

@@ -1,13 +1,22 @@
 """The router: learns which expert a prompt is for, with shared prompts and any number of experts, and reads back."""
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from numpy.typing import NDArray
 
 from capibara_assets.datasets.schema import Route
+from capibara_assets.declarations import shipped_recipe
+from capibara_assets.errors import InputError
+from capibara_assets.evaluation.embedding import embedder
 from capibara_assets.evaluation.router import Router, accuracy, train_router
+from capibara_assets.evaluation.router_recipe import RouterRecipe
+from capibara_assets.modeling.base import load_base
 from capibara_assets.storage.records import table
 
 NOUNS = ("orders", "harbours", "seeds", "lamps", "boats", "letters")
@@ -137,3 +146,122 @@ def test_test_prompts_are_not_learnt_from(router: Router):
     held = tuple(route(f"zebra {noun} quagga", "sql", split="test") for noun in NOUNS)
     again = train_router(routes(*ASKED, extra=held), list(ASKED), seed=1)
     np.testing.assert_array_equal(again.coefficients, router.coefficients)
+
+
+MANY = tuple(f"{noun} {number}" for number in range(12) for noun in NOUNS)
+
+
+def calibrating(*names: str, extra: tuple[Route, ...] = ()) -> pl.DataFrame:
+    """Enough validation prompts to calibrate on."""
+    rows = [
+        route(ASKED[name].format(noun), name, split=("train", "validation", "test")[i % 3])
+        for name in names
+        for i, noun in enumerate(MANY)
+    ]
+    return table(Route, [*rows, *extra])
+
+
+@pytest.fixture(scope="module")
+def calibrated() -> Router:
+    return train_router(calibrating(*ASKED), list(ASKED), seed=1)
+
+
+def test_what_it_is_unlike_goes_to_the_base(calibrated: Router):
+    known = [ASKED["sql"].format("tables"), ASKED["javascript"].format("clocks")]
+    assert calibrated.route([*known, "Wie wird das Wetter in Lissabon?", ""]) == ["sql", "javascript", None, None]
+    assert calibrated.pick(["Wie wird das Wetter in Lissabon?"])[0] in calibrated.experts  # a pick is always one
+    never = train_router(calibrating(*ASKED), list(ASKED), 1, RouterRecipe(unlike=None, abstain_cost=None))
+    assert None not in never.route(["Wie wird das Wetter in Lissabon?", ""])
+
+
+def test_prompts_that_nobody_solves_teach_it_to_abstain():
+    strange = tuple(route(f"Fold the paper crane number {i}.", "ml", split="validation") for i in range(60))
+    recipe = RouterRecipe(unlike=None)
+    frame = calibrating(*ASKED, extra=strange)
+    router = train_router(frame, list(ASKED), 1, recipe)
+    assert router.route(["Fold the paper crane number 99."]) == [None]
+    assert router.route([ASKED["sql"].format("tables")]) == ["sql"]
+    assert router.confident(["Fold the paper crane number 99."])[1][0] < 0.2
+
+
+def test_too_few_validation_prompts_leave_it_uncalibrated(router: Router, calibrated: Router):
+    assert router.confidence is None and router.abstain_below is None and router.temperature == 1.0
+    assert calibrated.confidence is not None and calibrated.temperature != 1.0
+
+
+def test_a_calibrated_router_reads_back_and_routes_alike(calibrated: Router, tmp_path: Path):
+    calibrated.write(tmp_path)
+    back = Router.read(tmp_path)
+    prompts = [*calibrating(*ASKED)["prompt"].to_list()[:30], "anything else"]
+    assert back.route(prompts) == calibrated.route(prompts) and back.load == calibrated.load
+    np.testing.assert_array_equal(back.confident(prompts)[1], calibrated.confident(prompts)[1])
+
+
+def test_a_prompt_is_answered_alike_alone_and_among_others(calibrated: Router):
+    prompts = calibrating(*ASKED)["prompt"].to_list()[:20]
+    alone = np.concatenate([calibrated.probabilities([prompt]) for prompt in prompts])
+    np.testing.assert_array_equal(calibrated.probabilities(prompts), alone)
+
+
+def test_shares_for_mixing_sum_to_one_over_the_best(calibrated: Router):
+    two, one, nobody = (
+        calibrated.shares([ASKED["sql"].format("tables")], 2)[0],
+        calibrated.shares([ASKED["sql"].format("tables")], 1)[0],
+        calibrated.shares(["Wie wird das Wetter in Lissabon?"], 2)[0],
+    )
+    assert len(two) == 2 and sum(two.values()) == pytest.approx(1.0) and max(two, key=two.__getitem__) == "sql"
+    assert one == {"sql": 1.0} and nobody == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema_version": None}, "is of version 1, this reads version 2: materialize expert_router again"),
+        ({"byte_ngrams": [1]}, "fit other n-grams or experts"),
+        ({"experts": ["sql"]}, "fit other n-grams or experts"),
+        ({"temperature": None}, "damaged router"),
+    ],
+)
+def test_another_file_is_refused_with_the_remedy(change: dict[str, Any], message: str, router: Router, tmp_path: Path):
+    router.write(tmp_path)
+    file = tmp_path / "router.json"
+    changed = {**json.loads(file.read_text()), **change}
+    file.write_text(json.dumps({key: value for key, value in changed.items() if key != "schema_version" or value}))
+    with pytest.raises(InputError, match=message):
+        Router.read(tmp_path)
+
+
+def test_no_router_is_said_to_be_none(tmp_path: Path):
+    with pytest.raises(InputError, match="is not a router"):
+        Router.read(tmp_path)
+
+
+def test_an_embedding_router_needs_its_model(tmp_path: Path):
+    def embed(prompts: Sequence[str]) -> NDArray[np.float32]:
+        return np.array(
+            [[prompt.count(word) for word in ("query", "function", "promise")] for prompt in prompts], np.float32
+        )
+
+    recipe = RouterRecipe(kind="embedding")
+    router = train_router(calibrating(*ASKED), list(ASKED), 1, recipe, embed, "digest")
+    prompts = ["a query", "one function", "promise"]
+    assert router.pick(prompts) == ["sql", "python", "javascript"] == router.route(prompts)
+    router.write(tmp_path)
+    assert Router.read(tmp_path, embed).pick(prompts) == router.pick(prompts)
+    with pytest.raises(InputError, match="hidden states of the base model digest"):
+        Router.read(tmp_path).pick(prompts)
+    with pytest.raises(ValueError, match="needs the base model's embedding"):
+        train_router(calibrating(*ASKED), list(ASKED), 1, recipe)
+
+
+def test_the_base_models_states_make_features(nano: Path):
+    base = load_base(nano)
+    embed = embedder(base, 32)
+    prompts = ["select name from orders", "def reverse(items): return items[::-1]", "", "x"]
+    found = embed(prompts)
+    assert found.shape == (4, 256) and found.dtype == np.float32 and np.isfinite(found).all()
+    np.testing.assert_allclose(found[1], embed(prompts[1:2])[0], atol=1e-4)  # not what it is read beside
+
+
+def test_the_shipped_recipe_is_the_default():
+    assert shipped_recipe("router", RouterRecipe) == RouterRecipe()

@@ -1,0 +1,144 @@
+"""Probabilities that mean what they say: temperature, isotonic confidence, abstaining, and how far off they are.
+
+Temperature scaling and the expected calibration error are those of Guo et al. 2017 (arXiv 1706.04599); the isotonic map
+is that of Zadrozny and Elkan 2002; the rule for abstaining is that of Chow 1970.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from sklearn.isotonic import IsotonicRegression
+
+Floats = NDArray[np.floating[Any]]
+_LOG_RANGE = (-3.0, 3.0)  # of the temperature
+
+
+def softmax(logits: Floats, temperature: float = 1.0) -> NDArray[np.float64]:
+    """Over the last axis, float64."""
+    scaled = np.asarray(logits, np.float64) / temperature
+    shifted = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True))
+
+
+def fit_temperature(logits: Floats, shares: Floats) -> float:
+    """The temperature under which the softmax has the least cross entropy to `shares`, within e**-3 to e**3.
+
+    Args:
+        logits: (prompts, experts).
+        shares: (prompts, experts), each row a distribution: half each where two experts are right.
+
+    Raises:
+        ValueError: no prompt, or shapes that differ.
+    """
+    if not len(logits) or np.shape(logits) != np.shape(shares):
+        raise ValueError(f"a temperature needs logits and as many shares, not {np.shape(logits)}, {np.shape(shares)}")
+
+    def loss(log_temperature: float) -> float:
+        probabilities = softmax(logits, float(np.exp(log_temperature)))
+        return float(-(shares * np.log(np.maximum(probabilities, 1e-300))).sum() / len(shares))
+
+    found = minimize_scalar(loss, bounds=_LOG_RANGE, method="bounded", options={"xatol": 1e-6})
+    return float(np.exp(found.x))
+
+
+@dataclass(frozen=True)
+class Isotonic:
+    """A map that never falls: linear between its knots, flat beyond them."""
+
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+    def __call__(self, values: Floats) -> NDArray[np.float64]:
+        return np.asarray(np.interp(np.asarray(values, np.float64), self.x, self.y))
+
+
+def fit_isotonic(scores: Floats, right: NDArray[np.bool_]) -> Isotonic:
+    """The non-decreasing map of least squares from scores to how often they were right; never quite 0 or 1.
+
+    Raises:
+        ValueError: no score, or not one outcome each.
+    """
+    if not len(scores) or len(scores) != len(right):
+        raise ValueError(f"{len(scores)} scores need as many outcomes, at least one, not {len(right)}")
+    edge = 1 / (len(scores) + 2)  # what n outcomes alike leave open (Laplace)
+    model = IsotonicRegression(y_min=edge, y_max=1 - edge, out_of_bounds="clip")
+    model.fit(np.asarray(scores, np.float64), np.asarray(right, np.float64))
+    return Isotonic(tuple(map(float, model.X_thresholds_)), tuple(map(float, model.y_thresholds_)))
+
+
+def choose_threshold(confidence: Floats, right: NDArray[np.bool_], abstain_cost: float) -> float:
+    """The confidence below which abstaining costs least in all, where being wrong costs 1; 0: answer everything.
+
+    Of equal costs the lowest threshold is taken. Equal confidences stand or fall together.
+    """
+    levels, place = np.unique(np.asarray(confidence, np.float64), return_inverse=True)
+    wrong = np.bincount(place, weights=~np.asarray(right, bool), minlength=len(levels))
+    below = np.concatenate([[0], np.cumsum(np.bincount(place, minlength=len(levels)))])
+    answered_wrong = wrong.sum() - np.concatenate([[0.0], np.cumsum(wrong)])
+    best = int(np.argmin(np.round(answered_wrong + abstain_cost * below, 9)))
+    if best == 0:
+        return 0.0
+    if best == len(levels):
+        return float(np.nextafter(levels[-1], 2.0))
+    return float((levels[best - 1] + levels[best]) / 2)
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Predictions of like confidence: how many, what they promised on the mean, and how often they held."""
+
+    low: float
+    high: float
+    confidence: float
+    accuracy: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How far confidences are from what happened.
+
+    Attributes:
+        ece: mean distance of confidence and accuracy over the bins, by their sizes.
+        brier: mean squared distance of confidence and outcome.
+        bins: those that are not empty: a reliability diagram.
+    """
+
+    n: int
+    ece: float
+    brier: float
+    bins: tuple[Bin, ...]
+
+    def diagram(self) -> list[dict[str, float]]:
+        """The bins, as JSON."""
+        return [asdict(one) for one in self.bins]
+
+
+def calibration(confidence: Floats, right: Sequence[bool] | NDArray[np.bool_], bins: int) -> Calibration:
+    """Judge confidences in `bins` bins of equal width; those of 1 are in the last.
+
+    Raises:
+        ValueError: nothing to judge.
+    """
+    values, outcomes = np.asarray(confidence, np.float64), np.asarray(right, np.float64)
+    if not len(values) or len(values) != len(outcomes):
+        raise ValueError(f"{len(values)} confidences need as many outcomes, at least one, not {len(outcomes)}")
+    place = np.clip((values * bins).astype(np.int64), 0, bins - 1)
+    found = []
+    for number in np.unique(place):
+        own = place == number
+        found.append(
+            Bin(
+                float(number / bins),
+                float((number + 1) / bins),
+                float(values[own].mean()),
+                float(outcomes[own].mean()),
+                int(own.sum()),
+            )
+        )
+    ece = sum(one.count * abs(one.confidence - one.accuracy) for one in found) / len(values)
+    return Calibration(len(values), float(ece), float(np.square(values - outcomes).mean()), tuple(found))

@@ -1,0 +1,257 @@
+"""A whole evaluation: items, leaks, losses, answers, grades, scores, figures, decision; read it from top to bottom."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+
+from capibara_assets.datasets.recipe import NearDuplicates
+from capibara_assets.errors import InputError
+from capibara_assets.evaluation.decision import Arms, decide
+from capibara_assets.evaluation.domain_contenders import DomainModels, measure
+from capibara_assets.evaluation.evaluation_recipe import EvaluationRecipe
+from capibara_assets.evaluation.figures import Figures, figures
+from capibara_assets.evaluation.grading import Grade, grade
+from capibara_assets.evaluation.items import Item
+from capibara_assets.evaluation.leaks import Leak, find_leaks, refuse_leaks
+from capibara_assets.evaluation.looks import Look
+from capibara_assets.evaluation.measured import Measured
+from capibara_assets.evaluation.recipe import DecisionRule
+from capibara_assets.evaluation.report import Comparison, WorstExample
+from capibara_assets.evaluation.schema import Decision
+from capibara_assets.evaluation.scores import UNJUDGED, Score, graded_scores, of_losses, of_metric, prose_scores
+from capibara_assets.evaluation.scoring import Unfit
+from capibara_assets.evaluation.worst import worst_examples
+from capibara_assets.storage.records import table
+
+ARMS = Arms()
+"""Names of the arms among a domain's contenders."""
+GRADES = "grades.jsonl"
+"""Journal of grades in the work folder."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The result: tables with a row per contender and item, figures with intervals, and what was decided."""
+
+    items: Sequence[Item]
+    measured: Measured
+    grades: Sequence[Grade]
+    scores: pl.DataFrame
+    figures: Figures
+    comparisons: Sequence[Comparison]
+    decision: Decision | None
+    judged: str
+    crashed: Mapping[str, str]
+    worst: Sequence[WorstExample]
+    notes: Sequence[str]
+
+
+def evaluate_domain(
+    models: DomainModels,
+    items: Sequence[Item],
+    training: pl.DataFrame,
+    recipe: EvaluationRecipe,
+    rule: DecisionRule,
+    *,
+    near: NearDuplicates,
+    look: Look | None = None,
+    work: Path | None = None,
+) -> Evaluation:
+    """Everything about one domain: refuse leaks, measure every contender, grade, compare, decide.
+
+    Args:
+        items: the held-out items.
+        training: rows of `Example` that any contender was trained, voted or selected on.
+        near: when texts are nearly the same.
+        look: of the ledger of looks at these items.
+        work: folder for journals, from which a killed evaluation goes on at the next answer or grade.
+
+    Raises:
+        InputError: an item was trained on (they are named), or what `measure` and `judge` raise.
+    """
+    near_training = refuse_leaks(
+        find_leaks(items, training, near), len(items), "the training examples of the contenders"
+    )
+    measured = measure(models, without(items, near_training), recipe, work)
+    measured = replace(measured, left_out={**measured.left_out, **{one.item_id: str(one) for one in near_training}})
+    graded = grade_and_score(items, measured, recipe, work=work)
+    return judge(models.domain, items, measured, graded, recipe, rule, look=look)
+
+
+def without(items: Sequence[Item], leaks: Sequence[Leak]) -> list[Item]:
+    """The items that are not nearly training items."""
+    leaking = {leak.item_id for leak in leaks}
+    return [item for item in items if item.item_id not in leaking]
+
+
+@dataclass(frozen=True)
+class Graded:
+    """Every answer's grade, and rows of `Score` in every metric there is."""
+
+    grades: Sequence[Grade]
+    scores: pl.DataFrame
+
+
+def grade_and_score(
+    items: Sequence[Item],
+    measured: Measured,
+    recipe: EvaluationRecipe,
+    *,
+    work: Path | None = None,
+    allow_weak_isolation: bool = False,
+) -> Graded:
+    """Run the answers and make scores of everything.
+
+    Args:
+        items: at least those that were scored or answered.
+        work: folder for the journal of grades, from which a killed grading goes on; None: nothing is kept.
+    """
+    answered = {answer.item_id for answer in measured.answers}
+    grades = grade(
+        [item for item in items if item.item_id in answered],
+        measured.answers,
+        workers=recipe.workers or os.cpu_count() or 1,
+        journal=work / GRADES if work is not None else None,
+        allow_weak_isolation=allow_weak_isolation,
+    )
+    return Graded(grades, score_table({item.item_id: item for item in items}, measured, grades, recipe))
+
+
+def judge(
+    domain: str,
+    items: Sequence[Item],
+    measured: Measured,
+    graded: Graded,
+    recipe: EvaluationRecipe,
+    rule: DecisionRule,
+    *,
+    arms: Arms | None = ARMS,
+    look: Look | None = None,
+) -> Evaluation:
+    """Figures with intervals, comparisons, the worst examples, and the decision.
+
+    Args:
+        domain: whose score of the rule decides; of a file its name.
+        arms: who is judged against whom; None: nothing is to be decided, the first contender is the reference.
+
+    Raises:
+        InputError: the rule's metric is one that nobody has.
+    """
+    scores, metric = graded.scores, rule.score(domain).metric
+    if arms is not None and metric not in set(scores["metric"]) and not measured.crashed:
+        known = ", ".join(sorted(set(scores["metric"]))) or "none"
+        raise InputError(
+            f"{domain}: the decision's metric is {metric}, which no item here gives (there are: {known}); "
+            "name another in decision.yaml, or give items and answers that it can be taken of"
+        )
+    reference = arms.base if arms else measured.contenders[0]
+    references = (arms.base, arms.playbook) if arms else (reference,)
+    found, comparisons, crashed = _figures(scores, rule, measured, references)
+    decision = decide(domain, of_metric(scores, metric), rule, arms=arms, crashed=crashed, look=look) if arms else None
+    answered = {answer.item_id for answer in measured.answers}
+    return Evaluation(
+        items=items,
+        measured=measured,
+        grades=graded.grades,
+        scores=scores,
+        figures=found,
+        comparisons=comparisons,
+        decision=decision,
+        judged=arms.tuned if arms else measured.contenders[-1],
+        crashed=crashed,
+        worst=worst_examples(
+            [item for item in items if item.item_id in answered] or items,
+            measured.losses,
+            measured.answers,
+            graded.grades,
+            judged=arms.tuned if arms else measured.contenders[-1],
+            reference=reference,
+            contenders=measured.contenders,
+            most=recipe.worst_examples,
+        ),
+        notes=notes(items, measured, graded.grades, crashed),
+    )
+
+
+def score_table(
+    items: Mapping[str, Item], measured: Measured, grades: Sequence[Grade], recipe: EvaluationRecipe
+) -> pl.DataFrame:
+    """Rows of `Score` in every metric there is."""
+    kinds = {item_id: item.kind for item_id, item in items.items()}
+    rows = [
+        *graded_scores(list(items.values()), grades, recipe.generation.k),
+        *prose_scores(list(items.values()), measured.answers),
+    ]
+    found = pl.concat([of_losses(measured.losses, kinds), table(Score, rows)])
+    for name, (metric, own) in measured.stored.items():
+        found = _with_stored(found, items, name, metric, own)
+    return found
+
+
+def _with_stored(
+    scores: pl.DataFrame, items: Mapping[str, Item], name: str, metric: str, own: Mapping[str, float]
+) -> pl.DataFrame:
+    """With the scores of a former run; of its metric only the items remain that it holds."""
+    rows = [
+        Score(
+            metric=metric,
+            contender=name,
+            item_id=item_id,
+            group_id=items[item_id].group_id,
+            score=score,
+            weight=1.0,
+            kind=items[item_id].kind,
+        )
+        for item_id, score in own.items()
+        if item_id in items
+    ]
+    kept = scores.filter((pl.col("metric") != metric) | pl.col("item_id").is_in(list(own)))
+    return pl.concat([kept, table(Score, rows)])
+
+
+def notes(items: Sequence[Item], measured: Measured, grades: Sequence[Grade], crashed: Mapping[str, str]) -> list[str]:
+    """What a reader has to know of the figures: what was left out, not judged, or crashed."""
+    said = [f"{name} crashed: {why}" for name, why in sorted(crashed.items())]
+    said += [
+        f"{name} has no losses here: its tokenizer makes other tokens of the answers" for name in measured.other_tokens
+    ]
+    said += [
+        f"{len(one)} of {len(items)} items left out for all contenders: {why}"
+        for why, one in _grouped(measured.left_out).items()
+    ]
+    unjudged = {grade.item_id: f"{grade.verdict}: {grade.detail}" for grade in grades if grade.verdict in UNJUDGED}
+    prose = {item.item_id for item in items if item.check.kind == "text"}
+    judged = {item_id: why for item_id, why in unjudged.items() if item_id not in prose}
+    said += [f"{len(one)} answered items are not graded ({why})" for why, one in _grouped(judged).items()]
+    said += [
+        f"answers ran in {ran_in}"
+        for ran_in in sorted({one.isolation for one in grades if "isolated" in one.isolation})
+    ]
+    return said
+
+
+def _grouped(reasons: Mapping[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for item_id, why in sorted(reasons.items()):
+        found.setdefault(why, []).append(item_id)
+    return found
+
+
+def _figures(
+    scores: pl.DataFrame, rule: DecisionRule, measured: Measured, references: Sequence[str]
+) -> tuple[Figures, list[Comparison], dict[str, str]]:
+    """Figures of the contenders that can be compared; the others are named with why."""
+    crashed = dict(measured.crashed)
+    names = [name for name in measured.contenders if name not in crashed]
+    while names and names[0] == measured.contenders[0]:
+        try:
+            found, comparisons = figures(scores.filter(pl.col("contender").is_in(names)), rule, names, references)
+        except Unfit as unfit:
+            crashed[unfit.contender] = unfit.why
+            names.remove(unfit.contender)
+        else:
+            return found, comparisons, crashed
+    return {}, [], crashed

@@ -1,0 +1,162 @@
+"""What a report of an evaluation shows, as plain data: figures, comparisons, curves, the worst examples, lineage."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from capibara_assets.evaluation.schema import Interval
+
+SHOWN_CHARACTERS = 1_500  # of a prompt or an answer: hostile output may be endless
+WORST = 8
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A score as the report writes it.
+
+    Attributes:
+        name: as tables call it, e.g. `loss`, `pass@1`.
+        title: its name for a reader.
+        meaning: what it measures, in a few words.
+        direction: whether lower or higher is better.
+        percent: whether it is a share, written as per cent.
+    """
+
+    name: str
+    title: str
+    meaning: str
+    direction: str
+    percent: bool
+
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("loss_per_assistant_token", "loss", "nats per token of the recorded answer", "lower", False),
+        Metric("perplexity", "perplexity", "exp of the loss", "lower", False),
+        Metric("repair_rate", "repair rate", "fixes that run and pass", "higher", True),
+        Metric("exact_match", "exact match", "predicted outputs that are equal", "higher", True),
+        Metric("chrf", "chrF", "of prose", "higher", True),
+        Metric("bleu", "BLEU", "of prose", "higher", True),
+        Metric("rouge_l", "ROUGE-L", "of prose", "higher", True),
+    )
+}
+
+
+def metric_of(name: str) -> Metric:
+    """How a score of this name is written; pass@k for any k."""
+    if name.startswith("pass@"):
+        return Metric(name, name, "code that runs and passes its check", "higher", True)
+    return METRICS.get(name, Metric(name, name, "", "higher", False))
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What answering cost a contender: answers, their tokens, seconds, peak memory (of the process or its GPU)."""
+
+    answers: int
+    tokens: int
+    seconds: float
+    peak_mib: float | None
+
+    @property
+    def tokens_per_second(self) -> float:
+        """NaN where nothing was generated."""
+        return self.tokens / self.seconds if self.seconds > 0 else float("nan")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One contender against a reference on the same items.
+
+    Attributes:
+        metric: the score.
+        difference: candidate minus reference, or the share of the reference's loss that is saved; with its paired
+            interval, p-value and the smallest difference that these items could have shown.
+        adjusted: the p-value after Holm over the contenders compared.
+    """
+
+    metric: str
+    candidate: str
+    reference: str
+    difference: Interval
+    adjusted: float | None
+
+
+@dataclass(frozen=True)
+class ShownAnswer:
+    """What one contender made of an item: its loss on the recorded answer; text and verdict where it was asked."""
+
+    contender: str
+    loss: float | None
+    text: str | None
+    verdict: str | None
+    detail: str
+
+
+@dataclass(frozen=True)
+class WorstExample:
+    """An item on which the judged model did badly, with everybody's answers."""
+
+    item_id: str
+    kind: str
+    why: str
+    prompt: str
+    reference: str
+    check: str
+    answers: tuple[ShownAnswer, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One result that the evaluation was made of; `url` is its page in Dagster's UI, relative to the UI's address."""
+
+    name: str
+    digest: str
+    url: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that one page shows. Whatever is empty is left out of the page, and `notes` say why where it matters.
+
+    Attributes:
+        title: what was evaluated, e.g. a domain.
+        verdict: promote, reject or inconclusive; empty where nothing was to decide.
+        paragraph: the decision in words.
+        figures: contender -> metric -> estimate with interval.
+        judged: the contender that the decision is about.
+        curves: voter -> (step, validation loss).
+        router: the report of `expert_router`, as it was published.
+        settings: what every contender shared: decoding, budgets, seed.
+    """
+
+    title: str
+    verdict: str
+    paragraph: str
+    judged: str
+    figures: Mapping[str, Mapping[str, Interval]]
+    comparisons: Sequence[Comparison] = ()
+    usage: Mapping[str, Usage] = field(default_factory=dict)
+    curves: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    router: Mapping[str, Any] = field(default_factory=dict)
+    worst: Sequence[WorstExample] = ()
+    sources: Sequence[Source] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    confidence: float = 0.95
+    notes: Sequence[str] = ()
+
+    def metrics(self) -> list[str]:
+        """The scores that any contender has: losses first, then what ran, then likeness of texts."""
+        found = dict.fromkeys(name for row in self.figures.values() for name in row)
+        passes = sorted((name for name in found if name.startswith("pass@")), key=lambda name: int(name[5:]))
+        order = ["loss_per_assistant_token", "perplexity", *passes, *METRICS]
+        return sorted(found, key=lambda name: order.index(name) if name in order else len(order))
+
+
+def shown(words: str, most: int = SHOWN_CHARACTERS) -> str:
+    """The beginning of a long text, and how much of it is not shown."""
+    if len(words) <= most:
+        return words
+    return f"{words[:most]}\n… {len(words) - most:,} more characters"

@@ -1,0 +1,252 @@
+"""What serving needs, laid out as it expects it: adapters for a multi-LoRA server, merged model, router, digests.
+
+    README.md          the model card
+    promoted.json      what this is: digests of every file, what was promoted, how to start a server
+    adapters/<domain>/ PEFT adapters of one rank and scale each (vLLM: --lora-modules <domain>=adapters/<domain>)
+    router/            router.json, router.safetensors
+    merged/            the merged model, where it serves (Transformers, vLLM)
+    quantised/<kind>/  it in few bits, where asked for
+
+The folder appears whole or not at all.
+"""
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.modeling.adapters import LoraAdapter, read_adapter, write_adapter
+from capibara_assets.storage.digests import sha256_file, tree_files
+from capibara_assets.storage.jsonfiles import write_bytes_atomic, write_json_atomic
+
+PROMOTED = "promoted.json"
+SCHEMA_VERSION = 1
+VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM takes as --max-lora-rank."""
+_ANEW = "export it again with `capibara promote --export`"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What is laid out.
+
+    Attributes:
+        promotion: the pointer document.
+        number: of the move that made it serve; 0: none.
+        adapters: domain -> (digest of its consensus checkpoint, folder in PEFT's format).
+        merged, router: digest and folder; None: none serves.
+    """
+
+    promotion: Mapping[str, Any]
+    number: int
+    base_name: str
+    base_digest: str
+    adapters: Mapping[str, tuple[str, Path]] = field(default_factory=dict)
+    merged: tuple[str, Path] | None = None
+    router: tuple[str, Path] | None = None
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """An adapter as a multi-LoRA server takes it.
+
+    Attributes:
+        adapter: None: the files serve as they are.
+    """
+
+    rank: int
+    targets: tuple[str, ...]
+    adapter: LoraAdapter | None
+
+
+def lay_out(
+    parts: Parts,
+    target: Path,
+    card: str,
+    quantise: Mapping[str, Callable[[Path, Path], Mapping[str, Any]]] | None = None,
+) -> dict[str, Any]:
+    """Write everything below `target`, a folder that does not exist or holds a former export.
+
+    Large files that serve as they are are linked, not copied, where the file system can: do not write into them.
+
+    Args:
+        card: text of README.md.
+        quantise: kind -> function that writes the merged model (first folder) in few bits into the second, and says
+            what it did.
+
+    Returns:
+        The document promoted.json.
+
+    Raises:
+        InputError: the folder holds something else, an adapter that no multi-LoRA server takes, or a quantised model
+            is asked for where no merged one serves.
+    """
+    if target.exists() and any(target.iterdir()) and not (target / PROMOTED).is_file():
+        raise InputError(f"{target} holds something else than a former export: name a new folder")
+    if quantise and parts.merged is None:
+        raise InputError(
+            "quantised exports are made of the merged model, and none serves: it does as soon as every domain is "
+            "promoted, or by hand: capibara promote --domain merged --reason TEXT"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
+    try:
+        beside.mkdir()
+        document = _write(parts, beside, card, quantise or {})
+        if target.exists():
+            shutil.rmtree(target)
+        beside.rename(target)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return document
+
+
+def check_export(folder: Path) -> dict[str, Any]:
+    """The document of an export, whose every file was compared with its digest.
+
+    Raises:
+        InputError: it is no export.
+        IntegrityError: a file is missing, has other bytes, or does not belong to it; names the file.
+    """
+    try:
+        document: dict[str, Any] = json.loads((folder / PROMOTED).read_text("utf-8"))
+        files = dict(document["files"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{folder} is not what `capibara promote --export` writes: {error}") from error
+    here = tree_files(folder)
+    if odd := sorted(files.keys() ^ (here.keys() - {PROMOTED})):
+        raise IntegrityError(f"{folder / odd[0]} is missing or does not belong there: {_ANEW}")
+    for name, stated in sorted(files.items()):
+        if sha256_file(here[name]) != stated["sha256"]:
+            raise IntegrityError(f"{folder / name} is not the file that was exported: {_ANEW}")
+    return document
+
+
+def fitted(folder: Path) -> Fitted:
+    """An adapter as a multi-LoRA server reads it, which knows one rank and one scale per adapter.
+
+    Where ranks or scales differ from module to module, smaller ranks are filled up with zeros and the scale goes into
+    B: the same change of the weights, in the same precision.
+
+    Raises:
+        InputError: a DoRA or anything else than LoRA pairs, or a rank above what servers take.
+    """
+    adapter = read_adapter(folder)
+    ranks = {module: len(adapter.a(module)) for module in adapter.modules}
+    scales = {module: adapter.scale(module) for module in adapter.modules}
+    rank = max(ranks.values())
+    if rank > VLLM_RANKS[-1]:
+        raise InputError(
+            f"{folder}: rank {rank} is above {VLLM_RANKS[-1]}, the most that vLLM serves: agree on a smaller one "
+            "(consensus recipe), or serve the merged model"
+        )
+    targets = tuple(sorted({module.rpartition(".")[2] for module in adapter.modules}))
+    plain = len(set(ranks.values())) == 1 and len(set(scales.values())) == 1 and rank == adapter.config["r"]
+    if plain and not adapter.config.get("rank_pattern") and not adapter.config.get("alpha_pattern"):
+        return Fitted(rank, targets, None)
+    tensors = {}
+    for module in adapter.modules:
+        a, b = adapter.a(module), scales[module] * adapter.b(module).float()
+        missing = rank - ranks[module]
+        tensors[f"base_model.model.{module}.lora_A.weight"] = torch.nn.functional.pad(a, (0, 0, 0, missing))
+        tensors[f"base_model.model.{module}.lora_B.weight"] = torch.nn.functional.pad(b.to(a.dtype), (0, missing))
+    config = {
+        **adapter.config,
+        "r": rank,
+        "lora_alpha": rank,
+        "use_rslora": False,
+        "rank_pattern": {},
+        "alpha_pattern": {},
+    }
+    return Fitted(rank, targets, LoraAdapter(config, tensors))
+
+
+def max_lora_rank(ranks: Sequence[int]) -> int:
+    """The smallest value of vLLM's --max-lora-rank that fits all."""
+    return next(allowed for allowed in VLLM_RANKS if allowed >= max(ranks, default=1))
+
+
+def vllm_commands(adapters: Mapping[str, int], base: str, merged: bool, quantised: Sequence[str]) -> dict[str, str]:
+    """What to type in the folder to serve: name -> command.
+
+    Args:
+        adapters: domain -> rank.
+    """
+    found = {}
+    if adapters:
+        modules = " ".join(f"{domain}=adapters/{domain}" for domain in sorted(adapters))
+        rank = max_lora_rank(list(adapters.values()))
+        found["experts"] = (
+            f"vllm serve ${{BASE_MODEL:-{base}}} --enable-lora --max-loras {len(adapters)} --max-lora-rank {rank} "
+            f"--lora-modules {modules}"
+        )
+    if merged:
+        found["merged"] = "vllm serve merged --served-model-name merged"
+    for kind in quantised:
+        found[kind] = f"vllm serve quantised/{kind} --served-model-name merged-{kind}"
+    return found
+
+
+def _write(
+    parts: Parts, folder: Path, card: str, quantise: Mapping[str, Callable[[Path, Path], Mapping[str, Any]]]
+) -> dict[str, Any]:
+    adapters: dict[str, Any] = {}
+    for domain, (digest, source) in sorted(parts.adapters.items()):
+        fit = fitted(source)
+        where = folder / "adapters" / domain
+        _place(source, where, leave=("adapter_model.safetensors", "adapter_config.json") if fit.adapter else ())
+        if fit.adapter:
+            write_adapter(fit.adapter, where)
+        adapters[domain] = {
+            "path": f"adapters/{domain}",
+            "digest": digest,
+            "rank": fit.rank,
+            "target_modules": list(fit.targets),
+            "rewritten": fit.adapter is not None,
+        }
+    if parts.router is not None:
+        _place(parts.router[1], folder / "router", link=False)
+    if parts.merged is not None:
+        _place(parts.merged[1], folder / "merged")
+    made = {kind: dict(write(folder / "merged", folder / "quantised" / kind)) for kind, write in quantise.items()}
+    ranks = {domain: entry["rank"] for domain, entry in adapters.items()}
+    write_bytes_atomic(folder / "README.md", card.encode())
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "number": parts.number,
+        "base_model": {"name": parts.base_name, "digest": parts.base_digest},
+        "serving": parts.promotion["serving"],
+        "adapters": adapters,
+        "router": None if parts.router is None else {"path": "router", "digest": parts.router[0]},
+        "merged": None if parts.merged is None else {"path": "merged", "digest": parts.merged[0]},
+        "quantised": {kind: {"path": f"quantised/{kind}", **said} for kind, said in sorted(made.items())},
+        "max_lora_rank": max_lora_rank(list(ranks.values())) if ranks else None,
+        "vllm": vllm_commands(ranks, parts.base_name, parts.merged is not None, sorted(made)),
+        "files": {
+            name: {"sha256": sha256_file(path), "bytes": path.stat().st_size}
+            for name, path in sorted(tree_files(folder).items())
+        },
+    }
+    write_json_atomic(folder / PROMOTED, document)
+    return document
+
+
+def _place(source: Path, target: Path, leave: Sequence[str] = (), link: bool = True) -> None:
+    """Every file of a folder, linked where that can be, else copied."""
+    for name, path in tree_files(source).items():
+        if name in leave:
+            continue
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            if not link:
+                raise OSError
+            os.link(path, target / name)
+        except OSError:  # another file system, or one without links
+            shutil.copyfile(path, target / name)

@@ -1,0 +1,37 @@
+"""What a recipe of an evaluation may say."""
+
+from typing import Any
+
+import pytest
+
+from capibara_assets.declarations import declared, shipped_recipe
+from capibara_assets.errors import InputError
+from capibara_assets.evaluation.evaluation_recipe import EvaluationRecipe
+
+
+def test_what_ships_is_modest_and_complete() -> None:
+    recipe = shipped_recipe("evaluation", EvaluationRecipe)
+    assert recipe.generation.max_items * recipe.decoding.samples <= 32
+    assert {"base", "playbook", "consensus", "consensus+playbook"} <= set(recipe.generation.contenders)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"contenders": ["base", "consensus"]}, "playbook cannot be left out"),
+        ({"contenders": ["base", "playbook", "consensus"]}, "consensus\\+playbook are not among the contenders"),
+        ({"generation": {"k": [10]}, "decoding": {"samples": 5, "temperature": 0.8}}, "pass@10 needs .*, there are 5"),
+        ({"decoding": {"samples": 5}}, "greedy answers are all the same"),
+        ({"generation": {"k": []}}, "pass@0"),
+        ({"max_test_example": 3}, "did you mean 'max_test_examples'"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        declared(EvaluationRecipe, values, "evaluation.yaml")
+
+
+def test_samples_with_a_temperature_give_pass_at_k() -> None:
+    values = {"generation": {"k": [1, 10]}, "decoding": {"samples": 10, "temperature": 0.8}}
+    recipe = declared(EvaluationRecipe, values, "here")
+    assert recipe.generation.k == (1, 10)
