@@ -81,7 +81,7 @@ def deployment(
     # a quick vote and merge: what is tested is whose bytes are where
     consensus = yaml.safe_load((recipes / "consensus.yaml").read_text())
     consensus |= {"tolerance": 2.0, "quality_threshold": 0.01, "tokens_per_shard": 1024}
-    consensus["merge"] |= {"scales": [0.5], "methods": ["sum"], "examples_per_domain": 2}
+    consensus["merge"] |= {"scales": [0.5], "methods": ["task_arithmetic"], "weight_steps": 1, "examples_per_domain": 2}
     (recipes / "consensus.yaml").write_text(yaml.safe_dump(consensus))
     for name, value in {"HOME": "home", "EXPERIENCE": "experience", "RECIPES": "recipes"}.items():
         monkeypatch.setenv(f"CAPIBARA_{name}", str(tmp_path / value))

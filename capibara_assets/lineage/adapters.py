@@ -113,9 +113,9 @@ def adapter_trail(results: Results, wanted: str) -> AdapterTrail:
         if table is None:
             continue
         frame = columns(table, "examples", list(dict.fromkeys([*SEEN, *COLUMNS])))
-        of_it = [voter for _, voter in chosen.voters if (voter.domain, voter.dataset) == (state.domain, state.digest)]
+        of_it = [voter for _, voter in chosen.voters if (state.domain, state.digest) in voter.datasets]
         trained += [voter.trained(frame) for voter in of_it]
-        validated += [voter.validated(frame) for voter in of_it]
+        validated += [voter.validated(frame) for voter in of_it if voter.domain == state.domain]
     seen = pl.concat(trained).unique("example_id", maintain_order=True) if trained else None
     owed = attribution(seen) if seen is not None else None
     settings: dict[str, str] = {}
@@ -323,7 +323,7 @@ def _voters_behind(results: Results, artifact: Artifact) -> Iterable[tuple[Artif
 
 def _datasets(results: Results, chosen: _Chosen) -> tuple[DatasetState, ...]:
     """The datasets it was trained on; of a model of several adapters also those that judged them."""
-    named = chosen.datasets | {(voter.domain, voter.dataset) for _, voter in chosen.voters}
+    named = chosen.datasets | {one for _, voter in chosen.voters for one in voter.datasets}
     gone = forgotten_datasets(results)
     return tuple(
         DatasetState(

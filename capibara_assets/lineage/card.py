@@ -13,13 +13,14 @@ import polars as pl
 import yaml
 
 from capibara_assets.datasets.schema import Example
+from capibara_assets.domains import Domain
 from capibara_assets.lineage.attribution import COLUMNS, NONE_STATED, Attribution, attribution
 from capibara_assets.lineage.columns import columns
 from capibara_assets.lineage.voters import SEEN, dataset, dataset_of
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.records import polars_schema
 from capibara_assets.storage.store import ArtifactStore
-from capibara_assets.training.data import training_part
+from capibara_assets.training.order import training_part
 
 CARD = "README.md"
 _GONE = "no longer in the store: train again to count them"
@@ -66,28 +67,38 @@ def write_card(subject: Subject, examples: pl.DataFrame, folder: Path) -> None:
 
 
 def write_voter_cards(
-    folder: Path, trained_on: Artifact, shards: Mapping[str, tuple[int, int]], base_model: str, base_digest: str
+    folder: Path,
+    trained_on: Artifact,
+    shards: Mapping[str, tuple[int, int]],
+    base_model: str,
+    base_digest: str,
+    further: Mapping[str, Mapping[Domain, Artifact]] | None = None,
 ) -> None:
     """A card for each voter below `folder`, about the part of the dataset that it was given.
 
     Args:
         shards: voter -> (its shard, registered voters).
+        further: voter -> other domains' datasets that it was trained on, too.
     """
-    examples = columns(trained_on, "examples", list(dict.fromkeys([*SEEN, *COLUMNS])))
+    named = list(dict.fromkeys([*SEEN, *COLUMNS]))
+    examples = columns(trained_on, "examples", named)
     domain = str(trained_on.partition)
     for name, (shard, registered) in sorted(shards.items()):
+        others = (further or {}).get(name, {})
+        tables = [examples, *(columns(one, "examples", named) for one in others.values())]
         subject = Subject(
             title=f"{domain} / {name}",
             what=f"LoRA adapter of one voter, trained on verified `{domain}` examples.",
             library="peft",
             base_model=base_model,
             base_digest=base_digest,
-            datasets={domain: trained_on.digest},
+            datasets={domain: trained_on.digest, **{other.value: one.digest for other, one in others.items()}},
             proof=f"`certificate.json` of `consensus_checkpoint[{domain}]` names this adapter by digest and says "
             "whether the other voters accepted it.",
             tags=("lora", "capibara-assets"),
         )
-        write_card(subject, training_part(examples, shard, registered), folder / name)
+        seen = pl.concat([training_part(table, shard, registered) for table in tables])
+        write_card(subject, seen, folder / name)
 
 
 def write_model_card(

@@ -144,7 +144,7 @@ def work_folders(store: ArtifactStore, digests: Collection[str], needles: Sequen
             stated = json.loads(request.read_bytes())
         except ValueError:
             stated = {}
-        if not isinstance(stated, dict) or stated.get("dataset_digest", "") in {"", *digests}:
+        if not isinstance(stated, dict) or _datasets(stated) & {"", *digests}:
             found.add(request.parent)
     for path in store.work.rglob("*"):
         if path.is_relative_to(ledgers) or any(path.is_relative_to(folder) for folder in found):
@@ -153,6 +153,13 @@ def work_folders(store: ArtifactStore, digests: Collection[str], needles: Sequen
         if made_from_it or (path.is_file() and (path.suffix == ".arrow" or holds(path, needles))):
             found.add(path)
     return sorted(path for path in found if not any(path != other and path.is_relative_to(other) for other in found))
+
+
+def _datasets(request: dict[str, Any]) -> set[str]:
+    """Digests of the datasets that a training request names, other domains' among them; "" where it names none."""
+    further = request.get("further") or {}
+    others = {str(one.get("digest", "")) for one in further.values()} if isinstance(further, dict) else {""}
+    return {str(request.get("dataset_digest", "")), *others}
 
 
 def delete(paths: Iterable[Path]) -> None:

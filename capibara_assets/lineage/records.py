@@ -8,7 +8,7 @@ from functools import lru_cache
 import polars as pl
 
 from capibara_assets.domains import DOMAINS
-from capibara_assets.lineage.ancestors import descendants
+from capibara_assets.lineage.ancestors import descendants, upstream_key
 from capibara_assets.lineage.columns import columns, one_of
 from capibara_assets.lineage.trails import (
     BulletPlace,
@@ -21,7 +21,7 @@ from capibara_assets.lineage.trails import (
     TenantTrail,
     Use,
 )
-from capibara_assets.lineage.voters import SEEN, Voter, dataset, voters_of
+from capibara_assets.lineage.voters import SEEN, dataset, voters_of
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.store import ArtifactStore
 
@@ -153,10 +153,11 @@ def tenant_trail(results: Results, wanted: str) -> TenantTrail:
         examples[domain] = inside.height
         adapters = results.get("trained_adapters", domain)
         for voter in voters_of(adapters) if adapters is not None else ():
-            trained_on = table if voter.dataset == artifact.digest else _examples(results.store, voter)
-            if trained_on is not None and "tenants" in trained_on.columns:
-                part = voter.trained(trained_on)
-                seen[f"{domain}/{voter.name}"] = part.filter(pl.col("tenants").list.contains(tenant)).height
+            tables = [_examples_of(results.store, *one) for one in voter.datasets]
+            parts = [voter.trained(one) for one in tables if one is not None and "tenants" in one.columns]
+            if parts:
+                theirs = sum(part.filter(pl.col("tenants").list.contains(tenant)).height for part in parts)
+                seen[f"{domain}/{voter.name}"] = theirs
     return TenantTrail(tenant, own.height, by_domain, examples, seen)
 
 
@@ -213,19 +214,23 @@ def sights(results: Results, inside: Mapping[str, set[str]]) -> tuple[Sight, ...
     """The voters, of every training in the store whose dataset is there, that saw one of these examples by domain."""
     found = []
     for artifact in results.store.list("trained_adapters"):
-        names = inside.get(str(artifact.partition))
-        if not names:
+        upstream = artifact.manifest.inputs.get("upstream", {})
+        if not any(names and upstream.get(upstream_key("moe_dataset", domain)) for domain, names in inside.items()):
             continue
+        now = results.is_current(artifact)
         for voter in voters_of(artifact):
-            table = _examples(results.store, voter)
-            if table is None or not table["example_id"].is_in(sorted(names)).any():
-                continue
-            for part, rows in (("train", voter.trained(table)), ("validation", voter.validated(table))):
-                if rows["example_id"].is_in(sorted(names)).any():
-                    now = results.is_current(artifact)
-                    found.append(
-                        Sight(voter.domain, voter.name, voter.digest, voter.artifact, voter.dataset, part, now)
-                    )
+            for domain, digest in voter.datasets:
+                table, names = _examples_of(results.store, domain, digest), sorted(inside.get(domain, ()))
+                if table is None or not table["example_id"].is_in(names).any():
+                    continue
+                parts = [("train", voter.trained(table))]
+                if domain == voter.domain:
+                    parts.append(("validation", voter.validated(table)))
+                found += [
+                    Sight(voter.domain, voter.name, voter.digest, voter.artifact, digest, part, now)
+                    for part, rows in parts
+                    if rows["example_id"].is_in(names).any()
+                ]
     return tuple(sorted(found, key=lambda one: (one.domain, not one.current, one.artifact, one.voter, one.part)))
 
 
@@ -245,10 +250,6 @@ def _seen(
         if step.asset in _MODELS
     }
     return found, tuple(sorted(models, key=lambda m: (_MODELS.index(m.asset), m.partition or "", m.digest)))
-
-
-def _examples(store: ArtifactStore, voter: Voter) -> pl.DataFrame | None:
-    return _examples_of(store, voter.domain, voter.dataset)
 
 
 @lru_cache(maxsize=32)

@@ -11,7 +11,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.lineage.ancestors import upstream_key
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.store import ArtifactStore, MissingArtifact
-from capibara_assets.training.data import training_part, validation_shard
+from capibara_assets.training.order import training_part, validation_shard
 
 _MANIFEST = re.compile(r"voters/([^/]+)/manifest\.json")
 SEEN = ["example_id", "group_id", "split", "execution_ids"]
@@ -34,13 +34,20 @@ class Voter:
     seed: int = field(compare=False)
     voter_seed: int = field(compare=False)
     base: str = field(compare=False)
+    further: tuple[tuple[str, str], ...] = field(compare=False, default=())
+    """Domain and digest of other domains' datasets that its strategy trained on, too."""
+
+    @property
+    def datasets(self) -> tuple[tuple[str, str], ...]:
+        """Domain and digest of all that it was trained on, its own first."""
+        return ((self.domain, self.dataset), *self.further)
 
     def trained(self, examples: pl.DataFrame) -> pl.DataFrame:
-        """Rows of the train split that it was given (tokens that did not fit may have left some out)."""
+        """Rows of one of its datasets' train split that it was given (what did not fit may have been left out)."""
         return training_part(examples, self.shard, self.of)
 
     def validated(self, examples: pl.DataFrame) -> pl.DataFrame:
-        """Rows of the validation split that it was judged by; none where the split is empty."""
+        """Rows of its own domain's validation split that it was judged by; none where the split is empty."""
         try:
             return validation_shard(examples, self.shard, self.of)
         except InputError:
@@ -66,6 +73,7 @@ def voters_of(artifact: Artifact) -> list[Voter]:
                 seed=stated["seed"],
                 voter_seed=stated["voter_seed"],
                 base=stated["base_digest"],
+                further=tuple(sorted(stated.get("further_datasets", {}).items())),
             )
         )
     return found

@@ -16,7 +16,7 @@ from capibara_assets.playbooks.schema import Bullet, Consolidated
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.records import Record, table
 from capibara_assets.storage.store import ArtifactStore, Table
-from capibara_assets.training.data import shards
+from capibara_assets.training.order import shards
 from capibara_assets_tests.datasets.conftest import run
 
 VOTERS = 4
@@ -80,7 +80,8 @@ class Made:
         self.current[asset, partition] = artifact
         return artifact
 
-    def train(self, domain: str, dataset: Artifact, names: Sequence[str]) -> Artifact:
+    def train(self, domain: str, dataset: Artifact, names: Sequence[str], further: Sequence[Artifact] = ()) -> Artifact:
+        """Voters of a domain; the first of them trains on further datasets, too."""
         folder = self.folder / f"{domain}-{dataset.digest[:8]}"
         for number, name in enumerate(names):
             (folder / name).mkdir(parents=True)
@@ -91,12 +92,15 @@ class Made:
                 "voter_seed": number,
                 "base_digest": "base-digest",
             }
+            if further and number == 0:
+                stated["further_datasets"] = {str(one.partition): one.digest for one in further}
             (folder / name / "manifest.json").write_text(json.dumps(stated))
         missing = {f"missing-{n}": "killed" for n in range(VOTERS - len(names))}
         return self.put(
             "trained_adapters",
             domain,
             dataset,
+            *further,
             trees={"voters": folder},
             documents={"summary": {"finished": list(names), "missing": missing}},
             settings={"recipe:training": "training-recipe"},

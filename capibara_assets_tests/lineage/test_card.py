@@ -6,6 +6,7 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 
+from capibara_assets.domains import Domain
 from capibara_assets.lineage.attribution import NONE_STATED, asks_for_attribution, attribution
 from capibara_assets.lineage.card import Subject, base_name, card, hub_licences, write_model_card, write_voter_cards
 from capibara_assets.storage.records import table
@@ -65,6 +66,16 @@ def test_a_voters_card_is_about_its_own_part(made: Made, tmp_path: Path) -> None
         assert f"{examples} examples of" in text and dataset.digest in text and "base-digest" in text
     write_voter_cards(tmp_path, dataset, {"v0": (0, 4)}, "owner/base", "base-digest")
     assert (tmp_path / "v0" / "README.md").read_text() == texts["v0"]
+
+
+def test_a_card_of_a_voter_of_all_domains_counts_theirs(made: Made, tmp_path: Path) -> None:
+    (tmp_path / "v0").mkdir()
+    python, sql = made.current["moe_dataset", "python"], made.current["moe_dataset", "sql"]
+    others = {"v0": {Domain.SQL: sql}}
+    write_voter_cards(tmp_path, python, {"v0": (0, 4)}, "owner/base", "base-digest", others)
+    text = (tmp_path / "v0" / "README.md").read_text()
+    examples = 39 - sum(own_shard(f"g-p{i:02d}") == 0 for i in range(39)) + 2
+    assert f"{examples} examples of" in text and sql.digest in text and python.digest in text
 
 
 def test_a_merged_models_card_counts_every_domain_and_names_what_is_gone(made: Made, tmp_path: Path) -> None:

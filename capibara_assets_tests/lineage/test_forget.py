@@ -108,6 +108,9 @@ def test_work_made_from_it_goes_and_other_work_stays(made: Made) -> None:
         "trained_adapters/python/b/request.json": "{torn",
         "trained_adapters/sql/c/request.json": json.dumps({"dataset_digest": "other"}),
         "trained_adapters/sql/c/v0/events.jsonl": "fine",
+        "trained_adapters/sql/d/request.json": json.dumps(
+            {"dataset_digest": "other", "further": {"python": {"dataset": "examples.parquet", "digest": tainted}}}
+        ),
         "trained_adapters/sql/c/tokens/x.arrow": "tokens",
         f"downloads/moe_dataset/python/{tainted}/files/examples.parquet": "copy",
         "downloads/moe_dataset/sql/other/files/examples.parquet": "copy",
@@ -121,7 +124,7 @@ def test_work_made_from_it_goes_and_other_work_stays(made: Made) -> None:
     found = work_folders(made.store, {tainted}, ["a piece of the record"])
     assert [str(path.relative_to(work)) for path in found] == [
         f"downloads/moe_dataset/python/{tainted}", "trained_adapters/python/a", "trained_adapters/python/b",
-        "trained_adapters/sql/c/tokens/x.arrow", "verdicts/1.json",
+        "trained_adapters/sql/c/tokens/x.arrow", "trained_adapters/sql/d", "verdicts/1.json",
     ]  # fmt: skip
 
 

@@ -53,6 +53,17 @@ def test_of_another_domain_nothing_was_trained_on_it(made: Made) -> None:
     assert [one.voter for one in found.seen_by] == ["v0", "v1", "v2"]  # too few groups for shards: all judge by it
 
 
+def test_a_voter_that_trains_on_all_domains_saw_the_others(made: Made) -> None:
+    python, sql = made.current["moe_dataset", "python"], made.current["moe_dataset", "sql"]
+    made.train("python", python, ["w0", "w1"], further=[sql])
+    found = execution_trail(made.results, "q0").seen_by
+    assert {(one.voter, one.part) for one in found if one.domain == "python"} == {("w0", "train")}
+    assert {one.dataset for one in found} == {sql.digest}
+    judged = execution_trail(made.results, "q2").seen_by  # of another domain it validates nothing
+    assert {(one.domain, one.part) for one in judged} == {("sql", "validation")}
+    assert {one.voter for one in execution_trail(made.results, "p39").seen_by if one.current} >= {"w0", "w1"}
+
+
 def test_what_was_left_out_says_why(made: Made) -> None:
     assert execution_trail(made.results, "p03").left_out == {"python": "for no reason"}
 
