@@ -1,6 +1,7 @@
 """Declared choices, read from YAML files: nothing unknown, nothing twice, and errors that name the file and the key."""
 
 import difflib
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from capibara_assets.errors import InputError
 from capibara_assets.locations import resources_root
 
+_OURS = "Value error, "  # Pydantic's mark of a message that is not its own
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -32,20 +34,36 @@ class Declared(BaseModel):
 
 
 def read_mapping(file: Path) -> dict[str, Any]:
-    """The mapping that a YAML file holds; an empty file is an empty one.
+    """The mapping that a YAML file holds, or a TOML file (by its ending); an empty file is an empty one.
 
     Raises:
-        InputError: the file cannot be read, is no YAML, no mapping, or gives a key twice.
+        InputError: the file cannot be read, is no YAML or TOML, no mapping, or gives a key twice.
     """
     try:
+        if file.suffix == ".toml":
+            return tomllib.loads(file.read_text("utf-8"))
         values = yaml.load(file.read_text("utf-8"), Loader=_StrictLoader)
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{file} is not TOML: {error}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{file} is not YAML: {error}") from error
     if not isinstance(values, dict | None):
         raise InputError(f"{file}: expected a mapping of keys to values, found a {type(values).__name__}")
     return values or {}
+
+
+def read_value(text: str, source: object) -> Any:
+    """A value as YAML would read it: a number, true, null, text, a list or a mapping without doubled keys.
+
+    Raises:
+        InputError: it is no YAML.
+    """
+    try:
+        return yaml.load(text, Loader=_StrictLoader)
+    except yaml.YAMLError as error:
+        raise InputError(f"{source}: {text!r} is no value: {str(error).splitlines()[0]}") from error
 
 
 def declared(model: type[Model], values: Mapping[str, Any], source: object) -> Model:
@@ -58,7 +76,8 @@ def declared(model: type[Model], values: Mapping[str, Any], source: object) -> M
         return model.model_validate(values)
     except ValidationError as error:
         problems = [
-            ": ".join([*([".".join(map(str, one["loc"]))] if one["loc"] else []), one["msg"]]) for one in error.errors()
+            ": ".join([*([".".join(map(str, one["loc"]))] if one["loc"] else []), one["msg"].removeprefix(_OURS)])
+            for one in error.errors()
         ]
         raise InputError(f"{source}: {'; '.join(problems)}") from error
 

@@ -11,10 +11,11 @@ from dagster._core.errors import DagsterPipesExecutionError
 from pydantic import Field
 
 from capibara_assets import process_groups
-from capibara_assets.deployment import LaunchMode
+from capibara_assets.deployment import Deployment, LaunchMode
 from capibara_assets.errors import InputError
 
 if TYPE_CHECKING:
+    from capibara_assets.jobs import Jobs
     from capibara_assets.planning.hardware import HardwareTarget
 
 TRAINING_MODULE = "capibara_assets.training"
@@ -60,8 +61,12 @@ class Launcher(dg.ConfigurableResource[Any]):  # type: ignore[misc]  # dagster i
             raise InputError(f"no training request at {request}")
         check_trainable(target)
         if self.mode is LaunchMode.LOCAL:
+            from capibara_assets.jobs import Jobs
+
             command = [sys.executable, "-m", TRAINING_MODULE, "--request", str(request)]
-            return run_locally(context, command, extras or {}, {**os.environ, **self.environment}, self.grace_seconds)
+            environment = {**os.environ, **self.environment}
+            jobs = Jobs(Deployment.from_environment().home)
+            return run_locally(context, command, extras or {}, environment, self.grace_seconds, jobs)
         return self._run_in_pod(context, request, target, extras or {})
 
     def _run_in_pod(
@@ -74,17 +79,27 @@ class Launcher(dg.ConfigurableResource[Any]):  # type: ignore[misc]  # dagster i
         self._check_cluster_settings(request)
         from dagster_k8s import PipesK8sClient
 
-        return PipesK8sClient().run(
-            context=context,
-            extras=dict(extras),
-            image=self.image,
-            command=training_command(str(request)),
-            namespace=self.namespace or None,
-            env=self.environment,
-            base_pod_meta=self._pod_metadata(target),
-            base_pod_spec=self.pod_spec(target),
-            pod_wait_timeout=self.max_hours * 3600,
-        )
+        from capibara_assets.pipes_pods import LivePodReader
+
+        command = training_command(str(request))
+        from capibara_assets.jobs import Jobs, Pod
+        from capibara_assets.registration import registered
+
+        with registered(context, Jobs(Deployment.from_environment().home), command) as job:
+            reader = LivePodReader(context, lambda pod, namespace: job.begin(pod=Pod(pod, namespace)))
+            done = PipesK8sClient(message_reader=reader).run(
+                context=context,
+                extras=dict(extras),
+                image=self.image,
+                command=command,
+                namespace=self.namespace or None,
+                env=self.environment,
+                base_pod_meta=self._pod_metadata(target),
+                base_pod_spec=self.pod_spec(target),
+                pod_wait_timeout=self.max_hours * 3600,
+            )
+            job.end(0)
+        return done
 
     def _check_cluster_settings(self, request: Path) -> None:
         missing = [name for name in ("image", "volume_claim", "volume_path") if not getattr(self, name)]
@@ -185,6 +200,7 @@ def run_locally(
     extras: Mapping[str, Any],
     environment: Mapping[str, str],
     grace_s: float,
+    jobs: "Jobs | None" = None,
 ) -> dg.PipesClientCompletedInvocation:
     """A Pipes session around a process group of its own.
 
@@ -192,23 +208,31 @@ def run_locally(
     here the whole group is gone when this returns or raises. Messages arrive while the process runs; its output goes
     to the step's compute logs.
 
+    Args:
+        jobs: where the process is noted while it runs, for `capibara jobs`.
+
     Raises:
         DagsterPipesExecutionError: the process failed.
     """
+    from capibara_assets.pipes_live import LiveFileReader
+    from capibara_assets.registration import registered
+
     session_context = dg.open_pipes_session(
         context=context,
         extras=dict(extras),
         context_injector=dg.PipesTempFileContextInjector(),
-        message_reader=dg.PipesTempFileMessageReader(),
+        message_reader=LiveFileReader(context),
     )
-    with session_context as session:
-        child_environment = {**environment, **session.get_bootstrap_env_vars()}
+    with session_context as session, registered(context, jobs, command) as job:
+        child_environment = {**environment, **job.variables, **session.get_bootstrap_env_vars()}
         with process_groups.process_group(command, env=child_environment, grace_s=grace_s) as process:
+            job.begin(pid=process.pid)
             try:
                 process_groups.wait(process)
             except BaseException:
                 context.log.info(f"interrupted: training process group {process.pid} has {grace_s:g} s to save and end")
                 raise
+        job.end(process.returncode)
         if process.returncode != 0:
             raise DagsterPipesExecutionError(f"training process ended with {process.returncode}: {' '.join(command)}")
     return dg.PipesClientCompletedInvocation(session)

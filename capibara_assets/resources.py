@@ -63,13 +63,13 @@ class Experience(dg.ConfigurableResource[Any]):
 class Recipes(dg.ConfigurableResource[Any]):
     """The recipes of a profile: every number a stage uses, as validated YAML."""
 
-    profile: str = pydantic.Field(default="demo", description="demo (capped steps) or full.")
+    profile: str = pydantic.Field(default="demo", description="demo (capped steps), full, or a strategy's name.")
     folder: str = pydantic.Field(default="", description="Folder of recipes; empty: those that ship.")
     overrides: dict[str, Any] = pydantic.Field(default={}, description="Recipe name → values that replace the file's.")
     faults: dict[str, Any] = pydantic.Field(default={}, description="Drill: voter → sign_flip, nan or norm_100x.")
 
     def load(self, name: str, model: type[RecipeModel]) -> RecipeModel:
-        """The recipe `name-<profile>.yaml`, else `name.yaml`, validated.
+        """The recipe `name-<profile>.yaml`, else `name.yaml`, validated; for training also `strategies/<profile>.yaml`.
 
         Raises:
             InputError: no such file, no YAML mapping, or a key or value that the recipe does not know.
@@ -78,7 +78,8 @@ class Recipes(dg.ConfigurableResource[Any]):
 
     def file(self, name: str) -> Path:
         folder = Path(self.folder) if self.folder else resources_root() / "recipes"
-        for candidate in (folder / f"{name}-{self.profile}.yaml", folder / f"{name}.yaml"):
+        strategies = [folder / "strategies" / f"{self.profile}.yaml"] if name == "training" else []
+        for candidate in (folder / f"{name}-{self.profile}.yaml", *strategies, folder / f"{name}.yaml"):
             if candidate.is_file():
                 return candidate
         raise InputError(f"no recipe {name!r} for profile {self.profile!r} in {folder}")

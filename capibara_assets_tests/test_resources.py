@@ -10,6 +10,7 @@ import pytest
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.errors import InputError
+from capibara_assets.evaluation.evaluation_recipe import EvaluationRecipe
 from capibara_assets.evaluation.recipe import DecisionRule
 from capibara_assets.executions.recipe import ExperienceRecipe
 from capibara_assets.planning.recipe import PlanningRecipe
@@ -22,6 +23,7 @@ SHIPPED: dict[str, type[pydantic.BaseModel]] = {
     "planning": PlanningRecipe,
     "training": TrainingRecipe,
     "consensus": ConsensusRecipe,
+    "evaluation": EvaluationRecipe,
     "decision": DecisionRule,
 }
 
@@ -47,18 +49,18 @@ def test_the_shipped_recipes_load(name: str, profile: str):
 
 
 def test_a_profiles_own_file_wins(tmp_path: Path):
-    write(tmp_path, "decision.yaml", "min_gain_over_base: 0.2")
-    assert recipes(tmp_path).load("decision", DecisionRule).min_gain_over_base == 0.2
-    own = write(tmp_path, "decision-demo.yaml", "min_gain_over_base: 0.3")
-    assert recipes(tmp_path).load("decision", DecisionRule).min_gain_over_base == 0.3
+    write(tmp_path, "decision.yaml", "min_groups: 7")
+    assert recipes(tmp_path).load("decision", DecisionRule).min_groups == 7
+    own = write(tmp_path, "decision-demo.yaml", "min_groups: 8")
+    assert recipes(tmp_path).load("decision", DecisionRule).min_groups == 8
     assert recipes(tmp_path).file("decision") == own
-    assert recipes(tmp_path, "full").load("decision", DecisionRule).min_gain_over_base == 0.2
+    assert recipes(tmp_path, "full").load("decision", DecisionRule).min_groups == 7
 
 
 def test_overrides_replace_single_values(tmp_path: Path):
-    write(tmp_path, "decision.yaml", "min_gain_over_base: 0.2\nconfidence: 0.9")
+    write(tmp_path, "decision.yaml", "min_groups: 7\nconfidence: 0.9")
     rule = recipes(tmp_path, overrides={"decision": {"confidence": 0.8}}).load("decision", DecisionRule)
-    assert (rule.min_gain_over_base, rule.confidence) == (0.2, 0.8)
+    assert (rule.min_groups, rule.confidence) == (7, 0.8)
 
 
 def test_an_empty_file_means_the_defaults(tmp_path: Path):
@@ -70,10 +72,10 @@ def test_an_empty_file_means_the_defaults(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("min_gain_over_bse: 0.2", "min_gain_over_bse"),
+        ("min_group: 7", "min_group"),
         ("confidence: 1.5", "confidence"),
         ("confidence: much", "confidence"),
-        ("metric: accuracy", "metric"),
+        ("default: {metric: accuracy}", "metric"),
         ("confidence: [0.9", "decision.yaml"),
         ("- confidence\n- 0.9", "mapping"),
         ("just words", "mapping"),

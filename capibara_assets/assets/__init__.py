@@ -1,5 +1,16 @@
 """The asset graph, one file per stage, assembled in the order of the stages."""
 
-from capibara_assets.assets import consensus, datasets, evaluation, experience, imports, knowledge, plans, training
+from capibara_assets.assets import (
+    consensus,
+    datasets,
+    evaluation,
+    experience,
+    imports,
+    knowledge,
+    plans,
+    promotion,
+    routing,
+    training,
+)
 
-STAGES = (experience, imports, knowledge, datasets, plans, training, consensus, evaluation)
+STAGES = (experience, imports, knowledge, datasets, plans, training, consensus, routing, evaluation, promotion)

@@ -89,9 +89,16 @@ class Inputs:
         self.upstream[source] = digest or ""
         return self.store.open(name, partition, digest) if digest else None
 
-    def every(self, name: str) -> "dict[Domain, Artifact]":
-        """The artifacts of all domains that exist so far."""
-        found = {domain: self.available(name, domain) for domain in DOMAINS}
+    def every(self, name: str, needed: Domain | None = None) -> "dict[Domain, Artifact]":
+        """The artifacts of all domains that exist so far.
+
+        Raises:
+            InputError: that of `needed` is not among them.
+        """
+        found = {
+            domain: self.artifact(name, domain) if domain == needed else self.available(name, domain)
+            for domain in DOMAINS
+        }
         return {domain: artifact for domain, artifact in found.items() if artifact is not None}
 
     def recipe(self, recipes: Recipes, name: str, model: type[pydantic.BaseModel]) -> Any:

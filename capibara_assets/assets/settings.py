@@ -15,7 +15,9 @@ RECIPES = {
     "planning": "planning.recipe:PlanningRecipe",
     "training": "training.recipe:TrainingRecipe",
     "consensus": "consensus.recipe:ConsensusRecipe",
+    "evaluation": "evaluation.evaluation_recipe:EvaluationRecipe",
     "decision": "evaluation.recipe:DecisionRule",
+    "router": "evaluation.router_recipe:RouterRecipe",
 }
 
 

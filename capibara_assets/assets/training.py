@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -9,18 +11,27 @@ import dagster as dg
 from capibara_assets.assets.datasets import moe_dataset
 from capibara_assets.assets.inputs import Inputs, materialized
 from capibara_assets.assets.plans import lora_config
-from capibara_assets.domains import Domain
+from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.launchers import Launcher
 from capibara_assets.metadata import line_chart, plot
 from capibara_assets.partitions import domains
 from capibara_assets.resources import BaseModel, Hardware, Recipes, Store
 
 if TYPE_CHECKING:
+    from capibara_assets.storage.artifact import Artifact
     from capibara_assets.storage.checkpointed import Checkpointed
+    from capibara_assets.training.recipe import TrainingRecipe
     from capibara_assets.training.request import TrainingRequest
 
-BESIDE = ("manifest.json", "curve.json", "events.jsonl", "timings.json", "checkpoints.json")
+BESIDE = ("manifest.json", "curve.json", "events.jsonl", "metrics.json", "timings.json", "checkpoints.json")
 """Of a voter's folder: what is about its training and no part of the adapter."""
+
+_CURVES = {
+    "validation/loss": ("curves", "validation loss"),
+    "train/loss": ("training loss", "training loss"),
+    "train/learning_rate": ("learning rate", "learning rate"),
+    "train/gradient_norm": ("gradient norm", "gradient norm"),
+}
 
 
 @dg.asset(
@@ -44,8 +55,10 @@ def trained_adapters(
     from capibara_assets.lineage.card import base_name, write_voter_cards
     from capibara_assets.modeling.base import base_digest
     from capibara_assets.training.recipe import TrainingRecipe
-    from capibara_assets.training.request import TrainingRequest
+    from capibara_assets.training.request import FurtherDataset, TrainingRequest
     from capibara_assets.training.run import VOLATILE
+    from capibara_assets.training.scripts import write_scripts
+    from capibara_assets.training.strategies import needs_all_domains
 
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)
@@ -54,6 +67,7 @@ def trained_adapters(
     inputs.setting("base_model", base)
     inputs.setting("faults", dict(recipes.faults))
     dataset, plan = inputs.artifact("moe_dataset", domain), inputs.artifact("lora_config", domain)
+    others = other_datasets(inputs, domain, recipe)
     work = inputs.store.work_dir("trained_adapters", domain, inputs.digest())
     request = TrainingRequest(
         domain=domain,
@@ -61,6 +75,10 @@ def trained_adapters(
         base_digest=base,
         dataset=dataset.directory() / "examples.parquet",
         dataset_digest=dataset.digest,
+        further={
+            other: FurtherDataset(dataset=of_it.directory() / "examples.parquet", digest=of_it.digest)
+            for other, of_it in others.items()
+        },
         lora=plan.document("plan"),
         recipe=recipe.model_dump(mode="json"),
         seed=recipe.seed,
@@ -76,17 +94,32 @@ def trained_adapters(
     summary = json.loads((request.out / "summary.json").read_text())
     shards = {v.name: (v.shard, len(recipe.voters)) for v in recipe.voters if v.name in summary["finished"]}
     name = base_name(base_model.location, base_model.path)
-    write_voter_cards(request.out / "voters", dataset, shards, name, base)
+    everywhere = {v.name for v in recipe.voters if needs_all_domains(v.strategy)}
+    write_voter_cards(request.out / "voters", dataset, shards, name, base, dict.fromkeys(everywhere, others))
     artifact = inputs.publish(
         "trained_adapters",
         domain,
-        trees={"voters": request.out / "voters"},
+        trees={"voters": request.out / "voters", "launch": write_scripts(work / "launch", request, target.target)},
         documents={"summary": summary},
         volatile=VOLATILE,
         checkpoints=voters_checkpointed(inputs, request, summary["voters"]),
     )
+    metadata = training_metadata(summary, request.out / "voters")
     shutil.rmtree(work, ignore_errors=False)
-    return materialized(artifact, inputs, training_metadata(summary))
+    return materialized(artifact, inputs, metadata)
+
+
+def other_datasets(inputs: Inputs, domain: Domain, recipe: "TrainingRecipe") -> "dict[Domain, Artifact]":
+    """The other domains' datasets that exist so far, where a voter of the recipe trains on all domains.
+
+    They are inputs then, those that are not there yet among them: an arrival or a change is a reason to train again.
+    """
+    from capibara_assets.training.strategies import needs_all_domains
+
+    if not any(needs_all_domains(voter.strategy) for voter in recipe.voters):
+        return {}
+    found = {other: inputs.available("moe_dataset", other) for other in DOMAINS if other != domain}
+    return {other: artifact for other, artifact in found.items() if artifact is not None}
 
 
 def voters_checkpointed(
@@ -110,17 +143,37 @@ def voters_checkpointed(
     }
 
 
-def training_metadata(summary: dict) -> dict[str, dg.MetadataValue | int | float | str]:
-    """What a person looks at: best losses, one curve per voter, seconds."""
-    voters = summary["voters"]
-    curves = {name: [(p["step"], p["validation_loss"]) for p in voter["curve"]] for name, voter in voters.items()}
+def training_metadata(summary: dict, voters: Path) -> dict[str, dg.MetadataValue | int | float | str]:
+    """What a person looks at: best losses, speed and memory, curves of each voter, seconds.
+
+    Args:
+        voters: folder with each voter's `metrics.json`.
+    """
     rows = [
-        f"| {name} | {v['status']} | {v['steps']} | {v['validation_loss']:.4f} | {v['seconds']:.1f} |"
-        for name, v in voters.items()
+        "| voter | status | steps | validation loss | skipped | tokens/s | MiB | attempts | seconds |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    table = ["| voter | status | steps | validation loss | seconds |", "| --- | --- | ---: | ---: | ---: |", *rows]
-    return {
-        "voters": dg.MetadataValue.md("\n".join(table)),
-        "curves": dg.MetadataValue.md(plot(line_chart(curves, "step", "validation loss")).md_str or ""),
-        "seconds": float(summary["seconds"]),
+    lines: dict[str, dict[str, list[tuple[float, float]]]] = {name: {} for name in _CURVES}
+    for name, voter in summary["voters"].items():
+        metrics = json.loads((voters / name / "metrics.json").read_text("utf-8"))
+        totals = metrics["totals"]
+        rows.append(
+            f"| {name} | {voter['status']} | {voter['steps']} | {voter['validation_loss']:.4f} | "
+            f"{len(metrics['skipped_steps'])} | {totals.get('median_tokens_per_s', 0):,.0f} | "
+            f"{totals.get('peak_memory_mib', 0):,.0f} | {metrics['attempts']} | {voter['seconds']:.1f} |"
+        )
+        for figure, drawn in lines.items():
+            if line := metrics["series"].get(figure):
+                drawn[name] = thinned(list(zip(line["steps"], line["values"], strict=True)))
+    charts = {
+        title: dg.MetadataValue.md(plot(line_chart(lines[figure], "step", label)).md_str or "")
+        for figure, (title, label) in _CURVES.items()
     }
+    return {"voters": dg.MetadataValue.md("\n".join(rows)), **charts, "seconds": float(summary["seconds"])}
+
+
+def thinned(line: list[tuple[float, float]], most: int = 60) -> list[tuple[float, float]]:
+    """A line of at most so many points, each the mean of its neighbours: an event holds kilobytes, not megabytes."""
+    size = -(-len(line) // most)
+    parts = [line[start : start + size] for start in range(0, len(line), size or 1)]
+    return [(fmean(step for step, _ in part), fmean(value for _, value in part)) for part in parts]

@@ -40,7 +40,7 @@ CONDITIONS: dict[str, dg.AutomationCondition] = {
     "trained_adapters": on_new_data,
     "consensus_checkpoint": on_new_data,
     "merged_checkpoint": over_available("consensus_checkpoint", "moe_dataset"),
-    "moe_checkpoint": over_available("consensus_checkpoint"),
+    "moe_checkpoint": over_available("consensus_checkpoint", "moe_dataset"),
     "expert_router": over_available("consensus_checkpoint"),
     "evaluation": over_available("consensus_checkpoint"),
     "promoted_model": over_available("evaluation"),

@@ -2,6 +2,7 @@
 
 import dagster as dg
 
+from capibara_assets.assets.promotion_moves import promote_against_the_gate, take_back
 from capibara_assets.partitions import domains
 
 read_experience_job = dg.define_asset_job(
@@ -36,6 +37,18 @@ evaluate_job = dg.define_asset_job(
 promote_job = dg.define_asset_job(
     "promote", dg.AssetSelection.assets("promoted_model"), description="Move the serving pointer where the gate passes."
 )
+
+
+@dg.job(description="Have a checkpoint serve whatever the gate said: give the reason; it is noted who and why.")
+def promote_by_hand() -> None:
+    promote_against_the_gate()
+
+
+@dg.job(description="Have serve again what served before: launch it as it is for one step back.")
+def rollback() -> None:
+    take_back()
+
+
 JOBS = [
     read_experience_job,
     domain_knowledge_job,
@@ -44,4 +57,6 @@ JOBS = [
     merge_job,
     evaluate_job,
     promote_job,
+    promote_by_hand,
+    rollback,
 ]

@@ -42,7 +42,12 @@ TABLES: dict[str, dict[str, str]] = {
         "contaminated": "datasets.decontamination:Contaminated",
     },
     "routing_dataset": {"routes": "datasets.schema:Route"},
-    "evaluation": {"losses": "evaluation.schema:ExampleLoss"},
+    "evaluation": {
+        "losses": "evaluation.schema:ExampleLoss",
+        "answers": "evaluation.answering:Answer",
+        "grades": "evaluation.grading:Grade",
+        "scores": "evaluation.scores:Score",
+    },
 }
 PARTITIONED = frozenset({"e2b_executions", "consolidated_playbook", "e2b_patterns", "moe_dataset", "evaluation"})
 

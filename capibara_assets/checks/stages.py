@@ -120,15 +120,17 @@ def consensus_not_worse(context: dg.AssetCheckExecutionContext, store: Store, re
 
 @dg.asset_check(asset="evaluation", blocking=True, partitions_def=domains)
 def evaluation_valid(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
-    """Every arm scored the same examples with finite losses; a model that loses is valid (contract 15)."""
+    """Every arm scored the same examples with finite losses, every answer has a grade, and no arm crashed; a model that
+    loses is valid (contract 15)."""
+    from capibara_assets.evaluation.outputs import validity_problems
+
     artifact = Inputs(context.instance, store.open()).artifact("evaluation", Domain(context.partition_key))
-    losses = artifact.frame("losses")
-    finite = bool(losses["nll"].is_finite().all())
-    items = {name: frozenset(rows["example_id"].to_list()) for (name,), rows in losses.group_by("contender")}
-    same = len(set(items.values())) == 1
-    return dg.AssetCheckResult(
-        passed=finite and same, metadata={"contenders": sorted(items), "finite": finite, "same_items": same}
+    found = validity_problems(
+        {name: artifact.frame(name) for name in ("losses", "answers", "grades")},
+        artifact.document("metrics"),
+        artifact.document("decision"),
     )
+    return dg.AssetCheckResult(passed=not found, metadata={"problems": found})
 
 
 @dg.asset_check(asset="merged_checkpoint", blocking=False)

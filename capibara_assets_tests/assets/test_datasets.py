@@ -11,8 +11,8 @@ import pytest
 
 from capibara_assets.assets.consensus import moe_checkpoint
 from capibara_assets.assets.datasets import example_groups, moe_dataset, routing_dataset
-from capibara_assets.assets.evaluation import expert_router
 from capibara_assets.assets.inputs import INPUTS, latest_digest, latest_metadata
+from capibara_assets.assets.routing import expert_router
 from capibara_assets.assets.settings import current_settings, setting_digest
 from capibara_assets.checks.stages import routes_valid
 from capibara_assets.domains import Domain

@@ -1,4 +1,4 @@
-"""What is promoted is what was judged."""
+"""What an evaluation reads: what its dataset was made from, what its contenders trained on; once each."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,11 +6,16 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from capibara_assets.assets.evaluation import promoted_model
-from capibara_assets.assets.inputs import latest_metadata
+from capibara_assets.assets.evaluating import executions_of, training_examples
+from capibara_assets.datasets.schema import Example
 from capibara_assets.domains import Domain
-from capibara_assets.lineage.checkpoints import needed_checkpoints
-from capibara_assets_tests.published import Published, adapter_folder
+from capibara_assets.errors import InputError
+from capibara_assets.executions.schema import Execution
+from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.records import table
+from capibara_assets_tests.evaluation.test_contenders import example
+from capibara_assets_tests.evaluation.test_items import execution
+from capibara_assets_tests.published import Published
 
 PYTHON, SQL = Domain.PYTHON, Domain.SQL
 
@@ -23,72 +28,56 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 @pytest.fixture
 def published(instance: dg.DagsterInstance, tmp_path: Path) -> Published:
-    made = Published.afresh(instance, tmp_path)
-    made.put("merged_checkpoint", documents={"report": {}})
-    made.put("expert_router", documents={"report": {}})
-    return made
+    return Published.afresh(instance, tmp_path)
 
 
-def evaluated(published: Published, domain: Domain, verdict: str, edition: int) -> str:
-    """A consensus checkpoint and the evaluation of it; the digest of the checkpoint."""
-    checkpoint = published.put("consensus_checkpoint", domain, documents={"certificate": {"edition": edition}})
-    published.put(
-        "evaluation",
-        domain,
-        documents={"decision": {"verdict": verdict, "reason": f"{verdict} {edition}"}},
-        upstream={f"consensus_checkpoint|{domain}": checkpoint.digest},
+def patterns(published: Published, domain: Domain, *numbers: int) -> Artifact:
+    rows = table(Execution, [execution(number, "x = 1") for number in numbers])
+    return published.put("e2b_patterns", domain, tables={"executions": (Execution, rows)})
+
+
+def test_executions_are_those_that_the_dataset_names_of_all_domains(published: Published):
+    old = {f"e2b_patterns|{d}": patterns(published, d, n, 2).digest for n, d in enumerate((PYTHON, SQL))}
+    groups = published.put("example_groups", documents={"statistics": {}}, upstream=old)
+    patterns(published, SQL, 7)
+    dataset = published.put(
+        "moe_dataset", PYTHON, documents={"statistics": {}}, upstream={"example_groups|_": groups.digest}
     )
-    return checkpoint.digest
+    found = executions_of(published.inputs(), dataset)
+    assert sorted(found["execution_id"].to_list()) == ["e0", "e1", "e2"]
 
 
-def promote(published: Published) -> dict:
-    result = dg.materialize([promoted_model], instance=published.instance, resources={"store": published.store})
-    assert result.success
-    return published.inputs().artifact("promoted_model").document("promotion")
+def test_where_a_result_of_then_is_no_more_the_newest_stands_in(published: Published):
+    groups = published.put("example_groups", documents={"statistics": {}}, upstream={f"e2b_patterns|{SQL}": "0" * 64})
+    patterns(published, SQL, 7)
+    made = published.put(
+        "moe_dataset", PYTHON, documents={"statistics": {}}, upstream={"example_groups|_": groups.digest}
+    )
+    assert executions_of(published.inputs(), made)["execution_id"].to_list() == ["e7"]
 
 
-def test_the_pointer_follows_the_verdicts(published: Published):
-    checkpoint = evaluated(published, PYTHON, "promote", 1)
-    evaluated(published, SQL, "reject", 1)
-    document = promote(published)
-    assert document["serving"]["experts"] == {"python": checkpoint, "sql": None}
-    assert document["serving"]["merged"] is None and document["domains"]["sql"]["reason"] == "reject 1"
+def dataset(published: Published, domain: Domain, *numbers: int) -> Artifact:
+    rows = [example(n, split=split) for n, split in zip(numbers, ("train", "validation", "test"), strict=True)]
+    return published.put("moe_dataset", domain, tables={"examples": (Example, table(Example, rows))})
 
 
-def test_a_checkpoint_that_was_not_evaluated_is_not_promoted(published: Published):
-    judged = evaluated(published, PYTHON, "promote", 1)
-    later = published.put("consensus_checkpoint", PYTHON, documents={"certificate": {"edition": 2}})
-    assert promote(published)["serving"]["experts"]["python"] == judged != later.digest
+def test_training_examples_are_those_of_every_expert_as_its_certificate_says(published: Published):
+    own, trained_on = dataset(published, PYTHON, 0, 1, 2), dataset(published, SQL, 3, 4, 5)
+    dataset(published, SQL, 6, 7, 8)  # a newer one that the expert has not seen
+    consensus = {
+        domain: published.put(
+            "consensus_checkpoint", domain, documents={"certificate": {"context": {"moe_dataset": made.digest}}}
+        )
+        for domain, made in ((PYTHON, own), (SQL, trained_on))
+    }
+    found = training_examples(published.inputs(), PYTHON, own, consensus)
+    assert sorted(found["example_id"].to_list()) == ["e000", "e001", "e003", "e004"]
 
 
-def test_a_lost_round_keeps_what_serves_and_says_why(published: Published):
-    first = evaluated(published, PYTHON, "promote", 1)
-    assert promote(published)["serving"]["experts"]["python"] == first
-    evaluated(published, PYTHON, "inconclusive", 2)
-    document = promote(published)
-    assert document["serving"]["experts"]["python"] == first
-    assert document["domains"]["python"] == {"verdict": "inconclusive", "reason": "inconclusive 2"}
-
-
-def test_the_checkpoints_that_serve_are_named_and_needed_as_promoted(published: Published, tmp_path: Path):
+def test_a_result_that_is_needed_is_read_once_and_its_absence_is_an_error(published: Published):
+    made = published.put("consensus_checkpoint", SQL, documents={"certificate": {}})
     inputs = published.inputs()
-    kept = {"adapter": inputs.checkpointed("python/consensus", recipe={}, base="base")}
-    tree = adapter_folder(tmp_path / "adapter")
-    agreed = published.put(
-        "consensus_checkpoint",
-        PYTHON,
-        documents={"certificate": {"context": {}}},
-        trees={"adapter": tree},
-        checkpoints=kept,
-    )
-    published.put(
-        "evaluation",
-        PYTHON,
-        documents={"decision": {"verdict": "promote", "reason": "better"}},
-        upstream={f"consensus_checkpoint|{PYTHON}": agreed.digest},
-    )
-    promote(published)
-    [identity] = agreed.checkpoints.values()
-    named = latest_metadata(published.instance, "promoted_model")
-    assert named["checkpoints"] == {"python/consensus": identity}
-    assert needed_checkpoints(published.store.open()) == {identity: "promoted: python/consensus"}
+    assert inputs.every("consensus_checkpoint", needed=SQL).keys() == {SQL}
+    assert inputs.upstream[f"consensus_checkpoint|{SQL}"] == made.digest
+    with pytest.raises(InputError, match=r"consensus_checkpoint\[python\] is not materialized yet"):
+        inputs.every("consensus_checkpoint", needed=PYTHON)

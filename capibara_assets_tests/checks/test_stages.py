@@ -20,6 +20,8 @@ from capibara_assets.datasets.schema import Example, LeftOut, Route
 from capibara_assets.definitions import defs
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.evaluation.answering import Answer
+from capibara_assets.evaluation.grading import Grade
 from capibara_assets.evaluation.schema import ExampleLoss
 from capibara_assets.executions.schema import Execution
 from capibara_assets.locations import resources_root
@@ -334,34 +336,69 @@ def test_a_rejected_voter_is_no_bar(published: Published):
 # --- evaluation ------------------------------------------------------------------------------------------------------
 
 
-def scored(published: Published, **contenders: list[float]) -> dg.AssetCheckEvaluation:
+ANSWER = Answer(contender="base", item_id="e0", sample=0, text="4", tokens=1, finish="stop")
+GRADE = Grade(contender="base", item_id="e0", sample=0, verdict="failed", detail="", isolation="namespaces")
+
+
+def scored(
+    published: Published,
+    outcome: str = "adopt",
+    crashed: dict[str, str] | None = None,
+    grades: tuple[Grade, ...] = (GRADE,),
+    **contenders: list[float],
+) -> dg.AssetCheckEvaluation:
     rows = [
         ExampleLoss(contender=name, example_id=f"e{i}", group_id=f"g{i}", nll=nll, tokens=5)
         for name, losses in contenders.items()
         for i, nll in enumerate(losses)
     ]
-    published.put("evaluation", SQL, tables={"losses": (ExampleLoss, table(ExampleLoss, rows))})
+    published.put(
+        "evaluation",
+        SQL,
+        tables={
+            "losses": (ExampleLoss, table(ExampleLoss, rows)),
+            "answers": (Answer, table(Answer, [ANSWER])),
+            "grades": (Grade, table(Grade, list(grades))),
+        },
+        documents={"metrics": {"crashed": crashed or {}}, "decision": {"outcome": outcome, "reason": "an arm crashed"}},
+    )
     return verdict(published, stages.evaluation_valid, SQL)
 
 
-def test_a_model_that_loses_is_a_valid_evaluation(published: Published):
-    found = scored(published, base=[1.0, 2.0], consensus=[9.0, 9.0], merged=[3.0, 3.0])
-    assert found.passed and found.metadata["contenders"].value == ["base", "consensus", "merged"]
+def problems(found: dg.AssetCheckEvaluation) -> list[str]:
+    assert not found.passed
+    return list(found.metadata["problems"].value)
+
+
+@pytest.mark.parametrize("outcome", ["overfitting", "below_bar", "few_groups", "second_look"])
+def test_a_model_that_loses_is_a_valid_evaluation(published: Published, outcome: str):
+    found = scored(published, outcome, base=[1.0, 2.0], consensus=[9.0, 9.0], merged=[3.0, 3.0])
+    assert found.passed and found.metadata["problems"].value == []
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_loss_that_is_not_finite_is_no_evaluation(published: Published, loss: float):
     found = scored(published, base=[1.0, 2.0], consensus=[1.0, loss])
-    assert not found.passed and not found.metadata["finite"].value and found.metadata["same_items"].value
+    assert problems(found) == ["losses that are not finite: consensus"]
+
+
+def test_other_items_than_the_base_are_no_evaluation(published: Published):
+    (problem,) = problems(scored(published, base=[1.0, 2.0], consensus=[1.0]))
+    assert "same examples: base 2, consensus 1" in problem
 
 
 def test_a_crashed_arm_is_no_evaluation(published: Published):
-    found = scored(published, base=[1.0, 2.0], consensus=[1.0])
-    assert not found.passed and not found.metadata["same_items"].value
+    same = {"base": [1.0], "consensus": [1.0]}
+    assert problems(scored(published, crashed={"merged": "out of memory"}, **same)) == ["merged crashed: out of memory"]
+    assert problems(scored(published, "crashed_arm", **same)) == ["an arm crashed"]
+
+
+def test_an_answer_without_a_grade_is_no_evaluation(published: Published):
+    assert "1 answers have no grade" in problems(scored(published, grades=(), base=[1.0]))[0]
 
 
 def test_nothing_scored_is_no_evaluation(published: Published):
-    assert not scored(published).passed
+    assert problems(scored(published)) == ["nothing was scored"]
 
 
 # --- the merge -------------------------------------------------------------------------------------------------------

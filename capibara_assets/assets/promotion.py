@@ -1,0 +1,156 @@
+"""What serving should load now: moved by the gate, by a person, or back; each move is noted in the store's history."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from capibara_assets.assets.consensus import merged_checkpoint
+from capibara_assets.assets.evaluation import evaluation
+from capibara_assets.assets.inputs import (
+    CHECKPOINTS,
+    INPUTS,
+    Inputs,
+    latest_metadata,
+    materialized,
+    source_name,
+)
+from capibara_assets.assets.routing import expert_router
+from capibara_assets.domains import Domain
+from capibara_assets.resources import Recipes, Store
+
+if TYPE_CHECKING:
+    from capibara_assets.evaluation.promotion_log import Action, Move
+    from capibara_assets.evaluation.recipe import DecisionRule
+    from capibara_assets.storage.artifact import Artifact
+    from capibara_assets.storage.store import ArtifactStore
+
+NAME = "promoted_model"
+Event = Callable[[dg.AssetMaterialization], Any]
+Change = Callable[[dict[str, Any] | None, "list[Move]"], tuple[dict[str, Any], str]]
+
+
+@dg.asset(
+    group_name="evaluation", kinds={"json"}, code_version="2", deps=[evaluation, merged_checkpoint, expert_router]
+)
+def promoted_model(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
+    """What serving should load now; the pointer moves only for domains whose gate passes, and says why otherwise."""
+    from capibara_assets.evaluation.promotion import moves, promote
+    from capibara_assets.evaluation.promotion_log import PromotionLog
+    from capibara_assets.evaluation.recipe import DecisionRule
+
+    inputs = Inputs.of(context, store)
+    evaluated = inputs.every("evaluation")
+    inputs.artifact("merged_checkpoint")  # what is promoted is what was judged; a newer one wakes this asset
+    judged = {d: latest_metadata(inputs.instance, "evaluation", d)[INPUTS]["upstream"] for d in evaluated}
+    decisions = _together(evaluated, inputs.recipe(recipes, "decision", DecisionRule))
+    router = inputs.artifact("expert_router")
+
+    def gate(now: dict[str, Any] | None, _: "list[Move]") -> tuple[dict[str, Any], str]:
+        checkpoints = {d: upstream[source_name("consensus_checkpoint", d)] for d, upstream in judged.items()}
+        usable = router.digest if router.document("report").get("trained", True) else None
+        document = promote(decisions, checkpoints, merged=_merged(judged), router=usable, previous=now)
+        return document, f"The gate passed in {', '.join(moves(document, now)) or 'every domain'}."
+
+    document, move = PromotionLog(inputs.store).move("gate", gate, by="gate", imported=_before(inputs))
+    artifact = _publish(inputs, document, _routing(inputs, router, evaluated, judged))
+    return materialized(artifact, inputs, _shown(inputs, document, move))
+
+
+def by_hand(
+    instance: dg.DagsterInstance, store: "ArtifactStore", action: "Action", change: Change, by: str, event: Event
+) -> "Move | None":
+    """Move the pointer for a person: note it in the history, publish, and tell Dagster; None where nothing moved.
+
+    The asset stays current: what the gate read last was not read anew.
+
+    Args:
+        change: from what serves now (None: nothing ever did) and the history to what serves then, and why.
+        event: takes the materialization, e.g. `instance.report_runless_asset_event`.
+
+    Raises:
+        InputError: what `change` raises.
+    """
+    from capibara_assets.evaluation.promotion_log import PromotionLog
+
+    inputs = Inputs(instance, store)
+    document, move = PromotionLog(store).move(action, change, by=by, imported=_before(inputs))
+    last = latest_metadata(instance, NAME)
+    known = last.get(INPUTS, inputs.record())
+    inputs.upstream, inputs.settings, inputs.code_version = known["upstream"], known["settings"], known["code_version"]
+    previous = inputs.previous(NAME)
+    artifact = _publish(
+        inputs, document, previous.document("routing") if previous and previous.has("routing") else None
+    )
+    shown = materialized(artifact, inputs, _shown(inputs, document, move)).metadata
+    event(dg.AssetMaterialization(NAME, metadata=shown, tags={"dagster/data_version": artifact.digest}))
+    return move
+
+
+def _together(evaluated: "Mapping[Domain, Artifact]", rule: "DecisionRule") -> dict[Domain, Mapping[str, Any]]:
+    """The decisions, adjusted for their number (Holm over the domains); those of an older version as they are."""
+    from capibara_assets.evaluation.decision import across_domains
+    from capibara_assets.evaluation.schema import read_decision
+
+    documents = {domain: artifact.document("decision") for domain, artifact in evaluated.items()}
+    current = {domain.value: read_decision(one) for domain, one in documents.items() if "schema_version" in one}
+    found = across_domains(current, rule)
+    return documents | {Domain(name): one.model_dump(mode="json") for name, one in found.items()}
+
+
+def _publish(inputs: Inputs, document: Mapping[str, Any], routing: Mapping[str, Any] | None) -> "Artifact":
+    documents = {"promotion": document, **({"routing": routing} if routing else {})}
+    return inputs.publish(NAME, None, documents=documents)
+
+
+def _shown(inputs: Inputs, document: Mapping[str, Any], move: "Move | None") -> dict[str, Any]:
+    from capibara_assets.lineage.checkpoints import serving_checkpoints
+
+    lines = [f"- **{domain}** ({entry['verdict']}): {entry['reason']}" for domain, entry in document["domains"].items()]
+    return {
+        "serving": dg.MetadataValue.json(document["serving"]),
+        CHECKPOINTS: dg.MetadataValue.json(serving_checkpoints(inputs.store, document)),
+        "moved": sorted(move.moved) if move else [],
+        "number": move.number if move else 0,
+        "by": f"{move.by} ({move.action})" if move else "nobody: nothing moved",
+        "why": dg.MetadataValue.md("\n".join(lines)),
+    }
+
+
+def _before(inputs: Inputs) -> dict[str, Any] | None:
+    """What the latest materialization has serving, where that was before there was a history."""
+    previous = inputs.previous(NAME)
+    return previous.document("promotion") if previous else None
+
+
+def _merged(judged: Mapping[Domain, Mapping[str, str]]) -> str | None:
+    """The merged model that every domain's evaluation judged; None where they judged different ones, or none."""
+    found = {upstream.get(source_name("merged_checkpoint"), "") for upstream in judged.values()}
+    return found.pop() or None if len(found) == 1 else None
+
+
+def _routing(
+    inputs: Inputs,
+    router: "Artifact",
+    evaluated: "Mapping[Domain, Artifact]",
+    judged: Mapping[Domain, Mapping[str, str]],
+) -> dict[str, Any] | None:
+    """The router beside always-merged and the best expert per prompt, from the losses that the evaluations measured."""
+    import polars as pl
+
+    from capibara_assets.datasets.routing import asked
+    from capibara_assets.evaluation.router import Router
+    from capibara_assets.evaluation.router_report import regret
+
+    if not router.has("router") or json.loads(router.read_bytes("router/router.json")).get("kind") != "ngrams":
+        return None
+    domains = {}
+    for domain, artifact in evaluated.items():
+        digest = judged[domain].get(source_name("moe_dataset", domain))
+        if digest and artifact.has("losses"):
+            examples = inputs.store.open("moe_dataset", domain, digest).frame("examples")
+            test = examples.filter(pl.col("split") == "test").select("example_id", "messages")
+            domains[domain.value] = (artifact.frame("losses"), {i: asked(text) for i, text in test.iter_rows()})
+    found = regret(Router.read(router.directory("router")), domains)
+    return found.document() if found else None

@@ -1,0 +1,109 @@
+"""The report of an evaluation as metadata of its materialization: what the page shows, shortened to an event's size."""
+
+from collections.abc import Mapping, Sequence
+
+import dagster as dg
+import polars as pl
+
+from capibara_assets.evaluation.report import Comparison, Report, metric_of
+from capibara_assets.evaluation.schema import Interval
+from capibara_assets.metadata.charts import line_chart
+from capibara_assets.metadata.evaluation import figure
+from capibara_assets.metadata.evaluation_page import charts, router_charts, visible
+from capibara_assets.metadata.tables import ENTRY_BYTES, cell, plot, preview
+
+COMPARED = 24  # rows of the table of differences
+
+
+def evaluation_entries(report: Report, page: str) -> dict[str, dg.MetadataValue]:
+    """Verdict, paragraph, tables and pictures; the page itself is named by its path.
+
+    Args:
+        page: path of the HTML file in the published artifact.
+    """
+    found: dict[str, dg.MetadataValue] = {
+        "verdict": dg.MetadataValue.text(report.verdict),
+        "why": dg.MetadataValue.md(visible(report.paragraph)),
+        "report": dg.MetadataValue.path(page),
+        "side_by_side": dg.MetadataValue.md(side_by_side(report)),
+        "differences": dg.MetadataValue.md(differences(report.comparisons)),
+    }
+    pictures = dict(zip(("intervals", "intervals_2", "intervals_3"), charts(report), strict=False))
+    if report.curves:
+        pictures["learning_curves"] = line_chart(report.curves, "step", "validation loss")
+    pictures |= dict(zip(("router_calibration", "router_confusion"), router_charts(report.router), strict=False))
+    # A picture cannot be cut: one that is too large stands on the page alone
+    found |= {name: plot(drawing) for name, drawing in pictures.items() if len(drawing) <= ENTRY_BYTES}
+    if report.worst:
+        found["worst_examples"] = preview(_worst(report))
+    if report.sources:
+        lines = ["| result | digest |", "| --- | --- |"]
+        for source in report.sources:
+            name = f"[{cell(source.name)}]({source.url})" if source.url else cell(source.name)
+            lines.append(f"| {name} | `{source.digest[:16]}` |")
+        found["made_from"] = dg.MetadataValue.md("\n".join(lines))
+    if report.notes:
+        found["notes"] = dg.MetadataValue.md("\n".join(f"- {cell(visible(note))}" for note in report.notes))
+    return found
+
+
+def side_by_side(report: Report) -> str:
+    """Markdown: a row per contender, a column per score, each with its interval."""
+    names = report.metrics()
+    lines = [
+        "| contender | "
+        + " | ".join(f"{name} {'↓' if metric_of(name).direction == 'lower' else '↑'}" for name in names)
+        + " |",
+        "| --- |" + " ---: |" * len(names),
+    ]
+    counts: dict[str, str] = {}
+    for contender, row in report.figures.items():
+        shown = f"**{cell(contender)}**" if contender == report.judged else cell(contender)
+        lines.append(f"| {shown} | " + " | ".join(_figure(row, name) for name in names) + " |")
+        counts |= {name: f"{one.n} ({one.groups} groups)" for name, one in row.items()}
+    return "\n".join([*lines, "| *n* | " + " | ".join(counts.get(name, "–") for name in names) + " |"])
+
+
+def differences(comparisons: Sequence[Comparison]) -> str:
+    """Markdown: each comparison with its interval, its p-value after Holm, and the smallest that could have shown."""
+    lines = [
+        "| contender | against | score | difference | interval | p after Holm | smallest |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for one in comparisons[:COMPARED]:
+        gain = one.difference
+        ends = f"{figure(gain.low, True, signed=True)} – {figure(gain.high, True, signed=True)}"
+        adjusted = "–" if one.adjusted is None else f"{one.adjusted:.3f}"
+        smallest = "–" if gain.detectable is None else figure(gain.detectable, True)
+        lines.append(
+            f"| {cell(one.candidate)} | {cell(one.reference)} | {one.metric} "
+            f"| {figure(gain.estimate, True, signed=True)} | {ends} | {adjusted} | {smallest} |"
+        )
+    if len(comparisons) > COMPARED:
+        lines.append(f"| {len(comparisons) - COMPARED} more are on the page | | | | | | |")
+    return "\n".join(lines)
+
+
+def _figure(row: Mapping[str, Interval], name: str) -> str:
+    one = row.get(name)
+    if one is None:
+        return "–"
+    percent = metric_of(name).percent
+    return f"{figure(one.estimate, percent)} ({figure(one.low, percent)} – {figure(one.high, percent)})"
+
+
+def _worst(report: Report) -> pl.DataFrame:
+    rows = [
+        {
+            "item": item.item_id,
+            "why": item.why,
+            "contender": answer.contender,
+            "verdict": answer.verdict or "",
+            "loss": answer.loss,
+            "answer": visible(answer.text or ""),
+        }
+        for item in report.worst
+        for answer in item.answers
+        if answer.text is not None or answer.contender == report.judged
+    ]
+    return pl.DataFrame(rows, schema_overrides={"loss": pl.Float64})

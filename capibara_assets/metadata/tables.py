@@ -1,0 +1,81 @@
+"""Previews, small tables and pictures as metadata of Dagster: capped, so that an event stays a few kilobytes."""
+
+import base64
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+if TYPE_CHECKING:
+    import polars as pl
+
+PREVIEW_ROWS = 12
+PREVIEW_CHARACTERS = 160
+ENTRY_BYTES = 16_384
+
+
+def preview(frame: "pl.DataFrame", columns: Sequence[str] | None = None) -> dg.TableMetadataValue:
+    """The first rows of a table, long cells shortened: an event carries at most a few kilobytes."""
+    shown = frame.select([c for c in columns if c in frame.columns]) if columns else frame
+    records = [
+        dg.TableRecord({name: _cell(value) for name, value in row.items()})
+        for row in shown.head(PREVIEW_ROWS).to_dicts()
+    ]
+    schema = dg.TableSchema([dg.TableColumn(name, type=str(dtype)) for name, dtype in shown.schema.items()])
+    return dg.MetadataValue.table(records, schema=schema)
+
+
+def _cell(value: Any) -> str | int | float | bool | None:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = value.isoformat() if isinstance(value, datetime) else str(value)
+    return text if len(text) <= PREVIEW_CHARACTERS else text[: PREVIEW_CHARACTERS - 1] + "…"
+
+
+def counts(values: Mapping[str, int]) -> dg.MarkdownMetadataValue:
+    """A small two-column table of counts, largest first."""
+    rows = sorted(values.items(), key=lambda item: (-item[1], item[0]))
+    lines = ["| what | count |", "| --- | ---: |", *(f"| {name} | {count:,} |" for name, count in rows)]
+    return dg.MetadataValue.md("\n".join(lines))
+
+
+def matrix(
+    rows: Sequence[str], columns: Sequence[str], values: Mapping[tuple[str, str], float | None], corner: str = ""
+) -> dg.MarkdownMetadataValue:
+    """A table of numbers, e.g. ballots (voter × candidate) or losses (adapter × domain)."""
+    lines = ["| " + " | ".join([corner, *columns]) + " |", "| --- |" + " ---: |" * len(columns)]
+    for row in rows:
+        cells = [values.get((row, column)) for column in columns]
+        lines.append("| " + " | ".join([row, *("–" if c is None else f"{c:.3f}" for c in cells)]) + " |")
+    return dg.MetadataValue.md("\n".join(lines))
+
+
+def plot(drawing: str, below: str = "") -> dg.MarkdownMetadataValue:
+    """An SVG as a picture in the UI, with markdown below it."""
+    return dg.MetadataValue.md(_picture("plot", drawing) + (f"\n\n{below}" if below else ""))
+
+
+def badge(name: str, colour: str) -> str:
+    """A coloured dot, as the definition of a markdown picture: `![words][name]` shows it, any number of times."""
+    circle = f'<circle cx="4.5" cy="4.5" r="4.5" fill="{colour}"/>'
+    dot = f'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9">{circle}</svg>'
+    return f"[{name}]: data:image/svg+xml;base64,{base64.b64encode(dot.encode()).decode()}"
+
+
+def document(value: Mapping[str, Any], left_out: Collection[str], where: str) -> dg.JsonMetadataValue:
+    """JSON as it is while it is small; else without the parts named, each replaced by where it is to be found."""
+    if len(json.dumps(value)) <= ENTRY_BYTES:
+        return dg.MetadataValue.json(dict(value))
+    return dg.MetadataValue.json({name: where if name in left_out else part for name, part in value.items()})
+
+
+def cell(words: str) -> str:
+    """Words in a cell of a markdown table: nothing in them is markup."""
+    return re.sub(r"([\\|*_`<\[\]])", r"\\\1", " ".join(words.split()))
+
+
+def _picture(words: str, drawing: str) -> str:
+    return f"![{words}](data:image/svg+xml;base64,{base64.b64encode(drawing.encode()).decode()})"
