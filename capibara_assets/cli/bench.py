@@ -5,19 +5,26 @@ import sys
 
 import click
 
+from capibara_assets.cli.bench_aggregate import aggregate_command
 from capibara_assets.cli.bench_checkpoint import checkpoint
 from capibara_assets.cli.bench_consolidate import consolidate_command
 from capibara_assets.cli.bench_dataset import dataset
 from capibara_assets.cli.bench_dedup import dedup
+from capibara_assets.cli.bench_evaluate import evaluate
 from capibara_assets.cli.bench_ingest import ingest
 from capibara_assets.cli.bench_knowledge import classify, repair
+from capibara_assets.cli.bench_merge import merge
 from capibara_assets.cli.bench_output import print_result
+from capibara_assets.cli.bench_privacy import privacy
 from capibara_assets.cli.bench_recorder import recorder
 from capibara_assets.cli.bench_redact import redact
 from capibara_assets.cli.bench_replay import replay_command
 from capibara_assets.cli.bench_sensor import sensor_command
 from capibara_assets.cli.bench_split import split
 from capibara_assets.cli.bench_tokenize import tokenize
+from capibara_assets.cli.bench_train import train
+from capibara_assets.cli.bench_vote import vote
+from capibara_assets.cli.bench_vote_table import vote_table
 from capibara_assets.domains import DOMAINS
 
 HEAVY = ("torch", "jax", "transformers", "peft", "deepspeed")
@@ -81,5 +88,6 @@ def load(repeats: int, as_json: bool) -> None:
 
 
 of_experience = (ingest, recorder, redact, classify, repair, consolidate_command, sensor_command)
-for command in (*of_experience, dataset, dedup, split, replay_command, tokenize, checkpoint):
+of_models = (checkpoint, train, aggregate_command, merge, vote, vote_table, privacy, evaluate)
+for command in (*of_experience, dataset, dedup, split, replay_command, tokenize, *of_models):
     bench.add_command(command)

@@ -123,8 +123,10 @@ def _larger() -> Trained:
     torch.manual_seed(0)
     model = LlamaForCausalLM(config).bfloat16().requires_grad_(False)
     recipe = shipped_recipe("training-demo", TrainingRecipe)
-    lora = recipe.lora.model_copy(update={"rank": 16, "alpha": 32.0})
-    recipe = recipe.model_copy(update={"lora": lora, "checkpoint_every": 3})
+    lora = recipe.model.lora.model_copy(update={"rank": 16, "alpha": 32.0})
+    checkpoint = recipe.checkpoint.model_copy(update={"every": 3})
+    model_choice = recipe.model.model_copy(update={"lora": lora})
+    recipe = recipe.model_copy(update={"model": model_choice, "checkpoint": checkpoint})
     return _training(model, config.to_dict(), recipe, 128, "two layers of TinyLlama-1.1B, LoRA rank 16")
 
 
@@ -132,7 +134,10 @@ def _training(model: Any, config: dict[str, Any], recipe: TrainingRecipe, length
     from peft import LoraConfig, get_peft_model
 
     lora = LoraConfig(
-        r=recipe.lora.rank, lora_alpha=recipe.lora.alpha, target_modules=list(target_modules(config)), bias="none"
+        r=recipe.model.lora.rank,
+        lora_alpha=recipe.model.lora.alpha,
+        target_modules=list(target_modules(config)),
+        bias="none",
     )
     adapted: Any = get_peft_model(model, lora)
     weights = {name: value for name, value in adapted.named_parameters() if value.requires_grad}
@@ -140,12 +145,13 @@ def _training(model: Any, config: dict[str, Any], recipe: TrainingRecipe, length
     generator = torch.Generator().manual_seed(0)
 
     def step() -> None:
-        tokens = torch.randint(0, config["vocab_size"], (recipe.global_batch, length), generator=generator)
+        tokens = torch.randint(0, config["vocab_size"], (recipe.training.global_batch, length), generator=generator)
         with torch.autocast("cpu", torch.bfloat16):
             loss = adapted(input_ids=tokens, labels=tokens).loss
-        stepper.backward(loss, last=True)
+        stepper.backward(loss)
         stepper.step(1e-4)
 
     size = sum(value.nbytes for value in weights.values()) * 3 / 2**20
-    what += f"; a step: {recipe.global_batch} sequences of {length} tokens; saved: {size:.1f} MiB, weights and moments"
-    return Trained(step, lambda: {"weights": weights, "optimizer": stepper.state()}, recipe.checkpoint_every, what)
+    what += f"; a step: {recipe.training.global_batch} sequences of {length} tokens; "
+    what += f"saved: {size:.1f} MiB, weights and moments"
+    return Trained(step, lambda: {"weights": weights, "optimizer": stepper.state()}, recipe.checkpoint.every, what)

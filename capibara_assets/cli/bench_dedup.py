@@ -18,9 +18,9 @@ import numpy as np
 from capibara_assets.cli.bench_documents import SIMILARITIES, experience_documents, planted_documents
 from capibara_assets.cli.bench_experience import BenchInput, bench_input
 from capibara_assets.cli.bench_output import print_result
+from capibara_assets.cli.bench_peers import peer_environment
 from capibara_assets.datasets.recipe import DatasetRecipe, NearDuplicates
 from capibara_assets.declarations import shipped_recipe
-from capibara_assets.errors import InputError
 
 PEERS = ("datatrove", "datatrove-split", "text-dedup")  # split: with a tokeniser of ours, faster than any it ships
 PACKAGES = ("datatrove", "text-dedup", "spacy", "numpy")
@@ -90,7 +90,7 @@ def measure(source: BenchInput, documents: int, repeats: int, recipe: NearDuplic
     count for it. Peers run with the number of workers that is fastest for them in a first round. datatrove is run as
     it ships, with its tokeniser for English, and once more with a faster one of ours.
     """
-    python, script = peer()
+    python, script = peer_environment("peer_dedup.py")
     texts = list(planted_documents(experience_documents(source.folder), documents, recipe.shingle))
     cores = len(os.sched_getaffinity(0))
     with TemporaryDirectory() as name:
@@ -249,22 +249,6 @@ def run_peer(python: Path, script: Path, which: str, workers: int, folder: Path,
         (folder / which).mkdir(exist_ok=True)
         Path(out, "labels.npy").replace(folder / which / "labels.npy")
     return float(found["seconds"])
-
-
-def peer() -> tuple[Path, Path]:
-    """The interpreter of the peers' environment and the script that runs them in it.
-
-    Raises:
-        InputError: the environment was not built, or this is no checkout.
-    """
-    root = Path(__file__).resolve().parents[2]
-    script = root / "benchmarks" / "peer_dedup.py"
-    python = Path(os.environ.get("CAPIBARA_BENCH_ENV") or root / ".benchmarks-venv") / "bin" / "python"
-    if not script.is_file():
-        raise InputError("the peers' scripts are in a checkout of the repository: run this bench there")
-    if not python.is_file():
-        raise InputError(f"the peers' environment is missing ({python}): run `make bench-env` first")
-    return python, script
 
 
 def peer_versions(python: Path) -> dict[str, str]:

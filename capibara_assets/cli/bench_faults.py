@@ -15,7 +15,7 @@ from capibara_assets.consensus.agree import agree_on_voters
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.deployment import Deployment
 from capibara_assets.evaluation.contenders import held_out, mean_losses, score
-from capibara_assets.evaluation.recipe import DecisionRule
+from capibara_assets.evaluation.evaluation_recipe import EvaluationRecipe
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.modeling.hub import resolve_base
 from capibara_assets.resources import Recipes, Store
@@ -46,7 +46,7 @@ def measure_drills(deployment: Deployment) -> dict[str, Any]:
 def drill(deployment: Deployment, inputs: Inputs) -> list[dict[str, Any]]:
     """Each fault on a different voter of each domain."""
     recipes = Recipes(profile=deployment.profile, folder=deployment.recipes)
-    recipe, rule = recipes.load("consensus", ConsensusRecipe), recipes.load("decision", DecisionRule)
+    recipe, rule = recipes.load("consensus", ConsensusRecipe), recipes.load("evaluation", EvaluationRecipe)
     base = load_base(resolve_base(deployment.base_model))
     found = []
     for domain, trained in inputs.every("trained_adapters").items():
@@ -78,7 +78,12 @@ def drill(deployment: Deployment, inputs: Inputs) -> list[dict[str, Any]]:
 
 
 def consensus_loss(
-    base: Base, voters: Path, examples: pl.DataFrame, test: pl.DataFrame, recipe: ConsensusRecipe, rule: DecisionRule
+    base: Base,
+    voters: Path,
+    examples: pl.DataFrame,
+    test: pl.DataFrame,
+    recipe: ConsensusRecipe,
+    rule: EvaluationRecipe,
 ) -> tuple[float, dict[str, str]]:
     """Test loss of what these voters agree on, and the rejected with their reason."""
     agreement = agree_on_voters(base, voters, examples, recipe, context={})

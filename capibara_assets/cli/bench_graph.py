@@ -16,7 +16,7 @@ from capibara_assets.cli.bench_run import run_command
 from capibara_assets.cli.instance import open_instance
 from capibara_assets.deployment import Deployment
 from capibara_assets.domains import Domain
-from capibara_assets.evaluation.recipe import DecisionRule
+from capibara_assets.evaluation.evaluation_recipe import EvaluationRecipe
 from capibara_assets.resources import Recipes, Store
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.training.recipe import TrainingRecipe, VoterSpec
@@ -89,7 +89,7 @@ def joint_losses(deployment: Deployment, inputs: Inputs) -> dict[str, float]:
     base = load_base(resolve_base(deployment.base_model))
     with TemporaryDirectory() as folder:
         adapter = read_adapter(train_joint(deployment, inputs, recipes, datasets, base.digest, base.path, Path(folder)))
-    rule = recipes.load("decision", DecisionRule)
+    rule = recipes.load("evaluation", EvaluationRecipe)
     losses = {
         d: mean_losses(score(base, held_out(e, rule), "", {"joint": adapter}, None, rule)) for d, e in datasets.items()
     }
@@ -112,7 +112,8 @@ def train_joint(
     recipe = recipes.load("training", TrainingRecipe)
     seed = deployment.seed if deployment.seed is not None else recipe.seed
     joint = VoterSpec(name="joint", seed=seed, shard=0)
-    recipe = recipe.model_copy(update={"voters": (joint,), "max_steps": steps, "max_tokens": None, "epochs": 1000.0})
+    length = recipe.training.model_copy(update={"max_steps": steps, "max_tokens": None, "epochs": 1000.0})
+    recipe = recipe.model_copy(update={"voters": (joint,), "training": length})
     examples = pl.concat(list(datasets.values())).unique("example_id", maintain_order=True).sort("example_id")
     examples.write_parquet(folder / "examples.parquet")
     request = TrainingRequest(

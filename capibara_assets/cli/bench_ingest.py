@@ -16,8 +16,8 @@ import click
 
 from capibara_assets.cli.bench_experience import bench_input
 from capibara_assets.cli.bench_output import print_result
+from capibara_assets.cli.bench_peers import peer_environment
 from capibara_assets.cli.memory import watched_memory
-from capibara_assets.errors import InputError
 
 PARSE = """
 import gzip, sys
@@ -77,7 +77,7 @@ def measure(experience: str | None, records: int, repeats: int) -> dict[str, Any
     """Whole processes, interleaved; `parse` is orjson alone on as many processes as there are cores."""
     from capibara_assets.cli.bench_corpus import write_corpus
 
-    peer_python, peer_script = peer()
+    peer_python, peer_script = peer_environment("peer_ingest.py")
     source = bench_input(experience, None)
     cores = len(os.sched_getaffinity(0))
     seconds: dict[str, list[float]] = {"ours": [], "peer": [], "parse": [], "parse_one_process": []}
@@ -110,22 +110,6 @@ def measure(experience: str | None, records: int, repeats: int) -> dict[str, Any
         "peer_settings": best,
         **facts,
     }
-
-
-def peer() -> tuple[Path, Path]:
-    """The interpreter of the peers' environment and the script that runs datatrove in it.
-
-    Raises:
-        InputError: the environment was not built, or this is no checkout.
-    """
-    root = Path(__file__).resolve().parents[2]
-    script = root / "benchmarks" / "peer_ingest.py"
-    python = Path(os.environ.get("CAPIBARA_BENCH_ENV") or root / ".benchmarks-venv") / "bin" / "python"
-    if not script.is_file():
-        raise InputError("the peers' scripts are in a checkout of the repository: run this bench there")
-    if not python.is_file():
-        raise InputError(f"the peers' environment is missing ({python}): run `make bench-env` first")
-    return python, script
 
 
 def _timed(run: Callable[[], None]) -> float:

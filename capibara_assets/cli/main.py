@@ -27,20 +27,39 @@ def main() -> None:
     from capibara_assets.cli import (
         bench,
         checkpoint,
+        compare,
+        compare_epochs,
+        consensus,
+        dashboard,
         dataset,
+        debug_model,
+        doctor,
+        epochs,
+        evaluate,
         forget,
+        jobs,
         lineage,
+        merge,
+        metrics,
         model,
+        promote,
         quarantine,
         report,
         run,
         schema,
+        test_model,
+        train,
         ui,
     )
 
     on_records = (dataset.dataset, lineage.lineage, forget.forget, quarantine.quarantine)
-    on_models = (checkpoint.checkpoint, model.model)
-    for command in (run.run, report.report, ui.ui, *on_records, *on_models, bench.bench, schema.schema):
+    on_models = (checkpoint.checkpoint, consensus.consensus, merge.merge, model.model)
+    on_trainings = (train.train, epochs.epochs, metrics.metrics, dashboard.dashboard, jobs.jobs)
+    by_hand = (test_model.test_model, debug_model.debug_model, compare_epochs.compare_epochs)
+    at_work = (run.run, doctor.doctor, report.report, ui.ui)
+    on_serving = (evaluate.evaluate, compare.compare, promote.promote, promote.rollback)
+    works = (*at_work, *on_serving, *on_records, *on_models, *on_trainings, *by_hand)
+    for command in (*works, bench.bench, schema.schema):
         cli.add_command(command)
     try:
         cli(standalone_mode=False)

@@ -17,6 +17,11 @@ from capibara_assets.errors import InputError
 from capibara_assets.storage.jsonfiles import write_json_atomic
 from capibara_assets.storage.mirror import is_remote
 
+# The last ones train voters by resources/recipes/strategies
+PROFILES = (
+    "demo", "full", "hierarchical", "convexity", "incremental_soup", "huggingface", "federated", "integrated",
+)  # fmt: skip
+
 
 def parse_domains(text: str) -> tuple[Domain, ...]:
     """Comma-separated domains, in the order of the partitions.
@@ -57,7 +62,7 @@ def select_assets(definitions: dg.Definitions, selection: str | None) -> list[st
 @click.option("--target", help="Hardware target that adapters train on (resources/hardware).")
 @click.option("--tpu-target", help="TPU slice that tpu_config plans for.")
 @click.option("--base-model", help="Directory of a Transformers causal LM, or a fetched Hub id@revision.")
-@click.option("--profile", type=click.Choice(["demo", "full"]), help="Recipes: capped steps, or whole epochs.")
+@click.option("--profile", type=click.Choice(PROFILES), help="Recipes: capped steps, whole epochs, or a strategy.")
 @click.option("--select", "selection", help="Only these assets, e.g. moe_dataset+ or e2b_logs,e2b_executions.")
 @click.option("--seed", type=int, help="Seed of training, instead of the recipe's.")
 @click.option("--fault", multiple=True, metavar="VOTER=FAULT", help="Drill: sign_flip, nan or norm_100x one voter.")

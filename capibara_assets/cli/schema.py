@@ -13,19 +13,22 @@ from capibara_assets.storage.records import Record, json_schema
 def records() -> tuple[type[Record], ...]:
     """The model of every published table."""
     from capibara_assets.checkpoints.schema import VoterAdapter
-    from capibara_assets.consensus.voting import Ballot
+    from capibara_assets.consensus.ballots import Ballot
     from capibara_assets.datasets.clusters import Cluster
     from capibara_assets.datasets.decontamination import Contaminated
     from capibara_assets.datasets.imports_schema import ImportedLine
     from capibara_assets.datasets.schema import Example, Group, LeftOut, Route
-    from capibara_assets.evaluation.schema import ExampleLoss
+    from capibara_assets.evaluation.answering import Answer
+    from capibara_assets.evaluation.grading import Grade
+    from capibara_assets.evaluation.schema import ExampleLoss, ItemScore
+    from capibara_assets.evaluation.scores import Score
     from capibara_assets.executions.schema import Execution, LogFile, Pattern, Quarantined, RepairPair
     from capibara_assets.playbooks.schema import Agent, AgentRun, Bullet, Consolidated, PlaybookFile, QuarantinedBullet
 
     return (
-        Agent, AgentRun, Ballot, Bullet, Cluster, Consolidated, Contaminated, Example, ExampleLoss, Execution, Group,
-        ImportedLine, LeftOut, LogFile, Pattern, PlaybookFile, Quarantined, QuarantinedBullet, RepairPair,
-        Route, VoterAdapter,
+        Agent, AgentRun, Answer, Ballot, Bullet, Cluster, Consolidated, Contaminated, Example, ExampleLoss, Execution,
+        Grade, Group, ImportedLine, ItemScore, LeftOut, LogFile, Pattern, PlaybookFile, Quarantined, QuarantinedBullet,
+        RepairPair, Route, Score, VoterAdapter,
     )  # fmt: skip
 
 

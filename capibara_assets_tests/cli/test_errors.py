@@ -73,9 +73,9 @@ def test_a_hub_id_that_was_not_fetched_is_refused_at_once(tmp_path: Path):
 @pytest.mark.parametrize(
     ("recipe", "line", "said"),
     [
-        ("decision", "min_gain_over_bse: 0.2", "did you mean 'min_gain_over_base'"),
+        ("decision", "min_group: 7", "did you mean 'min_groups'"),
         ("consensus", "tolerance: 0.5", "key 'tolerance' is given twice"),
-        ("training-demo", "learning_rate: fast", "given twice"),
+        ("training-demo", "seed: fast", "given twice"),
     ],
 )
 def test_a_recipe_that_does_not_fit_is_refused_before_anything_runs(recipe: str, line: str, said: str, tmp_path: Path):
