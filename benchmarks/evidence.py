@@ -11,7 +11,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import checkpoint_promises, dataset_promises, experience_promises, graph_promises
+from benchmarks import (
+    checkpoint_promises,
+    consensus_promises,
+    dataset_promises,
+    evaluation_promises,
+    experience_promises,
+    graph_promises,
+    train_promises,
+)
 from benchmarks.promises import Line
 from capibara_assets.storage.jsonfiles import write_json_atomic
 
@@ -22,6 +30,9 @@ STAGES = {
     "experience": experience_promises.LINES,
     "datasets": dataset_promises.LINES,
     "checkpoints": checkpoint_promises.LINES,
+    "training": train_promises.LINES,
+    "consensus": consensus_promises.LINES,
+    "evaluation": evaluation_promises.LINES,
 }
 
 

@@ -1,0 +1,61 @@
+"""The promises about consensus: speed of rules and merges beside their peers, and what liars can do."""
+
+from benchmarks.promises import Line, all_passed, bench, passed, tests
+
+AGGREGATE, MERGE, VOTE = bench("aggregate"), bench("merge"), bench("vote")
+ATTACKED = ("worst_loss_increase", "max_loss_increase", "least_share_within", "backdoor_points")
+FIVE_TIMES = ("krum", "multi_krum", "bulyan", "geometric_median")
+
+LINES = (
+    Line(
+        "aggregation, n = 16, d = 50 M: Krum, Multi-Krum, Bulyan, geometric median at least 5 times the faster peer",
+        AGGREGATE,
+        lambda r: {name: r.get(f"ratio_{name}") for name in FIVE_TIMES},
+        lambda f: all(value is not None and value >= 5 for value in f.values()),
+    ),
+    Line(
+        "the same: trimmed mean at least 4 times, median at least 3 times",
+        AGGREGATE,
+        lambda r: {name: r.get(f"ratio_{name}") for name in ("trimmed_mean", "median")},
+        lambda f: (f["trimmed_mean"] or 0) >= 4 and (f["median"] or 0) >= 3,
+    ),
+    Line(
+        "the same: mean within 1.3 times one read of the data; inner products within 2 times",
+        AGGREGATE,
+        lambda r: {name: r.get(name) for name in ("mean_over_read", "gram_over_bandwidth")},
+        lambda f: f["mean_over_read"] <= 1.3 and f["gram_over_bandwidth"] <= 2,
+    ),
+    Line(
+        "merges of 1 GB checkpoints: TIES, DELLA, model stock, SLERP at least 5 times mergekit",
+        MERGE,
+        lambda r: {name: value for name, value in r.items() if name == "ratio" or name.startswith("ratio_")},
+        lambda f: f["ratio"] >= 5,
+    ),
+    Line(
+        "the same: linear at least 2 times mergekit, and within 1.3 times reading, writing, syncing and hashing",
+        MERGE,
+        lambda r: {name: r[name] for name in ("linear_ratio", "copy_ratio")},
+        lambda f: f["linear_ratio"] >= 2 and f["copy_ratio"] <= 1.3,
+    ),
+    Line(
+        "the same: anonymous memory under 256 MB + 3 of the largest tensor",
+        MERGE,
+        lambda r: {name: r[name] for name in ("peak_rss_mb", "peak_rss_allowed_mb")},
+        lambda f: f["peak_rss_mb"] <= f["peak_rss_allowed_mb"],
+    ),
+    Line(
+        "under each attack the consensus loses at most 2 % in 95 % of the seeds; a back door gains at most 2 points",
+        VOTE,
+        lambda r: {name: r[name] for name in ATTACKED},
+        lambda f: f["worst_loss_increase"] <= 0.02 and f["backdoor_points"] <= 2,
+    ),
+    Line(
+        "bit-identical whatever the order of voters, the threads, the shard layout; f liars neither push nor block",
+        tests(
+            "consensus/test_kernels.py", "consensus/test_large_aggregation.py", "consensus/test_checkpoint_merge.py",
+            "consensus/test_ballots.py", "consensus/test_voting.py",
+        ),
+        passed,
+        all_passed,
+    ),
+)  # fmt: skip
