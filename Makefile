@@ -3,19 +3,19 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := dev,gcp,k8s,tpu
+EXTRAS := dev,gcp,k8s,tpu,metrics
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test test-fast test-long test-numbers test-fuzz ui lint format setup evidence bench-env bench-gitleaks experience base-model clean
+.PHONY: run test test-fast test-long test-numbers test-fuzz soak-resume ui lint format setup evidence bench-env bench-gitleaks experience base-model clean
 
 run: setup ## the whole graph for all six domains on the shipped experience
 	$(BIN)/capibara run --profile demo
 
 test: setup ## the suite that CI runs
-	$(BIN)/python -m pytest -m "not numbers and not fuzz and not long" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not numbers and not fuzz and not long and not soak" -n 2 --dist loadfile
 
 test-fast: setup ## under two minutes, for every change
-	$(BIN)/python -m pytest -m "not slow and not ui and not gcs and not numbers and not fuzz and not long" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not slow and not ui and not gcs and not numbers and not fuzz and not long and not soak" -n 2 --dist loadfile
 
 test-numbers: setup ## the headline figures over three seeds (about an hour)
 	$(BIN)/python -m pytest -m numbers
@@ -25,6 +25,9 @@ test-long: setup ## benches and whole command lines, small but minutes each
 
 test-fuzz: setup ## 100,000 damaged lines and 1,000 damaged files: no crash, no valid line lost
 	$(BIN)/python -m pytest -m fuzz -n 2
+
+soak-resume: setup ## 200 kills of trainings at random moments, each resumed, all equal to the bit (about 20 minutes)
+	$(BIN)/python -m pytest -m soak -s
 
 ui: setup ## dagster dev on what `make run` made
 	$(BIN)/capibara ui
@@ -44,6 +47,7 @@ evidence: setup bench-env ## docs/evidence/<stage>.json: the figure of each prom
 
 bench-env: ## the peers of the benches, in an environment of their own
 	test -x .benchmarks-venv/bin/python || $(PYTHON) -m venv .benchmarks-venv
+	.benchmarks-venv/bin/pip install --quiet torch==2.13.0
 	.benchmarks-venv/bin/pip install --quiet -r benchmarks/requirements.txt
 	.benchmarks-venv/bin/pip install --quiet --no-deps -r benchmarks/requirements-alone.txt
 

@@ -92,11 +92,13 @@ def quick_recipes(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copyfile(path, folder / path.name)
     training = folder / "training-demo.yaml"
     values = yaml.safe_load(training.read_text())
-    values["max_steps"] = 8
+    values["training"]["max_steps"] = 8
     training.write_text(yaml.safe_dump(values))
     consensus = folder / "consensus.yaml"
     # After so few steps the best of four voters may well be better than their agreement; whole runs keep the real bar.
-    values = yaml.safe_load(consensus.read_text()) | {"tolerance": 0.2}
+    values = yaml.safe_load(consensus.read_text()) | {"tolerance": 0.2, "examples_per_shard": 12}
+    values["merge"] |= {"methods": ["task_arithmetic", "ties"], "weight_steps": 1, "tokens_per_domain": 768}
+    values["moe"] |= {"steps": 8, "tokens_per_domain": 512}
     consensus.write_text(yaml.safe_dump(values))
     return folder
 

@@ -94,3 +94,31 @@ def test_cluster_mode_refuses_a_request_that_the_pod_could_not_read(tmp_path: Pa
     request.write_text("{}")
     with pytest.raises(InputError, match="put the work directory on that volume"):
         launcher().run(dg.build_asset_context(), request, find_target("h100-2"))
+
+
+def test_a_pods_name_is_known_to_the_jobs_and_its_progress_seen_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dagster_k8s.pipes import PipesK8sPodLogsMessageReader
+
+    from capibara_assets.pipes_pods import LivePodReader
+    from capibara_assets.training.reporting import PROGRESS
+
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr("capibara_assets.pipes_live.observe", lambda context, progress: seen.append(progress))
+    handed_on: list[dict[str, Any]] = []
+
+    class Handler:
+        def handle_message(self, message: dict[str, Any]) -> None:
+            handed_on.append(message)
+
+    def logs(self: Any, **_: Any) -> None:  # what the parent reads from the cluster
+        for payload in ({"kind": PROGRESS, "domain": "sql", "voters": []}, "other"):
+            self._handler.handle_message({"method": "report_custom_message", "params": {"payload": payload}})
+
+    monkeypatch.setattr(PipesK8sPodLogsMessageReader, "consume_pod_logs", logs)
+    started: list[tuple[str, str]] = []
+    reader = LivePodReader(None, lambda pod, namespace: started.append((pod, namespace)))
+    with reader.read_messages(Handler()):
+        reader.consume_pod_logs(context=None, core_api=None, pod_name="train-1", namespace="ml")
+    assert started == [("train-1", "ml")]
+    assert [one["domain"] for one in seen] == ["sql"]
+    assert [message["params"]["payload"] for message in handed_on] == ["other"]

@@ -54,7 +54,7 @@ def address(deployment_environment: dict[str, str], tmp_path_factory: pytest.Tem
         "sql",
         "--select",
         "ace_playbooks,e2b_logs,e2b_executions,e2b_patterns,consolidated_playbook,example_groups,moe_dataset,"
-        "lora_config,trained_adapters",
+        "lora_config,trained_adapters,consensus_checkpoint",
     ]
     subprocess.run(command, env=environment, cwd=folder, check=True, timeout=300)
     port = free_port()
@@ -115,4 +115,30 @@ def test_graph_materialize_and_lineage(address: str, tmp_path: Path):
         for asset in ("trained_adapters", "moe_dataset", "e2b_patterns", "e2b_executions", "e2b_logs"):
             expect(page.get_by_text(asset, exact=True).first).to_be_visible(timeout=60_000)
         page.screenshot(path=str(tmp_path / "lineage.png"))
+        browser.close()
+
+
+def test_a_consensus_shows_its_verdicts_and_pictures(address: str, tmp_path: Path):
+    from playwright.sync_api import expect, sync_playwright
+
+    loaded = "image => image.complete && image.naturalWidth > 0"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        page = browser.new_page(viewport={"width": 1600, "height": 1300})
+        page.goto(f"{address}/assets/consensus_checkpoint?view=partitions&partition=sql")
+        dots = page.locator("table img[src^='data:image/svg+xml']")
+        expect(dots.first).to_be_visible(timeout=60_000)
+        assert dots.count() == 4 and all(dots.nth(i).evaluate(loaded) for i in range(4))  # a dot for each voter
+        pictures = page.get_by_text("[Show Markdown]")
+        assert pictures.count() == 4
+        for index, name in enumerate(("ballots", "voter_distances", "weights", "validation_losses")):
+            pictures.nth(index).click()
+            dialog = page.get_by_role("dialog").last
+            expect(dialog.get_by_text(name, exact=True)).to_be_visible()
+            picture = dialog.locator("img")
+            expect(picture).to_be_visible()
+            assert picture.evaluate(loaded) and picture.bounding_box()["width"] > 500, name
+            page.screenshot(path=str(tmp_path / f"{name}.png"))
+            dialog.get_by_role("button", name="Close").click()
+            expect(page.get_by_role("dialog")).to_have_count(0)
         browser.close()
