@@ -28,6 +28,7 @@ BACKENDS = {
 _CONVERGED = 1e-5  # length of the geometric median's gradient per voter at which a peer counts as converged
 _MOST_STEPS = 256
 _PILOT = 500_000  # columns of the runs that tell which back end is a rule's fastest
+_STEPS_PILOT = 100_000  # columns of the search for a peer's number of steps: the geometry decides it
 _NEAR_BEST = 2.0  # back ends within this factor of the pilot's fastest are tried on all columns
 
 
@@ -141,10 +142,10 @@ def one_rule(rule: str, rows: np.ndarray, f: int, repeats: int, limit: float, pe
 
     pilot = min(_PILOT, rows.shape[1])
     steps = {"byzfl-numpy": 0, "byzfl-torch": 0}
-    residuals = {}
     if rule == "geometric_median":
         for backend in BACKENDS[rule]:
-            steps[backend], residuals[backend] = peers.steps_to_converge(backend, rows[:, :pilot])
+            sample = rows[:, : min(_STEPS_PILOT, pilot)]
+            steps[backend] = peers.steps_to_converge(backend, sample)
     first = {b: peers.run(b, rule, pilot, steps.get(b, 0)) for b in BACKENDS[rule]}
     seconds = {backend: found for backend, found in first.items() if found is not None}
     near = [backend for backend, found in seconds.items() if found <= _NEAR_BEST * min(seconds.values())]
@@ -201,6 +202,26 @@ def residual(rows: np.ndarray, centre: np.ndarray) -> float:
     return float(np.sqrt(total) / len(rows))
 
 
+def fewest_steps(left_after: Callable[[int], float]) -> int | None:
+    """The fewest iterations after which at most `_CONVERGED` is left; None where `_MOST_STEPS` do not suffice.
+
+    Doubled until they suffice, then halved: each try starts anew, so one after the other would take their square.
+
+    Args:
+        left_after: iterations -> residual, which more of them never raise.
+    """
+    enough = 1
+    while left_after(enough) > _CONVERGED:
+        if enough >= _MOST_STEPS:
+            return None
+        enough *= 2
+    few = enough // 2
+    while enough - few > 1:
+        middle = (few + enough) // 2
+        few, enough = (few, middle) if left_after(middle) <= _CONVERGED else (middle, enough)
+    return enough
+
+
 def seconds_of(work: Callable[[], Any]) -> tuple[float, Any]:
     started = time.perf_counter()
     result = work()
@@ -251,15 +272,18 @@ class Peers:
     def result(self, backend: str, rule: str) -> np.ndarray:
         return np.asarray(np.load(self.folder / f"{backend}-{rule}.npy"))
 
-    def steps_to_converge(self, backend: str, rows: np.ndarray) -> tuple[int, float]:
-        """The fewest of its iterations that reach `_CONVERGED`, and the residual they leave."""
-        for steps in range(1, _MOST_STEPS + 1):
+    def steps_to_converge(self, backend: str, rows: np.ndarray) -> int:
+        """The fewest of its iterations that reach `_CONVERGED`."""
+
+        def left_after(steps: int) -> float:
             if self.run(backend, "geometric_median", rows.shape[1], steps) is None:
                 raise RuntimeError(f"{backend} geometric_median: {self.failure}")
-            left = residual(rows, self.result(backend, "geometric_median"))
-            if left <= _CONVERGED:
-                return steps, left
-        raise RuntimeError(f"{backend}'s geometric median leaves {left:.1e} after {_MOST_STEPS} iterations")
+            return residual(rows, self.result(backend, "geometric_median"))
+
+        found = fewest_steps(left_after)
+        if found is None:
+            raise RuntimeError(f"{backend}'s geometric median needs more than {_MOST_STEPS} iterations")
+        return found
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capibara_assets.cli.bench_aggregate import RULES, bandwidth_of, measure, residual, write_vectors
+from capibara_assets.cli.bench_aggregate import RULES, bandwidth_of, fewest_steps, measure, residual, write_vectors
 from capibara_assets.cli.bench_peers import peer_environment
 from capibara_assets.consensus.aggregation import aggregate
 from capibara_assets.errors import InputError
@@ -28,6 +28,22 @@ def test_the_residual_is_nought_at_the_median_only(tmp_path: Path) -> None:
     offsets = rows - rows[0] * 0.5
     exact = np.linalg.norm((offsets / np.linalg.norm(offsets, axis=1)[:, None]).sum(axis=0)) / 9
     assert residual(rows, rows[0] * 0.5) == pytest.approx(exact, rel=1e-5)
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 3, 4, 5, 17, 64, 100, 255, 256])
+def test_the_fewest_steps_are_found_in_few_tries(wanted: int) -> None:
+    tried: list[int] = []
+
+    def left_after(steps: int) -> float:
+        tried.append(steps)
+        return 1e-5 if steps >= wanted else 1e-4
+
+    assert fewest_steps(left_after) == wanted
+    assert len(tried) <= 17 and len(set(tried)) == len(tried)
+
+
+def test_too_many_steps_are_none() -> None:
+    assert fewest_steps(lambda steps: 1.0) is None
 
 
 def test_bandwidth_has_its_keys(tmp_path: Path) -> None:
