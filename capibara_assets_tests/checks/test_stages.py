@@ -344,6 +344,7 @@ def scored(
     published: Published,
     outcome: str = "adopt",
     crashed: dict[str, str] | None = None,
+    answers: tuple[Answer, ...] = (ANSWER,),
     grades: tuple[Grade, ...] = (GRADE,),
     **contenders: list[float],
 ) -> dg.AssetCheckEvaluation:
@@ -357,7 +358,7 @@ def scored(
         SQL,
         tables={
             "losses": (ExampleLoss, table(ExampleLoss, rows)),
-            "answers": (Answer, table(Answer, [ANSWER])),
+            "answers": (Answer, table(Answer, list(answers))),
             "grades": (Grade, table(Grade, list(grades))),
         },
         documents={"metrics": {"crashed": crashed or {}}, "decision": {"outcome": outcome, "reason": "an arm crashed"}},
@@ -398,7 +399,8 @@ def test_an_answer_without_a_grade_is_no_evaluation(published: Published):
 
 
 def test_nothing_scored_is_no_evaluation(published: Published):
-    assert problems(scored(published)) == ["nothing was scored"]
+    assert problems(scored(published, answers=(), grades=())) == ["nothing was scored"]
+    assert scored(published).passed  # answers alone are a score
 
 
 # --- the merge -------------------------------------------------------------------------------------------------------

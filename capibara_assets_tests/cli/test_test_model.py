@@ -118,6 +118,8 @@ def test_ctrl_c_ends_the_answer_and_the_conversation_goes_on(nano: Path) -> None
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=os.environ | {"PYTHONUNBUFFERED": "1", "OMP_WAIT_POLICY": "PASSIVE"},
+        # as from a terminal: what a shell starts with & has it ignored, and hands that on
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert process.stdin is not None and process.stdout is not None
     try:

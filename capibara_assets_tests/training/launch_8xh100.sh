@@ -57,11 +57,9 @@ launch() {
   child="$!"
   if [[ -n "$asked" ]]; then kill -s "$asked" "$child" 2>/dev/null || true; fi # it came before there was a child
   local code=0
+  # Looked at, not waited for: a signal that comes just before a wait would only be seen after it.
+  while kill -0 "$child" 2>/dev/null; do sleep 0.5; done
   wait "$child" || code="$?"
-  while kill -0 "$child" 2>/dev/null; do # a signal ends the first wait, not the child
-    code=0
-    wait "$child" || code="$?"
-  done
   child=""
   return "$code"
 }

@@ -109,10 +109,14 @@ def test_several_nodes_meet_voter_by_voter_and_signals_reach_them(make_request: 
     assert run(folder, tmp_path / "r.json", **nodes, NODE_RANK="1").returncode == 1  # only the first puts together
     assert len(log.read_text().splitlines()) == 4
 
-    with start(folder, tmp_path / "r.json", **nodes, STAY="1") as process:
+    process = start(folder, tmp_path / "r.json", **nodes, STAY="1")
+    try:
         wait_for(lambda: Path(f"{log}.up").exists())
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=20) == 143
+        assert process.wait(timeout=60) == 143
+    finally:  # what stands for Python would stay for ever
+        os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
+        process.wait()
 
 
 @pytest.mark.long
@@ -168,6 +172,7 @@ def start(folder: Path, letter: Path | None, stdout: int | None = None, **enviro
         env={**os.environ, "PYTHON": sys.executable, **environment},
         stdout=stdout,
         text=True,
+        start_new_session=True,
     )
 
 
@@ -183,7 +188,7 @@ def run(folder: Path, letter: Path | None, **environment: str) -> subprocess.Com
     )
 
 
-def wait_for(there: object, seconds: float = 10.0) -> None:
+def wait_for(there: object, seconds: float = 60.0) -> None:
     """Until something is there."""
     deadline = time.monotonic() + seconds
     while not there():  # type: ignore[operator]
