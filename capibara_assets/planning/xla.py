@@ -30,7 +30,9 @@ class XlaVerdict(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    status: Literal["compiled", "not compiled", "does not fit", "does not lower"]
+    status: Literal["compiled", "fits", "not compiled", "does not fit", "does not lower"] = Field(
+        description="`fits`: the compiler assigned every buffer its place, and was stopped before it generated code"
+    )
     detail: str
     lowered: bool = Field(description="the step was traced and lowered for TPU over the plan's mesh")
     memory: dict[str, int] = Field(
@@ -50,7 +52,7 @@ class XlaVerdict(BaseModel):
     @property
     def fits(self) -> bool | None:
         """Whether the program fits; None where it was not compiled."""
-        return {"compiled": True, "does not fit": False}.get(self.status)
+        return {"compiled": True, "fits": True, "does not fit": False}.get(self.status)
 
     def document(self) -> dict[str, Any]:
         """The verdict without what changes from run to run."""
@@ -69,17 +71,19 @@ def check_plan(
     plan: TpuPlan,
     *,
     compile_program: bool | None = None,
+    whole: bool = True,
     timeout_s: float = TIME_LIMIT_S,
     cache: VerdictCache | None = None,
 ) -> XlaVerdict:
     """Lower the plan's step and, where possible, compile it for the slice; arguments as in `check_case`."""
-    return check_case(case_of(plan), compile_program=compile_program, timeout_s=timeout_s, cache=cache)
+    return check_case(case_of(plan), compile_program=compile_program, whole=whole, timeout_s=timeout_s, cache=cache)
 
 
 def check_case(
     case: XlaCase,
     *,
     compile_program: bool | None = None,
+    whole: bool = True,
     timeout_s: float = TIME_LIMIT_S,
     cache: VerdictCache | None = None,
 ) -> XlaVerdict:
@@ -88,6 +92,8 @@ def check_case(
     Args:
         case: the step and its slice.
         compile_program: None compiles where libtpu is installed; False never; True insists.
+        whole: False stops the compiler when it has assigned the buffers, seconds instead of minutes: memory and fits or
+            does not fit are decided by then; what code generation might still refuse (a kernel) is not.
         timeout_s: limit for the compiler's process; beyond it the verdict is "not compiled".
         cache: where verdicts of the compiler are kept; None compiles every time.
 
@@ -114,10 +120,10 @@ def check_case(
         return lowered.model_copy(update={"detail": f"{NOT_COMPILED}: {why}; {lowered.detail}"})
     digest = case_digest(case, versions())
     found, note = (None, None) if cache is None else _kept(cache, digest)
-    if found is not None:
+    if found is not None and (found.status != "fits" or not whole):
         return found
     try:
-        verdict = _ask(case, "compile", timeout_s)
+        verdict = _ask(case, "compile" if whole else "place", timeout_s)
     except subprocess.TimeoutExpired:
         detail = f"{NOT_COMPILED}: the compiler was stopped after {timeout_s:g} s"
         return XlaVerdict(status=NOT_COMPILED, lowered=False, detail=detail, versions=versions(), note=note)
@@ -153,8 +159,8 @@ def lower_plan(plan: TpuPlan) -> XlaVerdict:
     return lower_case(case_of(plan))
 
 
-def _ask(case: XlaCase, action: Literal["lower", "compile"], timeout_s: float) -> XlaVerdict:
-    """Have a process of its own lower or compile.
+def _ask(case: XlaCase, action: Literal["lower", "place", "compile"], timeout_s: float) -> XlaVerdict:
+    """Have a process of its own lower, place buffers or compile.
 
     Raises:
         RuntimeError: the process failed in a way that is no verdict; its last words are in the message.

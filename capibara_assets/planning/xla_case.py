@@ -37,6 +37,9 @@ class XlaCase(BaseModel):
     method: Method = Method.FULL
     optimizer: Optimizer = Optimizer.ADAMW
     chunks: int = Field(default=1, ge=1, description="vocabulary tiling: parts of the sequence whose logits coexist")
+    micro_steps: int = Field(default=1, ge=1, description="passes whose gradients are summed before the update")
+    packed: bool = Field(default=False, description="several examples in a row; decoders")
+    clip_norm: float | None = Field(default=1.0, gt=0, description="None: gradients are not clipped")
     lora_rank: int = 0
     lora_modules: tuple[str, ...] = ()
 
@@ -56,6 +59,9 @@ class XlaCase(BaseModel):
             chunks=self.chunks,
             compute="bfloat16",
             attention="splash" if self.fused else "plain",
+            clip_norm=self.clip_norm,
+            micro_steps=self.micro_steps,
+            packed=self.packed,
             lora_rank=self.lora_rank,
             lora_modules=self.lora_modules,
         )
@@ -96,6 +102,7 @@ def case_of(plan: TpuPlan, target: HardwareTarget | None = None) -> XlaCase:
         remat=plan.remat,
         optimizer=plan.optimizer,
         chunks=plan.logit_chunks,
+        packed=plan.shape.family == "decoder",
     )
 
 

@@ -6,10 +6,15 @@ is imported; the caller, often Dagster, stays free of both.
 
 import os
 import re
+import shutil
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from capibara_assets.modeling.jax.placement import MESH_AXES, Placement
@@ -71,35 +76,60 @@ def lower_case(case: XlaCase) -> "XlaVerdict":
     )
 
 
-def compile_case(case: XlaCase) -> "XlaVerdict":
-    """Compile with libtpu in this process: memory, collectives and verdict of the real compiler."""
+def compile_case(case: XlaCase, *, whole: bool) -> "XlaVerdict":
+    """Compile with libtpu in this process: memory, collectives and verdict of the real compiler.
+
+    The compiler first optimises, schedules and assigns every buffer its place (seconds: that decides whether a program
+    fits), then generates code (minutes). Without `whole` this process prints its verdict and ENDS once the first part
+    is done, since the compiler cannot be told to stop there.
+    """
     from jax.errors import JaxRuntimeError
     from jax.experimental import topologies
+    from jax.experimental.mesh_utils import create_device_mesh
+    from jax.sharding import Mesh
 
     from capibara_assets.planning.xla import XlaVerdict
 
     topology = topologies.get_topology_desc(case.topology, platform="tpu", **case.topology_options)
-    mesh = topologies.make_mesh(topology, (case.mesh.data, case.mesh.fsdp, case.mesh.tensor), MESH_AXES)
+    # Axes may share a side of the torus: 8 of a 4x4 slice are two of its columns.
+    devices = create_device_mesh(
+        (case.mesh.data, case.mesh.fsdp, case.mesh.tensor), topology.devices, allow_split_physical_axes=True
+    )
+    mesh = Mesh(devices, MESH_AXES)
     started = time.monotonic()
     lowered = lower(case, mesh)
     lowered_at = time.monotonic()
-    try:
-        compiled = lowered.compile()
-    except JaxRuntimeError as error:
-        message = str(error)
-        if "RESOURCE_EXHAUSTED" not in message and "Hbm" not in message:
-            raise
+
+    def verdict(**said: Any) -> XlaVerdict:
         return XlaVerdict(
-            status="does not fit",
             lowered=True,
-            detail=message[:2000],
             versions=versions(),
-            memory=shortage(message),
             lower_seconds=lowered_at - started,
             compile_seconds=time.monotonic() - lowered_at,
             host_peak_bytes=host_peak_bytes(),
+            **said,
         )
-    seconds = time.monotonic() - lowered_at
+
+    def placed(report: Report) -> XlaVerdict:
+        taken = report.allotted / GIB
+        return verdict(
+            status="fits",
+            detail=f"XLA's buffers for {case.topology} take {taken:.2f} GiB a chip; code was not generated",
+            memory=report.memory(),
+            collectives=report.collectives,
+        )
+
+    with TemporaryDirectory(prefix="capibara-xla-") as folder:
+        if not whole:
+            Thread(target=_leave_when_placed, args=(Path(folder), placed), daemon=True).start()
+        try:
+            compiled = lowered.compile(compiler_options={"xla_dump_to": folder, "xla_dump_hlo_as_text": True})
+        except JaxRuntimeError as error:
+            message = str(error)
+            if "RESOURCE_EXHAUSTED" not in message and "Hbm" not in message:
+                raise
+            return verdict(status="does not fit", detail=message[:2000], memory=shortage(message))
+        report = read_report(Path(folder))
     memory = compiled.memory_analysis()
     taken = {
         "arguments": int(memory.argument_size_in_bytes),
@@ -109,17 +139,63 @@ def compile_case(case: XlaCase) -> "XlaVerdict":
         "code": int(memory.generated_code_size_in_bytes),
         "peak": int(memory.peak_memory_in_bytes),
     }
-    return XlaVerdict(
+    taken["allotted"] = taken["arguments"] + taken["temporaries"] + max(0, taken["outputs"] - taken["aliased"])
+    return verdict(
         status="compiled",
-        lowered=True,
-        detail=f"compiled for {case.topology}: peak {taken['peak'] / GIB:.2f} GiB a chip",
+        detail=f"compiled for {case.topology}: {taken['allotted'] / GIB:.2f} GiB a chip",
         memory=taken,
-        collectives=_collectives(compiled),
-        versions=versions(),
-        lower_seconds=lowered_at - started,
-        compile_seconds=seconds,
-        host_peak_bytes=host_peak_bytes(),
+        collectives=report.collectives if report else None,
     )
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the compiler wrote down when it had assigned the buffers.
+
+    Attributes:
+        allotted: bytes of HBM for the program: arguments, temporaries, results that take nobody's place.
+        arguments: bytes of the arguments.
+        collectives: collective operations in the optimised program, by kind.
+    """
+
+    allotted: int
+    arguments: int
+    collectives: dict[str, int]
+
+    def memory(self) -> dict[str, int]:
+        return {
+            "arguments": self.arguments,
+            "temporaries": self.allotted - self.arguments,
+            "allotted": self.allotted,
+        }
+
+
+def read_report(folder: Path) -> Report | None:
+    """The report in a folder that `xla_dump_to` names; None while the compiler has not written all of it."""
+    # The step's own module is the largest; the compiler also dumps small helpers.
+    whole = sorted(folder.glob("*after_buffer_assignment.txt"), key=lambda file: file.stat().st_size)
+    if not whole:
+        return None
+    stem = whole[-1].name.removesuffix("_after_buffer_assignment.txt")
+    usage = (folder / f"{stem}-memory-usage-report.txt").read_text(encoding="utf-8")
+    buffers = (folder / f"{stem}-buffer-assignment.txt").read_text(encoding="utf-8")
+    program = whole[-1].read_text(encoding="utf-8")
+    total = re.search(r"Memory Space: default \(color=0\)\s+Total bytes: (\d+)", usage)
+    if total is None or not program.rstrip().endswith("}"):
+        return None
+    arguments = re.findall(r"^allocation \d+: size (\d+), page 0, parameter", buffers, re.MULTILINE)
+    return Report(int(total[1]), sum(map(int, arguments)), count_collectives(program))
+
+
+def _leave_when_placed(folder: Path, verdict: Callable[[Report], "XlaVerdict"]) -> None:
+    """Print the verdict and end the process as soon as the report is complete."""
+    while True:
+        time.sleep(0.2)
+        report = read_report(folder)
+        if report is not None:
+            print(verdict(report).model_dump_json(), flush=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            os._exit(0)  # the compiler's threads go on generating code and take no request to stop
 
 
 def shortage(message: str) -> dict[str, int]:
@@ -132,16 +208,13 @@ def shortage(message: str) -> dict[str, int]:
     return {}
 
 
-def _collectives(compiled: Any) -> dict[str, int] | None:
-    """Collective operations by kind; None where the backend cannot print its program (v6e cannot)."""
-    try:
-        text = compiled.as_text()
-    except Exception as error:  # noqa: BLE001 (the compiler's own RET_CHECK; its Python type differs between versions)
-        if "RET_CHECK" not in str(error) and "INTERNAL" not in str(error):
-            raise
-        return None
+def count_collectives(program: str) -> dict[str, int]:
+    """Collective operations by kind in the text of an optimised program; a start and its done count once."""
     counts = Counter(
-        kind for line in text.splitlines() for kind in COLLECTIVES if f" {kind}(" in line or f" {kind}-start(" in line
+        kind
+        for line in program.splitlines()
+        for kind in COLLECTIVES
+        if f" {kind}(" in line or f" {kind}-start(" in line
     )
     return dict(sorted(counts.items()))
 
@@ -158,7 +231,7 @@ def host_peak_bytes() -> int | None:
 def main(action: str, document: str) -> str:
     """The verdict on a case, as JSON."""
     case = XlaCase.model_validate_json(document)
-    verdict = lower_case(case) if action == "lower" else compile_case(case)
+    verdict = lower_case(case) if action == "lower" else compile_case(case, whole=action == "compile")
     return verdict.model_dump_json()
 
 

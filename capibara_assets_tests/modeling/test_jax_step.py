@@ -47,7 +47,7 @@ def torch_loss(model: Any, batch: dict[str, np.ndarray], seq2seq: bool = False) 
 
 
 def ours(shape: ModelShape, settings: StepSettings, trained: Any, frozen: Any, batch: Any) -> float:
-    used = step.batch_table(shape, 1, 1)
+    used = step.batch_table(shape, settings, 1, 1)
     compute = jax.jit(partial(step.loss, shape, settings))
     return float(compute(trained, frozen, {name: batch[name] for name in used}))
 
@@ -132,7 +132,7 @@ def test_the_nano_model_has_pytorchs_loss_and_gradients(nano: Any) -> None:
     batch = batch_of(shape.vocabulary, length=64)
     loss = torch_loss(model, batch)
     loss.backward()
-    batch = {name: batch[name] for name in step.batch_table(shape, 1, 1)}
+    batch = {name: batch[name] for name in step.batch_table(shape, POLICIES[1], 1, 1)}
     both = jax.jit(jax.value_and_grad(lambda part: step.loss(shape, POLICIES[1], part, {}, batch)))
     value, slopes = both(loaded)
     assert float(value) == pytest.approx(loss.item(), abs=1e-4)
@@ -176,7 +176,7 @@ def test_weights_come_back_as_they_were(nano: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("optimizer", ["adamw", "adafactor"])
 def test_a_step_lowers_the_loss(optimizer: Any) -> None:
     shape = read_shape(NANO).model_copy(update={"layers": 2, "hidden": 128, "intermediate": 128, "vocabulary": 256})
-    settings = StepSettings(optimizer=optimizer, learning_rate=1e-2, chunks=2)
+    settings = StepSettings(optimizer=optimizer, chunks=2)
     chance = np.random.default_rng(0)
     trained_table, _, state_table = step.tables(shape, settings)
     trained = {name: chance.normal(0, 0.05, entry.size).astype(np.float32) for name, entry in trained_table.items()}
@@ -185,17 +185,48 @@ def test_a_step_lowers_the_loss(optimizer: Any) -> None:
     compiled, count = jax.jit(step.train_step(shape, settings)), np.float32(0)
     losses = []
     for _ in range(5):
-        trained, state, count, loss = compiled(trained, {}, state, count, batch)
+        trained, state, count, loss = compiled(trained, {}, state, count, np.float32(1e-2), batch)
         losses.append(float(loss))
     assert losses == sorted(losses, reverse=True)
     assert float(count) == 5
+
+
+def test_packed_rows_and_micro_steps_change_nothing_but_the_layout() -> None:
+    shape = read_shape(NANO).model_copy(update={"layers": 2, "hidden": 64, "intermediate": 64, "vocabulary": 64})
+    chance = np.random.default_rng(0)
+    trained = {
+        name: chance.normal(0, 0.2, entry.size).astype(np.float32) for name, entry in step.base_table(shape).items()
+    }
+    tokens = chance.integers(0, 64, (4, 16)).astype(np.int32)
+    mask = np.tile((np.arange(16) > 3).astype(np.float32), (4, 1))
+    alone = ours(shape, StepSettings(), trained, {}, {"tokens": tokens, "mask": mask})
+    packed = {
+        "tokens": tokens.reshape(2, 32),
+        "mask": mask.reshape(2, 32),
+        "segments": np.tile(np.repeat([0, 1], 16).astype(np.int32), (2, 1)),
+    }
+    assert ours(shape, StepSettings(packed=True), trained, {}, packed) == pytest.approx(alone, abs=1e-5)
+    whole, parts = (
+        jax.jit(step.train_step(shape, StepSettings(micro_steps=count)))(
+            trained,
+            {},
+            {f"{m}.{name}": np.zeros_like(value) for name, value in trained.items() for m in ("first", "second")},
+            np.float32(0),
+            np.float32(0),
+            {"tokens": tokens, "mask": np.where(np.arange(4)[:, None] > 1, mask, 0 * mask)},
+        )
+        for count in (1, 2)
+    )
+    assert float(whole[3]) == pytest.approx(float(parts[3]), abs=1e-5)
+    for name, value in whole[1].items():
+        np.testing.assert_allclose(np.asarray(value), np.asarray(parts[1][name]), atol=1e-6)
 
 
 def test_adamw_is_pytorchs() -> None:
     from capibara_assets.modeling.jax.optimizers import update
     from capibara_assets.modeling.jax.sizes import Weight
 
-    settings = StepSettings(learning_rate=0.01, weight_decay=0.1)
+    settings = StepSettings(weight_decay=0.1, clip_norm=2.0)
     table = {"layers.x": Weight((2, 3, 4), (None, None, None))}
     chance = np.random.default_rng(0)
     value = chance.normal(size=(2, 3, 4)).astype(np.float32)
@@ -206,8 +237,9 @@ def test_adamw_is_pytorchs() -> None:
     for count in (1, 2, 3):
         gradient = chance.normal(size=value.shape).astype(np.float32)
         theirs.grad = torch.tensor(gradient)
+        torch.nn.utils.clip_grad_norm_([theirs], 2.0)
         optimizer.step()
-        trained, state = update(settings, trained, {"layers.x": gradient}, state, count, table)
+        trained, state = update(settings, 0.01, trained, {"layers.x": gradient}, state, count, table)
     np.testing.assert_allclose(np.asarray(trained["layers.x"]), theirs.detach().numpy(), atol=1e-6)
 
 
@@ -223,7 +255,7 @@ def test_adafactor_is_transformers() -> None:
     theirs = {name: torch.nn.Parameter(torch.tensor(value)) for name, value in trained.items()}
     options = {"lr": 0.01, "scale_parameter": True, "relative_step": False, "warmup_init": False}
     optimizer = Adafactor([*theirs.values()], **options)
-    settings = StepSettings(optimizer="adafactor", learning_rate=0.01)
+    settings = StepSettings(optimizer="adafactor")
     state = {
         "row.embedding": np.zeros(130, np.float32),
         "column.embedding": np.zeros(140, np.float32),
@@ -234,7 +266,7 @@ def test_adafactor_is_transformers() -> None:
         for name, parameter in theirs.items():
             parameter.grad = torch.tensor(slopes[name])
         optimizer.step()
-        trained, state = update(settings, trained, slopes, state, np.float32(count), table)
+        trained, state = update(settings, 0.01, trained, slopes, state, np.float32(count), table)
     for name, value in trained.items():
         np.testing.assert_allclose(np.asarray(value), theirs[name].detach().numpy(), atol=1e-5)
 

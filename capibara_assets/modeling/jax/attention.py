@@ -10,7 +10,17 @@ LANES = 128  # of a TPU's vector register: the kernel's blocks are multiples
 LARGEST_BLOCK = 512
 
 
-def plain(query: Any, key: Any, value: Any, *, scale: float, causal: bool, bias: Any = None, mask: Any = None) -> Any:
+def plain(
+    query: Any,
+    key: Any,
+    value: Any,
+    *,
+    scale: float,
+    causal: bool,
+    bias: Any = None,
+    mask: Any = None,
+    segments: Any = None,
+) -> Any:
     """Softmax attention with the scores written out in float32.
 
     Args:
@@ -20,6 +30,7 @@ def plain(query: Any, key: Any, value: Any, *, scale: float, causal: bool, bias:
         causal: a query sees no later key.
         bias: float32 (heads, queries, keys), added to the scores.
         mask: (batch, keys), 0 where a key is padding.
+        segments: int32 (batch, positions): a query sees the keys of its own segment only.
 
     Returns:
         (batch, queries, heads · head_dim).
@@ -37,11 +48,16 @@ def plain(query: Any, key: Any, value: Any, *, scale: float, causal: bool, bias:
         scores = jnp.where(jnp.tril(jnp.ones((queries, keys), dtype=bool)), scores, SCORE_FLOOR)
     if mask is not None:
         scores = jnp.where(mask[:, None, None, None, :] > 0, scores, SCORE_FLOOR)
+    if segments is not None:
+        same = segments[:, :, None] == segments[:, None, :]
+        scores = jnp.where(same[:, None, None], scores, SCORE_FLOOR)
     weights = jax.nn.softmax(scores, axis=-1).astype(query.dtype)
     return jnp.einsum("bhgqk,bkhd->bqhgd", weights, value).reshape(batch, queries, heads * width)
 
 
-def splash(query: Any, key: Any, value: Any, *, scale: float, placement: Placement) -> Any:
+def splash(
+    query: Any, key: Any, value: Any, *, scale: float, placement: Placement, segments: Any = None
+) -> Any:
     """Causal attention by JAX's splash kernel: no score is ever written to memory. Shapes as in `plain`.
 
     Raises:
@@ -61,18 +77,22 @@ def splash(query: Any, key: Any, value: Any, *, scale: float, placement: Placeme
         **dict.fromkeys(("block_q_dq", "block_kv_dq"), block),
     )
 
-    def local(query: Any, key: Any, value: Any) -> Any:
+    def local(query: Any, key: Any, value: Any, segments: Any = None) -> Any:
         mask = masks.MultiHeadMask([masks.CausalMask((sequence, sequence))] * query.shape[1])
         kernel = kernels.make_splash_mha(mask=mask, head_shards=1, q_seq_shards=1, block_sizes=blocks)
-        return jax.vmap(kernel)(query, key, value)
+        if segments is None:
+            return jax.vmap(kernel)(query, key, value)
+        return jax.vmap(kernel)(query, key, value, kernels.SegmentIds(segments, segments))
 
     if placement.mesh is not None:
         spec = PartitionSpec(BATCH, "tensor", None, None)
-        cut = jax.shard_map(local, mesh=placement.mesh, in_specs=(spec,) * 3, out_specs=spec, check_vma=False)
+        specs = (spec,) * 3 if segments is None else ((spec,) * 3 + (PartitionSpec(BATCH, None),))
+        cut = jax.shard_map(local, mesh=placement.mesh, in_specs=specs, out_specs=spec, check_vma=False)
     else:
         cut = local
     by_head = [jnp.swapaxes(part, 1, 2) for part in (query * scale, key, value)]
-    return jnp.swapaxes(cut(*by_head), 1, 2).reshape(batch, sequence, heads * width)
+    extra = () if segments is None else (segments,)
+    return jnp.swapaxes(cut(*by_head, *extra), 1, 2).reshape(batch, sequence, heads * width)
 
 
 def splash_block(sequence: int) -> int:

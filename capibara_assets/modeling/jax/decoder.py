@@ -43,6 +43,8 @@ def hidden_states(
 ) -> Any:
     """The last layer's normalised output, (batch, sequence, hidden), for `batch["tokens"]` (batch, sequence).
 
+    Packed rows have `batch["segments"]` of the same size.
+
     Args:
         weights: of `table`, LoRA factors among them.
     """
@@ -50,13 +52,13 @@ def hidden_states(
     import jax.numpy as jnp
 
     dtype = jnp.dtype(settings.compute)
-    tokens = batch["tokens"]
+    tokens, segments = batch["tokens"], batch.get("segments")
     turns = _rotations(sizes, tokens.shape[1])
 
     def block(hidden: Any, stored: Tree) -> tuple[Any, None]:
         layer = in_compute_precision(stored, table, "layers", settings, placement)
         normed = norm(hidden, layer["attention_norm"], sizes.norm_epsilon)
-        hidden = hidden + _attention(sizes, settings, placement, normed, layer, turns)
+        hidden = hidden + _attention(sizes, settings, placement, normed, layer, turns, segments)
         normed = norm(hidden, layer["mlp_norm"], sizes.norm_epsilon)
         gate, up = (linear(normed, layer, name, settings.lora_scale) for name in ("gate_proj", "up_proj"))
         hidden = hidden + linear(jax.nn.silu(gate) * up, layer, "down_proj", settings.lora_scale)
@@ -68,7 +70,13 @@ def hidden_states(
 
 
 def _attention(
-    sizes: Sizes, settings: StepSettings, placement: Placement, values: Any, layer: Tree, turns: tuple[Any, Any]
+    sizes: Sizes,
+    settings: StepSettings,
+    placement: Placement,
+    values: Any,
+    layer: Tree,
+    turns: tuple[Any, Any],
+    segments: Any,
 ) -> Any:
     batch, sequence, _ = values.shape
 
@@ -83,9 +91,9 @@ def _attention(
     query, key = _rotate(query, turns), _rotate(key, turns)
     scale = sizes.head_dim**-0.5
     if settings.attention == "splash":
-        mixed = splash(query, key, value, scale=scale, placement=placement)
+        mixed = splash(query, key, value, scale=scale, placement=placement, segments=segments)
     else:
-        mixed = plain(query, key, value, scale=scale, causal=True)
+        mixed = plain(query, key, value, scale=scale, causal=True, segments=segments)
     return linear(mixed, layer, "o_proj", settings.lora_scale)
 
 

@@ -10,7 +10,7 @@ from capibara_assets.modeling.jax.sizes import StepSettings
 def cross_entropy(
     hidden: Any, head: Any, targets: Any, weights: Any, settings: StepSettings, placement: Placement
 ) -> Any:
-    """Mean negative log-likelihood in nats over the positions with weight 1.
+    """Sum of the negative log-likelihoods, in nats, of the positions with weight 1.
 
     Args:
         hidden: (batch, sequence, width).
@@ -45,4 +45,4 @@ def cross_entropy(
         for value in (hidden, targets, weights)
     )
     total, _ = jax.lax.scan(jax.checkpoint(chunk, prevent_cse=False), jnp.zeros((), jnp.float32), cut)
-    return total / jnp.maximum(jnp.sum(weights), 1.0)
+    return total

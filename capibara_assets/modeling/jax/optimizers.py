@@ -38,22 +38,33 @@ def factored(weight: Weight) -> bool:
 
 
 def update(
-    settings: StepSettings, trained: Tree, gradients: Tree, state: Tree, count: Any, table: Table
+    settings: StepSettings, rate: Any, trained: Tree, gradients: Tree, state: Tree, count: Any, table: Table
 ) -> tuple[Tree, Tree]:
-    """New weights and state after step `count` (from 1)."""
+    """New weights and state after step `count` (from 1) at the learning rate `rate`."""
+    if settings.clip_norm is not None:
+        gradients = clipped(gradients, settings.clip_norm)
     weights: Tree = {}
     kept: Tree = {}
     for name, weight in trained.items():
         if settings.optimizer == "adamw":
-            weights[name], moments = _adamw(settings, name, weight, gradients[name], state, count)
+            weights[name], moments = _adamw(settings, rate, name, weight, gradients[name], state, count)
         else:
-            weights[name], moments = _adafactor(settings, name, weight, gradients[name], state, count, table[name])
+            weights[name], moments = _adafactor(settings, rate, name, weight, gradients[name], state, count, table[name])
         kept |= moments
     return weights, kept
 
 
+def clipped(gradients: Tree, norm: float) -> Tree:
+    """The gradients scaled down to a norm over all of them together, as `torch.nn.utils.clip_grad_norm_` does."""
+    import jax.numpy as jnp
+
+    whole = jnp.sqrt(sum(jnp.sum(value**2) for value in gradients.values()))
+    share = jnp.minimum(1.0, norm / (whole + 1e-6))
+    return {name: value * share for name, value in gradients.items()}
+
+
 def _adamw(
-    settings: StepSettings, name: str, weight: Any, gradient: Any, state: Tree, count: Any
+    settings: StepSettings, rate: Any, name: str, weight: Any, gradient: Any, state: Tree, count: Any
 ) -> tuple[Any, Tree]:
     """Loshchilov and Hutter (2019), with bias correction."""
     import jax.numpy as jnp
@@ -61,12 +72,12 @@ def _adamw(
     first = BETAS[0] * state[f"first.{name}"] + (1 - BETAS[0]) * gradient
     second = BETAS[1] * state[f"second.{name}"] + (1 - BETAS[1]) * gradient**2
     ahead = first / (1 - BETAS[0] ** count) / (jnp.sqrt(second / (1 - BETAS[1] ** count)) + EPSILON)
-    updated = weight - settings.learning_rate * (ahead + settings.weight_decay * weight)
+    updated = weight - rate * (ahead + settings.weight_decay * weight)
     return updated, {f"first.{name}": first, f"second.{name}": second}
 
 
 def _adafactor(
-    settings: StepSettings, name: str, weight: Any, gradient: Any, state: Tree, count: Any, entry: Weight
+    settings: StepSettings, rate: Any, name: str, weight: Any, gradient: Any, state: Tree, count: Any, entry: Weight
 ) -> tuple[Any, Tree]:
     """Shazeer and Stern (2018): no first moment, updates clipped at 1 and scaled by the weight's own size."""
     import jax.numpy as jnp
@@ -86,4 +97,4 @@ def _adafactor(
         ahead, kept = gradient / jnp.sqrt(second), {f"second.{name}": second}
     ahead = ahead / jnp.maximum(1.0, jnp.sqrt(jnp.mean(ahead**2, axis=whole, keepdims=True)))
     size = jnp.maximum(SMALLEST_SCALE, jnp.sqrt(jnp.mean(weight**2, axis=whole, keepdims=True)))
-    return weight - settings.learning_rate * (size * ahead + settings.weight_decay * weight), kept
+    return weight - rate * (size * ahead + settings.weight_decay * weight), kept

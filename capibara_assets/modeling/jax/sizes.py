@@ -78,6 +78,10 @@ class StepSettings:
         compute: precision of the layers; the loss, softmax and norms are float32 in any case.
         attention: `splash` is the fused Pallas kernel of TPUs; `plain` writes the scores out and runs anywhere.
         lora_scale: alpha / rank (alpha / sqrt(rank) for rsLoRA).
+        clip_norm: gradients are scaled down to this norm over all weights; None leaves them.
+        micro_steps: passes over parts of the batch whose gradients are summed before the update.
+        packed: a row holds several examples, told apart by `segments`; attention stays within each. Positions run on:
+            rotary attention depends on distances alone.
     """
 
     method: Literal["full", "lora"] = "full"
@@ -89,24 +93,29 @@ class StepSettings:
     lora_rank: int = 0
     lora_scale: float = 2.0
     lora_modules: tuple[str, ...] = ()
-    learning_rate: float = 1e-4
     weight_decay: float = 0.0
+    clip_norm: float | None = None
+    micro_steps: int = 1
+    packed: bool = False
 
     def __post_init__(self) -> None:
         if self.method == "lora" and (self.lora_rank < 1 or not self.lora_modules):
             raise InputError(
                 f"LoRA needs a rank and modules; got rank {self.lora_rank}, modules {list(self.lora_modules)}"
             )
-        if self.chunks < 1:
-            raise InputError(f"chunks {self.chunks}: the logits are computed in at least one part")
+        for name in ("chunks", "micro_steps"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} {getattr(self, name)}: there is at least one part")
 
 
-def check_supported(sizes: Sizes) -> None:
+def check_supported(sizes: Sizes, settings: StepSettings | None = None) -> None:
     """Refuse what this step cannot express.
 
     Raises:
-        InputError: a mixture of experts, or a decoder without a gated MLP.
+        InputError: a mixture of experts, a decoder without a gated MLP, or an encoder-decoder on packed rows.
     """
+    if settings is not None and settings.packed and sizes.family == "t5":
+        raise InputError(f"{sizes.name} ({sizes.architecture}): the JAX step packs decoders' examples only")
     if sizes.experts > 1:
         raise InputError(f"{sizes.name} ({sizes.architecture}): the JAX step has no mixtures of experts")
     if sizes.family == "decoder" and not sizes.gated:
