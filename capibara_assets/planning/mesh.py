@@ -14,7 +14,9 @@ from capibara_assets.planning.models import ModelShape
 class Mesh(BaseModel):
     """Lengths of the logical axes; their product is the number of chips.
 
-    `data` repeats the weights, `fsdp` cuts weights and batch, `tensor` cuts heads, MLP and vocabulary.
+    `data` repeats the weights, `fsdp` cuts weights and batch, `tensor` cuts heads, MLP and vocabulary, `pipeline` cuts
+    the layers into stages, `expert` cuts the experts of a mixture (and the batch outside them). These five lie inside
+    one slice, joined by its fast links; `slices` repeats the whole over the data-centre network (more data parallelism).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -22,17 +24,29 @@ class Mesh(BaseModel):
     data: int = Field(ge=1)
     fsdp: int = Field(ge=1)
     tensor: int = Field(ge=1)
+    pipeline: int = Field(default=1, ge=1)
+    expert: int = Field(default=1, ge=1)
+    slices: int = Field(default=1, ge=1)
+
+    @property
+    def slice_chips(self) -> int:
+        """Chips of one slice."""
+        return self.data * self.fsdp * self.tensor * self.pipeline * self.expert
 
     @property
     def chips(self) -> int:
-        return self.data * self.fsdp * self.tensor
+        """Chips of all slices."""
+        return self.slice_chips * self.slices
 
     @property
     def batch_shards(self) -> int:
-        return self.data * self.fsdp
+        """Parts that the global batch is cut into."""
+        return self.data * self.fsdp * self.expert * self.slices
 
     def __str__(self) -> str:
-        return f"data {self.data} x fsdp {self.fsdp} x tensor {self.tensor}"
+        extra = ((name, getattr(self, name)) for name in ("pipeline", "expert", "slices"))
+        named = "".join(f" x {name} {length}" for name, length in extra if length > 1)
+        return f"data {self.data} x fsdp {self.fsdp} x tensor {self.tensor}{named}"
 
 
 def divisors(count: int) -> list[int]:
