@@ -1,4 +1,4 @@
-"""XLA's flags for TPU held against libtpu itself, which refuses a name or value it does not know before it does anything.
+"""XLA flags for TPU held against libtpu itself, which refuses a name or value it does not know before anything else.
 
 A flag that libtpu does not know ends the job on the TPU host at its first line; asking takes a second and a half here.
 """
@@ -62,8 +62,8 @@ def check_xla_flags(flags: Sequence[str], *, timeout_s: float = 120.0) -> FlagVe
         timeout_s: limit for that process.
 
     Raises:
-        InputError: not written as flags, or a name or value that libtpu does not know; all unknown names are given, with
-            the nearest ones that libtpu has.
+        InputError: not written as flags, or names or values that libtpu does not know: all of them, with the nearest
+            names that it has.
     """
     return _checked(tuple(flags), timeout_s)
 
