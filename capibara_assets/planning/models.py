@@ -138,9 +138,10 @@ def _decoder_modules(shape: ModelShape) -> tuple[LinearModule, ...]:
             LinearModule("experts.gate_up_proj", hidden, 2 * width, copies),
             LinearModule("experts.down_proj", width, hidden, copies),
         )
+    gate = (LinearModule("gate_proj", hidden, width, layers),) if shape.gated else ()
     return (
         *attention,
-        LinearModule("gate_proj", hidden, width, layers),
+        *gate,
         LinearModule("up_proj", hidden, width, layers),
         LinearModule("down_proj", width, hidden, layers),
     )
@@ -152,7 +153,7 @@ def _decoder_vectors(shape: ModelShape) -> int:
     per_layer += 2 * shape.head_dim if shape.qk_norm else 0
     per_layer += query + 2 * key if shape.qkv_bias else 0
     per_layer += shape.hidden if shape.output_bias else 0
-    per_layer += 2 * shape.intermediate + shape.hidden if shape.mlp_bias else 0
+    per_layer += (2 if shape.gated else 1) * shape.intermediate + shape.hidden if shape.mlp_bias else 0
     per_layer += shape.experts * shape.hidden if shape.experts > 1 else 0
     return shape.layers * per_layer + shape.hidden
 
