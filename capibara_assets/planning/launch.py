@@ -35,7 +35,7 @@ _NAME = re.compile(r"[a-z]([a-z0-9-]{0,51}[a-z0-9])?")
 class LaunchJob(NamedTuple):
     """What is started.
 
-    `files` are the plan's: name -> text, among them the configuration of every trainer in `trainers`; the first of these
+    `files` are the plan's: name -> text, among them the configuration of each of `trainers`; the first of these
     runs by default. `xla_flags` go to libtpu. `storage_root` is where the plan's folder lies for Vertex AI.
     """
 
@@ -339,9 +339,9 @@ def _xmanager(job: LaunchJob, target: HardwareTarget) -> str:
         asked = target.accelerator_type or target.name
         why = (
             f"XManager cannot ask for {asked}: T5X's launcher (t5x/scripts/xm_launch.py) knows TPU v2 only, and\n"
-            "XManager's Vertex executor (xmanager/cloud/vertex.py, 0.8.5.post1) maps v2 and v3. So the experiment is kept\n"
-            f"here, and the slice comes from queued resources: {QUEUED} runs as a local job, with PROJECT and\n"
-            "ZONE of the caller's environment."
+            "XManager's Vertex executor (xmanager/cloud/vertex.py, 0.8.5.post1) maps v2 and v3. So the experiment is\n"
+            f"kept here, and the slice comes from queued resources: {QUEUED} runs as a local job, with\n"
+            "PROJECT and ZONE of the caller's environment."
         )
     return f'''\
 """{job.name} as an XManager experiment: xmanager launch {XMANAGER}
