@@ -42,6 +42,7 @@ EXPECTED: dict[str, Expectation] = {
     "attention": Expectation(1.8, 1.4, 0.3, 0.3),
     "softmax": Expectation(1.5, 1.5, 0.5, 0.3),
     "operands": Expectation(0.7, 0.4, 0.5, 0.3),
+    "casts": Expectation(0.7, 0.4, 0.5, 0.3),
     "reread": Expectation(0.2, 0.2, 0.5, 0.3),
     "elementwise": Expectation(0.7, 0.6, 0.4, 0.3),
     "routing": Expectation(1.2, 0.8, 0.5, 0.2),
@@ -56,13 +57,14 @@ EXPECTED: dict[str, Expectation] = {
     "jitter": Expectation(0.008, 0.01, 0.5, 0.3),
     "launch": Expectation(1.0, 1.0, 0.5, 0.3),
 }
+MANY_EXPERTS = 64  # from here on experts are narrow and their products are grouped, not one for each expert
 EAGER = 2.0  # unfused elementwise work passes through memory about twice as often
 OVERLAPPED = 0.6  # asynchronous tensor parallelism leaves about this share of its sums exposed
 # Spreads of the shared corrections. A chip's or a framework's overall factor is small, since its rates are in the terms.
-FAMILY, FAMILY_TERM = 0.10, 0.15
+ARCHITECTURE, ARCHITECTURE_TERM, ARCHITECTURE_ATTENTION, FAMILY = 0.10, 0.15, 0.30, 0.05
 SOFTWARE, SOFTWARE_TERM, GENERATION = 0.10, 0.20, 0.15
 FORMAT, SWITCH = 0.30, 0.40
-BY_FAMILY = ("matmul", "attention", "elementwise", "network", "jitter", "experts", "routing")
+BY_ARCHITECTURE = ("matmul", "attention", "elementwise", "network", "jitter", "experts", "routing")
 BY_SOFTWARE = ("matmul", "attention", "elementwise", "operands")
 
 
@@ -86,9 +88,11 @@ def effects(load: Workload, machine: Machine) -> Iterator[Effect]:
         expectation = EXPECTED[term]
         yield Effect(f"term {term}", index, expectation.spread)
         yield Effect(f"{machine.kind} {term}", index, expectation.kind_spread)
+    yield Effect(f"architecture {machine.architecture}", None, ARCHITECTURE)
+    for term in BY_ARCHITECTURE:
+        spread = ARCHITECTURE_ATTENTION if term == "attention" else ARCHITECTURE_TERM
+        yield Effect(f"architecture {machine.architecture} {term}", TERMS.index(term), spread)
     yield Effect(f"family {machine.family}", None, FAMILY)
-    for term in BY_FAMILY:
-        yield Effect(f"family {machine.family} {term}", TERMS.index(term), FAMILY_TERM)
     yield Effect(f"software {load.software}", None, SOFTWARE)
     for term in BY_SOFTWARE:
         yield Effect(f"software {load.software} {term}", TERMS.index(term), SOFTWARE_TERM)
@@ -96,6 +100,9 @@ def effects(load: Workload, machine: Machine) -> Iterator[Effect]:
         yield Effect(f"generation {load.software} {load.generation}", None, GENERATION)
     if load.eight_bit:
         yield Effect(f"format {load.software} {load.precision}", TERMS.index("matmul8"), FORMAT)
+    if load.shape.experts >= MANY_EXPERTS:
+        for term in ("experts", "routing"):
+            yield Effect(f"many experts {term}", TERMS.index(term), SWITCH)
     if load.eager:
         yield Effect("eager elementwise", TERMS.index("elementwise"), SWITCH)
     if load.overlapped_tensor:

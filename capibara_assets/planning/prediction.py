@@ -13,7 +13,7 @@ from capibara_assets.planning.workload import Workload
 # What a term is bound by. Waiting for other hosts and dispatch belong to no resource of the chip.
 RESOURCES: dict[str, tuple[str, ...]] = {
     "compute": ("matmul", "matmul8", "experts", "attention", "softmax"),
-    "HBM": ("operands", "reread", "elementwise", "routing", "logits", "optimizer"),
+    "HBM": ("operands", "casts", "reread", "elementwise", "routing", "logits", "optimizer"),
     "links": ("gather", "reduce", "tensor", "exchange"),
     "network": ("network",),
     "host": ("offload", "jitter", "launch"),

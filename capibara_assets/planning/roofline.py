@@ -14,6 +14,7 @@ from capibara_assets.planning.models import LinearModule, ModelShape
 from capibara_assets.planning.workload import Workload
 
 BF16 = 2
+CAST = 5  # bytes moved to cast a 16-bit element to 8 bits: read for its scale, read again, written
 TILE_HELD = 1024  # side of the output tile that on-chip memory holds: operands are read once per tile
 LAUNCH_S = {"gpu": 2.5e-4, "tpu": 2.0e-5, "cpu": 1.0e-3}  # host or sequencer work per layer, forward and backward
 OPTIMIZER_BYTES = 28  # a weight, its gradient and two moments read, weight and moments written, all float32
@@ -27,6 +28,7 @@ TERMS = (
     "attention",  # scores and their product with the values, causal positions, padded to tiles
     "softmax",  # exponentials of the scores
     "operands",  # operands and results of matrix products through memory, once each
+    "casts",  # operands scaled and cast to 8 bits, through memory
     "reread",  # operands of matrix products read again for each output tile
     "elementwise",  # norms, residuals, activations, rotations through memory
     "routing",  # tokens copied to their experts and summed back, through memory
@@ -143,6 +145,8 @@ def _linear_layers(load: Workload, machine: Machine, seconds: dict[str, float]) 
         # A product of (rows, inner) and (inner, outer) moves both and the result once, in 16 bits.
         moved = (1 / inner + 1 / outer) + 1 / seen
         seconds["operands"] += active * share * passes * moved * BF16 / machine.hbm
+        if small:
+            seconds["casts"] += active * share * passes * moved * CAST / machine.hbm
 
 
 def _split(module: LinearModule, tensor: int) -> tuple[float, float]:
