@@ -19,18 +19,10 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from capibara_assets.errors import InputError
+from capibara_assets.planning.xla_compile import SETTINGS
 
 VARIABLE = "LIBTPU_INIT_ARGS"
 NOT_CHECKED = "libtpu is not installed (extra aot, x86-64 Linux): the flags are not checked"
-# Keep libtpu from looking for a metadata server and from locking the machine; jax itself stays on the CPU.
-_SETTINGS = {
-    "TPU_SKIP_MDS_QUERY": "1",
-    "JAX_PLATFORMS": "cpu",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-    "TPU_ACCELERATOR_TYPE": "v5litepod-1",
-    "TPU_WORKER_HOSTNAMES": "localhost",
-    "TPU_WORKER_ID": "0",
-}
 # The smallest thing that loads libtpu and so has it read its arguments.
 _LOAD = (
     "from jax.experimental import topologies;"
@@ -79,7 +71,7 @@ def _checked(flags: tuple[str, ...], timeout_s: float) -> FlagVerdict:
         return FlagVerdict(status="not checked", flags=flags, detail=NOT_CHECKED)
     done = subprocess.run(
         [sys.executable, "-c", _LOAD],
-        env={**os.environ, **_SETTINGS, VARIABLE: " ".join(flags)},
+        env={**os.environ, **SETTINGS, VARIABLE: " ".join(flags)},
         capture_output=True,
         text=True,
         timeout=timeout_s,
