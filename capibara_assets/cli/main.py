@@ -42,6 +42,7 @@ def main() -> None:
         merge,
         metrics,
         model,
+        plan,
         promote,
         quarantine,
         report,
@@ -58,7 +59,7 @@ def main() -> None:
     by_hand = (test_model.test_model, debug_model.debug_model, compare_epochs.compare_epochs)
     at_work = (run.run, doctor.doctor, report.report, ui.ui)
     on_serving = (evaluate.evaluate, compare.compare, promote.promote, promote.rollback)
-    works = (*at_work, *on_serving, *on_records, *on_models, *on_trainings, *by_hand)
+    works = (plan.plan, *at_work, *on_serving, *on_records, *on_models, *on_trainings, *by_hand)
     for command in (*works, bench.bench, schema.schema):
         cli.add_command(command)
     try:
