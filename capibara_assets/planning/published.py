@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Literal
 
 from capibara_assets.errors import InputError
-from capibara_assets.planning.accounting import Optimizer
+from capibara_assets.planning.accounting import Optimizer, Remat
 from capibara_assets.planning.machine import Machine, machine
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape
-from capibara_assets.planning.workload import EVERYTHING, NOTHING, Recompute, Workload
+from capibara_assets.planning.workload import NOTHING, Recompute, Workload, policy
 
 REQUIRED = ("hardware", "chips", "model", "layers", "d_model", "n_heads")
 MEASURED = ("step_time_s", "tokens_per_s_per_chip", "tflops_per_s_per_chip", "mfu_published", "mfu_computed")
@@ -34,7 +34,6 @@ WINDOWS = (
 # What a bare "fp8" means: torchtitan's default recipe scales whole tensors.
 DEFAULT_SCALING = {("torchtitan", "fp8"): "fp8-tensorwise"}
 EAGER = ("llm-foundry", "transformers", "trl", "huggingface", "deepspeed", "accelerate", "llama-factory", "axolotl")
-JAX = ("maxtext", "t5x", "maxdiffusion", "levanter", "axlearn", "easydel")
 
 
 @dataclass(frozen=True)
@@ -379,7 +378,7 @@ def read_remat(table: _Cells, software: str) -> Recompute:
     forward pass what the backward pass does not use, which is a layer's last product.
     """
     text = table.text("remat_policy").lower()
-    again = replace(EVERYTHING, mlp=2 / 3) if software in JAX else EVERYTHING
+    again = policy(Remat.FULL, software)
     if not text:
         if software in {"maxtext", "maxdiffusion"}:
             table.assume("remat_policy", "full", "MaxText's default")
