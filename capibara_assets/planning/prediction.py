@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import exp, sqrt
 
 from capibara_assets.errors import InputError
-from capibara_assets.planning.calibration import Calibration, rates, shipped, waiting
+from capibara_assets.planning.calibration import Calibration, Rates, rates, shipped, waiting
 from capibara_assets.planning.hardware import HardwareTarget
 from capibara_assets.planning.machine import Machine, machine_of
 from capibara_assets.planning.roofline import TERMS, work
@@ -59,7 +59,11 @@ class Prediction:
 
 
 def predict(
-    load: Workload, target: HardwareTarget | Machine, calibration: Calibration | None = None
+    load: Workload,
+    target: HardwareTarget | Machine,
+    calibration: Calibration | None = None,
+    *,
+    known: Rates | None = None,
 ) -> Prediction:
     """The step time of `load` on a hardware target.
 
@@ -67,6 +71,7 @@ def predict(
         load: the run.
         target: a declared target, or a machine as published rows describe them.
         calibration: efficiencies; default: those that ship.
+        known: the factors of this kind of run, where many of one kind are predicted.
 
     Raises:
         InputError: the mesh does not use the target's chips, or the target declares no peak or bandwidth.
@@ -76,7 +81,7 @@ def predict(
         raise InputError(f"mesh {load.mesh} has {load.chips} chips, the target {machine.chips}")
     fitted = shipped() if calibration is None else calibration
     done = work(load, machine)
-    known = rates(load, machine, fitted)
+    known = rates(load, machine, fitted) if known is None else known
     nominal = waiting(done)
     seconds = [float(cost) * exp(log) for cost, log in zip(nominal, known.logs, strict=True)]
     total = sum(seconds)

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Literal
 
 from capibara_assets.errors import InputError
-from capibara_assets.planning.accounting import Optimizer
+from capibara_assets.planning.accounting import Optimizer, Remat
 from capibara_assets.planning.machine import Machine, machine
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape
-from capibara_assets.planning.workload import EVERYTHING, NOTHING, Recompute, Workload
+from capibara_assets.planning.workload import NOTHING, Recompute, Workload, policy
 
 REQUIRED = ("hardware", "chips", "model", "layers", "d_model", "n_heads")
 MEASURED = ("step_time_s", "tokens_per_s_per_chip", "tflops_per_s_per_chip", "mfu_published", "mfu_computed")
+JUDGED = ("seq_len", "per_device_batch", "global_batch", "remat_policy", "weight_dtype", "optimizer")
 DEFAULT_SEQUENCE = 4096
 DEFAULT_TOKENS = 16384  # of one chip and step, where a row gives no batch
 DEFAULT_VOCABULARY = 32000
@@ -30,8 +31,9 @@ WINDOWS = (
     ("gemma4", 1024, 5 / 6),
     ("gpt-oss", 128, 1 / 2),
 )
+# What a bare "fp8" means: torchtitan's default recipe scales whole tensors.
+DEFAULT_SCALING = {("torchtitan", "fp8"): "fp8-tensorwise"}
 EAGER = ("llm-foundry", "transformers", "trl", "huggingface", "deepspeed", "accelerate", "llama-factory", "axolotl")
-JAX = ("maxtext", "t5x", "maxdiffusion", "levanter", "axlearn", "easydel")
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,9 @@ class PublishedRun:
         tokens_per_second: measured, of one chip (targets of an encoder-decoder); None where the row measured nothing.
         measured_from: the column that the measurement was taken from.
         assumed: settings the row does not give, and what was taken instead.
+        causal: its source counts half of the attention.
+        unstated: columns it leaves empty.
+        mfu: model FLOP utilisation as its source states it, of the peak it names.
     """
 
     row: str
@@ -56,6 +61,8 @@ class PublishedRun:
     measured_from: str | None
     assumed: tuple[str, ...] = ()
     causal: bool = False
+    unstated: frozenset[str] = frozenset()
+    mfu: float | None = None
 
 
 @dataclass(frozen=True)
@@ -195,7 +202,7 @@ def read_row(row: str, cells: Mapping[str, str | None]) -> PublishedRun:
         micro_steps=max(1, int(other.get("grad_accum", "1") or 1)) if other.get("grad_accum", "1").isdigit() else 1,
         context=context,
         recompute=read_remat(table, software),
-        precision=table.text("precision").lower() or "bf16",
+        precision=_precision(table, software),
         weight_bytes=2 if weights in {"bfloat16", "bf16", "float16", "fp16"} else 4,
         replicated_weights=other.get("sharding", "").upper() == "SHARD_GRAD_OP",
         optimizer=_optimizer(table),
@@ -220,7 +227,14 @@ def read_row(row: str, cells: Mapping[str, str | None]) -> PublishedRun:
         measured_from=column,
         assumed=tuple(table.assumed),
         causal=causal,
+        unstated=frozenset(name for name in JUDGED if not table.text(name)),
+        mfu=_stated_mfu(table),
     )
+
+
+def _stated_mfu(table: _Cells) -> float | None:
+    share = table.number("mfu_computed") or table.number("mfu_published")
+    return None if share is None else share / 100 if share > 1 else share
 
 
 def _settings(text: str) -> dict[str, str]:
@@ -339,6 +353,11 @@ def _capacity(table: _Cells) -> float:
     return max(1.0, float(found[1])) if found else 1.0
 
 
+def _precision(table: _Cells, software: str) -> str:
+    name = table.text("precision").lower() or "bf16"
+    return DEFAULT_SCALING.get((software, name), name)
+
+
 def _eager(table: _Cells, software: str) -> bool:
     """PyTorch without a compiler: the remarks say so, or the framework's habit does."""
     note = table.text("note").lower()
@@ -359,7 +378,7 @@ def read_remat(table: _Cells, software: str) -> Recompute:
     forward pass what the backward pass does not use, which is a layer's last product.
     """
     text = table.text("remat_policy").lower()
-    again = replace(EVERYTHING, mlp=2 / 3) if software in JAX else EVERYTHING
+    again = policy(Remat.FULL, software)
     if not text:
         if software in {"maxtext", "maxdiffusion"}:
             table.assume("remat_policy", "full", "MaxText's default")

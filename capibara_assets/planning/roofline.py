@@ -5,6 +5,7 @@ a kernel class really gets is not here but in `calibration`. Counts are of one c
 """
 
 from dataclasses import dataclass
+from functools import cache
 from math import ceil
 
 from capibara_assets.planning.accounting import Method
@@ -122,17 +123,17 @@ def _linear_layers(load: Workload, machine: Machine, seconds: dict[str, float]) 
     shape, tensor, tile = load.shape, load.mesh.tensor, machine.tile
     share = load.tokens / load.chips  # a chip's part of all tokens, its tensor and pipeline neighbours' work taken off
     rows = _rows(load)
-    modules = (*shape.linear_modules, LinearModule("lm_head", shape.hidden, shape.vocabulary, 1))
-    known = sum(shape.active_parameters(module) for module in modules)
+    modules = _matrices(shape)
+    known = sum(active for _, active in modules)
     # The publisher's count of active weights rules where it differs from what the sizes give.
     scale = load.matmul_parameters / known if load.active_parameters is not None else 1.0
     backward = 2.0 if load.method is Method.FULL else 1.0
-    for module in modules:
+    for module, weights in modules:
         expert = module.name.startswith("experts.")
         head = module.name == "lm_head"
         again = 0.0 if head else _again(load, module)
         passes = 1 + backward + again
-        active = shape.active_parameters(module) * scale * _ratio(load, module)
+        active = weights * scale * _ratio(load, module)
         inner, outer = _split(module, tensor)
         seen = rows * shape.experts_per_token / shape.experts * load.mesh.expert if expert else rows
         fill = padded(inner, tile) * padded(outer, tile) * padded(seen, 8)
@@ -147,6 +148,18 @@ def _linear_layers(load: Workload, machine: Machine, seconds: dict[str, float]) 
         seconds["operands"] += active * share * passes * moved * BF16 / machine.hbm
         if small:
             seconds["casts"] += active * share * passes * moved * CAST / machine.hbm
+
+
+@cache
+def _matrices(shape: ModelShape) -> tuple[tuple[LinearModule, int], ...]:
+    """The model's products, the head last, each with the weights that one token meets."""
+    modules = (*shape.linear_modules, LinearModule("lm_head", shape.hidden, shape.vocabulary, 1))
+    return tuple((module, shape.active_parameters(module)) for module in modules)
+
+
+@cache
+def _weights(shape: ModelShape) -> int:
+    return shape.parameters
 
 
 def _split(module: LinearModule, tensor: int) -> tuple[float, float]:
@@ -199,7 +212,7 @@ def _memory(load: Workload, machine: Machine, seconds: dict[str, float]) -> None
     seconds["logits"] = shape.vocabulary * share * 14 / machine.hbm
     if load.method is Method.FULL:
         cut = 1 if load.replicated_weights else load.mesh.fsdp
-        held = shape.parameters / (cut * load.mesh.tensor * load.mesh.pipeline * _expert_cut(load))
+        held = _weights(shape) / (cut * load.mesh.tensor * load.mesh.pipeline * _expert_cut(load))
         if load.replicated_weights:
             held = held / load.mesh.data + 0.15 * held  # the optimizer is cut, the gathered weights are written whole
         seconds["optimizer"] = held * OPTIMIZER_BYTES / machine.hbm
@@ -215,8 +228,8 @@ def _expert_cut(load: Workload) -> float:
     if load.mesh.expert == 1:
         return 1.0
     experts = _expert_weights(load.shape)
-    rest = load.shape.parameters - experts
-    return load.shape.parameters / (experts / load.mesh.expert + rest)
+    rest = _weights(load.shape) - experts
+    return _weights(load.shape) / (experts / load.mesh.expert + rest)
 
 
 def _expert_weights(shape: ModelShape) -> float:
@@ -232,11 +245,11 @@ def _links(load: Workload, machine: Machine, seconds: dict[str, float]) -> None:
     def book(term: str, axis: str, cost: float) -> None:
         seconds["network" if places[axis].outer > 1 else term] += cost
 
-    trained = shape.parameters
+    trained = _weights(shape)
     if load.method is not Method.FULL and load.lora_modules:
         trained = shape.lora_parameters(load.lora_rank, load.lora_modules)
     cut = mesh.tensor * mesh.pipeline * _expert_cut(load)
-    whole = shape.parameters * BF16 / cut
+    whole = _weights(shape) * BF16 / cut
     gradients = trained * BF16 / cut
     if mesh.fsdp > 1:
         # Gathered for the forward and again for the backward pass of each micro-batch; gradients scattered in each.

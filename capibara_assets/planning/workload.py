@@ -1,6 +1,6 @@
 """One training run to be predicted: model, lengths, batch, mesh, recomputation, number formats, software."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from capibara_assets.planning.accounting import Method, Optimizer, Remat
 from capibara_assets.planning.mesh import Mesh
@@ -32,6 +32,16 @@ POLICIES = {
     Remat.MINIMAL: Recompute(elementwise=1),
     Remat.FULL: EVERYTHING,
 }
+JAX = ("maxtext", "t5x", "maxdiffusion", "levanter", "axlearn", "easydel", "capibara-jax")
+
+
+def policy(remat: Remat, software: str) -> Recompute:
+    """What a framework computes again under a policy.
+
+    JAX drops from the second forward pass what the backward pass does not use, which is a layer's last product.
+    """
+    again = POLICIES[remat]
+    return replace(again, mlp=2 / 3 * again.mlp) if software in JAX else again
 
 
 @dataclass(frozen=True)
