@@ -36,7 +36,9 @@ def lora_config(
     inputs.setting("target", hardware)
     statistics = inputs.artifact("moe_dataset", domain).document("statistics")
     plan = plan_lora(domain, statistics, shape, hardware, recipe)
-    # What past runs took moves the cost but not the plan: it is volatile, or each training would ask for the next one.
+    documents = {"plan": plan.model_dump(mode="json"), "cost": lora_cost(plan, hardware).model_dump(mode="json")}
+    artifact = inputs.publish("lora_config", domain, documents=documents)
+    # What past runs took is shown, not published: else each training would change its own input and ask for the next.
     cost = lora_cost(
         plan,
         hardware,
@@ -45,8 +47,6 @@ def lora_config(
         others=other_costs(context.instance, "lora_config", domain),
         domains=DOMAINS,
     )
-    documents = {"plan": plan.model_dump(mode="json"), "cost": cost.model_dump(mode="json")}
-    artifact = inputs.publish("lora_config", domain, documents=documents, volatile=("cost.json",))
     return materialized(artifact, inputs, lora_entries(plan, hardware, cost))
 
 
@@ -75,9 +75,9 @@ def tpu_config(
     statistics = inputs.artifact("moe_dataset", domain).document("statistics")
     plan = verify_plan(plan_tpu(domain, statistics, shape, hardware, recipe), recipe)
     files = tpu_files(plan, hardware, recipe.tpu)
-    cost = tpu_cost(plan, hardware, others=other_costs(context.instance, "tpu_config", domain), domains=DOMAINS)
-    documents = {"plan": plan.model_dump(mode="json"), "cost": cost.model_dump(mode="json")}
+    documents = {"plan": plan.model_dump(mode="json"), "cost": tpu_cost(plan, hardware).model_dump(mode="json")}
     with TemporaryDirectory(prefix="capibara-plan-") as place:
         trees = {"files": write_files(Path(place) / "files", files)}
-        artifact = inputs.publish("tpu_config", domain, documents=documents, trees=trees, volatile=("cost.json",))
+        artifact = inputs.publish("tpu_config", domain, documents=documents, trees=trees)
+    cost = tpu_cost(plan, hardware, others=other_costs(context.instance, "tpu_config", domain), domains=DOMAINS)
     return materialized(artifact, inputs, tpu_entries(plan, hardware, cost, files))

@@ -13,7 +13,7 @@ def lora_cost(
     plan: LoraPlan,
     target: HardwareTarget,
     *,
-    voters: int,
+    voters: int = 1,
     outcomes: Sequence[Outcome] = (),
     others: Mapping[str, Cost] | None = None,
     domains: Sequence[str] = (),
