@@ -202,7 +202,9 @@ def plan_cost(
     raw = priced(predicted, predicted_note, price)
     found = correction(outcomes, target)
     if predicted is not None:
-        adapter = priced(corrected(predicted, found), f"{predicted_note}; {found.note}", price)
+        adapter = priced(
+            corrected(predicted, found), f"{predicted_note}; {found.note}" if found.runs else predicted_note, price
+        )
     elif rate := measured_rate(outcomes, target, model):
         speed, spread, runs = rate
         half, middle = exp(_Z80 * spread), flops / speed
