@@ -121,6 +121,8 @@ def xla_table(plan: "TpuPlan") -> str:
     ]
     rows += [(kind, "", str(count)) for kind, count in (xla.get("collectives") or {}).items()]
     rows += [(f"version of {name}", "", version) for name, version in (xla.get("versions") or {}).items()]
+    if flags := xla.get("flags"):
+        rows.append(("flags", " ".join(flags["flags"]), f"{flags['status']}: {flags['detail']}"))
     return figures_table(rows)
 
 

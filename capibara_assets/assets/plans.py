@@ -65,6 +65,7 @@ def tpu_config(
     from capibara_assets.planning.tpu import plan_tpu
     from capibara_assets.planning.tpu_files import tpu_files, write_files
     from capibara_assets.planning.verify import verify_plan
+    from capibara_assets.planning.xla_flags import with_flags
 
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)
@@ -74,6 +75,7 @@ def tpu_config(
     inputs.setting("tpu_target", hardware)
     statistics = inputs.artifact("moe_dataset", domain).document("statistics")
     plan = verify_plan(plan_tpu(domain, statistics, shape, hardware, recipe), recipe)
+    plan = with_flags(plan, recipe.tpu.xla_flags)
     files = tpu_files(plan, hardware, recipe.tpu)
     documents = {"plan": plan.model_dump(mode="json"), "cost": tpu_cost(plan, hardware).model_dump(mode="json")}
     with TemporaryDirectory(prefix="capibara-plan-") as place:

@@ -28,6 +28,7 @@ class Wishes(NamedTuple):
     recipe: "PlanningRecipe"
     statistics: dict[str, Any]
     throughput: str | None
+    ask_flags: bool
 
 
 @click.command("plan")
@@ -54,6 +55,7 @@ class Wishes(NamedTuple):
 @click.option(
     "--recipe", type=click.Path(path_type=Path), metavar="FILE", help="Planning recipe in place of the shipped one."
 )
+@click.option("--xla-flag", "xla_flags", multiple=True, metavar="--NAME=VALUE", help="More flags; libtpu is asked.")
 @click.option("--compile", "compiling", is_flag=True, help="Have XLA compile the step for the slice (minutes).")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for the plan and its files.")
 @click.option("--claims", is_flag=True, help="The specification's figures beside ours, and nothing else.")
@@ -126,9 +128,13 @@ def read_wishes(model: str, hardware: str, wanted: dict[str, Any]) -> Wishes:
         recipe = recipe.model_copy(
             update={"lora": recipe.lora.model_copy(update=lengths), "tpu": recipe.tpu.model_copy(update=lengths)}
         )
+    if wanted["xla_flags"]:
+        flags = (*recipe.tpu.xla_flags, *wanted["xla_flags"])
+        recipe = recipe.model_copy(update={"tpu": recipe.tpu.model_copy(update={"xla_flags": flags})})
     target = find_target(hardware)
     statistics = read_data(wanted["dataset_statistics"], wanted["examples"], sequence, recipe.lora.max_length)
-    return Wishes(wanted["domain"], find_shape(model), target, recipe, statistics, wanted["target_throughput"])
+    ask, throughput = bool(wanted["xla_flags"]), wanted["target_throughput"]
+    return Wishes(wanted["domain"], find_shape(model), target, recipe, statistics, throughput, ask)
 
 
 def find_shape(model: str) -> "ModelShape":
@@ -186,10 +192,12 @@ def _tpu(wishes: Wishes, voters: int, *, compiling: bool) -> "tuple[dict[str, An
     from capibara_assets.planning.tpu import plan_tpu
     from capibara_assets.planning.tpu_files import tpu_files
     from capibara_assets.planning.verify import verify_plan
+    from capibara_assets.planning.xla_flags import with_flags
 
     w = wishes
     recipe = w.recipe.model_copy(update={"xla": "compile"}) if compiling else w.recipe
     plan = verify_plan(plan_tpu(w.domain, w.statistics, w.shape, w.target, recipe, w.throughput), recipe)
+    plan = with_flags(plan, recipe.tpu.xla_flags, ask=compiling or w.ask_flags)
     return plan.model_dump(mode="json"), tpu_files(plan, w.target, recipe.tpu), tpu_cost(plan, w.target, voters=1)
 
 

@@ -94,6 +94,8 @@ def _throughput(plan: Mapping[str, Any]) -> Iterator[str]:
 def _xla(plan: Mapping[str, Any]) -> Iterator[str]:
     if xla := plan.get("xla"):
         yield f"{'XLA':<{_WIDE}} {xla['status']}: {xla['detail']}"
+        if flags := xla.get("flags"):
+            yield f"{'XLA flags':<{_WIDE}} {' '.join(flags['flags']) or 'none'}: {flags['detail']}"
 
 
 def _cost(cost: Mapping[str, Any]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from capibara_assets.errors import InputError
+from capibara_assets.planning.tpu import TpuPlan
 from capibara_assets.planning.xla_compile import SETTINGS
 
 VARIABLE = "LIBTPU_INIT_ARGS"
@@ -58,6 +59,19 @@ def check_xla_flags(flags: Sequence[str], *, timeout_s: float = 120.0) -> FlagVe
             names that it has.
     """
     return _checked(tuple(flags), timeout_s)
+
+
+def with_flags(plan: TpuPlan, flags: Sequence[str], *, ask: bool = True) -> TpuPlan:
+    """The plan with what libtpu said of its flags, under `xla["flags"]`; raises as `check_xla_flags`.
+
+    Args:
+        ask: False leaves libtpu alone, for answers that have to be quick, and says so.
+    """
+    if ask or not flags:
+        verdict = check_xla_flags(flags)
+    else:
+        verdict = FlagVerdict(status="not checked", flags=tuple(flags), detail="libtpu was not asked about the flags")
+    return plan.model_copy(update={"xla": {**plan.xla, "flags": verdict.model_dump(mode="json")}})
 
 
 @cache
