@@ -248,7 +248,7 @@ def _describe(step: Step) -> str:
 
 def _widen(base: ModelShape, fit: _Fit, target: HardwareTarget, recipe: PlanningRecipe, most: int) -> _Fit:
     """Raise the micro-batch in powers of two while memory, recipe and global batch allow it."""
-    cap = recipe.lora.cpu_micro_batch if target.kind == "cpu" else recipe.lora.gpu_micro_batch
+    cap = recipe.limits.cpu_micro_batch if target.kind == "cpu" else recipe.limits.micro_batch
     budget = target.usable_bytes * recipe.headroom
     while 2 * fit.step.sequences <= cap and most % (2 * fit.step.sequences) == 0:
         step = replace(fit.step, sequences=2 * fit.step.sequences)

@@ -113,7 +113,7 @@ def test_small_models_carry_a_caution() -> None:
 
 
 def test_no_price_is_invented() -> None:
-    result = plan()
+    result = plan(target="tpu-v6e-64")
     assert result.usd is None and result.usd_note
 
 
