@@ -227,7 +227,7 @@ def _lora(wishes: Wishes, voters: int) -> "tuple[dict[str, Any], dict[str, str],
         per_token = flops_per_token(w.shape, plan.max_length, method=Method.LORA, lora_parameters=trained)
         answers = readings(parse_throughput(w.throughput), w.target, per_token)
         document["throughput_target"] = [answer.model_dump(mode="json") for answer in answers]
-    return document, {}, lora_cost(plan, w.target, voters=voters)
+    return document, {}, lora_cost(plan, w.shape, w.target, voters=voters)
 
 
 def preset_document(preset: str, model: str | None, hardware: str | None, wanted: dict[str, Any]) -> dict[str, Any]:
@@ -238,22 +238,27 @@ def preset_document(preset: str, model: str | None, hardware: str | None, wanted
     """
     from capibara_assets.planning.figures import read_statistics
     from capibara_assets.planning.hardware import find_target
+    from capibara_assets.planning.models import read_shape
     from capibara_assets.planning.plan_cost import lora_cost
     from capibara_assets.planning.preset_plans import plan_preset
 
     recipe = read_recipe(wanted)
     statistics = read_data(wanted["dataset_statistics"], wanted["examples"], wanted["sequence"], recipe.lora.max_length)
     figures = read_statistics(wanted["domain"], statistics, recipe.chars_per_token)
+    base = (
+        find_shape(model) if model else read_shape(recipe.presets[preset].model) if preset in recipe.presets else None
+    )
     plan = plan_preset(
         preset,
         recipe,
         examples=figures.training_examples,
         quantization=wanted["quantization"],
-        base=find_shape(model) if model else None,
+        base=base,
         target=find_target(hardware) if hardware else None,
     )
     target = find_target(plan.target)
-    cost = lora_cost(plan, target, voters=1)
+    assert base is not None  # a preset that is not there was refused
+    cost = lora_cost(plan, base, target)
     about = {"level": recipe.level, "target": target.name, "hardware": target.description, "preset": preset}
     return {
         "kind": "lora",

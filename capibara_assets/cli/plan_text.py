@@ -105,8 +105,12 @@ def _cost(cost: Mapping[str, Any]) -> Iterator[str]:
     yield f"{'time':<{_WIDE}} {_duration(adapter)}; {adapter['seconds_note']}"
     if raw["seconds"] != adapter["seconds"] and raw["seconds"]:
         yield f"{'':<{_WIDE}} before the correction by past runs {_duration(raw)}"
-    one = "training" if cost["voters"] == 1 else f"adapter; {cost['voters']} of them {_dollars(cost['domain'])}"
-    yield f"{'cost':<{_WIDE}} {_dollars(adapter)} a {one}; {adapter['usd_note']}"
+    if adapter["usd"] is None:
+        yield f"{'cost':<{_WIDE}} not known: {adapter['usd_note']}"
+        return
+    voters = cost["voters"]
+    one = "a training" if voters == 1 else f"an adapter, {_dollars(cost['domain'])} for {voters} of them"
+    yield f"{'cost':<{_WIDE}} {_dollars(adapter)} {one}; {adapter['usd_note']}"
 
 
 def _duration(cost: Mapping[str, Any]) -> str:
