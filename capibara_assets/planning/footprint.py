@@ -118,7 +118,8 @@ def step_of(load: Workload, remat: Remat, *, lora_dropout: bool = False) -> Step
 
 def _sequences(load: Workload) -> float:
     """Sequences of a micro-batch on one chip; a pipeline keeps one for each stage in flight."""
-    return load.global_batch / load.mesh.batch_shards / load.micro_steps
+    in_flight = min(load.mesh.pipeline, load.micro_steps)
+    return load.global_batch / load.mesh.batch_shards / load.micro_steps * in_flight
 
 
 def _tokens(load: Workload) -> float:
