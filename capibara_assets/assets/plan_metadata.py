@@ -76,8 +76,9 @@ def lora_entries(plan: "LoraPlan", target: "HardwareTarget", cost: "CostPlan") -
     """The LoRA plan as a table, its memory beside the target's, its cost, its reasons."""
     values = plan.model_dump(mode="json")
     estimates = plan.estimates
+    held = estimates["memory_bytes_per_device"]
     memory = _memory(
-        [MemoryBar("planned", _parts(estimates["memory_bytes_per_device"]))],
+        [MemoryBar("planned", _parts(held), held["total"])],
         target,
         estimates["memory_budget_bytes"],
         "CPU" if target.kind == "cpu" else "GPU",
@@ -94,7 +95,7 @@ def lora_entries(plan: "LoraPlan", target: "HardwareTarget", cost: "CostPlan") -
 def tpu_entries(plan: "TpuPlan", target: "HardwareTarget", cost: "CostPlan", files: Mapping[str, str]) -> Entries:
     """The TPU plan: table, memory with XLA's beside it, files, cost."""
     values = plan.model_dump(mode="json")
-    bars = [MemoryBar("ours", _parts(plan.memory))]
+    bars = [MemoryBar("ours", _parts(plan.memory), plan.memory["total"])]
     if allotted := plan.xla.get("memory"):
         bars.append(MemoryBar("XLA", _allotted(allotted), total=allotted.get("peak")))
     return {

@@ -36,11 +36,12 @@ def lora_config(
     inputs.setting("target", hardware)
     statistics = inputs.artifact("moe_dataset", domain).document("statistics")
     plan = plan_lora(domain, statistics, shape, hardware, recipe)
-    documents = {"plan": plan.model_dump(mode="json"), "cost": lora_cost(plan, hardware).model_dump(mode="json")}
+    documents = {"plan": plan.model_dump(mode="json"), "cost": lora_cost(plan, shape, hardware).model_dump(mode="json")}
     artifact = inputs.publish("lora_config", domain, documents=documents)
     # What past runs took is shown, not published: else each training would change its own input and ask for the next.
     cost = lora_cost(
         plan,
+        shape,
         hardware,
         voters=len(recipes.load("training", TrainingRecipe).voters),
         outcomes=past_outcomes(context.instance),

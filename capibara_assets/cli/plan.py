@@ -51,6 +51,11 @@ class Wishes(NamedTuple):
     show_default=True,
     help="Specialisation.",
 )
+@click.option(
+    "--quantization",
+    type=click.Choice(["none", "bf16", "int8", "nf4"]),
+    help="Of a preset's base, in place of its own.",
+)
 @click.option("--voters", type=click.IntRange(min=1), default=VOTERS, show_default=True, help="Adapters of a domain.")
 @click.option(
     "--recipe", type=click.Path(path_type=Path), metavar="FILE", help="Planning recipe in place of the shipped one."
@@ -116,8 +121,18 @@ def read_wishes(model: str, hardware: str, wanted: dict[str, Any]) -> Wishes:
         InputError: an unknown model, target or level, statistics that cannot be read, or nothing that says how much
             data there is.
     """
-    from capibara_assets.declarations import read_declared, shipped_recipe
     from capibara_assets.planning.hardware import find_target
+
+    recipe = read_recipe(wanted)
+    target = find_target(hardware)
+    statistics = read_data(wanted["dataset_statistics"], wanted["examples"], wanted["sequence"], recipe.lora.max_length)
+    ask, throughput = bool(wanted["xla_flags"]), wanted["target_throughput"]
+    return Wishes(wanted["domain"], find_shape(model), target, recipe, statistics, throughput, ask)
+
+
+def read_recipe(wanted: dict[str, Any]) -> "PlanningRecipe":
+    """The deployment's choices, with what the command line says differently."""
+    from capibara_assets.declarations import read_declared, shipped_recipe
     from capibara_assets.planning.recipe import PlanningRecipe
 
     file, sequence = wanted["recipe"], wanted["sequence"]
@@ -131,10 +146,7 @@ def read_wishes(model: str, hardware: str, wanted: dict[str, Any]) -> Wishes:
     if wanted["xla_flags"]:
         flags = (*recipe.tpu.xla_flags, *wanted["xla_flags"])
         recipe = recipe.model_copy(update={"tpu": recipe.tpu.model_copy(update={"xla_flags": flags})})
-    target = find_target(hardware)
-    statistics = read_data(wanted["dataset_statistics"], wanted["examples"], sequence, recipe.lora.max_length)
-    ask, throughput = bool(wanted["xla_flags"]), wanted["target_throughput"]
-    return Wishes(wanted["domain"], find_shape(model), target, recipe, statistics, throughput, ask)
+    return recipe
 
 
 def find_shape(model: str) -> "ModelShape":
@@ -215,11 +227,46 @@ def _lora(wishes: Wishes, voters: int) -> "tuple[dict[str, Any], dict[str, str],
         per_token = flops_per_token(w.shape, plan.max_length, method=Method.LORA, lora_parameters=trained)
         answers = readings(parse_throughput(w.throughput), w.target, per_token)
         document["throughput_target"] = [answer.model_dump(mode="json") for answer in answers]
-    return document, {}, lora_cost(plan, w.target, voters=voters)
+    return document, {}, lora_cost(plan, w.shape, w.target, voters=voters)
 
 
 def preset_document(preset: str, model: str | None, hardware: str | None, wanted: dict[str, Any]) -> dict[str, Any]:
-    raise InputError("presets are not wired yet")
+    """A shipped training recipe as a plan: its own values, held against the hardware.
+
+    Raises:
+        InputError: no such preset, nothing says how many examples there are, or it does not fit; with the sum.
+    """
+    from capibara_assets.planning.figures import read_statistics
+    from capibara_assets.planning.hardware import find_target
+    from capibara_assets.planning.models import read_shape
+    from capibara_assets.planning.plan_cost import lora_cost
+    from capibara_assets.planning.preset_plans import plan_preset
+
+    recipe = read_recipe(wanted)
+    statistics = read_data(wanted["dataset_statistics"], wanted["examples"], wanted["sequence"], recipe.lora.max_length)
+    figures = read_statistics(wanted["domain"], statistics, recipe.chars_per_token)
+    base = (
+        find_shape(model) if model else read_shape(recipe.presets[preset].model) if preset in recipe.presets else None
+    )
+    plan = plan_preset(
+        preset,
+        recipe,
+        examples=figures.training_examples,
+        quantization=wanted["quantization"],
+        base=base,
+        target=find_target(hardware) if hardware else None,
+    )
+    target = find_target(plan.target)
+    assert base is not None  # a preset that is not there was refused
+    cost = lora_cost(plan, base, target)
+    about = {"level": recipe.level, "target": target.name, "hardware": target.description, "preset": preset}
+    return {
+        "kind": "lora",
+        **about,
+        "plan": plan.model_dump(mode="json"),
+        "cost": cost.model_dump(mode="json"),
+        "files": [],
+    }
 
 
 def claims_document() -> dict[str, Any]:

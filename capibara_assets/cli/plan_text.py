@@ -63,10 +63,12 @@ def _memory(plan: Mapping[str, Any]) -> Iterator[str]:
     parts = plan.get("memory") or estimates.get("memory_bytes_per_device") or {}
     budget = plan.get("memory_budget") or estimates.get("memory_budget_bytes")
     if parts:
-        named = sorted(((count, name) for name, count in parts.items() if name != "total" and count), reverse=True)
+        named = sorted(((count, name) for name, count in parts.items() if name != "total" and count > 0), reverse=True)
         sums = " + ".join(f"{_size(count)} {name}" for count, name in named)
+        apart = sum(count for count in parts.values() if count < 0)
+        less = f" - {_size(-apart)} not at the same time" if apart else ""
         of = f" of {_size(budget)}" if budget else ""
-        yield f"{'memory per device':<{_WIDE}} {sums} = {_size(parts['total'])}{of}"
+        yield f"{'memory per device':<{_WIDE}} {sums}{less} = {_size(parts['total'])}{of}"
 
 
 def _time(plan: Mapping[str, Any]) -> Iterator[str]:
@@ -103,8 +105,12 @@ def _cost(cost: Mapping[str, Any]) -> Iterator[str]:
     yield f"{'time':<{_WIDE}} {_duration(adapter)}; {adapter['seconds_note']}"
     if raw["seconds"] != adapter["seconds"] and raw["seconds"]:
         yield f"{'':<{_WIDE}} before the correction by past runs {_duration(raw)}"
-    one = "training" if cost["voters"] == 1 else f"adapter; {cost['voters']} of them {_dollars(cost['domain'])}"
-    yield f"{'cost':<{_WIDE}} {_dollars(adapter)} a {one}; {adapter['usd_note']}"
+    if adapter["usd"] is None:
+        yield f"{'cost':<{_WIDE}} not known: {adapter['usd_note']}"
+        return
+    voters = cost["voters"]
+    one = "a training" if voters == 1 else f"an adapter, {_dollars(cost['domain'])} for {voters} of them"
+    yield f"{'cost':<{_WIDE}} {_dollars(adapter)} {one}; {adapter['usd_note']}"
 
 
 def _duration(cost: Mapping[str, Any]) -> str:
