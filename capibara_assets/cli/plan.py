@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 CLAIMS_HEAD = (
     "# The specification's figures about plans, beside ours\n\n"
-    "Written by `capibara plan --claims --measure --out docs`; what is called measured is of the machine that ran it.\n\n"
+    "Written by `capibara plan --claims --measure --out docs`; what is called measured is of the machine that ran it."
+    "\n\n"
 )
 VOTERS = 4  # of the recipes that ship; --voters says otherwise
 
