@@ -91,7 +91,7 @@ def plan(
     if model is None or hardware is None:
         raise InputError("give --model and --hardware (or --preset, or --claims)")
     wishes = read_wishes(model, hardware, wanted)
-    document, files = planned(wishes, voters, compiling=compiling)
+    document, files = planned(wishes, voters, compiling=compiling, writing=out is not None)
     if out is not None:
         from capibara_assets.planning.tpu_files import write_files
 
@@ -182,7 +182,7 @@ def read_data(file: Path | None, examples: int | None, sequence: int | None, lon
     return statistics
 
 
-def planned(wishes: Wishes, voters: int, *, compiling: bool) -> tuple[dict[str, Any], dict[str, str]]:
+def planned(wishes: Wishes, voters: int, *, compiling: bool, writing: bool) -> tuple[dict[str, Any], dict[str, str]]:
     """The plan as a document, and its files by name.
 
     Raises:
@@ -194,26 +194,29 @@ def planned(wishes: Wishes, voters: int, *, compiling: bool) -> tuple[dict[str, 
     else:
         if compiling:
             raise InputError(f"--compile is for TPU slices: XLA is not asked about {wishes.target.name}")
-        kind, (plan, files, cost) = "lora", _lora(wishes, voters)
+        kind, (plan, files, cost) = "lora", _lora(wishes, voters, writing=writing)
     document = {"kind": kind, **about, "plan": plan, "cost": cost.model_dump(mode="json"), "files": sorted(files)}
     return document, files
 
 
 def _tpu(wishes: Wishes, voters: int, *, compiling: bool) -> "tuple[dict[str, Any], dict[str, str], CostPlan]":
+    from capibara_assets.deployment import Deployment
     from capibara_assets.planning.plan_cost import tpu_cost
-    from capibara_assets.planning.tpu import plan_tpu
+    from capibara_assets.planning.tpu import tpu_plans
     from capibara_assets.planning.tpu_files import tpu_files
-    from capibara_assets.planning.verify import verify_plan
+    from capibara_assets.planning.verify import first_verified
+    from capibara_assets.planning.xla_cache import VerdictCache
     from capibara_assets.planning.xla_flags import with_flags
 
     w = wishes
     recipe = w.recipe.model_copy(update={"xla": "compile"}) if compiling else w.recipe
-    plan = verify_plan(plan_tpu(w.domain, w.statistics, w.shape, w.target, recipe, w.throughput), recipe)
+    front = tpu_plans(w.domain, w.statistics, w.shape, w.target, recipe, w.throughput)
+    plan = first_verified(front, recipe, cache=VerdictCache(Deployment.from_environment().work / "xla_verdicts")).plan
     plan = with_flags(plan, recipe.tpu.xla_flags, ask=compiling or w.ask_flags)
     return plan.model_dump(mode="json"), tpu_files(plan, w.target, recipe.tpu), tpu_cost(plan, w.target, voters=1)
 
 
-def _lora(wishes: Wishes, voters: int) -> "tuple[dict[str, Any], dict[str, str], CostPlan]":
+def _lora(wishes: Wishes, voters: int, *, writing: bool) -> "tuple[dict[str, Any], dict[str, str], CostPlan]":
     from capibara_assets.planning.accounting import Method, flops_per_token
     from capibara_assets.planning.lora import plan_lora
     from capibara_assets.planning.plan_cost import lora_cost
@@ -227,7 +230,12 @@ def _lora(wishes: Wishes, voters: int) -> "tuple[dict[str, Any], dict[str, str],
         per_token = flops_per_token(w.shape, plan.max_length, method=Method.LORA, lora_parameters=trained)
         answers = readings(parse_throughput(w.throughput), w.target, per_token)
         document["throughput_target"] = [answer.model_dump(mode="json") for answer in answers]
-    return document, {}, lora_cost(plan, w.shape, w.target, voters=voters)
+    files: dict[str, str] = {}
+    if writing:  # what writes them takes a while to import
+        from capibara_assets.training.from_plan import plan_files
+
+        files = plan_files(plan, w.target)
+    return document, files, lora_cost(plan, w.shape, w.target, voters=voters)
 
 
 def preset_document(preset: str, model: str | None, hardware: str | None, wanted: dict[str, Any]) -> dict[str, Any]:

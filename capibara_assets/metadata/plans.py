@@ -99,7 +99,7 @@ def roofline_chart(points: Sequence[RooflinePoint], peak_tflops: float, gb_per_s
         parts.append(_numbered(place, middle, index + 1, colour, point.name))
     parts += _legend(
         [
-            (f"{point.name}: {point.tflops:.3g} TFLOP/s [{point.low:.3g}, {point.high:.3g}]", point.chosen)
+            (f"{point.tflops:.3g} TFLOP/s [{point.low:.3g}, {point.high:.3g}]: {point.name}", point.chosen)
             for point in known[:MOST_NAMED]
         ],
         HEIGHT + 2,
@@ -201,7 +201,7 @@ def front_chart(points: Sequence[FrontPoint], title: str, *, limit: float | None
         else:
             parts.append(f'<circle cx="{x(point.memory):.1f}" cy="{y(point.seconds):.1f}" r="3" fill="{colour}"/>')
     parts += _axes("memory per chip", unit, floor)
-    named = [(f"{p.name}: {p.seconds:.4g} {unit}, {_size(p.memory)}", p.chosen) for p in shown[:MOST_NAMED]]
+    named = [(f"{p.seconds:.4g} {unit}, {_size(p.memory)}: {p.name}", p.chosen) for p in shown[:MOST_NAMED]]
     left_over = len(points) - len(named)
     if left_over > 0:
         named.append((f"and {left_over} more", False))
