@@ -1,4 +1,4 @@
-"""The fit finds efficiencies that made-up runs were made with, says what it does not know, and never scores what it saw."""
+"""The fit finds what made-up runs were made with, says what it does not know, and never scores what it saw."""
 
 import json
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ PROVENANCE = {"command": "made up", "rows": "made up", "sha256": "0"}
 
 
 def made(seed: int = 0, noise: float = 0.02) -> list[PublishedRun]:
-    """Runs whose speeds follow the model's form: products cost 1.2, memory 1.5 times what is expected, H100 5 % more."""
+    """Runs whose speeds follow the model's form: products cost 1.2 times the expected, memory 1.5, H100 5 % more."""
     generator = np.random.default_rng(seed)
     runs = []
     for width in WIDTHS:
@@ -201,7 +201,13 @@ def test_the_shipped_calibration_has_its_provenance_and_no_rows() -> None:
     assert fitted.provenance.runs >= len(fitted.provenance.seen) > 100
     assert all(len(one) == 12 for one in fitted.provenance.seen)
     known = {effect.name.split()[0] for run in RUNS for effect in effects(run.workload, run.machine)}
-    assert {name.split()[0] for name in fitted.effects} <= known | {"generation", "format", "many", "eager", "overlapped"}
+    assert {name.split()[0] for name in fitted.effects} <= known | {
+        "generation",
+        "format",
+        "many",
+        "eager",
+        "overlapped",
+    }
     # No factor leaves what physics allows: three spreads.
     assert all(abs(one.value) < 1.6 for one in fitted.effects.values())
 

@@ -81,7 +81,9 @@ def test_pipelines_wait_for_their_first_and_last_stage() -> None:
     assert work(replace(staged, software="maxtext"), where).bubble == pytest.approx(3 / 64)
 
 
-@pytest.mark.parametrize(("length", "tile", "factor"), [(128, 128, 1), (129, 128, 256 / 129), (1, 64, 64), (256, 256, 1)])
+@pytest.mark.parametrize(
+    ("length", "tile", "factor"), [(128, 128, 1), (129, 128, 256 / 129), (1, 64, 64), (256, 256, 1)]
+)
 def test_sizes_are_filled_up_to_tiles(length: int, tile: int, factor: float) -> None:
     assert padded(length, tile) == pytest.approx(factor)
 
@@ -162,9 +164,7 @@ MESHES = [
     factor=st.floats(1.0, 4.0),
 )
 @settings(max_examples=60, deadline=None)
-def test_more_is_never_worse(
-    mesh: Mesh, family: str, rows: int, sequence: int, remat: Remat, factor: float
-) -> None:
+def test_more_is_never_worse(mesh: Mesh, family: str, rows: int, sequence: int, remat: Remat, factor: float) -> None:
     where = machine(family, 64)
     one = load(mesh, global_batch=rows * mesh.batch_shards, sequence=sequence, recompute=policy(remat, "maxtext"))
     seconds = predict(one, where).step_seconds[1]

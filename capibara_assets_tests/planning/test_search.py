@@ -107,7 +107,9 @@ def test_the_front_is_ordered_fits_and_nothing_on_it_is_beaten(level: str) -> No
         assert one.memory.total <= front.budget and one.remat in recipe.limits.remat
         for other in front.plans:
             assert one is other or not (
-                other.seconds < one.seconds * 0.99 and other.memory.total < one.memory.total and other.usd < one.usd * 0.99
+                other.seconds < one.seconds * 0.99
+                and other.memory.total < one.memory.total
+                and other.usd < one.usd * 0.99
             )
 
 
@@ -120,7 +122,9 @@ def test_memory_binds_where_a_faster_setting_does_not_fit() -> None:
 
 
 def test_what_cannot_fit_is_refused_with_the_smallest_sum() -> None:
-    with pytest.raises(InputError, match=r"llama3.1-70b \(70.6 B parameters\) cannot be fine-tuned whole.*smallest of all"):
+    with pytest.raises(
+        InputError, match=r"llama3.1-70b \(70.6 B parameters\) cannot be fine-tuned whole.*smallest of all"
+    ):
         search(question("llama3.1-70b", "tpu-v5e-64"))
 
 
@@ -151,7 +155,9 @@ def test_a_batch_beyond_the_noise_scale_buys_nothing() -> None:
     assert rate_factor(10_000, 64) == 2 and examples_factor(10_000, 64) > 30
 
 
-@pytest.mark.parametrize(("wanted", "shards", "growth", "rows"), [(64, 8, 1, [8]), (8, 64, 4, [1]), (64, 8, 4, [8, 16, 32])])
+@pytest.mark.parametrize(
+    ("wanted", "shards", "growth", "rows"), [(64, 8, 1, [8]), (8, 64, 4, [1]), (64, 8, 4, [8, 16, 32])]
+)
 def test_batches_grow_by_doubling_within_the_level(wanted: int, shards: int, growth: float, rows: list[int]) -> None:
     assert batches(wanted, shards, growth) == rows
 
