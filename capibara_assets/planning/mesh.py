@@ -14,7 +14,8 @@ class Mesh(BaseModel):
 
     `data` repeats the weights, `fsdp` cuts weights and batch, `tensor` cuts heads, MLP and vocabulary, `pipeline` cuts
     the layers into stages, `expert` cuts the experts of a mixture (and the batch outside them). These five lie inside
-    one slice, joined by its fast links; `slices` repeats the whole over the data-centre network (more data parallelism).
+    one slice, joined by its fast links; `slices` repeats the whole over the data-centre network (more data
+    parallelism).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

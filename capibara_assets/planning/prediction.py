@@ -88,9 +88,7 @@ def predict(
     nominal = waiting(done)
     seconds = [float(cost) * exp(log) for cost, log in zip(nominal, known.logs, strict=True)]
     total = sum(seconds)
-    variance = sum(
-        (1.0 if term is None else seconds[term] / total) ** 2 * spread for term, spread in known.shared
-    )
+    variance = sum((1.0 if term is None else seconds[term] / total) ** 2 * spread for term, spread in known.shared)
     spread = sqrt(variance + fitted.noise**2)
     half = exp(fitted.width * spread)
     terms = dict(zip(TERMS, seconds, strict=True))

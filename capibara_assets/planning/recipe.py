@@ -78,6 +78,9 @@ class TpuRecipe(Declared):
     logit_chunks: int = Field(gt=0, description="vocabulary tiling of the loss")
     max_tensor: int = Field(gt=0, description="largest tensor-parallel group that a plan may use")
     storage_root: str = Field(description="where checkpoints and data of TPU jobs lie; a gs:// path or a placeholder")
+    xla_flags: tuple[str, ...] = Field(
+        default=(), description="for libtpu, as --name=value; checked against the installed libtpu, refused if unknown"
+    )
 
 
 class Level(Declared):

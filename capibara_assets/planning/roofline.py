@@ -79,7 +79,9 @@ def work(load: Workload, machine: Machine) -> Work:
     layers = (load.shape.layers + load.shape.encoder_layers) / load.mesh.pipeline
     seconds["launch"] = layers * load.micro_steps * LAUNCH_S[machine.kind] + _latency(load, machine)
     stages = load.mesh.pipeline
-    micro = max(load.micro_steps, stages)  # a pipeline cuts its batch into at least as many parts as it has stages
+    micro = float(
+        max(load.micro_steps, stages)
+    )  # a pipeline cuts its batch into at least as many parts as it has stages
     if load.circular:  # each stage holds several groups of layers, and the batch goes round once for each
         micro *= max(1.0, layers)
     share = load.tokens / load.chips
@@ -292,7 +294,7 @@ def _links(load: Workload, machine: Machine, seconds: dict[str, float]) -> None:
     if mesh.tensor > 1:
         # Two blocks a layer, each gathers its input and scatters its output, forward and backward.
         moved = activation * mesh.tensor * layers * 4 * (2 + 0.5 * load.recompute.mlp)
-        book("tensor", "tensor", gather_seconds(machine, places["tensor"], moved) / 1)
+        book("tensor", "tensor", gather_seconds(machine, places["tensor"], moved))
     if load.context > 1:
         keys = 2 * shape.kv_heads * shape.head_dim * BF16 * share
         moved = keys * load.context * shape.layers * (3 + load.recompute.scores)

@@ -1,7 +1,8 @@
 """Every way to lay a training step out on a target, held against memory and predicted; the best ones, and what binds.
 
-Exhaustive over mesh axes that divide chips and model, over sequences per shard, accumulation, recomputation and packing.
-What cannot fit is cut off early: a mesh whose state alone is too large, and larger batches after one that did not fit.
+Exhaustive over mesh axes that divide chips and model, over sequences per shard, accumulation, recomputation and
+packing. What cannot fit is cut off early: a mesh whose state alone is too large, and larger batches after one that did
+not fit.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,9 +22,12 @@ from capibara_assets.planning.recipe import Level
 from capibara_assets.planning.workload import Workload, policy
 
 NOISE_BATCHES = 4.0
-"""Gradient noise scale over the batch that the recipe asks for. McCandlish et al. 2018 (arXiv 1812.06162): to the same loss a
-batch B needs (1 + B/noise scale) times the examples of an infinitely small one. A recipe's batch is taken to be a quarter of
-the scale, where a quarter more examples buys four fifths of the least number of steps; nobody measures it for every set."""
+"""Gradient noise scale over the batch that the recipe asks for.
+
+McCandlish et al. 2018 (arXiv 1812.06162): to the same loss a batch B needs (1 + B/noise scale) times the examples of
+an infinitely small one. A recipe's batch is taken to be a quarter of the scale: it needs a quarter more examples, and
+five times the least number of steps. The scale could be measured (gradients' variance over their mean); it is not.
+"""
 MOST_REFUSED = 12  # refusals that are kept, nearest to fitting first
 FIXED = ("gather", "reduce", "network", "optimizer", "launch", "operands")  # what need not grow with the batch
 DIGITS = 3  # to which settings count as equally fast
@@ -129,7 +133,8 @@ class Front:
     Attributes:
         plans: the Pareto front of time, memory and cost, best first: fastest, then less recomputation, fewer shards.
         refused: settings that do not fit, nearest first.
-        binds: what limits the best plan: compute, HBM, ICI/NVLink, DCN/network, host, pipeline, or memory where a setting
+        binds: what limits the best plan: compute, HBM, ICI/NVLink, DCN/network, host, pipeline, or memory where a
+        setting
             that does not fit would have been faster.
         tried: settings predicted or weighed.
         fitting: settings that fit.
@@ -203,7 +208,8 @@ class _Hunt:
     def explore(self, machine: Machine, mesh: Mesh, lengths: Lengths, remat: Remat) -> None:
         """Batches on one mesh, rising, until they cannot fit or cannot be better any more.
 
-        More passes of fewer sequences are never faster without a pipeline, so they are tried only where fewer do not fit.
+        More passes of fewer sequences are never faster without a pipeline, so they are tried only where fewer do not
+        fit.
         """
         question = self.question
         wanted = max(1, round(question.wanted * _row(question) / (lengths.sequence * lengths.filled)))
@@ -248,7 +254,7 @@ class _Hunt:
         self.front.append(choice)
 
     def _hopeless(self, smaller: Choice) -> bool:
-        """Whether no larger batch on the same mesh can reach the front: it needs more memory, at least as many examples,
+        """Whether no larger batch on the same mesh can reach the front: it needs more memory, as many examples or more,
         and saves at most what does not grow with the batch."""
         seconds = smaller.prediction.step_seconds[1]
         growing = seconds - sum(smaller.prediction.terms[name] for name in FIXED)
@@ -339,7 +345,7 @@ def examples_factor(batch: float, wanted: int) -> float:
 
 
 def rate_factor(batch: float, wanted: int) -> float:
-    """Learning rate for this batch over the recipe's: Adam's square root rule (Malladi et al. 2022), up to the noise scale.
+    """Learning rate for this batch over the recipe's: Adam's square root (Malladi et al. 2022) up to the noise scale.
 
     Beyond the noise scale larger batches only repeat what a step already knows, and a larger rate is not safe.
     """
@@ -382,7 +388,13 @@ def _figures(choice: Choice) -> tuple[float, float, float]:
 def _order(choice: Choice) -> tuple[float, ...]:
     mesh = choice.mesh
     simplest = (mesh.slices, mesh.pipeline, mesh.tensor, mesh.expert, mesh.data, choice.load.micro_steps)
-    return (_round(choice.seconds), list(Remat).index(choice.remat), *simplest, choice.global_batch, choice.memory.total)
+    return (
+        _round(choice.seconds),
+        list(Remat).index(choice.remat),
+        *simplest,
+        choice.global_batch,
+        choice.memory.total,
+    )
 
 
 def _round(value: float) -> float:
@@ -395,14 +407,14 @@ def _nothing_fits(question: Question, refused: Sequence[Refusal], budget: int) -
     what = "fine-tuned whole" if question.method is Method.FULL else "fine-tuned with LoRA"
     if not refused:
         return (
-            f"{shape.name} cannot be laid out on {target.name}: no batch within {question.limits.micro_batch} sequences a"
-            f" chip and pass; ask for fewer examples a step, or a larger slice"
+            f"{shape.name} cannot be laid out on {target.name}: no batch within {question.limits.micro_batch}"
+            f" sequences a chip and pass; ask for fewer examples a step, or a larger slice"
         )
     closest = refused[0]
     return (
         f"{shape.name} ({shape.parameters / 1e9:.3g} B parameters) cannot be {what} on {target.name}: a chip has"
-        f" {target.memory.usable_gib:g} GiB usable, {size(budget)} at {question.limits.headroom:.0%}; the smallest of all"
-        f" settings ({closest.setting}) needs {closest.reason}. Take a larger slice or a smaller model."
+        f" {target.memory.usable_gib:g} GiB usable, {size(budget)} at {question.limits.headroom:.0%}; the smallest of"
+        f" all settings ({closest.setting}) needs {closest.reason}. Take a larger slice or a smaller model."
     )
 
 
@@ -424,7 +436,11 @@ def _reasons(
             " key/value heads, MLP, vocabulary)"
         ),
         "remat": f"{best.memory.arithmetic()} of {size(budget)}: "
-        + ("nothing needs recomputing" if best.remat is Remat.NONE else "less recomputation does not fit or is not faster"),
+        + (
+            "nothing needs recomputing"
+            if best.remat is Remat.NONE
+            else "less recomputation does not fit or is not faster"
+        ),
     }
     useful = best.examples(_row(question))
     reasons["batch"] = (
@@ -434,12 +450,13 @@ def _reasons(
         f" {NOISE_BATCHES:g} times what is asked for: {examples_factor(useful, question.wanted):.2f} times as many here"
     )
     reasons["learning_rate"] = (
-        f"{rate_factor(useful, question.wanted):.3g} times the recipe's: the square root of the batch over what was asked"
-        " for, Adam's rule (Malladi et al. 2022), no further than the noise scale"
+        f"{rate_factor(useful, question.wanted):.3g} times the recipe's: the square root of the batch over what was"
+        " asked for, Adam's rule (Malladi et al. 2022), no further than the noise scale"
     )
     if len(question.lengths) > 1:
         filled = ", ".join(
-            f"{'packed' if one.packed else 'padded'} to {one.sequence}: {one.filled:.0%} data" for one in question.lengths
+            f"{'packed' if one.packed else 'padded'} to {one.sequence}: {one.filled:.0%} data"
+            for one in question.lengths
         )
         reasons["packing"] = f"{filled}; {'packed' if best.lengths.packed else 'padded'} is faster"
     if faster is not None:

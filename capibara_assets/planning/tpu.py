@@ -1,4 +1,4 @@
-"""The TPU configuration for a model and a slice: the search's best layout, predicted time and memory, trainers' files."""
+"""The TPU configuration for a model and a slice: the search's best layout, its time and memory, trainers' files."""
 
 from collections.abc import Iterator, Mapping
 from math import ceil
@@ -172,7 +172,7 @@ def tpu_plans(
         logit_chunks=1 if base.family == "t5" else recipe.tpu.logit_chunks,
     )
     front = search(question)
-    answers = ()
+    answers: tuple[Reading, ...] = ()
     if throughput is not None:
         per_token = flops_per_token(base, front.best.lengths.sequence)
         answers = readings(parse_throughput(throughput), target, per_token)
@@ -253,7 +253,9 @@ def _plan(
         refused=tuple(RefusedEntry(setting=one.setting, reason=one.reason) for one in front.refused),
         throughput_target=answers,
         seconds=seconds,
-        usd=None if hourly is None else (seconds[0] / 3600 * hourly, seconds[1] / 3600 * hourly, seconds[2] / 3600 * hourly),
+        usd=None
+        if hourly is None
+        else (seconds[0] / 3600 * hourly, seconds[1] / 3600 * hourly, seconds[2] / 3600 * hourly),
         usd_note=target.price.note,
         gin=_gin(domain, t5, choice, target, group, steps, recipe),
         t5_model=t5.name,
@@ -283,8 +285,8 @@ def _entry(choice: Choice, best: Choice) -> FrontEntry:
 
 def _caution(base: ModelShape, choice: Choice) -> str:
     said = (
-        f"the efficiencies of published runs ({choice.prediction.coverage:.0%} of those whose model was left out lie in such"
-        f" an interval); {choice.prediction.binds} takes most"
+        f"the efficiencies of published runs ({choice.prediction.coverage:.0%} of those whose model was left out lie in"
+        f" such an interval); {choice.prediction.binds} takes most"
     )
     if base.parameters < SMALLEST_PUBLISHED:
         return said + (
@@ -345,8 +347,8 @@ def _learning_rate(
         return recipe.tpu.t5_learning_rate
     factor = rate_factor(batch, wanted)
     reasons["learning_rate"] = (
-        f"{recipe.tpu.learning_rate:g} of the recipe, made for {wanted} examples a step, x {factor:.3g} for {batch:.4g}: the"
-        " square root of the ratio, Adam's rule (Malladi et al. 2022), no further than the noise scale"
+        f"{recipe.tpu.learning_rate:g} of the recipe, made for {wanted} examples, x {factor:.3g} for"
+        f" {batch:.4g}: the square root of the ratio (Adam, Malladi et al. 2022), no further than the noise scale"
     )
     return recipe.tpu.learning_rate * factor
 

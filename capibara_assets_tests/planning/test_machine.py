@@ -61,9 +61,7 @@ def test_every_accelerator_makes_a_machine(name: str) -> None:
         ("h100-80gb", 512, (), ()),
     ],
 )
-def test_slices_have_the_clouds_shapes(
-    family: str, chips: int, axes: tuple[int, ...], wraps: tuple[bool, ...]
-) -> None:
+def test_slices_have_the_clouds_shapes(family: str, chips: int, axes: tuple[int, ...], wraps: tuple[bool, ...]) -> None:
     found = machine(family, chips)
     assert (found.axes, found.wraps) == (axes, wraps)
 

@@ -1,4 +1,4 @@
-"""Published runs from a CSV: settings read as their source means them, blanks assumed aloud, faults named by row and column."""
+"""Published runs from a CSV: settings read as their source means them, blanks assumed aloud, faults named."""
 
 import csv
 from pathlib import Path
@@ -81,7 +81,9 @@ def test_blank_measurements_leave_a_run_to_predict() -> None:
 
 
 def test_blank_settings_are_assumed_and_said() -> None:
-    run = row(fsdp="", d_ff="", vocab="", seq_len="", global_batch="", per_device_batch="", remat_policy="", step_time_s="")
+    run = row(
+        fsdp="", d_ff="", vocab="", seq_len="", global_batch="", per_device_batch="", remat_policy="", step_time_s=""
+    )
     text = "; ".join(run.assumed)
     for name in ("d_ff", "vocab 32000", "seq_len 4096", "fsdp 8", "global_batch", "remat_policy full"):
         assert name in text
