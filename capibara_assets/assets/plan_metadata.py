@@ -8,13 +8,24 @@ import dagster as dg
 from capibara_assets.assets.inputs import latest_metadata
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.metadata import document, plot
-from capibara_assets.metadata.plans import GIB, MemoryBar, figures_table, memory_chart, reasons_table
+from capibara_assets.metadata.plans import (
+    GIB,
+    FrontPoint,
+    MemoryBar,
+    RooflinePoint,
+    figures_table,
+    front_chart,
+    memory_chart,
+    reasons_table,
+    roofline_chart,
+)
 
 if TYPE_CHECKING:
     from capibara_assets.planning.cost import Cost, CostPlan, Outcome
     from capibara_assets.planning.hardware import HardwareTarget
     from capibara_assets.planning.lora import LoraPlan
-    from capibara_assets.planning.tpu import TpuPlan
+    from capibara_assets.planning.tpu import FrontEntry, TpuPlan
+    from capibara_assets.planning.xla import XlaVerdict
     from capibara_assets.storage.artifact import Artifact
 
 OUTCOME, COST = "outcome", "cost"
@@ -76,8 +87,9 @@ def lora_entries(plan: "LoraPlan", target: "HardwareTarget", cost: "CostPlan") -
     """The LoRA plan as a table, its memory beside the target's, its cost, its reasons."""
     values = plan.model_dump(mode="json")
     estimates = plan.estimates
+    held = estimates["memory_bytes_per_device"]
     memory = _memory(
-        [MemoryBar("planned", _parts(estimates["memory_bytes_per_device"]))],
+        [MemoryBar("planned", _parts(held), held["total"])],
         target,
         estimates["memory_budget_bytes"],
         "CPU" if target.kind == "cpu" else "GPU",
@@ -91,25 +103,86 @@ def lora_entries(plan: "LoraPlan", target: "HardwareTarget", cost: "CostPlan") -
     }
 
 
-def tpu_entries(plan: "TpuPlan", target: "HardwareTarget", cost: "CostPlan", files: Mapping[str, str]) -> Entries:
-    """The TPU plan: table, memory with XLA's beside it, files, cost."""
+def tpu_entries(
+    plan: "TpuPlan",
+    target: "HardwareTarget",
+    cost: "CostPlan",
+    files: Mapping[str, str],
+    verdict: "XlaVerdict | None" = None,
+) -> Entries:
+    """The TPU plan: table, roofline, front, memory with XLA's beside it, files, cost."""
     values = plan.model_dump(mode="json")
-    bars = [MemoryBar("ours", _parts(plan.memory))]
+    bars = [MemoryBar("ours", _parts(plan.memory), plan.memory["total"])]
     if allotted := plan.xla.get("memory"):
         bars.append(MemoryBar("XLA", _allotted(allotted), total=allotted.get("peak")))
     return {
         "target": target.name,
         "plan": document(values, _APART, "in the artifact's plan.json"),
         "reasons": dg.MetadataValue.md(reasons_table(_shown(values), plan.reasons)),
+        "roofline": roofline(plan, target),
+        "front": front(plan),
         "memory": _memory(bars, target, plan.memory_budget, "chip"),
-        "xla": dg.MetadataValue.md(xla_table(plan)),
+        "xla": dg.MetadataValue.md(xla_table(plan, verdict)),
         "files": ", ".join(sorted(files)),
         "gin": dg.MetadataValue.md(f"```\n{plan.gin}\n```"),
         **cost_entries(cost),
     }
 
 
-def xla_table(plan: "TpuPlan") -> str:
+def roofline(plan: "TpuPlan", target: "HardwareTarget") -> dg.MetadataValue:
+    """The plan and the rest of its front under the roof of one chip."""
+    from capibara_assets.planning.intensity import intensity, roof_of
+    from capibara_assets.planning.machine import machine_of
+    from capibara_assets.planning.tpu import SOFTWARE
+    from capibara_assets.planning.workload import Workload, policy
+
+    machine = machine_of(target)
+    roof = roof_of(machine)
+    points = []
+    for entry in plan.front:
+        load = Workload(
+            shape=plan.shape,
+            sequence=entry.sequence,
+            inputs=entry.sequence if plan.shape.family == "t5" else 0,
+            global_batch=entry.global_batch,
+            mesh=entry.mesh,
+            recompute=policy(entry.remat, SOFTWARE),
+            optimizer=plan.optimizer,
+            software=SOFTWARE,
+            logit_chunks=plan.logit_chunks,
+        )
+        low, middle, high = entry.step_seconds
+        rate = entry.tflops_per_chip
+        points.append(
+            RooflinePoint(
+                entry.setting,
+                intensity(load, machine),
+                rate,
+                rate * middle / high,
+                rate * middle / low,
+                chosen=_chosen(plan, entry),
+            )
+        )
+    title = f"{plan.model} on {plan.target}: predicted, under the roof of one chip"
+    return plot(roofline_chart(points, roof.tflops, roof.gb_per_s, title))
+
+
+def front(plan: "TpuPlan") -> dg.MetadataValue:
+    """Time to the same loss against memory, of every setting that no other beats."""
+    points = [
+        FrontPoint(entry.setting, float(entry.memory), entry.relative_time, chosen=_chosen(plan, entry))
+        for entry in plan.front
+    ]
+    title = "the Pareto front: time to the same loss (best = 1) against memory of a chip"
+    return plot(front_chart(points, title, limit=float(plan.memory_budget), unit="times the best"))
+
+
+def _chosen(plan: "TpuPlan", entry: "FrontEntry") -> bool:
+    same = ("mesh", "remat", "global_batch", "sequence", "packed")
+    return all(getattr(plan, name) == getattr(entry, name) for name in same)
+
+
+def xla_table(plan: "TpuPlan", verdict: "XlaVerdict | None" = None) -> str:
     """XLA's figures beside ours; in so many words "not compiled" where it was not asked."""
     xla = plan.xla
     allotted = xla.get("memory", {})
@@ -123,6 +196,10 @@ def xla_table(plan: "TpuPlan") -> str:
     rows += [(f"version of {name}", "", version) for name, version in (xla.get("versions") or {}).items()]
     if flags := xla.get("flags"):
         rows.append(("flags", " ".join(flags["flags"]), f"{flags['status']}: {flags['detail']}"))
+    if verdict is not None and verdict.compile_seconds is not None:
+        rows.append(("compile time", "", f"{verdict.compile_seconds:.1f} s" + (", kept" if verdict.cached else "")))
+    if verdict is not None and verdict.host_peak_bytes is not None:
+        rows.append(("memory of the compiler", "", _gib(verdict.host_peak_bytes)))
     return figures_table(rows)
 
 

@@ -26,6 +26,8 @@ def lora_config(
     from capibara_assets.planning.models import read_shape
     from capibara_assets.planning.plan_cost import lora_cost
     from capibara_assets.planning.recipe import PlanningRecipe
+    from capibara_assets.planning.tpu_files import write_files
+    from capibara_assets.training.from_plan import plan_files
     from capibara_assets.training.recipe import TrainingRecipe
 
     domain = Domain(context.partition_key)
@@ -36,11 +38,14 @@ def lora_config(
     inputs.setting("target", hardware)
     statistics = inputs.artifact("moe_dataset", domain).document("statistics")
     plan = plan_lora(domain, statistics, shape, hardware, recipe)
-    documents = {"plan": plan.model_dump(mode="json"), "cost": lora_cost(plan, hardware).model_dump(mode="json")}
-    artifact = inputs.publish("lora_config", domain, documents=documents)
+    documents = {"plan": plan.model_dump(mode="json"), "cost": lora_cost(plan, shape, hardware).model_dump(mode="json")}
+    with TemporaryDirectory(prefix="capibara-plan-") as place:
+        trees = {"files": write_files(Path(place) / "files", plan_files(plan, hardware))}
+        artifact = inputs.publish("lora_config", domain, documents=documents, trees=trees)
     # What past runs took is shown, not published: else each training would change its own input and ask for the next.
     cost = lora_cost(
         plan,
+        shape,
         hardware,
         voters=len(recipes.load("training", TrainingRecipe).voters),
         outcomes=past_outcomes(context.instance),
@@ -62,9 +67,10 @@ def tpu_config(
     from capibara_assets.planning.models import read_shape
     from capibara_assets.planning.plan_cost import tpu_cost
     from capibara_assets.planning.recipe import PlanningRecipe
-    from capibara_assets.planning.tpu import plan_tpu
+    from capibara_assets.planning.tpu import tpu_plans
     from capibara_assets.planning.tpu_files import tpu_files, write_files
-    from capibara_assets.planning.verify import verify_plan
+    from capibara_assets.planning.verify import first_verified
+    from capibara_assets.planning.xla_cache import VerdictCache
     from capibara_assets.planning.xla_flags import with_flags
 
     domain = Domain(context.partition_key)
@@ -74,12 +80,13 @@ def tpu_config(
     inputs.setting("base_shape", shape)
     inputs.setting("tpu_target", hardware)
     statistics = inputs.artifact("moe_dataset", domain).document("statistics")
-    plan = verify_plan(plan_tpu(domain, statistics, shape, hardware, recipe), recipe)
-    plan = with_flags(plan, recipe.tpu.xla_flags)
+    cache = VerdictCache(inputs.store.work / "xla_verdicts")
+    found = first_verified(tpu_plans(domain, statistics, shape, hardware, recipe), recipe, cache=cache)
+    plan = with_flags(found.plan, recipe.tpu.xla_flags)
     files = tpu_files(plan, hardware, recipe.tpu)
     documents = {"plan": plan.model_dump(mode="json"), "cost": tpu_cost(plan, hardware).model_dump(mode="json")}
     with TemporaryDirectory(prefix="capibara-plan-") as place:
         trees = {"files": write_files(Path(place) / "files", files)}
         artifact = inputs.publish("tpu_config", domain, documents=documents, trees=trees)
     cost = tpu_cost(plan, hardware, others=other_costs(context.instance, "tpu_config", domain), domains=DOMAINS)
-    return materialized(artifact, inputs, tpu_entries(plan, hardware, cost, files))
+    return materialized(artifact, inputs, tpu_entries(plan, hardware, cost, files, found.verdict))

@@ -1,4 +1,4 @@
-"""`capibara bench plan`: every row of a file of published training runs predicted, and how wrong the predictions are."""
+"""`capibara bench plan`: every row of a file of published runs predicted, and how wrong the predictions are."""
 
 from pathlib import Path
 from typing import Any

@@ -51,6 +51,11 @@ class Wishes(NamedTuple):
     show_default=True,
     help="Specialisation.",
 )
+@click.option(
+    "--quantization",
+    type=click.Choice(["none", "bf16", "int8", "nf4"]),
+    help="Of a preset's base, in place of its own.",
+)
 @click.option("--voters", type=click.IntRange(min=1), default=VOTERS, show_default=True, help="Adapters of a domain.")
 @click.option(
     "--recipe", type=click.Path(path_type=Path), metavar="FILE", help="Planning recipe in place of the shipped one."
@@ -86,7 +91,7 @@ def plan(
     if model is None or hardware is None:
         raise InputError("give --model and --hardware (or --preset, or --claims)")
     wishes = read_wishes(model, hardware, wanted)
-    document, files = planned(wishes, voters, compiling=compiling)
+    document, files = planned(wishes, voters, compiling=compiling, writing=out is not None)
     if out is not None:
         from capibara_assets.planning.tpu_files import write_files
 
@@ -116,8 +121,18 @@ def read_wishes(model: str, hardware: str, wanted: dict[str, Any]) -> Wishes:
         InputError: an unknown model, target or level, statistics that cannot be read, or nothing that says how much
             data there is.
     """
-    from capibara_assets.declarations import read_declared, shipped_recipe
     from capibara_assets.planning.hardware import find_target
+
+    recipe = read_recipe(wanted)
+    target = find_target(hardware)
+    statistics = read_data(wanted["dataset_statistics"], wanted["examples"], wanted["sequence"], recipe.lora.max_length)
+    ask, throughput = bool(wanted["xla_flags"]), wanted["target_throughput"]
+    return Wishes(wanted["domain"], find_shape(model), target, recipe, statistics, throughput, ask)
+
+
+def read_recipe(wanted: dict[str, Any]) -> "PlanningRecipe":
+    """The deployment's choices, with what the command line says differently."""
+    from capibara_assets.declarations import read_declared, shipped_recipe
     from capibara_assets.planning.recipe import PlanningRecipe
 
     file, sequence = wanted["recipe"], wanted["sequence"]
@@ -131,10 +146,7 @@ def read_wishes(model: str, hardware: str, wanted: dict[str, Any]) -> Wishes:
     if wanted["xla_flags"]:
         flags = (*recipe.tpu.xla_flags, *wanted["xla_flags"])
         recipe = recipe.model_copy(update={"tpu": recipe.tpu.model_copy(update={"xla_flags": flags})})
-    target = find_target(hardware)
-    statistics = read_data(wanted["dataset_statistics"], wanted["examples"], sequence, recipe.lora.max_length)
-    ask, throughput = bool(wanted["xla_flags"]), wanted["target_throughput"]
-    return Wishes(wanted["domain"], find_shape(model), target, recipe, statistics, throughput, ask)
+    return recipe
 
 
 def find_shape(model: str) -> "ModelShape":
@@ -170,7 +182,7 @@ def read_data(file: Path | None, examples: int | None, sequence: int | None, lon
     return statistics
 
 
-def planned(wishes: Wishes, voters: int, *, compiling: bool) -> tuple[dict[str, Any], dict[str, str]]:
+def planned(wishes: Wishes, voters: int, *, compiling: bool, writing: bool) -> tuple[dict[str, Any], dict[str, str]]:
     """The plan as a document, and its files by name.
 
     Raises:
@@ -182,26 +194,29 @@ def planned(wishes: Wishes, voters: int, *, compiling: bool) -> tuple[dict[str, 
     else:
         if compiling:
             raise InputError(f"--compile is for TPU slices: XLA is not asked about {wishes.target.name}")
-        kind, (plan, files, cost) = "lora", _lora(wishes, voters)
+        kind, (plan, files, cost) = "lora", _lora(wishes, voters, writing=writing)
     document = {"kind": kind, **about, "plan": plan, "cost": cost.model_dump(mode="json"), "files": sorted(files)}
     return document, files
 
 
 def _tpu(wishes: Wishes, voters: int, *, compiling: bool) -> "tuple[dict[str, Any], dict[str, str], CostPlan]":
+    from capibara_assets.deployment import Deployment
     from capibara_assets.planning.plan_cost import tpu_cost
-    from capibara_assets.planning.tpu import plan_tpu
+    from capibara_assets.planning.tpu import tpu_plans
     from capibara_assets.planning.tpu_files import tpu_files
-    from capibara_assets.planning.verify import verify_plan
+    from capibara_assets.planning.verify import first_verified
+    from capibara_assets.planning.xla_cache import VerdictCache
     from capibara_assets.planning.xla_flags import with_flags
 
     w = wishes
     recipe = w.recipe.model_copy(update={"xla": "compile"}) if compiling else w.recipe
-    plan = verify_plan(plan_tpu(w.domain, w.statistics, w.shape, w.target, recipe, w.throughput), recipe)
+    front = tpu_plans(w.domain, w.statistics, w.shape, w.target, recipe, w.throughput)
+    plan = first_verified(front, recipe, cache=VerdictCache(Deployment.from_environment().work / "xla_verdicts")).plan
     plan = with_flags(plan, recipe.tpu.xla_flags, ask=compiling or w.ask_flags)
     return plan.model_dump(mode="json"), tpu_files(plan, w.target, recipe.tpu), tpu_cost(plan, w.target, voters=1)
 
 
-def _lora(wishes: Wishes, voters: int) -> "tuple[dict[str, Any], dict[str, str], CostPlan]":
+def _lora(wishes: Wishes, voters: int, *, writing: bool) -> "tuple[dict[str, Any], dict[str, str], CostPlan]":
     from capibara_assets.planning.accounting import Method, flops_per_token
     from capibara_assets.planning.lora import plan_lora
     from capibara_assets.planning.plan_cost import lora_cost
@@ -215,11 +230,51 @@ def _lora(wishes: Wishes, voters: int) -> "tuple[dict[str, Any], dict[str, str],
         per_token = flops_per_token(w.shape, plan.max_length, method=Method.LORA, lora_parameters=trained)
         answers = readings(parse_throughput(w.throughput), w.target, per_token)
         document["throughput_target"] = [answer.model_dump(mode="json") for answer in answers]
-    return document, {}, lora_cost(plan, w.target, voters=voters)
+    files: dict[str, str] = {}
+    if writing:  # what writes them takes a while to import
+        from capibara_assets.training.from_plan import plan_files
+
+        files = plan_files(plan, w.target)
+    return document, files, lora_cost(plan, w.shape, w.target, voters=voters)
 
 
 def preset_document(preset: str, model: str | None, hardware: str | None, wanted: dict[str, Any]) -> dict[str, Any]:
-    raise InputError("presets are not wired yet")
+    """A shipped training recipe as a plan: its own values, held against the hardware.
+
+    Raises:
+        InputError: no such preset, nothing says how many examples there are, or it does not fit; with the sum.
+    """
+    from capibara_assets.planning.figures import read_statistics
+    from capibara_assets.planning.hardware import find_target
+    from capibara_assets.planning.models import read_shape
+    from capibara_assets.planning.plan_cost import lora_cost
+    from capibara_assets.planning.preset_plans import plan_preset
+
+    recipe = read_recipe(wanted)
+    statistics = read_data(wanted["dataset_statistics"], wanted["examples"], wanted["sequence"], recipe.lora.max_length)
+    figures = read_statistics(wanted["domain"], statistics, recipe.chars_per_token)
+    base = (
+        find_shape(model) if model else read_shape(recipe.presets[preset].model) if preset in recipe.presets else None
+    )
+    plan = plan_preset(
+        preset,
+        recipe,
+        examples=figures.training_examples,
+        quantization=wanted["quantization"],
+        base=base,
+        target=find_target(hardware) if hardware else None,
+    )
+    target = find_target(plan.target)
+    assert base is not None  # a preset that is not there was refused
+    cost = lora_cost(plan, base, target)
+    about = {"level": recipe.level, "target": target.name, "hardware": target.description, "preset": preset}
+    return {
+        "kind": "lora",
+        **about,
+        "plan": plan.model_dump(mode="json"),
+        "cost": cost.model_dump(mode="json"),
+        "files": [],
+    }
 
 
 def claims_document() -> dict[str, Any]:

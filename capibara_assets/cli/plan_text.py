@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 GIB = 1024**3
+MOST = 6  # of the front
+Lines = Iterator[tuple[str, str]]
 _WIDE = 20
 _DEEP, _COLUMNS = _WIDE + 5, 118
 # Of a plan's document: shown elsewhere, or files.
@@ -24,26 +26,34 @@ def plan_lines(document: Mapping[str, Any]) -> Iterator[str]:
     reasons = plan["reasons"]
     for name, value in plan.items():
         if name not in _ELSEWHERE:
-            yield from _lines(name, _value(value), reasons.get(name))
+            yield from _line(name, _value(value))
+            yield from _reason(reasons.get(name))
     for name, reason in reasons.items():
         if name not in plan:
-            yield from _lines(name, "", reason)
+            yield from _line(name, "")
+            yield from _reason(reason)
     yield ""
-    yield from _memory(plan)
-    yield from _time(plan)
-    yield from _front(plan)
-    yield from _throughput(plan)
-    yield from _xla(plan)
-    yield from _cost(document["cost"])
+    for name, words in (
+        *_memory(plan),
+        *_time(plan),
+        *_front(plan),
+        *_throughput(plan),
+        *_xla(plan),
+        *_cost(document["cost"]),
+    ):
+        yield from _line(name, words)
     if document.get("out"):
-        yield f"{'files':<{_WIDE}} {document['out']}: {', '.join(document['files'])}"
+        yield from _line("files", f"{document['out']}: {', '.join(document['files'])}")
 
 
-def _lines(name: str, value: str, reason: str | None = None) -> Iterator[str]:
-    """A setting, and below it why."""
-    yield f"{name.replace('_', ' '):<{_WIDE}} {value}".rstrip()
-    if reason:
-        yield from textwrap.wrap(reason, _COLUMNS, initial_indent=" " * _DEEP, subsequent_indent=" " * _DEEP)
+def _line(name: str, words: str) -> list[str]:
+    """A name and what belongs to it, in as many lines as it takes."""
+    head = f"{name.replace('_', ' '):<{_WIDE}} "
+    return textwrap.wrap(words, _COLUMNS, initial_indent=head, subsequent_indent=" " * len(head)) or [head.rstrip()]
+
+
+def _reason(reason: str | None) -> list[str]:
+    return textwrap.wrap(reason or "", _COLUMNS, initial_indent=" " * _DEEP, subsequent_indent=" " * _DEEP)
 
 
 def _value(value: Any) -> str:
@@ -58,53 +68,69 @@ def _value(value: Any) -> str:
     return str(value)
 
 
-def _memory(plan: Mapping[str, Any]) -> Iterator[str]:
+def _memory(plan: Mapping[str, Any]) -> Lines:
     estimates = plan.get("estimates", {})
     parts = plan.get("memory") or estimates.get("memory_bytes_per_device") or {}
     budget = plan.get("memory_budget") or estimates.get("memory_budget_bytes")
     if parts:
-        named = sorted(((count, name) for name, count in parts.items() if name != "total" and count), reverse=True)
+        named = sorted(((count, name) for name, count in parts.items() if name != "total" and count > 0), reverse=True)
         sums = " + ".join(f"{_size(count)} {name}" for count, name in named)
+        apart = sum(count for count in parts.values() if count < 0)
+        less = f" - {_size(-apart)} not at the same time" if apart else ""
         of = f" of {_size(budget)}" if budget else ""
-        yield f"{'memory per device':<{_WIDE}} {sums} = {_size(parts['total'])}{of}"
+        yield "memory per device", f"{sums}{less} = {_size(parts['total'])}{of}"
 
 
-def _time(plan: Mapping[str, Any]) -> Iterator[str]:
-    step = plan.get("step_time")
-    if step:
-        yield f"{'step':<{_WIDE}} {step['low']:.4g} to {step['high']:.4g} s, bound by {step['binds']}"
+def _time(plan: Mapping[str, Any]) -> Lines:
+    if step := plan.get("step_time"):
+        spent = sorted(step["resources"].items(), key=lambda item: -item[1])
+        shares = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in spent if seconds > 0.005 * spent[0][1])
+        span = _span((step["low"], step["middle"], step["high"]), "{:.4g}")
+        yield "step", f"{span} s, bound by {step['binds']}: {shares}"
     if rates := plan.get("tokens_per_second"):
-        yield f"{'tokens per second':<{_WIDE}} {_span(rates, '{:,.0f}')}"
+        yield "tokens per second", _span(rates, "{:,.0f}")
     if rates := plan.get("tflops_per_chip"):
-        share = plan["share_of_peak"]
-        shares = _span([100 * part for part in share], "{:.1f}")
-        yield f"{'TFLOP/s per chip':<{_WIDE}} {_span(rates, '{:.4g}')}: {shares} % of the peak"
+        shares = _span([100 * part for part in plan["share_of_peak"]], "{:.1f}")
+        yield "TFLOP/s per chip", f"{_span(rates, '{:.4g}')}: {shares} % of the peak, attention counted in full"
 
 
-def _front(plan: Mapping[str, Any]) -> Iterator[str]:
-    for index, one in enumerate(plan.get("front", ())):
-        yield f"{'front' if index == 0 else '':<{_WIDE}} {one}"
+def _front(plan: Mapping[str, Any]) -> Lines:
+    """Settings that no other beats in time, memory and cost at once; then those that just do not fit."""
+    front = plan.get("front", ())
+    for index, one in enumerate(front[:MOST]):
+        words = (
+            f"{one['setting']}: {one['relative_time']:.2f} times the time, {_size(one['memory'])}, {one['binds']} binds"
+        )
+        yield ("front" if index == 0 else ""), words
+    if len(front) > MOST:
+        yield "", f"and {len(front) - MOST} more"
+    for index, one in enumerate(plan.get("refused", ())[:2]):
+        yield ("does not fit" if index == 0 else ""), f"{one['setting']}: {one['reason']}"
 
 
-def _throughput(plan: Mapping[str, Any]) -> Iterator[str]:
-    for answer in plan.get("throughput_target", ()):
-        yield f"{'throughput ' + answer['verdict'].split()[0]:<{_WIDE}} {answer['arithmetic']}"
+def _throughput(plan: Mapping[str, Any]) -> Lines:
+    for index, answer in enumerate(plan.get("throughput_target", ())):
+        yield ("throughput" if index == 0 else ""), f"{answer['verdict']}: {answer['arithmetic']}"
 
 
-def _xla(plan: Mapping[str, Any]) -> Iterator[str]:
+def _xla(plan: Mapping[str, Any]) -> Lines:
     if xla := plan.get("xla"):
-        yield f"{'XLA':<{_WIDE}} {xla['status']}: {xla['detail']}"
+        yield "XLA", f"{xla['status']}: {xla['detail']}"
         if flags := xla.get("flags"):
-            yield f"{'XLA flags':<{_WIDE}} {' '.join(flags['flags']) or 'none'}: {flags['detail']}"
+            yield "XLA flags", f"{' '.join(flags['flags']) or 'none'}: {flags['detail']}"
 
 
-def _cost(cost: Mapping[str, Any]) -> Iterator[str]:
+def _cost(cost: Mapping[str, Any]) -> Lines:
     raw, adapter = cost["adapter_raw"], cost["adapter"]
-    yield f"{'time':<{_WIDE}} {_duration(adapter)}; {adapter['seconds_note']}"
+    yield "time", f"{_duration(adapter)}; {adapter['seconds_note']}"
     if raw["seconds"] != adapter["seconds"] and raw["seconds"]:
-        yield f"{'':<{_WIDE}} before the correction by past runs {_duration(raw)}"
-    one = "training" if cost["voters"] == 1 else f"adapter; {cost['voters']} of them {_dollars(cost['domain'])}"
-    yield f"{'cost':<{_WIDE}} {_dollars(adapter)} a {one}; {adapter['usd_note']}"
+        yield "", f"before the correction by past runs {_duration(raw)}"
+    if adapter["usd"] is None:
+        yield "cost", f"not known: {adapter['usd_note']}"
+        return
+    voters = cost["voters"]
+    one = "a training" if voters == 1 else f"an adapter, {_dollars(cost['domain'])} for {voters} of them"
+    yield "cost", f"{_dollars(adapter)} {one}; {adapter['usd_note']}"
 
 
 def _duration(cost: Mapping[str, Any]) -> str:

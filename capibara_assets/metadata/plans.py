@@ -43,7 +43,7 @@ class RooflinePoint:
 
 @dataclass(frozen=True)
 class MemoryBar:
-    """Bytes on one chip by what they are for; `total` where the parts are not all of it."""
+    """Bytes on one chip by what they are for; `total` where the parts are not all of it, or never there at once."""
 
     name: str
     parts: Mapping[str, float]
@@ -99,7 +99,7 @@ def roofline_chart(points: Sequence[RooflinePoint], peak_tflops: float, gb_per_s
         parts.append(_numbered(place, middle, index + 1, colour, point.name))
     parts += _legend(
         [
-            (f"{point.name}: {point.tflops:.3g} TFLOP/s [{point.low:.3g}, {point.high:.3g}]", point.chosen)
+            (f"{point.tflops:.3g} TFLOP/s [{point.low:.3g}, {point.high:.3g}]: {point.name}", point.chosen)
             for point in known[:MOST_NAMED]
         ],
         HEIGHT + 2,
@@ -112,8 +112,9 @@ def memory_chart(bars: Sequence[MemoryBar], limits: Mapping[str, float], title: 
     """A stacked bar per source ("ours", "XLA") of one chip's memory; limits are upright lines with their names."""
     names = list(dict.fromkeys(name for bar in bars for name, count in bar.parts.items() if count > 0))
     colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
-    ends = [max(sum(bar.parts.values()), bar.total or 0.0) for bar in bars]
-    most = max([*ends, *limits.values(), 1.0])
+    sums = [sum(count for count in bar.parts.values() if count > 0) for bar in bars]
+    ends = [whole if bar.total is None else bar.total for bar, whole in zip(bars, sums, strict=True)]
+    most = max([*ends, *sums, *limits.values(), 1.0])
     labels = [shortened(bar.name, 18) for bar in bars]
     left = 18 + max((width_of(label) for label in labels), default=0.0)
     first = 52.0 + _ROW * len(limits)
@@ -143,6 +144,11 @@ def memory_chart(bars: Sequence[MemoryBar], limits: Mapping[str, float], title: 
             parts.append(
                 f'<rect x="{x(at):.1f}" y="{middle - thick / 2:.1f}" width="{x(bar.total) - x(at):.1f}" '
                 f'height="{thick:g}" fill="#ffffff" stroke="{GREY}"><title>not told apart</title></rect>'
+            )
+        if end < at:
+            parts.append(
+                f'<path d="M{x(end):.1f} {middle - thick / 2 - 3:.1f}v{thick + 6:g}" stroke="{INK}" stroke-width="2">'
+                f"<title>{_size(end)} at once</title></path>"
             )
         # At the end of the chart: beside a bar it would meet a limit's line.
         parts.append(text(WIDTH - 90, middle + 4, _size(end), bold=index == 0))
@@ -195,7 +201,7 @@ def front_chart(points: Sequence[FrontPoint], title: str, *, limit: float | None
         else:
             parts.append(f'<circle cx="{x(point.memory):.1f}" cy="{y(point.seconds):.1f}" r="3" fill="{colour}"/>')
     parts += _axes("memory per chip", unit, floor)
-    named = [(f"{p.name}: {p.seconds:.4g} {unit}, {_size(p.memory)}", p.chosen) for p in shown[:MOST_NAMED]]
+    named = [(f"{p.seconds:.4g} {unit}, {_size(p.memory)}: {p.name}", p.chosen) for p in shown[:MOST_NAMED]]
     left_over = len(points) - len(named)
     if left_over > 0:
         named.append((f"and {left_over} more", False))

@@ -1,8 +1,8 @@
-"""The figures behind the throughput promise, for any file of published runs: every run predicted by a fit that never saw it.
+"""The throughput figures of any file of published runs, every run predicted by a fit that never saw it.
 
-Runs that the shipped calibration was not fitted on are predicted by it, as a user's would be. Runs that it was fitted on
-are predicted by a fit to this file without their whole model. The headline is over all measured runs, each by the one of the
-two that is honest for it; both ways are also printed for themselves.
+Runs that the shipped calibration was not fitted on are predicted by it, as a user's would be. Runs that it was fitted
+on are predicted by a fit to this file without their whole model. The headline is over all measured runs, each by the
+one of the two that is honest for it; both ways are also printed for themselves.
 """
 
 from collections import defaultdict
@@ -56,7 +56,9 @@ def assess(table: Table, calibration: Calibration) -> dict[str, Any]:
     seen = seen_by(calibration, runs)
     refit = len(runs) >= ENOUGH_RUNS and len({run.model for run in runs}) >= ENOUGH_MODELS
     by_model = leave_out(runs, lambda run: run.model) if refit else None
-    guesses = [_guess(index, one, known, by_model) for index, (one, known) in enumerate(zip(shipped, seen, strict=True))]
+    guesses = [
+        _guess(index, one, known, by_model) for index, (one, known) in enumerate(zip(shipped, seen, strict=True))
+    ]
     honest = [index for index, guess in enumerate(guesses) if guess is not None]
     scored, chosen = [runs[index] for index in honest], [guess for guess in guesses if guess is not None]
     result: dict[str, Any] = {"runs_measured": len(runs), "runs_scored": len(scored)}
@@ -167,13 +169,24 @@ def _chips(runs: Sequence[PublishedRun], width: float) -> dict[str, Any]:
 
 
 def regret(runs: Sequence[PublishedRun], logs: Array) -> dict[str, Any]:
-    """What following our ranking costs: among runs of one model, length, slice and software with several settings, how much
-    slower per token the run that we rank first is than the fastest."""
+    """What following our ranking costs.
+
+    Among runs of one model, length, slice and software in several settings: how much slower per token the setting is
+    that we rank first than the fastest one.
+    """
     groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for index, run in enumerate(runs):
         load = run.workload
         machine = run.machine
-        where = (run.model, machine.family, machine.chips, machine.island, load.sequence, load.software, load.generation)
+        where = (
+            run.model,
+            machine.family,
+            machine.chips,
+            machine.island,
+            load.sequence,
+            load.software,
+            load.generation,
+        )
         groups[where].append(index)
     losses = {}
     for where, rows in sorted(groups.items(), key=lambda one: str(one[0])):

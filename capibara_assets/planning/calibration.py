@@ -1,7 +1,7 @@
 """Fits the efficiencies of `effects` to measured runs, and keeps them with their provenance.
 
-The fit is the maximum of the posterior: squared errors of log step times (in units of `NOISE`, flattened for outliers) and
-squared effects (in units of their spreads). With spreads as priors, effects that few runs show stay near zero.
+The fit is the maximum of the posterior: squared errors of log step times (in units of `NOISE`, flattened for outliers)
+and squared effects (in units of their spreads). With spreads as priors, effects that few runs show stay near zero.
 """
 
 import hashlib
@@ -53,8 +53,8 @@ class Provenance(Declared):
 class Calibration(Declared):
     """Fitted effects; what is not named is zero with its prior spread.
 
-    `width` times the predicted spread is half of the interval, in logarithms (conformal: the quantile that covers the wanted
-    share of runs of models left out).
+    `width` times the predicted spread is half of the interval, in logarithms (conformal: the quantile that covers the
+    wanted share of runs of models left out).
     """
 
     provenance: Provenance
@@ -111,7 +111,7 @@ def write_calibration(calibration: Calibration, file: Path) -> None:
     document = calibration.model_dump(mode="json")
     document["effects"] = {name: document["effects"][name] for name in sorted(document["effects"])}
     head = (
-        "# Efficiencies fitted to published training runs; see capibara_assets/planning/effects.py for what each effect is.\n"
+        "# Efficiencies fitted to published training runs; capibara_assets/planning/effects.py says what each is.\n"
         "# Written by the command below; do not edit by hand.\n"
     )
     body = yaml.safe_dump(document, sort_keys=False, width=120, default_flow_style=None)
@@ -282,9 +282,7 @@ def calibrate(
         models=len({run.model for run in runs}),
         seen=tuple(sorted({run_digest(run) for run in runs})),
     )
-    return Calibration(
-        provenance=origin, noise=round(noise, 4), width=round(width, 4), coverage=coverage, effects=kept
-    )
+    return Calibration(provenance=origin, noise=round(noise, 4), width=round(width, 4), coverage=coverage, effects=kept)
 
 
 def seen_by(calibration: Calibration, runs: Iterable[PublishedRun]) -> list[bool]:

@@ -57,8 +57,8 @@ def ring_rate(machine: Machine, members: int) -> float:
 def gather_seconds(machine: Machine, where: Group, total: float) -> float:
     """An all-gather to `total` bytes on each member, or a reduce-scatter of as many.
 
-    Between islands each chip fetches its share of the other islands' parts, and the fast links hand it round; the slower
-    of the two stages is counted, since they overlap.
+    Between islands each chip fetches its share of the other islands' parts, and the fast links hand it round; the
+    slower of the two stages is counted, since they overlap.
     """
     if where.members == 1:
         return 0.0

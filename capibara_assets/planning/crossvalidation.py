@@ -37,9 +37,8 @@ class HeldOut:
     width: float
 
     def covered(self, measured: Array) -> Array:
-        """Which measured log step times lie in their interval."""
-        result: Array = np.abs(self.logs - measured) <= self.widths * self.spreads
-        return result
+        """Which measured log step times lie in their interval: ones and zeros (runs,)."""
+        return np.asarray(np.abs(self.logs - measured) <= self.widths * self.spreads, dtype=np.float64)
 
 
 def leave_out(runs: Sequence[PublishedRun], group: Callable[[PublishedRun], str]) -> HeldOut:

@@ -1,9 +1,9 @@
-"""How much of a nominal rate each kernel class gets: physical expectations, and what may differ from them by chip and software.
+"""How much of a nominal rate each kernel class gets: physical expectations, and how chips and software differ.
 
 A step takes `sum(term · exp(expected + effects))`. An effect is shared by all runs that have its name, is normally
 distributed around nothing, and its spread says how far physics lets it go: a term's own factor, its factor on GPUs or
-TPUs, a chip family's, a framework's, a number format's. The calibration fits them all at once; an effect that no run shows
-stays at zero, so an unknown chip or framework is predicted by what all have in common.
+TPUs, a chip family's, a framework's, a number format's. The calibration fits them all at once; an effect that no run
+shows stays at zero, so an unknown chip or framework is predicted by what all have in common.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from capibara_assets.planning.workload import Workload
 
 
 class Expectation(NamedTuple):
-    """A term's factor over its nominal seconds before any run was seen, and how far runs may move it (in logarithms)."""
+    """A term's factor over its nominal seconds before any run was seen, and how far runs move it (in logarithms)."""
 
     gpu: float
     tpu: float
@@ -32,9 +32,9 @@ class Effect(NamedTuple):
     spread: float
 
 
-# Matrix products come near the best measured GEMM; attention kernels do not (FlashAttention-2 gets 70 % of an A100, 35 % of
-# an H100: Dao 2023, Shah et al. 2024). XLA fuses elementwise work and hides tensor parallelism's sums behind products
-# (Wang et al. 2023); gathers are prefetched behind the layer before. What overlaps has a factor below 1.
+# Matrix products come near the best measured GEMM; attention kernels do not (FlashAttention-2 gets 70 % of an A100, 35
+# % of an H100: Dao 2023, Shah et al. 2024). XLA fuses elementwise work and hides tensor parallelism's sums behind
+# products (Wang et al. 2023); gathers are prefetched behind the layer before. What overlaps has a factor below 1.
 EXPECTED: dict[str, Expectation] = {
     "matmul": Expectation(1.08, 1.08, 0.08, 0.08),
     "matmul8": Expectation(1.3, 1.3, 0.2, 0.1),
@@ -60,7 +60,7 @@ EXPECTED: dict[str, Expectation] = {
 MANY_EXPERTS = 64  # from here on experts are narrow and their products are grouped, not one for each expert
 EAGER = 2.0  # unfused elementwise work passes through memory about twice as often
 OVERLAPPED = 0.6  # asynchronous tensor parallelism leaves about this share of its sums exposed
-# Spreads of the shared corrections. A chip's or a framework's overall factor is small, since its rates are in the terms.
+# Spreads of the shared corrections. A chip's or a framework's overall factor is small: its rates are in the terms.
 ARCHITECTURE, ARCHITECTURE_TERM, ARCHITECTURE_ATTENTION, FAMILY = 0.10, 0.15, 0.30, 0.05
 SOFTWARE, SOFTWARE_TERM, GENERATION = 0.10, 0.20, 0.15
 FORMAT, SWITCH = 0.30, 0.40

@@ -1,7 +1,7 @@
 """Bytes a workload needs on one chip: what a plan reckons with, and the least that any implementation needs.
 
-The first decides what a plan may use. The second judges other people's runs: one is called impossible only where even the
-leanest program with its settings would not fit.
+The first decides what a plan may use. The second judges other people's runs: one is called impossible only where even
+the leanest program with its settings would not fit.
 """
 
 from collections.abc import Set
@@ -18,8 +18,8 @@ LEAN_STATE = {Optimizer.ADAMW: 2, Optimizer.ADAMW_8BIT: 1, Optimizer.ADAFACTOR: 
 def footprint(load: Workload, *, lora_dropout: bool = False) -> Breakdown:
     """Memory of one chip during a step.
 
-    A policy between "keep everything" and "compute every layer again" is taken as the mean of the two, by the share of a
-    layer's products that it computes again. Layer inputs that go to the host leave the layer in work behind.
+    A policy between "keep everything" and "compute every layer again" is taken as the mean of the two, by the share of
+    a layer's products that it computes again. Layer inputs that go to the host leave the layer in work behind.
     """
     share = recomputed(load)
     least = training_memory(load.shape, step_of(load, Remat.FULL, lora_dropout=lora_dropout))
@@ -44,9 +44,9 @@ def footprint(load: Workload, *, lora_dropout: bool = False) -> Breakdown:
 def least_bytes(load: Workload, unstated: Set[str] = frozenset()) -> int:
     """The least memory that a program with these settings can do with on one chip.
 
-    Weights, gradients and moments cut over every axis that can cut them, in 16 bits unless the run states 32; layer inputs
-    kept under recomputation (none where they are sent away), results of products kept without it; one 16-bit copy of the
-    logits of a chunk.
+    Weights, gradients and moments cut over every axis that can cut them, in 16 bits unless the run states 32; layer
+    inputs kept under recomputation (none where they are sent away), results of products kept without it; one 16-bit
+    copy of the logits of a chunk.
 
     Args:
         load: the run.
@@ -79,7 +79,7 @@ def least_bytes(load: Workload, unstated: Set[str] = frozenset()) -> int:
 
 
 def recomputed(load: Workload) -> float:
-    """How far recomputation goes, 0 to 1: what is sent to the host is no burden on the chip, like what is done again."""
+    """How far recomputation goes, 0 to 1: what is sent to the host burdens the chip as little as what is done again."""
     again = load.recompute
     if again.offloaded or again.mlp >= 2 / 3:
         return 1.0
@@ -118,7 +118,8 @@ def step_of(load: Workload, remat: Remat, *, lora_dropout: bool = False) -> Step
 
 def _sequences(load: Workload) -> float:
     """Sequences of a micro-batch on one chip; a pipeline keeps one for each stage in flight."""
-    return load.global_batch / load.mesh.batch_shards / load.micro_steps
+    in_flight = min(load.mesh.pipeline, load.micro_steps)
+    return load.global_batch / load.mesh.batch_shards / load.micro_steps * in_flight
 
 
 def _tokens(load: Workload) -> float:

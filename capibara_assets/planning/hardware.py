@@ -39,6 +39,7 @@ __all__ = [
     "Quantization",
     "Topology",
     "find_target",
+    "load_families",
     "load_targets",
     "read_target",
 ]
@@ -88,6 +89,11 @@ def _slice(file: Path) -> HardwareTarget:
 @cache
 def _families() -> dict[str, Family]:
     return read_families(resources_root() / "hardware" / "families")
+
+
+def load_families() -> dict[str, Family]:
+    """All chip families that ship, by name."""
+    return dict(_families())
 
 
 @cache

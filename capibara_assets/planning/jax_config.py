@@ -17,6 +17,7 @@ VERSION: Literal[1] = 1
 HEAD = (
     "# What the JAX trainer runs, computed from a plan. On every host of the slice:\n"
     "#   python3 -m capibara_assets.training.jax THIS_FILE\n"
+    "# Paths are folders: mount a bucket first (gcsfuse BUCKET /gcs/BUCKET).\n"
 )
 
 

@@ -1,4 +1,4 @@
-"""The chips that a step runs on, as far as its time depends on them: peaks, memory, links and where the fast ones end."""
+"""The chips that a step runs on, as its time depends on them: peaks, memory, links and where the fast ones end."""
 
 import re
 from dataclasses import dataclass, replace
@@ -60,8 +60,8 @@ class Accelerator(Declared):
 class Machine:
     """`chips` of one family, in islands of `island` chips; rates in units a second, one chip.
 
-    `axes` and `wraps` describe the torus of one island; empty for a switch that joins all pairs at `link`. `reachable` is
-    the share of the peak that the best matrix product gets.
+    `axes` and `wraps` describe the torus of one island; empty for a switch that joins all pairs at `link`. `reachable`
+    is the share of the peak that the best matrix product gets.
     """
 
     family: str
@@ -221,9 +221,7 @@ def _boxes(chips: int, dimensions: int) -> tuple[tuple[int, ...], ...]:
     if dimensions == 1:
         return ((chips,),)
     sides = [side for side in range(1, chips + 1) if chips % side == 0]
-    return tuple(
-        (side, *rest) for side in sides for rest in _boxes(chips // side, dimensions - 1) if side <= rest[0]
-    )
+    return tuple((side, *rest) for side in sides for rest in _boxes(chips // side, dimensions - 1) if side <= rest[0])
 
 
 def machine_of(target: HardwareTarget) -> Machine:

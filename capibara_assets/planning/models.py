@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -137,6 +138,7 @@ class ModelShape(BaseModel):
         return sum(rank * (module.inputs + module.outputs) * module.copies for module in self.modules(names))
 
 
+@cache
 def _decoder_modules(shape: ModelShape) -> tuple[LinearModule, ...]:
     query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     layers, hidden, width = shape.layers, shape.hidden, shape.intermediate
@@ -182,6 +184,7 @@ def _decoder_vectors(shape: ModelShape) -> int:
     return shape.layers * per_layer + norm
 
 
+@cache
 def _t5_modules(shape: ModelShape) -> tuple[LinearModule, ...]:
     inner = shape.heads * shape.head_dim
     # An encoder layer attends once, a decoder layer twice (itself and the encoder).

@@ -32,6 +32,8 @@ class Prediction:
         tflops_per_chip: model TFLOP/s at the middle, causal attention counted in full and by half.
         mfu: the same over the chip's bf16 peak (of the format's peak under `mfu_format`).
         tokens_per_second: over all chips (low, middle, high).
+        spread: of the logarithm of the step time.
+        coverage: share of runs that the interval is made to cover.
     """
 
     step_seconds: tuple[float, float, float]
@@ -43,6 +45,7 @@ class Prediction:
     mfu_format: dict[str, float]
     tokens_per_second: tuple[float, float, float]
     spread: float
+    coverage: float
 
     def document(self) -> dict[str, object]:
         """For JSON."""
@@ -85,9 +88,7 @@ def predict(
     nominal = waiting(done)
     seconds = [float(cost) * exp(log) for cost, log in zip(nominal, known.logs, strict=True)]
     total = sum(seconds)
-    variance = sum(
-        (1.0 if term is None else seconds[term] / total) ** 2 * spread for term, spread in known.shared
-    )
+    variance = sum((1.0 if term is None else seconds[term] / total) ** 2 * spread for term, spread in known.shared)
     spread = sqrt(variance + fitted.noise**2)
     half = exp(fitted.width * spread)
     terms = dict(zip(TERMS, seconds, strict=True))
@@ -107,6 +108,7 @@ def predict(
         mfu_format={name: value / machine.peak(load.format) for name, value in rate.items()},
         tokens_per_second=(load.tokens / total / half, load.tokens / total, load.tokens / total * half),
         spread=spread,
+        coverage=fitted.coverage,
     )
 
 

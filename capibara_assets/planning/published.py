@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import Literal
 
 from capibara_assets.errors import InputError
 from capibara_assets.planning.accounting import Optimizer, Remat
@@ -93,7 +92,8 @@ def read_published(file: Path) -> Table:
         raise InputError(f"{file} has no columns {missing}; it has {list(columns)}")
     if not rows:
         raise InputError(f"{file} has no rows")
-    runs, refused = [], {}
+    runs: list[PublishedRun] = []
+    refused: dict[str, str] = {}
     for number, cells in enumerate(rows, start=2):  # line 1 is the header
         name = (cells.get("row_id") or "").strip() or f"line {number}"
         if name in refused or any(run.row == name for run in runs):
@@ -173,7 +173,9 @@ def read_row(row: str, cells: Mapping[str, str | None]) -> PublishedRun:
         raise table.refusal("model", "is empty")
     architecture = table.text("arch").lower()
     if architecture not in {"", "decoder", "decoder-moe", "encoder-decoder"}:
-        raise table.refusal("arch", f"{architecture!r} has no FLOP count here; known: decoder, decoder-moe, encoder-decoder")
+        raise table.refusal(
+            "arch", f"{architecture!r} has no FLOP count here; known: decoder, decoder-moe, encoder-decoder"
+        )
     chips = table.needed("chips")
     slices = table.whole("slices") or 1
     try:
@@ -403,7 +405,7 @@ def read_remat(table: _Cells, software: str) -> Recompute:
 
 def _kept(text: str, again: Recompute) -> Recompute:
     """What a list of kept names leaves to be computed again."""
-    kept = {word for word in re.findall(r"[a-z_]+", text)}
+    kept = set(re.findall(r"[a-z_]+", text))
     redone = {name for name, how in re.findall(r"([a-z_]+)=([a-z]+)", text) if how == "remat"}
     kept -= redone
     qkv = bool(kept & {"qkv", "qkv_proj_offloaded", "save_qkv_proj", "save_dot_except_mlp"}) or {"q", "k", "v"} <= kept
@@ -412,14 +414,10 @@ def _kept(text: str, again: Recompute) -> Recompute:
     mlp = 0.0 if any(name.startswith(("mlpwi", "mlp_wi")) for name in kept) else again.mlp
     host = "offload" in text
     widths = (1.0 if "decoder_layer_input" in kept else 0.0) + (1.5 if qkv else 0.0) + (1.0 if output else 0.0)
-    return replace(
-        again, qkv=0 if qkv else 1, output=0 if output else 1, mlp=mlp, offloaded=widths if host else 0.0
-    )
+    return replace(again, qkv=0 if qkv else 1, output=0 if output else 1, mlp=mlp, offloaded=widths if host else 0.0)
 
 
-def _measured(
-    table: _Cells, workload: Workload, where: Machine, causal: bool
-) -> tuple[float | None, str | None]:
+def _measured(table: _Cells, workload: Workload, where: Machine, causal: bool) -> tuple[float | None, str | None]:
     """Tokens per second of one chip, from the most direct column that is filled.
 
     A rate in FLOP/s is turned into tokens by the row's own convention of counting attention.

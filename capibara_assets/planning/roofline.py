@@ -17,10 +17,18 @@ from capibara_assets.planning.workload import Workload
 BF16 = 2
 CAST = 5  # bytes moved to cast a 16-bit element to 8 bits: read for its scale, read again, written
 TILE_HELD = 1024  # side of the output tile that on-chip memory holds: operands are read once per tile
+# Seconds of an empty collective and of each further member of its ring; between islands of each further island.
+COLLECTIVE_S = {"gpu": 2.0e-5, "tpu": 5.0e-6, "cpu": 5.0e-5}
+HOP_S, NETWORK_HOP_S = 1.0e-6, 1.0e-5
 LAUNCH_S = {"gpu": 2.5e-4, "tpu": 2.0e-5, "cpu": 1.0e-3}  # host or sequencer work per layer, forward and backward
 OPTIMIZER_BYTES = 28  # a weight, its gradient and two moments read, weight and moments written, all float32
 ADAPTED_BYTES = 28
 HOST_LINK = 16e9  # bytes a second between a chip and its host (PCIe 4 x8 to 5 x16), for offloaded activations
+
+# Layers by their names in Transformers.
+QKV = frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj", "query_key_value", "q", "k", "v"})
+OUTPUT = frozenset({"o_proj", "o", "dense"})
+CLOSING = frozenset({"down_proj", "wo", "dense_4h_to_h"})
 
 TERMS = (
     "matmul",  # linear layers in 16 bits: model FLOPs and recomputation, padded to tiles
@@ -42,7 +50,7 @@ TERMS = (
     "network",  # what crosses islands
     "offload",  # activations to the host and back
     "jitter",  # waiting for the slowest of many hosts: compute time by doubling of hosts
-    "launch",  # dispatch by layer and pass
+    "launch",  # dispatch by layer and pass, and what a collective takes however little it carries
 )
 
 
@@ -69,9 +77,11 @@ def work(load: Workload, machine: Machine) -> Work:
     compute = sum(seconds[name] for name in ("matmul", "matmul8", "experts", "attention"))
     seconds["jitter"] = compute * doublings(machine.hosts)
     layers = (load.shape.layers + load.shape.encoder_layers) / load.mesh.pipeline
-    seconds["launch"] = layers * load.micro_steps * LAUNCH_S[machine.kind]
+    seconds["launch"] = layers * load.micro_steps * LAUNCH_S[machine.kind] + _latency(load, machine)
     stages = load.mesh.pipeline
-    micro = max(load.micro_steps, stages)  # a pipeline cuts its batch into at least as many parts as it has stages
+    micro = float(
+        max(load.micro_steps, stages)
+    )  # a pipeline cuts its batch into at least as many parts as it has stages
     if load.circular:  # each stage holds several groups of layers, and the batch goes round once for each
         micro *= max(1.0, layers)
     share = load.tokens / load.chips
@@ -81,6 +91,23 @@ def work(load: Workload, machine: Machine) -> Work:
         flops_full=share * load.flops_per_token(causal=False),
         flops_causal=share * load.flops_per_token(causal=True),
     )
+
+
+def _latency(load: Workload, machine: Machine) -> float:
+    """Seconds that a step's collectives take whatever they carry: three a layer and pass for fsdp, eight for tensor
+    (two blocks gather and scatter, forward and backward), four for experts, two a step for the gradients."""
+    mesh = load.mesh
+    layers = (load.shape.layers + load.shape.encoder_layers) / mesh.pipeline * load.micro_steps
+    counts = {"tensor": 8 * layers, "expert": 4 * layers, "fsdp": 3 * layers, "pipeline": 2 * load.micro_steps}
+    counts |= {"data": 2.0, "slices": 2.0}
+    lengths = [getattr(mesh, name) for name in AXES]
+    total = 0.0
+    for index, name in enumerate(AXES):
+        place = group(machine, lengths, index)
+        if place.members > 1:
+            hops = (place.inner - 1 if machine.axes else 1) * HOP_S + (place.outer - 1) * NETWORK_HOP_S
+            total += counts[name] * (COLLECTIVE_S[machine.kind] + hops)
+    return total
 
 
 def padded(length: float, tile: int) -> float:
@@ -100,9 +127,9 @@ def _again(load: Workload, module: LinearModule) -> float:
     """Share of the module's forward pass that is computed twice."""
     recompute = load.recompute
     name = module.name.rpartition(".")[2]
-    if name in {"q_proj", "k_proj", "v_proj", "q", "k", "v"}:
+    if name in QKV:
         return recompute.qkv
-    return recompute.output if name in {"o_proj", "o"} else recompute.mlp
+    return recompute.output if name in OUTPUT else recompute.mlp
 
 
 def _ratio(load: Workload, module: LinearModule) -> float:
@@ -164,7 +191,7 @@ def _weights(shape: ModelShape) -> int:
 
 def _split(module: LinearModule, tensor: int) -> tuple[float, float]:
     """Sizes of a module's matrix on one chip: outputs are cut, or inputs where the module closes a block."""
-    closing = module.name.rpartition(".")[2] in {"o_proj", "o", "down_proj", "wo"}
+    closing = module.name.rpartition(".")[2] in OUTPUT | CLOSING
     return (module.inputs / tensor, module.outputs) if closing else (module.inputs, module.outputs / tensor)
 
 
@@ -267,7 +294,7 @@ def _links(load: Workload, machine: Machine, seconds: dict[str, float]) -> None:
     if mesh.tensor > 1:
         # Two blocks a layer, each gathers its input and scatters its output, forward and backward.
         moved = activation * mesh.tensor * layers * 4 * (2 + 0.5 * load.recompute.mlp)
-        book("tensor", "tensor", gather_seconds(machine, places["tensor"], moved) / 1)
+        book("tensor", "tensor", gather_seconds(machine, places["tensor"], moved))
     if load.context > 1:
         keys = 2 * shape.kv_heads * shape.head_dim * BF16 * share
         moved = keys * load.context * shape.layers * (3 + load.recompute.scores)

@@ -21,12 +21,14 @@ def jax_config_of(plan: TpuPlan, recipe: TpuRecipe) -> JaxConfig:
     Raises:
         pydantic.ValidationError: the plan does not add up (a defect of the planner, caught here).
     """
-    root = f"{recipe.storage_root}/{plan.domain}"
+    # Our trainer reads folders; a bucket is mounted by gcsfuse at /gcs/BUCKET, as Vertex AI does by itself.
+    storage = recipe.storage_root.replace("gs://", "/gcs/", 1)
+    root = f"{storage}/{plan.domain}"
     t5 = plan.shape.family == "t5"
     return JaxConfig(
         domain=plan.domain,
         model=plan.shape,
-        base=f"{recipe.storage_root}/base/{plan.model}",
+        base=f"{storage}/base/{plan.model}",
         data=f"{root}/data/train.jsonl",
         validation=f"{root}/data/validation.jsonl",
         output=f"{root}/jax",
@@ -34,13 +36,13 @@ def jax_config_of(plan: TpuPlan, recipe: TpuRecipe) -> JaxConfig:
         sequences=plan.global_batch,
         sequence=plan.sequence,
         target_sequence=plan.sequence if t5 else None,
-        packing=not t5,
+        packing=plan.packed,
         remat=plan.remat,
         method=Method.FULL,
         optimizer=plan.optimizer,
         schedule=Schedule(
             kind="constant" if t5 else "cosine",
-            peak=recipe.t5_learning_rate if t5 else recipe.learning_rate,
+            peak=plan.learning_rate,
             warmup_steps=0 if t5 else plan.steps // 20,
         ),
         steps=plan.steps,

@@ -1,7 +1,11 @@
-"""Hold TPU plans against the real tools: gin names always where gin-config is installed, XLA as the recipe says."""
+"""Hold TPU plans against the real tools: gin names where gin-config is installed, XLA as the recipe says.
+
+What does not compile or fit is not published: the next plan on the front is tried, and what was passed over is said.
+"""
 
 from collections.abc import Iterable
 from importlib.util import find_spec
+from typing import NamedTuple
 
 from capibara_assets.errors import InputError
 from capibara_assets.planning.gin import check_gin
@@ -10,53 +14,56 @@ from capibara_assets.planning.tpu import TpuPlan
 from capibara_assets.planning.xla import XlaVerdict, check_plan, with_verdict
 from capibara_assets.planning.xla_cache import VerdictCache
 
-MOST_TRIED = 8  # plans of a front that are put before the compiler; each takes it seconds to minutes
+REFUSED = frozenset({"does not fit", "does not lower"})
 
 
-def verify_plan(plan: TpuPlan, recipe: PlanningRecipe, cache: VerdictCache | None = None) -> TpuPlan:
+class Verified(NamedTuple):
+    """A plan that the tools took, XLA's verdict (None where it was not asked), and settings refused before it."""
+
+    plan: TpuPlan
+    verdict: XlaVerdict | None
+    passed_over: tuple[str, ...]
+
+
+def verify_plan(plan: TpuPlan, recipe: PlanningRecipe) -> TpuPlan:
     """The plan with XLA's verdict where the recipe asks for one; otherwise it goes on saying "not compiled".
 
     Raises:
-        InputError: the gin file names what T5X does not have, compiling is asked for without libtpu, or XLA refuses the
-            plan: what does not lower or fit is not published.
+        InputError: the gin file names what T5X does not have, or compiling is asked for without libtpu.
     """
-    return verify_plans([plan], recipe, cache)
+    return _asked(plan, recipe, None)[0]
 
 
-def verify_plans(plans: Iterable[TpuPlan], recipe: PlanningRecipe, cache: VerdictCache | None = None) -> TpuPlan:
-    """The first plan that XLA does not refuse, in the order given (a search's front, best first).
-
-    What was refused before it stands in its `reasons["xla"]`.
+def first_verified(plans: Iterable[TpuPlan], recipe: PlanningRecipe, *, cache: VerdictCache | None = None) -> Verified:
+    """The first of the plans, best first, that XLA does not refuse.
 
     Args:
-        plans: read lazily, so that later ones need not be made.
-        cache: verdicts of the compiler that are there already.
+        plans: the front, as `planning.tpu.tpu_plans` gives it.
+        recipe: says whether XLA is asked.
+        cache: where verdicts of the compiler are kept.
 
     Raises:
-        InputError: as `verify_plan`; none of the first MOST_TRIED is accepted (each with XLA's reason); or no plans.
+        InputError: as `verify_plan`; or XLA refuses every plan of the front, with each verdict.
     """
     refused: list[str] = []
     for plan in plans:
-        if find_spec("gin"):
-            check_gin(plan.gin)
-        if recipe.xla == "skip":
-            return plan
-        verdict = check_plan(
-            plan, compile_program=recipe.xla in ("place", "compile"), whole=recipe.xla == "compile", cache=cache
-        )
-        if verdict.status not in ("does not fit", "does not lower"):
-            return _accepted(plan, verdict, refused)
-        refused.append(f"{plan.mesh}, remat {plan.remat}, {plan.global_batch} x {plan.sequence}: {verdict.detail}")
-        if len(refused) == MOST_TRIED:
-            break
-    if not refused:
-        raise InputError("no plan was given to be verified")
-    raise InputError(f"XLA refuses every plan that was tried ({len(refused)}):\n" + "\n".join(refused))
+        asked, verdict = _asked(plan, recipe, cache)
+        if verdict is None or verdict.status not in REFUSED:
+            if refused:
+                reasons = {**asked.reasons, "passed_over": "; ".join(refused)}
+                asked = asked.model_copy(update={"reasons": reasons})
+            return Verified(asked, verdict, tuple(refused))
+        setting = f"{plan.mesh}, remat {plan.remat}, {plan.global_batch} x {plan.sequence} tokens"
+        refused.append(f"{setting}: {verdict.status}, {' '.join(verdict.detail.split())[:400]}")
+    raise InputError(f"XLA refuses every plan on the front: {'; '.join(refused)}")
 
 
-def _accepted(plan: TpuPlan, verdict: XlaVerdict, refused: list[str]) -> TpuPlan:
-    joined = with_verdict(plan, verdict)
-    if not refused:
-        return joined
-    said = f"{len(refused)} better by our figures, refused by XLA: " + "; ".join(refused)
-    return joined.model_copy(update={"reasons": {**plan.reasons, "xla": said}})
+def _asked(plan: TpuPlan, recipe: PlanningRecipe, cache: VerdictCache | None) -> tuple[TpuPlan, XlaVerdict | None]:
+    if find_spec("gin"):
+        check_gin(plan.gin)
+    if recipe.xla == "skip":
+        return plan, None
+    # `place` stops the compiler when every buffer has its place: seconds, and what does not fit is known by then.
+    asked = recipe.xla in ("place", "compile")
+    verdict = check_plan(plan, compile_program=asked, whole=recipe.xla == "compile", cache=cache)
+    return with_verdict(plan, verdict), verdict

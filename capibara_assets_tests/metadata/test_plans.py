@@ -96,6 +96,11 @@ def test_a_bars_length_is_its_share() -> None:
     assert second == pytest.approx(3 * first, rel=0.01)
 
 
+def test_parts_that_are_not_there_at_once_are_marked_at_their_total() -> None:
+    chart = memory_chart([MemoryBar("ours", {"a": 3 * GIB, "b": 2 * GIB, "reused": -1 * GIB}, 4 * GIB)], {}, "t")
+    assert "4.00 GiB at once" in chart and ">4.00 GiB<" in chart and "reused" not in chart
+
+
 def test_tables_are_markdown_and_hold_no_markup_of_their_own() -> None:
     table = reasons_table({"rank": 8, "rate": 1.23456e-4, "mesh": {"data": 1, "fsdp": 4}}, {"rank": "a | b", "x": "y"})
     assert "| rank | 8 | a \\| b |" in table

@@ -2,12 +2,12 @@
 
 import gc
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from capibara_assets.planning.accounting import Loss, Method, Remat, Step, training_memory
+from capibara_assets.planning.claims_measured import most_bytes
 from capibara_assets.planning.models import from_config
 
 SMALL: dict[str, Any] = {
@@ -41,20 +41,6 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"hidden_size": 256, "intermediate_size": 704}, {"sequences": 1, "sequence": 32}),
     ({"hidden_size": 256, "intermediate_size": 704}, {"sequences": 1, "sequence": 32, "passes": 2}),
 ]
-
-
-def most_bytes(work: Callable[[], None]) -> int:
-    """The most that torch's CPU allocator held above the start, from the profiler's record of every allocation."""
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
-        work()
-    held = most = 0
-    for event in record.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            held += event.nbytes()
-            most = max(most, held)
-    return most
 
 
 @pytest.mark.parametrize(("sizes", "options"), CASES, ids=lambda part: "-".join(f"{k}={v}" for k, v in part.items()))
