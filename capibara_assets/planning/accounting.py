@@ -179,7 +179,7 @@ def training_memory(shape: ModelShape, step: Step) -> Breakdown:
     whole = (_saved(shape, step, Remat.NONE) + scores) * per_element
     kept = whole if step.remat is Remat.NONE else _saved(shape, step, step.remat) * per_element
     # Under recomputation one layer at a time is rebuilt whole.
-    rebuilt = 0.0 if step.remat is Remat.NONE else whole
+    rebuilt = 0.0 if step.remat is Remat.NONE else _rebuilt(shape, step) * per_element
     temporaries = rebuilt + backward_per_token(shape, step.sequence, eager=step.eager, remat=step.remat) * per_element
     chunk = -(-step.tokens // step.logit_chunks)
     copies = 12 + (step.compute_bytes if step.loss is Loss.WHOLE else 0)
@@ -226,7 +226,12 @@ def kv_cache_bytes(
     return round(sequences * tokens * per_token * bytes_per_element)
 
 
-def _saved(shape: ModelShape, step: Step, remat: Remat) -> float:
+def _rebuilt(shape: ModelShape, step: Step) -> float:
+    scores = scores_per_token(shape, step.sequence, compute_bytes=step.compute_bytes, eager=step.eager, largest=True)
+    return _saved(shape, step, Remat.NONE, largest=True) + scores
+
+
+def _saved(shape: ModelShape, step: Step, remat: Remat, *, largest: bool = False) -> float:
     return saved_per_token(
         shape,
         remat=remat,
@@ -234,6 +239,7 @@ def _saved(shape: ModelShape, step: Step, remat: Remat) -> float:
         rank=step.lora_rank,
         dropout=step.lora_dropout,
         modules=step.lora_modules,
+        largest=largest,
     )
 
 

@@ -8,10 +8,11 @@ from capibara_assets.planning.conventions import Method, Remat
 from capibara_assets.planning.models import ModelShape
 
 
-def attention_blocks(shape: ModelShape) -> tuple[float, int]:
-    """Attention blocks per layer (a T5 decoder layer has two), and layers in all."""
-    layers = shape.layers + shape.encoder_layers
-    return (shape.encoder_layers + 2 * shape.layers) / layers if shape.family == "t5" else 1.0, layers
+def attention_blocks(shape: ModelShape, *, most: bool = False) -> float:
+    """Attention blocks per layer, on average or the most: a T5 decoder layer has two."""
+    if shape.family != "t5":
+        return 1.0
+    return 2.0 if most else (shape.encoder_layers + 2 * shape.layers) / (shape.layers + shape.encoder_layers)
 
 
 def saved_per_token(
@@ -22,6 +23,7 @@ def saved_per_token(
     rank: int = 0,
     dropout: bool = False,
     modules: tuple[str, ...] = (),
+    largest: bool = False,
 ) -> float:
     """Elements that one layer keeps for the backward pass, per token, attention's scores not counted.
 
@@ -37,10 +39,11 @@ def saved_per_token(
         rank: rank of the adapters.
         dropout: the adapters have dropout.
         modules: linear layers with an adapter; none named: every one.
+        largest: of the largest layer (a T5's decoder layer) in place of the mean.
     """
     query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     hidden, width = shape.hidden, shape.mlp_width
-    attentions, _ = attention_blocks(shape)
+    attentions = attention_blocks(shape, most=largest)
     first = 2 if shape.gated else 1
     if remat is Remat.FULL:
         return float(hidden)
@@ -72,7 +75,9 @@ def saved_per_token(
     return norms + attention + mlp - unread_product - unread_norms + adapters
 
 
-def scores_per_token(shape: ModelShape, sequence: int, *, compute_bytes: int = 2, eager: bool = False) -> float:
+def scores_per_token(
+    shape: ModelShape, sequence: int, *, compute_bytes: int = 2, eager: bool = False, largest: bool = False
+) -> float:
     """Elements of attention scores kept per layer and token where attention is not fused.
 
     Written out (`eager`), attention keeps the probabilities as the softmax gave them in float32 and, where the rest
@@ -81,7 +86,7 @@ def scores_per_token(shape: ModelShape, sequence: int, *, compute_bytes: int = 2
     attention: the probabilities, the dropout's mask and the dropped probabilities.
     """
     if shape.family == "t5":
-        return 3 * attention_blocks(shape)[0] * shape.heads * sequence
+        return 3 * attention_blocks(shape, most=largest) * shape.heads * sequence
     if not eager:
         return 0.0
     copies = 1 if compute_bytes == 4 else 3
@@ -93,14 +98,15 @@ def backward_per_token(shape: ModelShape, sequence: int, *, eager: bool = False,
 
     In the MLP: the gradient of the residual stream and those of the gated product and of its two factors, where the
     product itself is already free. In unfused attention: the gradients of probabilities and scores and a quarter more
-    (measured), where the MLP's and its norm's values are free already. Recomputed layers keep the mask for all of them.
+    (measured), where the MLP's and its norm's values are free already. Recomputed layers keep the mask for all of them,
+    those of a T5 its three learnt biases.
     """
     hidden, width = shape.hidden, shape.mlp_width
     mlp = hidden + (2 if shape.gated else 1) * width
     if not eager and shape.family != "t5":
         return float(mlp)
     free = (4 if shape.gated else 2) * width + 2 * hidden
-    mask = 0 if remat is Remat.NONE else sequence
+    mask = 0 if remat is Remat.NONE else sequence * (3 * shape.heads if shape.family == "t5" else 1)
     return mask + max(mlp, 2 * hidden + 2.25 * shape.heads * sequence - free)
 
 

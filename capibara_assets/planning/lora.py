@@ -209,7 +209,7 @@ def _length(
 ) -> int:
     step = choices.length_step
     wanted = max(2 * step, ceil(figures.p95_tokens / step) * step)
-    most = own.max_length or choices.max_length
+    most = max(own.max_length or 0, choices.max_length)  # a deployment that allows more is not held to less
     limit = min(most, base.context or most)
     length = min(wanted, limit)
     reasons["max_length"] = (

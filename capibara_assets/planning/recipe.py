@@ -108,7 +108,7 @@ class Level(Declared):
 class DomainChoice(Declared):
     """What one domain's recipe does differently from all others', and why."""
 
-    max_length: int | None = Field(default=None, gt=0, description="longest sequence planned, in place of the common")
+    max_length: int | None = Field(default=None, gt=0, description="longest sequence, where above the common one")
     rank_factor: float = Field(default=1.0, gt=0, description="on the rank that the examples ask for")
     learning_rate_factor: float = Field(default=1.0, gt=0)
     dropout: float | None = Field(default=None, ge=0, lt=1)

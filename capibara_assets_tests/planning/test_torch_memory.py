@@ -100,3 +100,43 @@ def test_a_step_takes_what_was_predicted(sizes: dict[str, Any], options: dict[st
         ),
     )
     assert predicted.total == pytest.approx(measured, rel=0.05), predicted.arithmetic()
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("projection", ["gated-gelu", "relu"])
+def test_a_step_of_t5_takes_what_was_predicted(checkpointing: bool, projection: str) -> None:
+    import torch
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    config = T5Config(
+        d_model=128,
+        d_kv=32,
+        d_ff=352,
+        num_layers=3,
+        num_decoder_layers=3,
+        num_heads=4,
+        vocab_size=1024,
+        feed_forward_proj=projection,
+        decoder_start_token_id=0,
+    )
+    shape = from_config(json.loads(config.to_json_string()), "measured")
+    model = T5ForConditionalGeneration(config).train()
+    if checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    tokens = torch.randint(0, config.vocab_size, (8, 96))
+
+    def train() -> None:
+        outputs = model(input_ids=tokens, labels=tokens, use_cache=False)
+        outputs.loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    train()
+    gc.collect()
+    state = [value for values in optimizer.state.values() for value in values.values()]
+    measured = sum(tensor.nbytes for tensor in [*model.parameters(), *state]) + most_bytes(train)
+    remat = Remat.FULL if checkpointing else Remat.NONE
+    step = Step(8, 96, 4, 4, Method.FULL, remat=remat, loss=Loss.WHOLE, accumulates=False)
+    predicted = training_memory(shape, step)
+    assert predicted.total == pytest.approx(measured, rel=0.05), predicted.arithmetic()
