@@ -114,7 +114,7 @@ def tpu_entries(
     values = plan.model_dump(mode="json")
     bars = [MemoryBar("ours", _parts(plan.memory), plan.memory["total"])]
     if allotted := plan.xla.get("memory"):
-        bars.append(MemoryBar("XLA", _allotted(allotted), total=allotted.get("peak")))
+        bars.append(MemoryBar("XLA", _allotted(allotted), total=_whole(allotted)))
     return {
         "target": target.name,
         "plan": document(values, _APART, "in the artifact's plan.json"),
@@ -188,7 +188,7 @@ def xla_table(plan: "TpuPlan", verdict: "XlaVerdict | None" = None) -> str:
     allotted = xla.get("memory", {})
     rows = [
         ("verdict", "fits", f"{xla['status']}: {xla['detail']}"),
-        ("memory of a chip", _gib(plan.memory["total"]), _gib(allotted.get("peak"))),
+        ("memory of a chip", _gib(plan.memory["total"]), _gib(_whole(allotted))),
         ("arguments", "", _gib(allotted.get("arguments"))),
         ("temporaries", "", _gib(allotted.get("temporaries"))),
     ]
@@ -230,6 +230,11 @@ def _parts(memory: Mapping[str, int]) -> dict[str, float]:
 def _allotted(memory: Mapping[str, int]) -> dict[str, float]:
     """What XLA tells apart; outputs that alias arguments take nothing of their own."""
     return {name: float(memory[name]) for name in ("arguments", "temporaries") if name in memory}
+
+
+def _whole(memory: Mapping[str, int]) -> float | None:
+    """What XLA takes of a chip: all that it allotted, or the peak where a verdict says no more."""
+    return memory.get("allotted", memory.get("peak"))
 
 
 def _shown(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from capibara_assets.planning.models import ModelShape
     from capibara_assets.planning.recipe import PlanningRecipe
 
+CLAIMS_HEAD = (
+    "# The specification's figures about plans, beside ours\n\n"
+    "Written by `capibara plan --claims --measure --out docs`; what is called measured is of the machine that ran it."
+    "\n\n"
+)
 VOTERS = 4  # of the recipes that ship; --voters says otherwise
 
 
@@ -64,6 +69,7 @@ class Wishes(NamedTuple):
 @click.option("--compile", "compiling", is_flag=True, help="Have XLA compile the step for the slice (minutes).")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for the plan and its files.")
 @click.option("--claims", is_flag=True, help="The specification's figures beside ours, and nothing else.")
+@click.option("--measure", "measuring", is_flag=True, help="With --claims: what this machine can show, some seconds.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON.")
 def plan(
     model: str | None,
@@ -72,6 +78,7 @@ def plan(
     compiling: bool,
     out: Path | None,
     claims: bool,
+    measuring: bool,
     as_json: bool,
     voters: int,
     **wanted: Any,
@@ -83,7 +90,7 @@ def plan(
     """
     started = time.monotonic()
     if claims:
-        show(claims_document(), as_json)
+        show(claims_document(wanted, measuring=measuring, out=out), as_json)
         return
     if preset is not None:
         show(preset_document(preset, model, hardware, wanted), as_json)
@@ -277,5 +284,21 @@ def preset_document(preset: str, model: str | None, hardware: str | None, wanted
     }
 
 
-def claims_document() -> dict[str, Any]:
-    raise InputError("claims are not wired yet")
+def claims_document(wanted: dict[str, Any], *, measuring: bool, out: Path | None) -> dict[str, Any]:
+    """The table of claims; with --out as claims.md, too.
+
+    Raises:
+        InputError: the recipe cannot be read.
+    """
+    from capibara_assets.locations import resources_root
+    from capibara_assets.planning.claims import claims, render_markdown
+    from capibara_assets.planning.claims_measured import measure
+
+    recipe = read_recipe(wanted)
+    measured = measure(resources_root() / "base_models" / "capibara-nano") if measuring else None
+    rows = claims(recipe, measured)
+    if out is not None:
+        from capibara_assets.planning.tpu_files import write_files
+
+        write_files(out, {"claims.md": CLAIMS_HEAD + render_markdown(rows)})
+    return {"kind": "claims", "claims": [row.document() for row in rows]}

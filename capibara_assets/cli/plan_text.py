@@ -19,6 +19,12 @@ _ELSEWHERE = {
 
 def plan_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Lines of what `capibara plan` found."""
+    if document["kind"] == "claims":
+        for claim in document["claims"]:
+            yield from _line(claim["verdict"], f"{claim['claim']}")
+            yield from _line("", f"{claim['how']}: {claim['ours']}")
+            yield from _reason(claim["why"])
+        return
     plan = document["plan"]
     level = f"{plan['domain']}, level {document['level']}"
     yield f"{plan['model']} on {document['target']} ({document['hardware']}), {level}"

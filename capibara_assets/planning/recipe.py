@@ -134,7 +134,7 @@ class PlanningRecipe(Declared):
     )
     chars_per_token: float = Field(gt=0, description="used where the statistics carry no token lengths")
     method: Literal["lora"] = Field(default="lora", description="what lora_config plans")
-    xla: Literal["skip", "lower", "compile"] = Field(
+    xla: Literal["skip", "lower", "place", "compile"] = Field(
         default="skip", description="whether tpu_config has its step lowered (needs jax) or compiled (needs libtpu too)"
     )
     lora: LoraRecipe

@@ -63,5 +63,7 @@ def _asked(plan: TpuPlan, recipe: PlanningRecipe, cache: VerdictCache | None) ->
         check_gin(plan.gin)
     if recipe.xla == "skip":
         return plan, None
-    verdict = check_plan(plan, compile_program=recipe.xla == "compile", cache=cache)
+    # `place` stops the compiler when every buffer has its place: seconds, and what does not fit is known by then.
+    asked = recipe.xla in ("place", "compile")
+    verdict = check_plan(plan, compile_program=asked, whole=recipe.xla == "compile", cache=cache)
     return with_verdict(plan, verdict), verdict

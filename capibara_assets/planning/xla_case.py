@@ -102,7 +102,7 @@ def case_of(plan: TpuPlan, target: HardwareTarget | None = None) -> XlaCase:
         remat=plan.remat,
         optimizer=plan.optimizer,
         chunks=plan.logit_chunks,
-        packed=plan.shape.family == "decoder",
+        packed=plan.packed and plan.shape.family == "decoder",
     )
 
 

@@ -111,6 +111,15 @@ def test_120b_in_16_bits_is_refused_with_the_sum() -> None:
         invoke("--preset", "120b", "--examples", 10_000, "--quantization", "bf16")
 
 
+def test_the_claims_are_answered(tmp_path: Path) -> None:
+    document = as_json("--claims", "--out", tmp_path)
+    claims = document["claims"]
+    assert len(claims) >= 12 and all(one["verdict"] and one["ours"] and one["why"] for one in claims)
+    table = (tmp_path / "claims.md").read_text()
+    assert table.count("\n| ") >= len(claims)
+    assert all(len(line) <= 120 for line in invoke("--claims").splitlines())
+
+
 def test_levels_differ() -> None:
     least = as_json(*SLICE, "--level", "conservative")["plan"]["memory_budget"]
     most = as_json(*SLICE, "--level", "aggressive")["plan"]["memory_budget"]

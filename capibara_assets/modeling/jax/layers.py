@@ -8,6 +8,7 @@ from capibara_assets.modeling.jax.placement import Placement
 from capibara_assets.modeling.jax.sizes import StepSettings, Table
 
 Tree = dict[str, Any]
+PRODUCT = "product"  # what `minimal` keeps: one result of each linear layer, not one for the matrix and one for LoRA
 
 
 def norm(values: Any, weight: Any, epsilon: float) -> Any:
@@ -22,12 +23,14 @@ def norm(values: Any, weight: Any, epsilon: float) -> Any:
 
 def linear(values: Any, layer: Tree, name: str, scale: float) -> Any:
     """`values` (…, in) through the matrix `name` (in, out) of a layer, its bias and its LoRA factors, where it has any."""
+    from jax.ad_checkpoint import checkpoint_name
+
     result = values @ layer[name]
     if name + ".bias" in layer:
         result = result + layer[name + ".bias"]
     if name + A in layer:
         result = result + scale * ((values @ layer[name + A]) @ layer[name + B])
-    return result
+    return checkpoint_name(result, PRODUCT)
 
 
 def stack(weights: Tree, prefix: str) -> Tree:
@@ -51,6 +54,6 @@ def recomputed(block: Callable[..., Any], settings: StepSettings) -> Callable[..
 
     if settings.remat == "none":
         return block
-    policy = jax.checkpoint_policies.dots_with_no_batch_dims_saveable if settings.remat == "minimal" else None
+    policy = jax.checkpoint_policies.save_only_these_names(PRODUCT) if settings.remat == "minimal" else None
     # Inside a scan nothing can be merged with the first computation, so the barrier against that only costs.
     return jax.checkpoint(block, policy=policy, prevent_cse=False)
