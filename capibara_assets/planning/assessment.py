@@ -29,6 +29,7 @@ from capibara_assets.planning.footprint import footprint, least_bytes
 from capibara_assets.planning.prediction import Prediction, predict
 from capibara_assets.planning.published import PublishedRun, Table, only_measured
 
+HEADLINE = ("median_error", "p90_error", "coverage", "naive_median_error", "naive_p90_error", "regret")
 WAYS = ("shipped calibration", "leave one model out")
 
 
@@ -68,6 +69,7 @@ def assess(table: Table, calibration: Calibration) -> dict[str, Any]:
     )
     result["predicted_by"] = {way: sum(guess.way == way for guess in chosen) for way in WAYS}
     result["in_calibration_but_too_few_to_refit"] = len(runs) - len(scored)
+    result |= dict.fromkeys(HEADLINE)  # null where nothing honest can be said
     if scored:
         logs = np.array([guess.log for guess in chosen])
         result |= _errors(logs, scored)
@@ -80,6 +82,10 @@ def assess(table: Table, calibration: Calibration) -> dict[str, Any]:
         result["by_chip"] = _by(logs, scored, lambda run: run.machine.family)
         result["by_framework"] = _by(logs, scored, lambda run: run.workload.software)
         result |= regret(scored, logs)
+        coarse = regret(scored, logs, any_length=True)
+        result |= {
+            f"{name}_any_length": coarse[name] for name in ("regret", "regret_groups", "regret_within_5_percent")
+        }
     if runs:
         result["shipped_on_unseen"] = _unseen(runs, shipped, seen)
     if by_model is not None:
@@ -168,25 +174,23 @@ def _chips(runs: Sequence[PublishedRun], width: float) -> dict[str, Any]:
     }
 
 
-def regret(runs: Sequence[PublishedRun], logs: Array) -> dict[str, Any]:
+def regret(runs: Sequence[PublishedRun], logs: Array, *, any_length: bool = False) -> dict[str, Any]:
     """What following our ranking costs.
 
     Among runs of one model, length, slice and software in several settings: how much slower per token the setting is
     that we rank first than the fastest one.
+
+    Args:
+        runs: measured runs.
+        logs: predicted log step times (runs,).
+        any_length: runs of different sequence lengths compete too, though they do not do the same work.
     """
     groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for index, run in enumerate(runs):
         load = run.workload
         machine = run.machine
-        where = (
-            run.model,
-            machine.family,
-            machine.chips,
-            machine.island,
-            load.sequence,
-            load.software,
-            load.generation,
-        )
+        length = "any length" if any_length else f"{load.sequence} tokens"
+        where = (run.model, machine.family, machine.chips, machine.island, length, load.software, load.generation)
         groups[where].append(index)
     losses = {}
     for where, rows in sorted(groups.items(), key=lambda one: str(one[0])):
@@ -194,13 +198,13 @@ def regret(runs: Sequence[PublishedRun], logs: Array) -> dict[str, Any]:
         cost: dict[tuple[Any, ...], list[float]] = defaultdict(list)
         ours: dict[tuple[Any, ...], float] = {}
         for row in rows:
-            setting = _setting(runs[row])
+            setting = (*_setting(runs[row]), runs[row].workload.sequence)
             cost[setting].append(1 / (runs[row].tokens_per_second or 1.0))
             ours[setting] = exp(float(logs[row])) / runs[row].workload.tokens
         if len(cost) < 2:
             continue
         first = min(ours, key=lambda setting: (ours[setting], str(setting)))
-        name = f"{where[0]} on {where[2]} x {where[1]}, {where[4]} tokens"
+        name = f"{where[0]} on {where[2]} x {where[1]}, {where[4]}"
         losses[name] = _rounded(median(cost[first]) / min(median(one) for one in cost.values()) - 1)
     worst = max(losses.values(), default=None)
     return {
@@ -231,8 +235,10 @@ def _memory(runs: Sequence[PublishedRun]) -> dict[str, Any]:
     """Memory verdicts: impossible is what even the leanest program with the stated settings could not do."""
     judged, impossible, refused = 0, [], []
     for run in runs:
+        # Without length, batch or mesh nothing can be said of memory.
         unknown = "seq_len" in run.unstated or {"per_device_batch", "global_batch"} <= run.unstated
-        if unknown or any(one.startswith("mesh") for one in run.assumed):
+        unknown |= {"fsdp", "tensor"} <= run.unstated or any(one.startswith("mesh") for one in run.assumed)
+        if unknown:
             continue
         judged += 1
         if least_bytes(run.workload, run.unstated) > run.machine.memory_bytes:

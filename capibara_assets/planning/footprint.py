@@ -64,6 +64,8 @@ def least_bytes(load: Workload, unstated: Set[str] = frozenset()) -> int:
         # Moments have the stored format; gradients live in 16 bits.
         state = held * stored + trained * (2 + stored * LEAN_STATE[optimizer])
     tokens, layers = _tokens(load), shape.layers + shape.encoder_layers
+    if "per_device_batch" in unstated and load.micro_steps == 1:  # the batch may have come in passes
+        tokens = min(tokens, float(load.sequence + load.inputs))
     remade = "remat_policy" in unstated or recomputed(load) >= 1
     kept = 0.0
     if remade:

@@ -16,7 +16,11 @@ from capibara_assets.planning.workload import NOTHING, Recompute, Workload, poli
 
 REQUIRED = ("hardware", "chips", "model", "layers", "d_model", "n_heads")
 MEASURED = ("step_time_s", "tokens_per_s_per_chip", "tflops_per_s_per_chip", "mfu_published", "mfu_computed")
-JUDGED = ("seq_len", "per_device_batch", "global_batch", "remat_policy", "weight_dtype", "optimizer")
+# Columns that memory depends on.
+JUDGED = (
+    *("seq_len", "per_device_batch", "global_batch", "fsdp", "tensor"),
+    *("remat_policy", "weight_dtype", "optimizer"),
+)
 DEFAULT_SEQUENCE = 4096
 DEFAULT_TOKENS = 16384  # of one chip and step, where a row gives no batch
 DEFAULT_VOCABULARY = 32000
@@ -313,7 +317,11 @@ def _mesh(table: _Cells, chips: int, slices: int, other: Mapping[str, str]) -> t
             context = max(1, int(other[key]))
     if other.get("fsdp_transpose", "").isdigit():
         named["fsdp"] = (named["fsdp"] or 1) * int(other["fsdp_transpose"])
+    tpu = table.text("hardware").lower().find("tpu") >= 0
     given = prod(value or 1 for value in named.values()) * context
+    if named["data"] is None and tpu and slices > 1 and chips % (given * slices) == 0:
+        named["data"], given = slices, given * slices  # slices are joined by data parallelism unless a row says else
+        table.assume("data", slices)
     if named["fsdp"] is None or given != chips:
         rest, left = divmod(chips, given // (named["fsdp"] or 1))
         if left or rest < 1:
@@ -325,7 +333,7 @@ def _mesh(table: _Cells, chips: int, slices: int, other: Mapping[str, str]) -> t
         named["fsdp"] = rest
     lengths = {name: value or 1 for name, value in named.items()}
     lengths["fsdp"] *= context
-    if slices > 1 and lengths["data"] % slices == 0 and table.text("hardware").lower().find("tpu") >= 0:
+    if slices > 1 and lengths["data"] % slices == 0 and tpu:
         return Mesh(**{**lengths, "data": lengths["data"] // slices}, slices=slices), context
     return Mesh(**lengths), context
 
