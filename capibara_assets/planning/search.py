@@ -382,7 +382,9 @@ def _beats(one: Choice, other: Choice) -> bool:
 
 
 def _figures(choice: Choice) -> tuple[float, float, float]:
-    return (_round(choice.seconds), float(choice.memory.total), _round(choice.usd))
+    seconds = _round(choice.seconds)
+    # Dollars of the rounded time: rounded on their own, equal times could differ in cost.
+    return (seconds, float(choice.memory.total), seconds * float(f"{choice.usd / choice.seconds:.6g}"))
 
 
 def _order(choice: Choice) -> tuple[float, ...]:
