@@ -1,6 +1,6 @@
 """What XLA:TPU allots on one chip for our JAX step, from shapes: arguments exactly, temporaries by the fuller phase.
 
-Arguments: weights, optimizer state and the batch, as the mesh cuts them (XLA chooses compact layouts: no padding). Kept
+Arguments: weights, optimizer state and the batch, as the mesh cuts them, in the layouts that pad them least. Kept
 for the backward pass: what JAX names as residuals of a layer, stacked over the layers. A head's queries, keys and
 results stand alone as rows of `head_dim` elements and are padded to the 128 lanes of a vector register.
 On top comes the larger of two phases: the loss (gathered embeddings, logits of a chunk, gradients of the embeddings) or
@@ -12,6 +12,7 @@ fitted on compiled cases (resources/planning/xla_cases.json; `capibara bench pla
 import json
 from dataclasses import dataclass
 from functools import cache
+from itertools import permutations
 from math import prod
 
 from pydantic import Field
@@ -30,6 +31,7 @@ from capibara_assets.planning.workload import Workload
 CASES = "planning/xla_cases.json"
 WIDE, NARROW = 4, 2  # bytes of float32 and of bfloat16
 PRESSED = 1.05  # of a chip's room: a guess between what was refused at 1.09 and taken at 1.02; see `fits`
+SUBLANES = 8  # rows of a tile
 SCORE_BYTES = 6  # T5's attention keeps, of each score, the exponential in float32 and the weight in bfloat16
 
 
@@ -217,11 +219,31 @@ def _matrix(name: str, entry: Weight) -> bool:
 
 
 def _bytes(part: Table, mesh: Mesh, width: int) -> int:
-    """Of one chip's shards of float32 or bfloat16 arrays."""
+    """Of one chip's shards of float32 or bfloat16 arrays, in the layouts that XLA chooses."""
     lengths = {"data": mesh.data, "fsdp": mesh.fsdp, "tensor": mesh.tensor}
     return width * sum(
-        prod(-(-size // (lengths[axis] if axis else 1)) for size, axis in zip(entry.size, entry.axes, strict=True))
+        tiled(tuple(-(-size // (lengths[axis] if axis else 1)) for size, axis in zip(*entry, strict=True)))
         for entry in part.values()
+    )
+
+
+def tiled(size: tuple[int, ...]) -> int:
+    """Elements of an array in tiles of 8 x 128, its dimensions ordered so that the least is padding.
+
+    A dimension of fewer than 8 rows gets a tile of the next power of two.
+    """
+
+    def rows(count: int) -> int:
+        return 1 << (count - 1).bit_length() if count < SUBLANES else -(-count // SUBLANES) * SUBLANES
+
+    def lanes(count: int) -> int:
+        return -(-count // LANES) * LANES
+
+    if len(size) < 2:
+        return prod(size)
+    return min(
+        prod(size) // (size[row] * size[lane]) * rows(size[row]) * lanes(size[lane])
+        for row, lane in permutations(range(len(size)), 2)
     )
 
 

@@ -10,7 +10,7 @@ from capibara_assets.planning.accounting import Method, Remat, Step
 from capibara_assets.planning.hardware import GIB
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import read_shape
-from capibara_assets.planning.tpu_memory import fits, fitted, quantities, tpu_memory
+from capibara_assets.planning.tpu_memory import fits, fitted, quantities, tiled, tpu_memory
 from capibara_assets.planning.xla_cases import fit_copies, known_cases, step_of
 from capibara_assets_tests.planning.shapes import NANO
 
@@ -31,13 +31,20 @@ def step(**changes: object) -> Step:
     return Step(**{**settings, **changes})  # type: ignore[arg-type]
 
 
+def test_tiles_are_laid_so_that_they_pad_least() -> None:
+    assert tiled((1000,)) == 1000
+    assert tiled((4, 2048, 16)) == 4 * 2048 * 16  # 16 rows of whole lanes
+    assert tiled((30, 576, 576)) == 30 * 576 * 640
+    assert tiled((2, 1024)) == 2048
+    assert tiled((32, 12)) == 16 * 128  # 12 rows are 16, 32 lanes are 128
+
+
 def test_arguments_are_the_compilers_to_a_thousandth() -> None:
     for known in known_cases().cases:
         if known.fits:
             found = quantities(known.case.shape, known.case.mesh, step_of(known.case))
             ours = found.weights + found.adapters + found.optimizer + found.batch
-            # What is left are head biases of a few numbers, padded to a whole tile.
-            assert ours == pytest.approx(known.memory["arguments"], rel=1e-2, abs=2**20), known.name
+            assert ours == pytest.approx(known.memory["arguments"], rel=1e-3, abs=2**20), known.name
 
 
 def test_what_was_never_fitted_on_lies_within_ten_per_cent_of_the_compilers_figure() -> None:
