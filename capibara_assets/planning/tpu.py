@@ -7,6 +7,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from capibara_assets.errors import InputError
+from capibara_assets.modeling.jax.sizes import check_supported
 from capibara_assets.planning.accounting import Optimizer, Remat, flops_per_token, size
 from capibara_assets.planning.figures import DatasetFigures, read_statistics
 from capibara_assets.planning.footprint import footprint
@@ -19,6 +20,7 @@ from capibara_assets.planning.presets import PRESETS
 from capibara_assets.planning.recipe import PlanningRecipe, climb
 from capibara_assets.planning.search import Choice, Front, Lengths, Question, rate_factor, search
 from capibara_assets.planning.throughput import Reading, parse_throughput, readings
+from capibara_assets.planning.tpu_memory import weigh_tpu
 from capibara_assets.planning.workload import Workload, policy
 
 NOT_COMPILED: Final = "not compiled"
@@ -171,13 +173,23 @@ def tpu_plans(
         # MaxText cuts the batch's tokens into equal tiles; T5X has no vocabulary tiling.
         logit_chunks=1 if base.family == "t5" else recipe.tpu.logit_chunks,
     )
-    front = search(question)
+    # What our JAX step holds on a chip is known to a few per cent; other models are reckoned by hand.
+    front = search(question, weigh=weigh_tpu if _has_step(base) else footprint)
     answers: tuple[Reading, ...] = ()
     if throughput is not None:
         per_token = flops_per_token(base, front.best.lengths.sequence)
         answers = readings(parse_throughput(throughput), target, per_token)
     for choice in front.plans:
         yield _plan(domain, base, target, recipe, figures, front, choice, question, per_example, answers, dict(reasons))
+
+
+def _has_step(base: ModelShape) -> bool:
+    """Whether our JAX step, whose memory is known best, has this model."""
+    try:
+        check_supported(base)
+    except InputError:
+        return False
+    return True
 
 
 def _plan(

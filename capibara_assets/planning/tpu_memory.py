@@ -1,17 +1,18 @@
-"""What XLA:TPU allots on one chip for our JAX step, counted from shapes: arguments exactly, temporaries by the fuller phase.
+"""What XLA:TPU allots on one chip for our JAX step, from shapes: arguments exactly, temporaries by the fuller phase.
 
-Arguments: weights, optimizer state and the batch, as the mesh cuts them (XLA chooses compact layouts for them: no padding).
-Kept for the backward pass: what `jax.ad_checkpoint` names as residuals of a layer, stacked over the layers. A head's
-queries, keys and results stand alone as rows of `head_dim` elements and are padded to the 128 lanes of a vector register.
-On top comes the larger of two phases: the loss (gathered embeddings, logits of a chunk, gradients of the embeddings) or the
-backward pass through the layers (all gradients, the gathered weights of a layer and their gradients before they are
+Arguments: weights, optimizer state and the batch, as the mesh cuts them, in the layouts that pad them least. Kept
+for the backward pass: what JAX names as residuals of a layer, stacked over the layers. A head's queries, keys and
+results stand alone as rows of `head_dim` elements and are padded to the 128 lanes of a vector register.
+On top comes the larger of two phases: the loss (gathered embeddings, logits of a chunk, gradients of the embeddings) or
+the backward pass through the layers (all gradients, the gathered weights of a layer and their gradients before they are
 scattered, what a layer computes again). How many copies of each coexist is the scheduler's business; those numbers are
-fitted on compiled cases (resources/planning/xla_cases.json; `capibara bench plan-xla --fit` makes them again).
+fitted on compiled cases (resources/planning/xla_cases.json; `capibara bench plan-xla --fit` fits them again).
 """
 
 import json
 from dataclasses import dataclass
 from functools import cache
+from itertools import permutations
 from math import prod
 
 from pydantic import Field
@@ -29,6 +30,8 @@ from capibara_assets.planning.workload import Workload
 
 CASES = "planning/xla_cases.json"
 WIDE, NARROW = 4, 2  # bytes of float32 and of bfloat16
+PRESSED = 1.05  # of a chip's room: a guess between what was refused at 1.09 and taken at 1.02; see `fits`
+SUBLANES = 8  # rows of a tile
 SCORE_BYTES = 6  # T5's attention keeps, of each score, the exponential in float32 and the weight in bfloat16
 
 
@@ -38,6 +41,7 @@ class Copies(Declared):
     layer_weights_full: float = Field(description="gathered bf16 matrices of a layer, with their gradients")
     layer_weights_lora: float = Field(description="the same where the matrices have no gradients")
     rebuilt: float = Field(description="tensors as wide as the MLP, where a layer is computed again")
+    rebuilt_wide: float = Field(description="tensors as wide as the model, where a layer is computed again")
     passing: float = Field(description="tensors as wide as the MLP, where it is not")
     partial_sums: float = Field(description="tensors as wide as the model, where tensor shards are summed")
     scores: float = Field(description="float32 scores of an attention that is written out")
@@ -52,6 +56,7 @@ class Quantities:
     """Bytes on one chip of what coexists a fitted number of times, and of what is simply there.
 
     Attributes:
+        sums: of gradients over micro-steps.
         kept: residuals of all layers.
         copies: bf16 copies of the layers' weights that are residuals too (`none` on trained weights).
         layer: gathered bf16 matrices of one layer.
@@ -68,6 +73,7 @@ class Quantities:
     optimizer: int
     batch: int
     gradients: int
+    sums: int
     kept: float
     copies: int
     layer: float
@@ -79,7 +85,7 @@ class Quantities:
     logits: float
     lora: bool
     rebuilds: bool
-    sums: bool
+    sharded: bool
 
 
 @cache
@@ -89,7 +95,9 @@ def fitted() -> Copies:
     return Copies.model_validate(json.loads(file.read_text(encoding="utf-8"))["copies"])
 
 
-def tpu_memory(shape: ModelShape, mesh: Mesh, step: Step, copies: Copies | None = None) -> Breakdown:
+def tpu_memory(
+    shape: ModelShape, mesh: Mesh, step: Step, copies: Copies | None = None, *, micro_steps: int = 1
+) -> Breakdown:
     """Bytes on one chip of a TPU slice at the fullest moment of our JAX step.
 
     Args:
@@ -97,12 +105,13 @@ def tpu_memory(shape: ModelShape, mesh: Mesh, step: Step, copies: Copies | None 
         mesh: data, fsdp and tensor count; a pipeline or experts are not in the JAX step.
         step: `sequences` is one batch shard's and one pass's (a shard is `tensor` chips).
         copies: default: the fitted ones.
+        micro_steps: with more than one the gradients' sums are there all the time, beside a pass's own.
 
     Raises:
         InputError: a model or an optimizer that the JAX step does not have.
     """
     held = fitted() if copies is None else copies
-    return breakdown(quantities(shape, mesh, step), held)
+    return breakdown(quantities(shape, mesh, step, micro_steps), held)
 
 
 def weigh_tpu(load: Workload) -> Breakdown:
@@ -124,7 +133,7 @@ def weigh_tpu(load: Workload) -> Breakdown:
         lora_modules=load.lora_modules,
         logit_chunks=load.logit_chunks,
     )
-    return tpu_memory(load.shape, load.mesh, step)
+    return tpu_memory(load.shape, load.mesh, step, micro_steps=load.micro_steps)
 
 
 def breakdown(found: Quantities, held: Copies) -> Breakdown:
@@ -134,8 +143,11 @@ def breakdown(found: Quantities, held: Copies) -> Breakdown:
     the fuller one.
     """
     per_layer = held.layer_weights_lora if found.lora else held.layer_weights_full
-    passing = (held.rebuilt if found.rebuilds else held.passing) * found.mlp
-    passing += (held.partial_sums * found.wide if found.sums else 0) + held.scores * found.scores
+    if found.rebuilds:
+        passing = held.rebuilt * found.mlp + held.rebuilt_wide * found.wide
+    else:
+        passing = held.passing * found.mlp
+    passing += (held.partial_sums * found.wide if found.sharded else 0) + held.scores * found.scores
     gathered = per_layer * found.layer
     backward = found.gradients + gathered + passing
     embeddings = (held.embeddings_lora if found.lora else held.embeddings_full) * found.embedding
@@ -146,7 +158,7 @@ def breakdown(found: Quantities, held: Copies) -> Breakdown:
     return Breakdown(
         weights=found.weights + found.batch,
         adapters=found.adapters,
-        gradients=found.gradients,
+        gradients=found.gradients + found.sums,
         optimizer=found.optimizer,
         activations=round(found.kept) + found.copies,
         logits=round(logits + shards),
@@ -156,7 +168,7 @@ def breakdown(found: Quantities, held: Copies) -> Breakdown:
     )
 
 
-def quantities(shape: ModelShape, mesh: Mesh, step: Step) -> Quantities:
+def quantities(shape: ModelShape, mesh: Mesh, step: Step, micro_steps: int = 1) -> Quantities:
     """What a chip holds of each kind, from the step's own tables of weights and shardings."""
     settings = _settings(step)
     trained, frozen, state = tables(shape, settings)
@@ -173,6 +185,7 @@ def quantities(shape: ModelShape, mesh: Mesh, step: Step) -> Quantities:
         optimizer=_bytes(state, mesh, WIDE),
         batch=sum(prod(size) * WIDE for size, _ in arrays.values()),
         gradients=_bytes(trained, mesh, WIDE),
+        sums=_bytes(trained, mesh, WIDE) if micro_steps > 1 else 0,
         kept=tokens * _kept_per_token(shape, step, tensor, fused=fused),
         copies=_bytes(matrices, mesh, NARROW) if step.remat is Remat.NONE and not lora else 0,
         layer=NARROW
@@ -186,7 +199,7 @@ def quantities(shape: ModelShape, mesh: Mesh, step: Step) -> Quantities:
         logits=WIDE * tokens / step.logit_chunks * shape.vocabulary / tensor,
         lora=lora,
         rebuilds=step.remat is Remat.FULL,
-        sums=tensor > 1,
+        sharded=tensor > 1,
     )
 
 
@@ -206,16 +219,36 @@ def _matrix(name: str, entry: Weight) -> bool:
 
 
 def _bytes(part: Table, mesh: Mesh, width: int) -> int:
-    """Of one chip's shards of float32 or bfloat16 arrays."""
+    """Of one chip's shards of float32 or bfloat16 arrays, in the layouts that XLA chooses."""
     lengths = {"data": mesh.data, "fsdp": mesh.fsdp, "tensor": mesh.tensor}
     return width * sum(
-        prod(-(-size // (lengths[axis] if axis else 1)) for size, axis in zip(entry.size, entry.axes, strict=True))
+        tiled(tuple(-(-size // (lengths[axis] if axis else 1)) for size, axis in zip(*entry, strict=True)))
         for entry in part.values()
     )
 
 
+def tiled(size: tuple[int, ...]) -> int:
+    """Elements of an array in tiles of 8 x 128, its dimensions ordered so that the least is padding.
+
+    A dimension of fewer than 8 rows gets a tile of the next power of two.
+    """
+
+    def rows(count: int) -> int:
+        return 1 << (count - 1).bit_length() if count < SUBLANES else -(-count // SUBLANES) * SUBLANES
+
+    def lanes(count: int) -> int:
+        return -(-count // LANES) * LANES
+
+    if len(size) < 2:
+        return prod(size)
+    return min(
+        prod(size) // (size[row] * size[lane]) * rows(size[row]) * lanes(size[lane])
+        for row, lane in permutations(range(len(size)), 2)
+    )
+
+
 def _kept_per_token(shape: ModelShape, step: Step, tensor: int, *, fused: bool) -> float:
-    """Bytes of residuals of all layers per token; see `capibara_assets_tests/planning/test_tpu_memory.py` for the list."""
+    """Bytes of residuals of all layers per token, as `jax.ad_checkpoint.print_saved_residuals` lists them."""
     if shape.family == "t5":
         encoder, decoder = _t5_kept(shape, step, tensor)
         return shape.encoder_layers * encoder + shape.layers * decoder
@@ -256,3 +289,10 @@ def _t5_kept(shape: ModelShape, step: Step, tensor: int) -> tuple[float, float]:
     )
 
 
+def fits(found: Breakdown, limit: int) -> bool:
+    """Whether XLA will take a program of this size where it leaves `limit` bytes.
+
+    Short of memory the compiler does better than with plenty: it orders updates before the next gradients and computes
+    cheap results again, so that a program PRESSED times as large as the room is still taken.
+    """
+    return found.total <= PRESSED * limit

@@ -1,4 +1,4 @@
-"""What is put before XLA: one training step for one slice, described whole, so that equal descriptions are equal programs."""
+"""What is put before XLA: one training step for one slice, so described that equal descriptions are equal programs."""
 
 import ast
 import hashlib

@@ -1,7 +1,8 @@
-"""Lowering and compiling a step for a TPU slice, in a process of its own: `python -m capibara_assets.planning.xla_compile`.
+"""Lowering and compiling a step for a TPU slice, in a process of its own.
 
-Reads a case from stdin and prints a verdict as JSON. libtpu is one to a process and its settings have to stand before jax
-is imported; the caller, often Dagster, stays free of both.
+`python -m capibara_assets.planning.xla_compile lower|place|compile` reads a case from stdin, prints a verdict as JSON.
+libtpu is one to a process and its settings have to stand before jax is imported; the caller, often Dagster, stays free
+of both.
 """
 
 import os

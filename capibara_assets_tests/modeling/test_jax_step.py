@@ -28,7 +28,9 @@ def batch_of(vocabulary: int, length: int = 32, seed: int = 0) -> dict[str, np.n
         "tokens": chance.integers(2, vocabulary, (3, length)).astype(np.int32),
         "mask": (chance.random((3, length)) < 0.5).astype(np.float32),
         "inputs": chance.integers(2, vocabulary, (3, length)).astype(np.int32),
-        "inputs_mask": (np.arange(length)[None, :] < np.array([[length], [length - 5], [length // 2]])).astype(np.int32),
+        "inputs_mask": (np.arange(length)[None, :] < np.array([[length], [length - 5], [length // 2]])).astype(
+            np.int32
+        ),
     }
 
 
@@ -90,7 +92,9 @@ def test_each_decoder_has_the_loss_of_its_pytorch_model(kind: str) -> None:
         assert ours(shape, settings, loaded, {}, batch) == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize(("projection", "tied", "kind"), [("gated-gelu", False, "t5"), ("relu", True, "t5"), ("gated-gelu", True, "umt5")])
+@pytest.mark.parametrize(
+    ("projection", "tied", "kind"), [("gated-gelu", False, "t5"), ("relu", True, "t5"), ("gated-gelu", True, "umt5")]
+)
 def test_t5_has_the_loss_of_its_pytorch_model(projection: str, tied: bool, kind: str) -> None:
     from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
@@ -124,7 +128,11 @@ def nano() -> tuple[ModelShape, dict[str, np.ndarray], Any]:
     from transformers import AutoModelForCausalLM
 
     shape = read_shape(NANO)
-    return shape, weights.read_model(shape, NANO), AutoModelForCausalLM.from_pretrained(NANO, dtype=torch.float32).eval()
+    return (
+        shape,
+        weights.read_model(shape, NANO),
+        AutoModelForCausalLM.from_pretrained(NANO, dtype=torch.float32).eval(),
+    )
 
 
 def test_the_nano_model_has_pytorchs_loss_and_gradients(nano: Any) -> None:

@@ -1,4 +1,4 @@
-"""Attention, written out (anywhere) or by the fused splash kernel (TPU); grouped queries, causal or not, with a bias."""
+"""Attention, written out (anywhere) or by the fused splash kernel (TPU); grouped queries, causal or not, biased."""
 
 from typing import Any
 
@@ -55,9 +55,7 @@ def plain(
     return jnp.einsum("bhgqk,bkhd->bqhgd", weights, value).reshape(batch, queries, heads * width)
 
 
-def splash(
-    query: Any, key: Any, value: Any, *, scale: float, placement: Placement, segments: Any = None
-) -> Any:
+def splash(query: Any, key: Any, value: Any, *, scale: float, placement: Placement, segments: Any = None) -> Any:
     """Causal attention by JAX's splash kernel: no score is ever written to memory. Shapes as in `plain`.
 
     Raises:

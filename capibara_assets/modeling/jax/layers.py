@@ -22,7 +22,7 @@ def norm(values: Any, weight: Any, epsilon: float) -> Any:
 
 
 def linear(values: Any, layer: Tree, name: str, scale: float) -> Any:
-    """`values` (…, in) through the matrix `name` (in, out) of a layer, its bias and its LoRA factors, where it has any."""
+    """`values` (…, in) through the matrix `name` (in, out) of a layer, with its bias and LoRA factors if any."""
     from jax.ad_checkpoint import checkpoint_name
 
     result = values @ layer[name]

@@ -32,7 +32,7 @@ def factors(base: Table, settings: StepSettings) -> Table:
 
 
 def initial(table: Table, seed: int) -> dict[str, Any]:
-    """Float32 factors: A uniform as PEFT draws it (Kaiming, a = √5: ±1/√in), B zero, so that training starts at the base."""
+    """Float32 factors: A uniform as PEFT draws it (Kaiming, a = √5: ±1/√in), B zero: training starts at the base."""
     import numpy as np
 
     chance = np.random.default_rng(seed)

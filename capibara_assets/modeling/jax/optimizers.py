@@ -20,9 +20,7 @@ def state_table(trained: Table, settings: StepSettings) -> Table:
     for name, weight in trained.items():
         if factored(weight):
             state[f"row.{name}"] = Weight(weight.size[:-1], weight.axes[:-1])
-            state[f"column.{name}"] = Weight(
-                (*weight.size[:-2], weight.size[-1]), (*weight.axes[:-2], weight.axes[-1])
-            )
+            state[f"column.{name}"] = Weight((*weight.size[:-2], weight.size[-1]), (*weight.axes[:-2], weight.axes[-1]))
         else:
             state[f"second.{name}"] = weight
     return state
@@ -49,7 +47,9 @@ def update(
         if settings.optimizer == "adamw":
             weights[name], moments = _adamw(settings, rate, name, weight, gradients[name], state, count)
         else:
-            weights[name], moments = _adafactor(settings, rate, name, weight, gradients[name], state, count, table[name])
+            weights[name], moments = _adafactor(
+                settings, rate, name, weight, gradients[name], state, count, table[name]
+            )
         kept |= moments
     return weights, kept
 

@@ -64,9 +64,7 @@ def hidden_states(
 class _Side:
     """Encoder or decoder: what they share while a batch passes through."""
 
-    def __init__(
-        self, sizes: Sizes, settings: StepSettings, placement: Placement, table: Table, weights: Tree
-    ) -> None:
+    def __init__(self, sizes: Sizes, settings: StepSettings, placement: Placement, table: Table, weights: Tree) -> None:
         self.sizes, self.settings, self.placement, self.table, self.weights = sizes, settings, placement, table, weights
 
     def run(self, side: str, hidden: Any, mask: Any, encoded: Any) -> Any:
@@ -76,7 +74,11 @@ class _Side:
         sizes, epsilon = self.sizes, self.sizes.norm_epsilon
         decodes = side == "decoder"
         length = hidden.shape[1]
-        shared = None if sizes.position_bias_in_every_layer else self._bias(self.weights[f"{side}_positions"], length, decodes)
+        shared = (
+            None
+            if sizes.position_bias_in_every_layer
+            else self._bias(self.weights[f"{side}_positions"], length, decodes)
+        )
 
         def block(hidden: Any, stored: Tree) -> tuple[Any, None]:
             layer = in_compute_precision(stored, self.table, side, self.settings, self.placement)

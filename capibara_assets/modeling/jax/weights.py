@@ -151,7 +151,9 @@ def save_adapter(sizes: Sizes, settings: StepSettings, factors: Mapping[str, Any
         module, half = (name.removesuffix(A), "A") if name.endswith(A) else (name.removesuffix(B), "B")
         for layer in range(stacked.shape[0]):
             theirs = transformers_name(sizes, module, layer).removesuffix(".weight")
-            tensors[f"base_model.model.{theirs}.lora_{half}.weight"] = np.ascontiguousarray(np.asarray(stacked[layer]).T)
+            tensors[f"base_model.model.{theirs}.lora_{half}.weight"] = np.ascontiguousarray(
+                np.asarray(stacked[layer]).T
+            )
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / ADAPTER_WEIGHTS, {"format": "pt"})
     modules = sorted({name.rsplit(".", 2)[1].removeprefix("cross_") for name in factors})

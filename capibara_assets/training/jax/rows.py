@@ -42,7 +42,9 @@ class Rows:
         orders = {
             epoch: np.random.default_rng([seed, epoch]).permutation(len(self)) for epoch in np.unique(epochs).tolist()
         }
-        chosen = [orders[epoch][place % len(self)] for place, epoch in zip(places.tolist(), epochs.tolist(), strict=True)]
+        chosen = [
+            orders[epoch][place % len(self)] for place, epoch in zip(places.tolist(), epochs.tolist(), strict=True)
+        ]
         return {name: values[chosen] for name, values in self.arrays.items()}
 
 
@@ -76,7 +78,9 @@ def _conversations(data: Path) -> pl.DataFrame:
             raise InputError(f"{data}:{number}: expected a JSON object with messages; got {line[:60]!r}") from odd
         names.append(f"line {number}")
         texts.append(json.dumps(messages))
-    return pl.DataFrame({"example_id": names, "messages": texts}, schema={"example_id": pl.String, "messages": pl.String})
+    return pl.DataFrame(
+        {"example_id": names, "messages": texts}, schema={"example_id": pl.String, "messages": pl.String}
+    )
 
 
 def _causal(config: JaxConfig, encoded: list[Encoded]) -> Arrays:

@@ -154,7 +154,7 @@ def _publish(config: JaxConfig, settings: StepSettings, final: Tree, base: Path,
 def _local(path: str) -> Path:
     if "://" in path:
         raise InputError(
-            f"{path}: the JAX trainer reads and writes local folders; copy it to the hosts, or mount the bucket (gcsfuse)"
+            f"{path}: the JAX trainer reads and writes local folders; copy it to the hosts, or mount it (gcsfuse)"
         )
     return Path(path)
 
@@ -172,7 +172,9 @@ def _devices(config: JaxConfig) -> Any:
 
     odd = [name for name in ("pipeline", "expert", "slices") if getattr(config.mesh, name) > 1]
     if odd:
-        raise InputError(f"the JAX trainer shards over data, fsdp and tensor in one slice; the mesh has {', '.join(odd)}")
+        raise InputError(
+            f"the JAX trainer shards over data, fsdp and tensor in one slice; the mesh has {', '.join(odd)}"
+        )
     if jax.device_count() != config.mesh.chips:
         raise InputError(f"{config.mesh} needs {config.mesh.chips} devices; here are {jax.device_count()}")
     lengths = (config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
@@ -187,7 +189,9 @@ def _tokenizer(base: Path) -> Any:
 
 def _key(config: JaxConfig, base: Path, data: Path) -> str:
     """What a resume point has to agree with: all that decides the weights, not where they are written or how often."""
-    decided = config.model_dump(mode="json", exclude={"output", "save_every", "validation", "base", "data", "xla_flags"})
+    decided = config.model_dump(
+        mode="json", exclude={"output", "save_every", "validation", "base", "data", "xla_flags"}
+    )
     whole = {"config": decided, "base": base_digest(base), "data": sha256_file(data)}
     return sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""The JAX trainer on the shipped base: the loss falls, a cut training goes on to the same weights, others can load them."""
+"""The JAX trainer on the shipped base: the loss falls, a cut one goes on to the same weights, others can load them."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ from capibara_assets.planning.jax_config import JaxConfig
 from capibara_assets.planning.models import read_shape
 
 pytest.importorskip("jax")
-from capibara_assets.training.jax import rows, saved, trainer  # noqa: E402
+from capibara_assets.training.jax import rows, saved, trainer
 
 NANO = resources_root() / "base_models" / "capibara-nano"
 pytestmark = pytest.mark.slow
