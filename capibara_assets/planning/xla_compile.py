@@ -60,7 +60,8 @@ def lower_case(case: XlaCase) -> "XlaVerdict":
     """Trace and lower over an abstract mesh: no device and no libtpu needed."""
     from jax.sharding import AbstractMesh
 
-    from capibara_assets.planning.xla import NOT_COMPILED, XlaVerdict
+    from capibara_assets.planning.tpu import NOT_COMPILED
+    from capibara_assets.planning.xla import XlaVerdict
 
     mesh = AbstractMesh((case.mesh.data, case.mesh.fsdp, case.mesh.tensor), MESH_AXES)
     try:

@@ -56,4 +56,5 @@ def recomputed(block: Callable[..., Any], settings: StepSettings) -> Callable[..
         return block
     policy = jax.checkpoint_policies.save_only_these_names(PRODUCT) if settings.remat == "minimal" else None
     # Inside a scan nothing can be merged with the first computation, so the barrier against that only costs.
-    return jax.checkpoint(block, policy=policy, prevent_cse=False)
+    kept: Callable[..., Any] = jax.checkpoint(block, policy=policy, prevent_cse=False)
+    return kept
