@@ -4,6 +4,8 @@ from benchmarks.promises import Line, all_passed, bench, passed, tests
 
 # Without --rows the bench reads the open rows beside the repository.
 ROWS = bench("plan")
+# The compiler's answers as they ship; `--compile` asks it again (hours).
+XLA = bench("plan-xla")
 LEAST_COVERAGE, MOST_COVERAGE = 0.80, 0.95
 
 LINES = (
@@ -43,6 +45,24 @@ LINES = (
         lambda r: {name: r[name] for name in ("regret", "regret_groups", "regret_within_5_percent")},
         lambda f: f["regret_groups"] > 0 and f["regret"] <= 0.05,
         needs_shared=True,
+    ),
+    Line(
+        "memory per chip within 10 % of XLA's on at least 12 compiled cases from 0.1 B to 70 B",
+        XLA,
+        lambda r: r["memory"],
+        lambda f: f["cases"] >= 12 and f["within_10_percent"] == f["cases"],
+    ),
+    Line(
+        "fits or does not fit: right in at least 95 % of at least 40 XLA verdicts near the limit",
+        XLA,
+        lambda r: r["verdicts"],
+        lambda f: f["cases"] >= 40 and f["share_right"] >= 0.95,
+    ),
+    Line(
+        "the chosen plan compiles at first try in at least 90 % of at least 15 model and slice cases",
+        XLA,
+        lambda r: r["choice"],
+        lambda f: f["cases"] >= 15 and f["taken_at_first_try"] >= 0.9 * f["cases"],
     ),
     Line(
         "capibara plan answers in under 2 s of one core and loads neither Dagster nor torch nor jax",
