@@ -18,6 +18,7 @@ from benchmarks import (
     evaluation_promises,
     experience_promises,
     graph_promises,
+    plan_promises,
     train_promises,
 )
 from benchmarks.promises import Line
@@ -30,6 +31,7 @@ STAGES = {
     "experience": experience_promises.LINES,
     "datasets": dataset_promises.LINES,
     "checkpoints": checkpoint_promises.LINES,
+    "plans": plan_promises.LINES,
     "training": train_promises.LINES,
     "consensus": consensus_promises.LINES,
     "evaluation": evaluation_promises.LINES,

@@ -123,19 +123,16 @@ def declared_targets() -> list[str]:
 
 
 class Hardware(dg.ConfigurableResource[Any]):
-    """One hardware target of `resources/hardware`."""
+    """One hardware target of `resources/hardware`, or any slice of a chip family."""
 
     name: str
 
     @property
     def target(self) -> "HardwareTarget":
-        """Raises InputError for a name that no file declares."""
-        from capibara_assets.planning.hardware import load_targets
+        """Raises InputError for a name that no file declares and no family has."""
+        from capibara_assets.planning.hardware import find_target
 
-        targets = load_targets()
-        if self.name not in targets:
-            raise InputError(f"unknown hardware target {self.name!r}: one of {', '.join(sorted(targets))}")
-        return targets[self.name]
+        return find_target(self.name)
 
 
 class GoogleCloud(dg.ConfigurableResource[Any]):

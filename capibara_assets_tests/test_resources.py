@@ -159,7 +159,7 @@ def test_every_declared_target_is_one(name: str):
 def test_an_unknown_target_lists_those_there_are():
     with pytest.raises(InputError) as caught:
         _ = Hardware(name="abacus-1").target
-    assert "unknown hardware target 'abacus-1'" in str(caught.value)
+    assert "no hardware target 'abacus-1'" in str(caught.value)
     assert all(name in str(caught.value) for name in declared_targets()) and "cpu-laptop" in declared_targets()
 
 

@@ -1,15 +1,19 @@
 """Plans per domain: the LoRA recipe and the TPU configuration that the data and the hardware ask for."""
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import dagster as dg
 
 from capibara_assets.assets.datasets import moe_dataset
 from capibara_assets.assets.inputs import Inputs, materialized
-from capibara_assets.domains import Domain
+from capibara_assets.assets.plan_metadata import lora_entries, other_costs, past_outcomes, tpu_entries
+from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.partitions import domains
 from capibara_assets.resources import BaseModel, Hardware, Recipes, Store
 
 
-@dg.asset(partitions_def=domains, group_name="plans", kinds={"json"}, code_version="1", deps=[moe_dataset])
+@dg.asset(partitions_def=domains, group_name="plans", kinds={"json"}, code_version="2", deps=[moe_dataset])
 def lora_config(
     context: dg.AssetExecutionContext,
     store: Store,
@@ -20,7 +24,11 @@ def lora_config(
     """The LoRA/QLoRA recipe chosen for this data on this hardware, each choice with its reason."""
     from capibara_assets.planning.lora import plan_lora
     from capibara_assets.planning.models import read_shape
+    from capibara_assets.planning.plan_cost import lora_cost
     from capibara_assets.planning.recipe import PlanningRecipe
+    from capibara_assets.planning.tpu_files import write_files
+    from capibara_assets.training.from_plan import plan_files
+    from capibara_assets.training.recipe import TrainingRecipe
 
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)
@@ -30,17 +38,24 @@ def lora_config(
     inputs.setting("target", hardware)
     statistics = inputs.artifact("moe_dataset", domain).document("statistics")
     plan = plan_lora(domain, statistics, shape, hardware, recipe)
-    document = plan.model_dump(mode="json")
-    artifact = inputs.publish("lora_config", domain, documents={"plan": document})
-    reasons = "\n".join(f"- **{name}**: {reason}" for name, reason in plan.reasons.items())
-    return materialized(
-        artifact,
-        inputs,
-        {"target": hardware.name, "plan": dg.MetadataValue.json(document), "reasons": dg.MetadataValue.md(reasons)},
+    documents = {"plan": plan.model_dump(mode="json"), "cost": lora_cost(plan, shape, hardware).model_dump(mode="json")}
+    with TemporaryDirectory(prefix="capibara-plan-") as place:
+        trees = {"files": write_files(Path(place) / "files", plan_files(plan, hardware))}
+        artifact = inputs.publish("lora_config", domain, documents=documents, trees=trees)
+    # What past runs took is shown, not published: else each training would change its own input and ask for the next.
+    cost = lora_cost(
+        plan,
+        shape,
+        hardware,
+        voters=len(recipes.load("training", TrainingRecipe).voters),
+        outcomes=past_outcomes(context.instance),
+        others=other_costs(context.instance, "lora_config", domain),
+        domains=DOMAINS,
     )
+    return materialized(artifact, inputs, lora_entries(plan, hardware, cost))
 
 
-@dg.asset(partitions_def=domains, group_name="plans", kinds={"json", "gin"}, code_version="1", deps=[moe_dataset])
+@dg.asset(partitions_def=domains, group_name="plans", kinds={"json", "gin"}, code_version="2", deps=[moe_dataset])
 def tpu_config(
     context: dg.AssetExecutionContext,
     store: Store,
@@ -48,11 +63,15 @@ def tpu_config(
     base_model: BaseModel,
     tpu_target: Hardware,
 ) -> dg.MaterializeResult:
-    """Mesh, batch, remat, predicted step time and memory for a TPU slice; T5X gin and MaxText files."""
+    """Mesh, batch, remat, predicted step time and memory for a TPU slice; files for T5X, MaxText and our trainer."""
     from capibara_assets.planning.models import read_shape
+    from capibara_assets.planning.plan_cost import tpu_cost
     from capibara_assets.planning.recipe import PlanningRecipe
-    from capibara_assets.planning.tpu import plan_tpu
-    from capibara_assets.planning.verify import verify_plan
+    from capibara_assets.planning.tpu import tpu_plans
+    from capibara_assets.planning.tpu_files import tpu_files, write_files
+    from capibara_assets.planning.verify import first_verified
+    from capibara_assets.planning.xla_cache import VerdictCache
+    from capibara_assets.planning.xla_flags import with_flags
 
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)
@@ -61,15 +80,13 @@ def tpu_config(
     inputs.setting("base_shape", shape)
     inputs.setting("tpu_target", hardware)
     statistics = inputs.artifact("moe_dataset", domain).document("statistics")
-    plan = verify_plan(plan_tpu(domain, statistics, shape, hardware, recipe), recipe)
-    document = plan.model_dump(mode="json")
-    artifact = inputs.publish("tpu_config", domain, documents={"plan": document})
-    return materialized(
-        artifact,
-        inputs,
-        {
-            "target": hardware.name,
-            "plan": dg.MetadataValue.json(document),
-            "gin": dg.MetadataValue.md(f"```\n{plan.gin}\n```"),
-        },
-    )
+    cache = VerdictCache(inputs.store.work / "xla_verdicts")
+    found = first_verified(tpu_plans(domain, statistics, shape, hardware, recipe), recipe, cache=cache)
+    plan = with_flags(found.plan, recipe.tpu.xla_flags)
+    files = tpu_files(plan, hardware, recipe.tpu)
+    documents = {"plan": plan.model_dump(mode="json"), "cost": tpu_cost(plan, hardware).model_dump(mode="json")}
+    with TemporaryDirectory(prefix="capibara-plan-") as place:
+        trees = {"files": write_files(Path(place) / "files", files)}
+        artifact = inputs.publish("tpu_config", domain, documents=documents, trees=trees)
+    cost = tpu_cost(plan, hardware, others=other_costs(context.instance, "tpu_config", domain), domains=DOMAINS)
+    return materialized(artifact, inputs, tpu_entries(plan, hardware, cost, files, found.verdict))

@@ -10,6 +10,7 @@ import dagster as dg
 
 from capibara_assets.assets.datasets import moe_dataset
 from capibara_assets.assets.inputs import Inputs, materialized
+from capibara_assets.assets.plan_metadata import outcome_entries, recorded_outcome
 from capibara_assets.assets.plans import lora_config
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.launchers import Launcher
@@ -96,15 +97,16 @@ def trained_adapters(
     name = base_name(base_model.location, base_model.path)
     everywhere = {v.name for v in recipe.voters if needs_all_domains(v.strategy)}
     write_voter_cards(request.out / "voters", dataset, shards, name, base, dict.fromkeys(everywhere, others))
+    outcome = recorded_outcome(plan, summary)
     artifact = inputs.publish(
         "trained_adapters",
         domain,
         trees={"voters": request.out / "voters", "launch": write_scripts(work / "launch", request, target.target)},
-        documents={"summary": summary},
-        volatile=VOLATILE,
+        documents={"summary": summary, **({"outcome": outcome.model_dump(mode="json")} if outcome else {})},
+        volatile=(*VOLATILE, "outcome.json"),
         checkpoints=voters_checkpointed(inputs, request, summary["voters"]),
     )
-    metadata = training_metadata(summary, request.out / "voters")
+    metadata = training_metadata(summary, request.out / "voters") | outcome_entries(outcome)
     shutil.rmtree(work, ignore_errors=False)
     return materialized(artifact, inputs, metadata)
 

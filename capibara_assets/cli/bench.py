@@ -15,6 +15,8 @@ from capibara_assets.cli.bench_ingest import ingest
 from capibara_assets.cli.bench_knowledge import classify, repair
 from capibara_assets.cli.bench_merge import merge
 from capibara_assets.cli.bench_output import print_result
+from capibara_assets.cli.bench_plan import plan
+from capibara_assets.cli.bench_plan_xla import plan_xla
 from capibara_assets.cli.bench_privacy import privacy
 from capibara_assets.cli.bench_recorder import recorder
 from capibara_assets.cli.bench_redact import redact
@@ -88,6 +90,6 @@ def load(repeats: int, as_json: bool) -> None:
 
 
 of_experience = (ingest, recorder, redact, classify, repair, consolidate_command, sensor_command)
-of_models = (checkpoint, train, aggregate_command, merge, vote, vote_table, privacy, evaluate)
+of_models = (checkpoint, train, aggregate_command, merge, vote, vote_table, privacy, evaluate, plan, plan_xla)
 for command in (*of_experience, dataset, dedup, split, replay_command, tokenize, *of_models):
     bench.add_command(command)

@@ -3,15 +3,71 @@
 import os
 import sys
 import warnings
+from importlib import import_module
 
 import click
-import dagster as dg
 
 from capibara_assets import __version__
 from capibara_assets.errors import InputError, IntegrityError
 
+# Command -> module:function; a module is imported when its command is used (or listed), since Dagster takes a second.
+COMMANDS = {
+    "bench": "bench:bench",
+    "checkpoint": "checkpoint:checkpoint",
+    "compare": "compare:compare",
+    "compare-epochs": "compare_epochs:compare_epochs",
+    "consensus": "consensus:consensus",
+    "dashboard": "dashboard:dashboard",
+    "dataset": "dataset:dataset",
+    "debug-model": "debug_model:debug_model",
+    "doctor": "doctor:doctor",
+    "epochs": "epochs:epochs",
+    "evaluate": "evaluate:evaluate",
+    "forget": "forget:forget",
+    "jobs": "jobs:jobs",
+    "lineage": "lineage:lineage",
+    "merge": "merge:merge",
+    "metrics": "metrics:metrics",
+    "model": "model:model",
+    "plan": "plan:plan",
+    "promote": "promote:promote",
+    "quarantine": "quarantine:quarantine",
+    "report": "report:report",
+    "rollback": "promote:rollback",
+    "run": "run:run",
+    "schema": "schema:schema",
+    "test-model": "test_model:test_model",
+    "train": "train:train",
+    "ui": "ui:ui",
+}
+WITHOUT_DAGSTER = frozenset({"plan"})
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class Commands(click.Group):
+    """Commands that are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        if cmd_name not in WITHOUT_DAGSTER:
+            _hush_dagster()
+        module, name = COMMANDS[cmd_name].split(":")
+        command: click.Command = getattr(import_module(f"capibara_assets.cli.{module}"), name)
+        return command
+
+
+def _hush_dagster() -> None:
+    """Dagster's notes on its own unfinished parts are not for users."""
+    import dagster as dg
+
+    for category in (dg.BetaWarning, dg.PreviewWarning):
+        warnings.simplefilter("ignore", category)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="capibara")
 def cli() -> None:
     """Agent experience in; verified datasets, voted adapters and attested checkpoints out."""
@@ -22,45 +78,6 @@ def main() -> None:
     # Threads that wait for work sleep instead of spinning: on a busy machine spinning costs several times the work.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")  # its default keeps hundreds of MB of kernels
-    for category in (dg.BetaWarning, dg.PreviewWarning):  # Dagster's notes on its own unfinished parts
-        warnings.simplefilter("ignore", category)
-    from capibara_assets.cli import (
-        bench,
-        checkpoint,
-        compare,
-        compare_epochs,
-        consensus,
-        dashboard,
-        dataset,
-        debug_model,
-        doctor,
-        epochs,
-        evaluate,
-        forget,
-        jobs,
-        lineage,
-        merge,
-        metrics,
-        model,
-        promote,
-        quarantine,
-        report,
-        run,
-        schema,
-        test_model,
-        train,
-        ui,
-    )
-
-    on_records = (dataset.dataset, lineage.lineage, forget.forget, quarantine.quarantine)
-    on_models = (checkpoint.checkpoint, consensus.consensus, merge.merge, model.model)
-    on_trainings = (train.train, epochs.epochs, metrics.metrics, dashboard.dashboard, jobs.jobs)
-    by_hand = (test_model.test_model, debug_model.debug_model, compare_epochs.compare_epochs)
-    at_work = (run.run, doctor.doctor, report.report, ui.ui)
-    on_serving = (evaluate.evaluate, compare.compare, promote.promote, promote.rollback)
-    works = (*at_work, *on_serving, *on_records, *on_models, *on_trainings, *by_hand)
-    for command in (*works, bench.bench, schema.schema):
-        cli.add_command(command)
     try:
         cli(standalone_mode=False)
     except InputError as error:

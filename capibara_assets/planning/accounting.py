@@ -9,46 +9,36 @@ saying which.
 """
 
 from dataclasses import dataclass, fields
-from enum import StrEnum
 
-from capibara_assets.planning.hardware import GIB
+from capibara_assets.planning.activations import (
+    backward_per_token,
+    ends_per_token,
+    saved_per_token,
+    scores_per_token,
+)
+from capibara_assets.planning.conventions import Attention, Loss, Method, Optimizer, Remat
 from capibara_assets.planning.models import LinearModule, ModelShape
+from capibara_assets.planning.target import GIB
+
+__all__ = [
+    "LOGIT_ELEMENTS",
+    "Attention",
+    "Breakdown",
+    "Layout",
+    "Loss",
+    "Method",
+    "Optimizer",
+    "Remat",
+    "Step",
+    "flops_per_token",
+    "kv_cache_bytes",
+    "optimizer_bytes",
+    "size",
+    "training_memory",
+]
 
 LOGIT_ELEMENTS = 1 << 24  # logits that our loss holds at once (modeling/losses.py)
 NF4_BITS_PER_WEIGHT = 4.127  # 4 bits and the doubly quantised block constants (QLoRA, Dettmers et al. 2023, section 3)
-
-
-class Attention(StrEnum):
-    """Which attention positions a FLOP count includes."""
-
-    FULL = "full"
-    CAUSAL = "causal"
-
-
-class Method(StrEnum):
-    """What is trained."""
-
-    FULL = "full"
-    LORA = "lora"
-
-
-class Remat(StrEnum):
-    """What the backward pass computes again instead of keeping.
-
-    NONE keeps every intermediate result; MINIMAL keeps the results of matrix products; FULL keeps each layer's input.
-    """
-
-    NONE = "none"
-    MINIMAL = "minimal"
-    FULL = "full"
-
-
-class Optimizer(StrEnum):
-    """Optimizers by their state: two float32 moments; factored second moment only; two 8-bit moments."""
-
-    ADAMW = "adamw"
-    ADAFACTOR = "adafactor"
-    ADAMW_8BIT = "adamw_8bit"
 
 
 def flops_per_token(
@@ -83,7 +73,16 @@ def flops_per_token(
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Bytes on one device."""
+    """Bytes on one device at the fullest moment of a step.
+
+    Attributes:
+        activations: kept for the backward pass, of all layers.
+        logits: of the tokens whose loss is computed at once, with the loss's own copies.
+        temporaries: a layer computed again, and gradients of activations while they pass through a layer.
+        gathered: full-size copies of weights made on the fly.
+        reused: negative, what of the above is never there together (logits are gone when the layers' gradients are
+            computed; gradients take the place of activations that are used up), so that the sum is the peak.
+    """
 
     weights: int
     adapters: int
@@ -92,6 +91,8 @@ class Breakdown:
     activations: int
     logits: int
     gathered: int
+    temporaries: int = 0
+    reused: int = 0
 
     @property
     def total(self) -> int:
@@ -102,73 +103,17 @@ class Breakdown:
 
     def arithmetic(self) -> str:
         """The sum, largest first, in GiB (MiB where that is more readable)."""
-        parts = sorted(((getattr(self, field.name), field.name) for field in fields(self)), reverse=True)
-        return " + ".join(f"{size(value)} {name}" for value, name in parts if value) + f" = {size(self.total)}"
+        parts = sorted(
+            ((getattr(self, one.name), one.name) for one in fields(self) if one.name != "reused"), reverse=True
+        )
+        said = " + ".join(f"{size(value)} {name}" for value, name in parts if value)
+        less = f" - {size(-self.reused)} not at the same time" if self.reused else ""
+        return f"{said}{less} = {size(self.total)}"
 
 
 def size(count: float) -> str:
     """Bytes as a person reads them."""
     return f"{count / GIB:.2f} GiB" if count >= GIB else f"{count / 2**20:.1f} MiB"
-
-
-def saved_per_token(
-    shape: ModelShape, *, remat: Remat, method: Method = Method.FULL, rank: int = 0, dropout: bool = False
-) -> float:
-    """Elements that one layer keeps for the backward pass, per token.
-
-    `none` follows PyTorch's autograd on the Transformers implementation with fused (SDPA/flash) attention, every linear
-    layer adapted under LoRA: norms keep their input, the normalised value (only if their weights are trained) and
-    the output; attention keeps q, k, v, its output and the log-sum of each head; a gated MLP keeps four tensors of its
-    width. Dropout before an adapter replaces the kept input by the dropped input and its mask, one pair per adapter.
-
-    Args:
-        shape: the model (of a T5 the mean of encoder and decoder layers).
-        remat: recomputation policy.
-        method: full fine-tuning, or LoRA with everything else frozen.
-        rank: rank of the adapters.
-        dropout: the adapters have dropout.
-    """
-    query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    hidden, width = shape.hidden, shape.intermediate * shape.experts_per_token
-    attentions, _ = _counts(shape)
-    first = 2 if shape.gated else 1
-    if remat is Remat.FULL:
-        return float(hidden)
-    if remat is Remat.MINIMAL:
-        return 2 * hidden + attentions * (2 * query + 2 * key + hidden) + first * width
-    lora = method is Method.LORA
-    norm = (1 if dropout else 2) if lora else 3
-    kept_by_mlp = 2 * first
-    if shape.family == "t5":  # dropout masks after each block, and a GELU written out in elementary operations
-        norm, kept_by_mlp = norm + 1, 8 if shape.gated else 3
-    norms = (attentions + 1) * (norm * hidden + 1)
-    attention = attentions * (2 * query + 2 * key + shape.heads)
-    mlp = (kept_by_mlp - 1 if lora and dropout else kept_by_mlp) * width
-    adapters = 0.0
-    if lora:
-        adapters = (4 * attentions + first + 1) * rank
-        if dropout:
-            adapters += 2 * (attentions * (3 * hidden + query) + first * hidden + width)
-    return norms + attention + mlp + adapters
-
-
-def _counts(shape: ModelShape) -> tuple[float, int]:
-    """Attention blocks per layer (a T5 decoder layer has two), and layers in all."""
-    layers = shape.layers + shape.encoder_layers
-    return (shape.encoder_layers + 2 * shape.layers) / layers if shape.family == "t5" else 1.0, layers
-
-
-def scores_per_token(shape: ModelShape, sequence: int, *, eager: bool = False) -> float:
-    """Elements of attention scores kept per layer and token where attention is not fused.
-
-    Written out (`eager`), attention keeps the probabilities twice: as the softmax gave them in float32, two elements,
-    and in compute precision. T5 adds a learnt bias to its scores; Transformers computes its attention unfused and keeps
-    three matrices of h·S a token for each attention: the probabilities, the dropout's mask and the dropped
-    probabilities.
-    """
-    if shape.family == "t5":
-        return 3 * _counts(shape)[0] * shape.heads * sequence
-    return 3.0 * shape.heads * sequence if eager else 0.0
 
 
 @dataclass(frozen=True)
@@ -209,6 +154,8 @@ class Step:
     eager: bool = False
     autocast: bool = False
     layout: Layout = Layout()
+    loss: Loss = Loss.CHUNKED
+    accumulates: bool = True  # gradients lie in memory through the forward pass, too
 
     @property
     def tokens(self) -> int:
@@ -216,37 +163,84 @@ class Step:
 
 
 def training_memory(shape: ModelShape, step: Step) -> Breakdown:
-    """Bytes on one device during a step.
+    """Bytes on one device at the fullest moment of a step: the loss, the backward pass, or the optimizer's update.
 
-    Logits: the compute-precision result, its float32 copy and the float32 gradient, for `tokens / logit_chunks`
-    tokens at once (chunked cross-entropy, or MaxText's vocabulary tiling). Trained weights in 16 bits are assumed to
-    have a float32 master copy in the optimizer.
+    Logits: the probabilities' logarithm, its gradient and the logits' gradient, all float32, for `tokens /
+    logit_chunks` tokens at once; with the whole loss the logits themselves too. Trained weights in 16 bits are assumed
+    to have a float32 master copy in the optimizer.
     """
     layout = step.layout
     lora = step.method is Method.LORA
     trainable = shape.lora_parameters(step.lora_rank, step.lora_modules) if lora else shape.parameters
     trained_bytes = 4 if lora else step.weight_bytes
     layers = shape.layers + shape.encoder_layers
-    whole = _saved(shape, step, Remat.NONE) + scores_per_token(shape, step.sequence, eager=step.eager)
-    kept = whole if step.remat is Remat.NONE else _saved(shape, step, step.remat)
+    per_element = step.tokens * step.compute_bytes / layout.tensor
+    scores = scores_per_token(shape, step.sequence, compute_bytes=step.compute_bytes, eager=step.eager)
+    whole = (_saved(shape, step, Remat.NONE) + scores) * per_element
+    kept = whole if step.remat is Remat.NONE else _saved(shape, step, step.remat) * per_element
     # Under recomputation one layer at a time is rebuilt whole.
-    rebuilt = 0.0 if step.remat is Remat.NONE else whole
-    activations = step.tokens * step.compute_bytes * (layers * kept + rebuilt) / layout.tensor
+    rebuilt = 0.0 if step.remat is Remat.NONE else _rebuilt(shape, step) * per_element
+    temporaries = rebuilt + backward_per_token(shape, step.sequence, eager=step.eager, remat=step.remat) * per_element
     chunk = -(-step.tokens // step.logit_chunks)
-    logits = chunk * shape.vocabulary * (8 + (step.compute_bytes if step.compute_bytes < 4 else 0)) / layout.tensor
+    copies = 12 + (step.compute_bytes if step.loss is Loss.WHOLE else 0)
+    logits = chunk * shape.vocabulary * copies / layout.tensor
+    ends = ends_per_token(shape, step.remat, step.method) * per_element
+    gradients = trainable * trained_bytes / layout.gradients
+    activations = layers * kept + ends
+    # Gradients of a layer replace its activations; of the first layer in the backward pass only the head's are there.
+    per_layer = gradients / layers
+    if step.accumulates:
+        peak = gradients + max(activations + logits, layers * kept + temporaries)
+    else:
+        head = 0.0 if lora else shape.head_parameters * trained_bytes / layout.gradients
+        grown = max(layers * kept + head, kept + gradients - per_layer)
+        peak = max(activations + logits + head, temporaries + grown, gradients)
+    parts = [round(part) for part in (gradients, activations, logits, temporaries)]
     return Breakdown(
         weights=round(_weights(shape, step) / layout.weights),
         adapters=trainable * 4 if lora else 0,
-        gradients=round(trainable * trained_bytes / layout.gradients),
+        gradients=parts[0],
         optimizer=round(optimizer_bytes(shape, step, trainable) / layout.optimizer),
-        activations=round(activations),
-        logits=round(logits),
+        activations=parts[1],
+        logits=parts[2],
         gathered=_gathered(shape, step),
+        temporaries=parts[3],
+        reused=min(0, round(peak) - sum(parts)),
     )
 
 
-def _saved(shape: ModelShape, step: Step, remat: Remat) -> float:
-    return saved_per_token(shape, remat=remat, method=step.method, rank=step.lora_rank, dropout=step.lora_dropout)
+def kv_cache_bytes(
+    shape: ModelShape, sequences: int, length: int, *, bytes_per_element: float = 2, source: int = 0
+) -> int:
+    """Bytes of the keys and values that generation keeps: 2 · layers · key/value heads · head size for each token.
+
+    Args:
+        shape: the model; a mixture's experts have none.
+        sequences: generated at the same time.
+        length: tokens of each, prompt and answer together (of an encoder-decoder: of the answer).
+        bytes_per_element: 2 for bf16, 1 for int8.
+        source: input tokens of an encoder-decoder, whose keys and values for the cross-attention are kept, too.
+    """
+    per_token = 2 * shape.layers * shape.kv_heads * shape.head_dim
+    tokens = length + (source if shape.family == "t5" else 0)
+    return round(sequences * tokens * per_token * bytes_per_element)
+
+
+def _rebuilt(shape: ModelShape, step: Step) -> float:
+    scores = scores_per_token(shape, step.sequence, compute_bytes=step.compute_bytes, eager=step.eager, largest=True)
+    return _saved(shape, step, Remat.NONE, largest=True) + scores
+
+
+def _saved(shape: ModelShape, step: Step, remat: Remat, *, largest: bool = False) -> float:
+    return saved_per_token(
+        shape,
+        remat=remat,
+        method=step.method,
+        rank=step.lora_rank,
+        dropout=step.lora_dropout,
+        modules=step.lora_modules,
+        largest=largest,
+    )
 
 
 def _weights(shape: ModelShape, step: Step) -> float:

@@ -15,6 +15,7 @@ class DatasetFigures(NamedTuple):
     difficulty: float | None
     p95_tokens: int
     tokens_source: str
+    p50_tokens: int
 
 
 def read_statistics(domain: str, statistics: Mapping[str, Any], chars_per_token: float) -> DatasetFigures:
@@ -32,15 +33,17 @@ def read_statistics(domain: str, statistics: Mapping[str, Any], chars_per_token:
     tokens = statistics.get("tokens")
     if isinstance(tokens, Mapping) and "p95" in tokens:
         p95, source = ceil(float(tokens["p95"])), "token lengths of the dataset"
+        p50 = ceil(float(tokens.get("p50", p95)))
     else:
         chars = statistics.get("chars")
         if not isinstance(chars, Mapping):
             raise InputError(f"dataset of {domain!r}: its statistics have neither tokens.p95 nor chars.p95")
         count = _number(domain, chars, "p95")
         p95, source = ceil(count / chars_per_token), f"{count:g} characters / {chars_per_token:g} characters per token"
+        p50 = ceil((_number(domain, chars, "p50") if "p50" in chars else count) / chars_per_token)
     difficulty = statistics.get("difficulty")
     mean = difficulty.get("mean") if isinstance(difficulty, Mapping) else None
-    return DatasetFigures(domain, training, None if mean is None else float(mean), p95, source)
+    return DatasetFigures(domain, training, None if mean is None else float(mean), p95, source, p50)
 
 
 def _number(domain: str, document: Mapping[str, Any], key: str) -> float:

@@ -3,6 +3,7 @@
 import difflib
 import json
 from functools import cache
+from math import prod
 from typing import Any, NamedTuple
 
 from capibara_assets.errors import InputError
@@ -48,12 +49,14 @@ def render_gin(run: T5xRun) -> str:
     raises.
 
     Raises:
-        InputError: a model that is no T5 1.1 size (its public checkpoint and gin file would not exist).
+        InputError: a model that is no T5 1.1 size (its public checkpoint and gin file would not exist), or a model axis
+            that does not divide its heads, MLP width and vocabulary.
     """
     size, recipe = size_of(run.shape), run.recipe
     if size is None:
         sizes = ", ".join(name for name in PRESETS if name.startswith(PREFIX))
         raise InputError(f"{run.shape.name}: gin files are written for the T5 1.1 sizes ({sizes})")
+    _check_model_axis(run)
     scanned = run.remat is not Remat.NONE
     network = "scalable_t5" if scanned else "t5"
     root = f"{recipe.storage_root}/{run.domain}/t5_1_1_{size}"
@@ -96,7 +99,9 @@ def render_gin(run: T5xRun) -> str:
         f"EVAL_PERIOD = {max(1, run.steps // 10)}",
         "RANDOM_SEED = 42",
         "",
-        "# (x, y, z, core) of one model-parallel group; the rest of the slice is data.",
+        "# (x, y, z, core) of one model-parallel group; the rest of the slice is data. It excludes",
+        "# num_partitions, which the run file sets.",
+        "partitioning.PjitPartitioner.num_partitions = None",
         f"partitioning.PjitPartitioner.model_parallel_submesh = {run.submesh}",
         f"partitioning.standard_logical_axis_rules.parameter_partitioning_dims = {2 if run.shard_parameters else 1}",
         "trainer.Trainer.num_microbatches = None",
@@ -108,6 +113,14 @@ def render_gin(run: T5xRun) -> str:
     if scanned:
         lines.append(f"network.T5Config.remat_policy = '{run.remat}'")
     return "\n".join(lines) + "\n"
+
+
+def _check_model_axis(run: T5xRun) -> None:
+    axis, shape = prod(run.submesh), run.shape
+    sizes = {"heads": shape.heads, "mlp_dim": shape.intermediate, "vocabulary": shape.vocabulary}
+    odd = [f"{name} {count}" for name, count in sizes.items() if count % axis]
+    if odd:
+        raise InputError(f"{shape.name}: a model axis of {axis} chips {run.submesh} does not divide {', '.join(odd)}")
 
 
 @cache

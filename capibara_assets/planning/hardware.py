@@ -1,171 +1,99 @@
-"""Hardware targets: what a plan may count on, read from `resources/hardware/*.yaml` (a new target is a new file)."""
+"""Hardware targets by name: files of `resources/hardware`, and any slice of a family (`tpu-v5p-256`, `h100-16`).
+
+A new target is a new file: whole, or `slice_of` a family with what differs. A family's facts stand once, in
+`resources/hardware/families`.
+"""
 
 import difflib
 from functools import cache
-from math import prod
 from pathlib import Path
-from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from capibara_assets.declarations import Declared, read_declared
+from capibara_assets.declarations import Declared, declared, read_declared, read_mapping
 from capibara_assets.errors import InputError
 from capibara_assets.locations import resources_root
+from capibara_assets.planning.families import Family, describe, family_of, read_families, slice_target
+from capibara_assets.planning.target import (
+    GIB,
+    Efficiency,
+    HardwareTarget,
+    Kubernetes,
+    Links,
+    Memory,
+    Peak,
+    Price,
+    Quantization,
+    Topology,
+)
 
-GIB = 1024**3
-Quantization = Literal["none", "nf4"]
-
-
-class Peak(Declared):
-    """A chip's dense peak for one number format."""
-
-    tflops: float = Field(gt=0)
-    source: str
-
-
-class Memory(Declared):
-    """Memory of one chip (of the machine, for a CPU target)."""
-
-    total_gib: float = Field(gt=0)
-    usable_gib: float = Field(gt=0, description="what a program really gets; plans are held against this figure")
-    bandwidth_gb_per_s: float | None = Field(default=None, gt=0)
-    usable_source: str
-
-    @model_validator(mode="after")
-    def _usable_is_real(self) -> "Memory":
-        # A TPU compiler may leave slightly more than the marketing figure (v5p: 95.73 of "95"), hence the 2 %.
-        if self.usable_gib > self.total_gib * 1.02:
-            raise ValueError(f"usable_gib {self.usable_gib} exceeds total_gib {self.total_gib}")
-        return self
-
-
-class Topology(Declared):
-    """How the chips of one slice are joined: lengths of the torus or mesh axes, and which of them wrap round."""
-
-    axes: tuple[int, ...]
-    wrap: tuple[bool, ...]
-    note: str
-
-    @model_validator(mode="after")
-    def _one_wrap_per_axis(self) -> "Topology":
-        if len(self.axes) != len(self.wrap) or min(self.axes, default=0) < 1:
-            raise ValueError(f"axes {self.axes} and wrap {self.wrap} must be equally long and positive")
-        return self
+__all__ = [
+    "GIB",
+    "Efficiency",
+    "HardwareTarget",
+    "Kubernetes",
+    "Links",
+    "Memory",
+    "Peak",
+    "Price",
+    "Quantization",
+    "Topology",
+    "find_target",
+    "load_families",
+    "load_targets",
+    "read_target",
+]
 
 
-class Links(Declared):
-    """Bandwidths between chips and between hosts, in GB/s one way."""
-
-    chip_gb_per_s: float = Field(gt=0, description="one link (TPU) or the whole port (NVLink), one way")
-    kind: Literal["ici", "nvlink"]
-    host_network_gb_per_s: float | None = Field(default=None, gt=0)
-    source: str
-
-
-class Efficiency(Declared):
-    """Sustained share of the bf16 peak that published training runs reached on this family of chips."""
-
-    best: float = Field(gt=0, lt=1)
-    typical: float = Field(gt=0, lt=1, description="median of the published runs")
-    source: str
-
-    @model_validator(mode="after")
-    def _ordered(self) -> "Efficiency":
-        if self.typical > self.best:
-            raise ValueError(f"typical {self.typical} exceeds best {self.best}")
-        return self
-
-
-class Price(Declared):
-    """On-demand price of the whole target; null with the reason where none is certain."""
-
-    usd_per_hour: float | None = Field(default=None, ge=0)
-    date: str | None = None
-    note: str
-
-    @model_validator(mode="after")
-    def _dated(self) -> "Price":
-        if (self.usd_per_hour is None) != (self.date is None):
-            raise ValueError("a price needs its date, and a date its price")
-        return self
-
-
-class Toleration(Declared):
-    key: str
-    operator: Literal["Exists", "Equal"]
-    value: str | None = None
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-
-
-class Kubernetes(Declared):
-    """What a pod has to ask for to land on this hardware (one pod per node)."""
-
-    node_selector: dict[str, str]
-    limits: dict[str, str]
-    tolerations: tuple[Toleration, ...] = ()
-    nodes: int = Field(default=1, ge=1, description="nodes, and so pods, that make up the target")
-    machine_type: str | None = None
-
-
-class HardwareTarget(Declared):
-    """One place where training can run."""
+class SliceDeclaration(Declared):
+    """A target that is a slice of a family; what is given here wins over what the family says."""
 
     name: str
-    description: str
-    kind: Literal["cpu", "gpu", "tpu"]
-    family: str = Field(description="chip family: what efficiencies belong to")
-    accelerator_type: str | None = Field(default=None, description="the cloud's name of the slice or machine")
-    chips: int = Field(ge=1, description="devices that a sharding can use; 1 for a CPU machine")
-    cores: int | None = Field(default=None, ge=1, description="CPU cores, for CPU targets")
-    hosts: int = Field(default=1, ge=1)
-    memory: Memory
-    peaks: dict[Literal["fp32", "tf32", "bf16", "fp8", "int8"], Peak] = Field(default_factory=dict)
-    peaks_note: str | None = Field(default=None, description="why a peak is missing")
-    bf16: Literal["native", "measure"] = Field(description="measure: decided by timing on the machine (CPUs)")
-    quantization: tuple[Quantization, ...] = ("none",)
+    slice_of: str = Field(description="a file of families/")
+    size: str | None = Field(default=None, description="64 or 8x8; default: what the name ends with")
+    description: str | None = None
+    peaks: dict[str, Peak] | None = None
+    memory: Memory | None = None
     links: Links | None = None
-    topology: Topology | None = None
-    xla_topology: str | None = Field(default=None, description="name for jax.experimental.topologies")
-    xla_options: dict[str, str] = Field(default_factory=dict)
     efficiency: Efficiency | None = None
-    price: Price
-    launcher: Literal["local", "k8s", "tpu-vm"]
+    price: Price | None = None
+    launcher: str | None = None
     kubernetes: Kubernetes | None = None
-    sources: tuple[str, ...] = ()
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "HardwareTarget":
-        if self.topology is not None and prod(self.topology.axes) != self.chips:
-            raise ValueError(f"topology {self.topology.axes} has {prod(self.topology.axes)} chips, not {self.chips}")
-        if not self.peaks and not self.peaks_note:
-            raise ValueError("no peaks: say why in peaks_note")
-        if self.kind == "tpu" and (self.topology is None or self.links is None or self.efficiency is None):
-            raise ValueError("a TPU target needs topology, links and efficiency")
-        if self.chips > 1 and self.links is None:
-            raise ValueError("several chips need links")
-        return self
-
-    @property
-    def usable_bytes(self) -> int:
-        """Bytes that a program gets on one chip (of the machine, for a CPU target)."""
-        return int(self.memory.usable_gib * GIB)
-
-    def peak(self, precision: str) -> float | None:
-        """Dense peak of one chip in FLOP/s, or None where none is declared."""
-        peak = self.peaks.get(precision)  # type: ignore[call-overload]
-        return None if peak is None else float(peak.tflops) * 1e12
 
 
 def read_target(file: Path) -> HardwareTarget:
-    """One declaration.
+    """One declaration: a whole target, or a slice of a family.
 
     Raises:
-        InputError: not YAML, an unknown or missing key, or a name that is not the file's.
+        InputError: not YAML, an unknown or missing key, a name that is not the file's, or an impossible slice.
     """
-    target = read_declared(file, HardwareTarget)
+    values = read_mapping(file)
+    target = _slice(file) if "slice_of" in values else read_declared(file, HardwareTarget)
     if target.name != file.stem:
         raise InputError(f"hardware target {file}: its name is {target.name!r}; name the file {target.name}.yaml")
     return target
+
+
+def _slice(file: Path) -> HardwareTarget:
+    wanted = read_declared(file, SliceDeclaration)
+    families = _families()
+    if wanted.slice_of not in families:
+        raise InputError(f"{file}: no family {wanted.slice_of!r}; known: {', '.join(sorted(families))}")
+    size = wanted.size or wanted.name.removeprefix(f"{wanted.slice_of}-")
+    derived = slice_target(families[wanted.slice_of], size)
+    given = wanted.model_dump(exclude={"slice_of", "size"}, exclude_none=True)
+    # Validated as a whole again: a wrong override is refused like a wrong declaration.
+    return declared(HardwareTarget, derived.model_dump() | given, file)
+
+
+@cache
+def _families() -> dict[str, Family]:
+    return read_families(resources_root() / "hardware" / "families")
+
+
+def load_families() -> dict[str, Family]:
+    """All chip families that ship, by name."""
+    return dict(_families())
 
 
 @cache
@@ -174,7 +102,7 @@ def _shipped() -> dict[str, HardwareTarget]:
 
 
 def load_targets(folder: Path | None = None) -> dict[str, HardwareTarget]:
-    """All targets of `folder` (default: those that ship), by name.
+    """All targets that have a file in `folder` (default: those that ship), by name.
 
     Raises:
         InputError: a file is wrong, or the folder declares nothing.
@@ -188,14 +116,18 @@ def load_targets(folder: Path | None = None) -> dict[str, HardwareTarget]:
 
 
 def find_target(name: str, targets: dict[str, HardwareTarget] | None = None) -> HardwareTarget:
-    """The target of that name.
+    """The target of that name: one with a file, or any slice of a family (`tpu-v4-128`, `tpu-v6e-4x8`, `a100-8`).
 
     Raises:
-        InputError: unknown; the message names the nearest.
+        InputError: unknown; the message names the nearest. A slice that cannot be: the message names those that can.
     """
     known = load_targets() if targets is None else targets
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise InputError(f"no hardware target {name!r}; {hint}known: {', '.join(sorted(known))}")
-    return known[name]
+    if name in known:
+        return known[name]
+    families = _families()
+    if (found := family_of(name, families)) is not None:
+        return slice_target(*found)
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    any_of = "; ".join(f"{family.name}-N ({describe(family)})" for family in families.values())
+    raise InputError(f"no hardware target {name!r}; {hint}known: {', '.join(sorted(known))}; or any slice of {any_of}")

@@ -21,7 +21,7 @@ from capibara_assets.planning.accounting import (
 from capibara_assets.planning.figures import DatasetFigures, read_statistics
 from capibara_assets.planning.hardware import HardwareTarget, Quantization
 from capibara_assets.planning.models import ModelShape
-from capibara_assets.planning.recipe import LoraRecipe, PlanningRecipe, climb
+from capibara_assets.planning.recipe import DomainChoice, LevelName, LoraRecipe, PlanningRecipe, climb
 
 REFERENCE_HIDDEN = 4096  # the width at which the recipe states its learning rate
 SMALLEST_RANK = 8
@@ -35,6 +35,7 @@ class LoraPlan(BaseModel):
     domain: str
     model: str
     target: str
+    level: LevelName = Field(description="whose limits on recomputation, headroom and batch hold")
     rank: int = Field(gt=0)
     alpha: float = Field(gt=0)
     dropout: float = Field(ge=0, lt=1)
@@ -48,6 +49,8 @@ class LoraPlan(BaseModel):
     accumulation: int = Field(gt=0, description="passes per optimizer step")
     global_batch: int = Field(gt=0, description="sequences per optimizer step over all devices")
     max_length: int = Field(gt=0, description="tokens; longer examples are cut")
+    packing: bool = Field(description="several examples in one row, without attention across them")
+    packing_length: int | None = Field(description="tokens of a packed row; None where rows are not packed")
     learning_rate: float = Field(gt=0)
     epochs: int = Field(gt=0)
     zero_stage: int = Field(ge=0, le=3)
@@ -92,17 +95,27 @@ def plan_lora(
         raise InputError(
             f"{target.name} is a TPU slice, which the PyTorch trainer cannot use: name a CPU or GPU target"
         )
-    choices = recipe.lora
+    choices, own = recipe.lora, recipe.for_domain(domain) or DomainChoice(reason="none")
     figures = read_statistics(domain, statistics, recipe.chars_per_token)
-    reasons: dict[str, str] = {}
+    reasons: dict[str, str] = {
+        "level": f"{recipe.level}: at most {recipe.headroom:.0%} of the memory, recomputation"
+        f" {'/'.join(recipe.limits.remat)}, {recipe.limits.micro_batch} sequences a GPU (a CPU:"
+        f" {recipe.limits.cpu_micro_batch}) and pass"
+    }
     modules = _modules(base, reasons)
-    rank = _rank(base, figures, choices, reasons)
-    length = _length(base, figures, choices, reasons)
+    rank = _rank(base, figures, choices, own, reasons)
+    length = _length(base, figures, choices, own, reasons)
+    packing = _packing(figures, length, target, choices, own, reasons)
+    dropout = choices.dropout if own.dropout is None else own.dropout
+    reasons["dropout"] = (
+        "the recipe's; adapters on little data overfit without it" if own.dropout is None else f"{domain}: {own.reason}"
+    )
     global_batch = _global_batch(figures, target, choices, reasons)
     precision, width = _precision(target, reasons)
     zero = 2 if target.chips > 1 else 0
     reasons["zero_stage"] = (
-        f"{target.chips} devices: stage 2 cuts the adapters' gradients and optimizer, frozen weights are on each device"
+        f"{target.chips} devices: stage 2 cuts the adapters' gradients and optimizer over them; stage 3 would cut the"
+        " frozen weights too, but gather every layer in each pass"
         if zero
         else "one device: nothing to cut"
     )
@@ -114,10 +127,10 @@ def plan_lora(
         method=Method.LORA,
         lora_rank=rank,
         lora_modules=modules,
-        lora_dropout=choices.dropout > 0,
+        lora_dropout=dropout > 0,
         layout=Layout.zero(zero, target.chips),
     )
-    fit = _fit(base, bare, target, recipe.headroom)
+    fit = _fit(base, bare, target, recipe)
     fit = _widen(base, fit, target, recipe, global_batch // target.chips)
     micro = fit.step.sequences
     _explain_memory(fit, target, recipe, reasons)
@@ -128,9 +141,10 @@ def plan_lora(
         domain=domain,
         model=base.name,
         target=target.name,
+        level=recipe.level,
         rank=rank,
         alpha=_alpha(rank, choices, reasons),
-        dropout=choices.dropout,
+        dropout=dropout,
         modules=modules,
         use_rslora=rank >= choices.rslora_from_rank,
         quantization=fit.quantization,
@@ -139,7 +153,9 @@ def plan_lora(
         accumulation=global_batch // (micro * target.chips),
         global_batch=global_batch,
         max_length=length,
-        learning_rate=_learning_rate(base, choices, reasons),
+        packing=packing,
+        packing_length=length if packing else None,
+        learning_rate=_learning_rate(base, choices, own, reasons),
         epochs=epochs,
         zero_stage=zero,
         gradient_checkpointing=fit.checkpointing,
@@ -159,12 +175,17 @@ def _modules(base: ModelShape, reasons: dict[str, str]) -> tuple[str, ...]:
     return names
 
 
-def _rank(base: ModelShape, figures: DatasetFigures, choices: LoraRecipe, reasons: dict[str, str]) -> int:
+def _rank(
+    base: ModelShape, figures: DatasetFigures, choices: LoraRecipe, own: DomainChoice, reasons: dict[str, str]
+) -> int:
     rank = climb(choices.ranks, figures.training_examples)
     said = [f"{figures.training_examples} training examples: rank {rank}"]
     if figures.difficulty is not None and figures.difficulty >= choices.hard_difficulty:
         rank *= 2
         said.append(f"mean difficulty {figures.difficulty:.2f} reaches {choices.hard_difficulty:g}: doubled to {rank}")
+    if own.rank_factor != 1:
+        rank = max(1, round(rank * own.rank_factor))
+        said.append(f"x {own.rank_factor:g} = {rank} for {figures.domain}: {own.reason}")
     widest = max(SMALLEST_RANK, _power_of_two(base.hidden // choices.rank_per_hidden))
     limit = min(widest, choices.max_rank)
     if rank > limit:
@@ -180,20 +201,48 @@ def _alpha(rank: int, choices: LoraRecipe, reasons: dict[str, str]) -> float:
     reasons["use_rslora"] = (
         f"rank {rank} {'reaches' if rslora else 'is under'} {choices.rslora_from_rank}, where alpha/r gets too small"
     )
-    reasons["dropout"] = "the recipe's; adapters on little data overfit without it"
     return choices.alpha_per_rank * rank
 
 
-def _length(base: ModelShape, figures: DatasetFigures, choices: LoraRecipe, reasons: dict[str, str]) -> int:
+def _length(
+    base: ModelShape, figures: DatasetFigures, choices: LoraRecipe, own: DomainChoice, reasons: dict[str, str]
+) -> int:
     step = choices.length_step
     wanted = max(2 * step, ceil(figures.p95_tokens / step) * step)
-    limit = min(choices.max_length, base.context or choices.max_length)
+    most = max(own.max_length or 0, choices.max_length)  # a deployment that allows more is not held to less
+    limit = min(most, base.context or most)
     length = min(wanted, limit)
     reasons["max_length"] = (
         f"95 % of the examples have at most {figures.p95_tokens} tokens ({figures.tokens_source}):"
-        f" {wanted} in steps of {step}" + (f", held to {limit}" if wanted > limit else "")
+        f" {wanted} in steps of {step}"
+        + (f", held to {limit}" if wanted > limit else "")
+        + (f"; up to {own.max_length} for {figures.domain}: {own.reason}" if own.max_length else "")
     )
     return length
+
+
+def _packing(
+    figures: DatasetFigures,
+    length: int,
+    target: HardwareTarget,
+    choices: LoraRecipe,
+    own: DomainChoice,
+    reasons: dict[str, str],
+) -> bool:
+    """Whether rows hold several examples; the gain is how many of median length fit into one."""
+    gain = length / max(1, figures.p50_tokens)
+    fits = f"a row of {length} tokens holds {gain:.1f} examples of median length ({figures.p50_tokens})"
+    if own.packing is not None:
+        packing, why = own.packing, f"{figures.domain}: {own.reason}"
+    elif target.kind == "cpu":
+        packing = False
+        why = f"{fits}, but on a CPU batches sorted by length are faster than attention over longer rows"
+    else:
+        packing = gain >= choices.packing_gain
+        why = f"{fits}: {'packed' if packing else 'not packed'} (from {choices.packing_gain:g} on)"
+    reasons["packing"] = why
+    reasons["packing_length"] = f"rows of max_length, {length} tokens" if packing else "rows are not packed"
+    return packing
 
 
 def _global_batch(figures: DatasetFigures, target: HardwareTarget, choices: LoraRecipe, reasons: dict[str, str]) -> int:
@@ -218,17 +267,23 @@ def _precision(target: HardwareTarget, reasons: dict[str, str]) -> tuple[Literal
     return "auto", 4
 
 
-def _variants(bare: Step, target: HardwareTarget) -> Iterator[Step]:
-    """Ways to hold the step, the one that costs least quality and time first."""
+def _variants(bare: Step, target: HardwareTarget, recipe: PlanningRecipe) -> Iterator[Step]:
+    """Ways to hold the step, the one that costs least quality and time first.
+
+    PyTorch recomputes whole layers or nothing: there is no `minimal` between them.
+    """
+    remats = [Remat.NONE] if Remat.NONE in recipe.limits.remat else []
+    remats += [Remat.FULL] if {Remat.MINIMAL, Remat.FULL} & set(recipe.limits.remat) else []
     for quantization in target.quantization:
-        for remat in (Remat.NONE, Remat.FULL):
+        for remat in remats:
             yield replace(bare, nf4=quantization == "nf4", remat=remat)
 
 
-def _fit(base: ModelShape, bare: Step, target: HardwareTarget, headroom: float) -> _Fit:
+def _fit(base: ModelShape, bare: Step, target: HardwareTarget, recipe: PlanningRecipe) -> _Fit:
+    headroom = recipe.headroom
     budget = target.usable_bytes * headroom
     refused: list[str] = []
-    for step in _variants(bare, target):
+    for step in _variants(bare, target, recipe):
         memory = training_memory(base, step)
         if memory.total <= budget:
             return _Fit(step, memory, tuple(refused))
@@ -248,7 +303,7 @@ def _describe(step: Step) -> str:
 
 def _widen(base: ModelShape, fit: _Fit, target: HardwareTarget, recipe: PlanningRecipe, most: int) -> _Fit:
     """Raise the micro-batch in powers of two while memory, recipe and global batch allow it."""
-    cap = recipe.lora.cpu_micro_batch if target.kind == "cpu" else recipe.lora.gpu_micro_batch
+    cap = recipe.limits.cpu_micro_batch if target.kind == "cpu" else recipe.limits.micro_batch
     budget = target.usable_bytes * recipe.headroom
     while 2 * fit.step.sequences <= cap and most % (2 * fit.step.sequences) == 0:
         step = replace(fit.step, sequences=2 * fit.step.sequences)
@@ -272,18 +327,22 @@ def _explain_memory(fit: _Fit, target: HardwareTarget, recipe: PlanningRecipe, r
         else f"the weights fit unquantised: {size(fit.memory.weights)} of {budget}"
     )
     reasons["gradient_checkpointing"] = (
-        f"activations do not fit otherwise{tried}"
+        f"the level {recipe.level} recomputes every layer, whether or not activations would fit"
+        if fit.checkpointing and Remat.NONE not in recipe.limits.remat
+        else f"activations do not fit otherwise{tried}"
         if fit.checkpointing
         else f"activations fit ({size(fit.memory.activations)}); recomputing them would cost a second forward pass"
     )
 
 
-def _learning_rate(base: ModelShape, choices: LoraRecipe, reasons: dict[str, str]) -> float:
+def _learning_rate(base: ModelShape, choices: LoraRecipe, own: DomainChoice, reasons: dict[str, str]) -> float:
     raw = choices.learning_rate * (REFERENCE_HIDDEN / base.hidden) ** choices.learning_rate_exponent
+    raw *= own.learning_rate_factor
     rate = float(f"{min(raw, choices.max_learning_rate):.2e}")
     reasons["learning_rate"] = (
         f"{choices.learning_rate:g} at width {REFERENCE_HIDDEN}, x ({REFERENCE_HIDDEN}/{base.hidden})"
         f"^{choices.learning_rate_exponent:g}: narrower layers take larger steps, at most {choices.max_learning_rate:g}"
+        + (f"; x {own.learning_rate_factor:g}: {own.reason}" if own.learning_rate_factor != 1 else "")
     )
     return rate
 

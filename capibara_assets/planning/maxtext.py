@@ -1,7 +1,7 @@
 """The MaxText configuration of a plan, for decoder models: only keys that MaxText's base.yml has."""
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import yaml
 
@@ -14,10 +14,16 @@ from capibara_assets.planning.recipe import TpuRecipe
 
 # MaxText has no policy that keeps everything; `minimal_with_context` keeps the products and the attention's result.
 POLICIES = {Remat.NONE: "minimal_with_context", Remat.MINIMAL: "minimal", Remat.FULL: "full"}
+Offload = Literal["activations", "optimizer", "parameters"]
+# Architectures of Transformers -> MaxText's decoder blocks; biases, which some others have, are refused below.
+BLOCKS = {"llama": "llama2", "mistral": "mistral", "mixtral": "mixtral", "qwen3": "qwen3"}
 
 
 class MaxTextRun(NamedTuple):
-    """What a MaxText fine-tuning run is made of."""
+    """What a MaxText fine-tuning run is made of.
+
+    `micro_batches` are those of a pipeline (a multiple of its stages); `offload` says what waits in the hosts' memory.
+    """
 
     domain: str
     shape: ModelShape
@@ -28,6 +34,8 @@ class MaxTextRun(NamedTuple):
     steps: int
     logit_chunks: int
     recipe: TpuRecipe
+    micro_batches: int | None = None
+    offload: frozenset[Offload] = frozenset()
 
 
 @cache
@@ -40,26 +48,34 @@ def maxtext_keys() -> frozenset[str]:
 def settings(run: MaxTextRun) -> dict[str, Any]:
     """The configuration as a mapping.
 
+    Slices are joined by data parallelism over the data-centre network (`dcn_data_parallelism`), all other axes lie
+    inside a slice.
+
     Raises:
-        InputError: an encoder-decoder, a mixture or an architecture with biases, which this writer does not know to be
-            the same in MaxText's decoder block.
+        InputError: an encoder-decoder or an architecture that is none of `BLOCKS`;
+            layers, micro-batches or settings that a pipeline or MaxText itself cannot take.
     """
-    shape = run.shape
-    if shape.family != "decoder" or shape.experts > 1 or shape.qkv_bias or shape.mlp_bias or shape.qk_norm:
-        raise InputError(f"{shape.name} ({shape.architecture}): MaxText files are written for Llama and Mistral shapes")
+    shape, mesh = run.shape, run.mesh
+    block = BLOCKS.get(shape.architecture)
+    if block is None or shape.qkv_bias or shape.mlp_bias or shape.output_bias:
+        raise InputError(
+            f"{shape.name} ({shape.architecture}): MaxText files are written for {', '.join(BLOCKS)} without biases"
+        )
     return {
         "base_config": "base.yml",
         "run_name": f"capibara-{run.domain}",
         "model_name": "default",
         "base_output_directory": f"{run.recipe.storage_root}/{run.domain}/maxtext",
         "load_parameters_path": f"{run.recipe.storage_root}/base/{shape.name}/0/items",
-        "decoder_block": "mistral" if shape.architecture == "mistral" else "llama2",
+        "decoder_block": block,
         "base_emb_dim": shape.hidden,
         "base_num_query_heads": shape.heads,
         "base_num_kv_heads": shape.kv_heads,
         "head_dim": shape.head_dim,
         "base_mlp_dim": shape.intermediate,
         "base_num_decoder_layers": shape.layers,
+        **_mixture(shape),
+        **({"use_qk_norm": True} if shape.qk_norm else {}),
         "vocab_size": shape.vocabulary,
         "mlp_activations": ["silu", "linear"],
         "normalization_layer_epsilon": shape.norm_epsilon,
@@ -72,17 +88,21 @@ def settings(run: MaxTextRun) -> dict[str, Any]:
         "opt_type": "adamw",
         "scan_layers": True,
         "attention": "autoselected",
-        "remat_policy": POLICIES[run.remat],
+        "remat_policy": _remat(run),
         "num_vocab_tiling": run.logit_chunks,
         "per_device_batch_size": run.per_device_batch,
         "max_target_length": run.sequence,
-        "ici_data_parallelism": run.mesh.data,
-        "ici_fsdp_parallelism": run.mesh.fsdp,
-        "ici_tensor_parallelism": run.mesh.tensor,
-        "ici_pipeline_parallelism": 1,
-        "dcn_data_parallelism": 1,
+        "ici_data_parallelism": mesh.data,
+        "ici_fsdp_parallelism": mesh.fsdp,
+        "ici_tensor_parallelism": mesh.tensor,
+        "ici_expert_parallelism": mesh.expert,
+        "ici_pipeline_parallelism": mesh.pipeline,
+        "dcn_data_parallelism": mesh.slices,
         "dcn_fsdp_parallelism": 1,
         "dcn_pipeline_parallelism": 1,
+        "num_slices": mesh.slices,
+        **_pipeline(run),
+        **_offload(run),
         "steps": run.steps,
         "learning_rate": run.recipe.learning_rate,
         "use_sft": True,
@@ -99,6 +119,52 @@ def settings(run: MaxTextRun) -> dict[str, Any]:
         "tokenizer_path": f"{run.recipe.storage_root}/base/{shape.name}/tokenizer",
         "hardware": "tpu",
     }
+
+
+def _mixture(shape: ModelShape) -> dict[str, Any]:
+    if shape.experts == 1:
+        return {}
+    return {
+        "num_experts": shape.experts,
+        "num_experts_per_tok": shape.experts_per_token,
+        "base_moe_mlp_dim": shape.intermediate,
+    }
+
+
+def _remat(run: MaxTextRun) -> str:
+    """MaxText's policy; activations that wait in the host's memory are those that `minimal` keeps."""
+    if "activations" not in run.offload:
+        return POLICIES[run.remat]
+    if run.remat is not Remat.MINIMAL:
+        raise InputError(f"MaxText moves activations to the host under remat minimal, not {run.remat}")
+    return "minimal_offloaded"
+
+
+def _pipeline(run: MaxTextRun) -> dict[str, Any]:
+    """Keys of a pipeline: equal stages, each passed once, and a multiple of their number in micro-batches."""
+    stages = run.mesh.pipeline
+    if stages == 1:
+        return {}
+    micro = run.micro_batches or stages
+    if run.shape.layers % stages:
+        raise InputError(f"{run.shape.layers} layers of {run.shape.name} do not cut into {stages} pipeline stages")
+    if micro % stages:
+        raise InputError(f"{micro} micro-batches are no multiple of {stages} pipeline stages, which MaxText needs")
+    return {
+        "num_layers_per_pipeline_stage": run.shape.layers // stages,
+        "num_pipeline_repeats": 1,
+        "num_pipeline_microbatches": micro,
+    }
+
+
+def _offload(run: MaxTextRun) -> dict[str, Any]:
+    keys: dict[str, Any] = {}
+    if "optimizer" in run.offload:
+        keys["optimizer_memory_host_offload"] = True
+    if "parameters" in run.offload:
+        # MaxText asserts this axis for offloaded parameters.
+        keys |= {"parameter_memory_host_offload": True, "param_scan_axis": 0}
+    return keys
 
 
 def render_maxtext(run: MaxTextRun) -> str:

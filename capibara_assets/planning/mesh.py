@@ -1,20 +1,21 @@
-"""Device meshes for a slice: (data, fsdp, tensor) that divide chips and model, and their place on the torus."""
+"""Device meshes: the lengths of their axes, what tensor parallelism has to divide, and its place on the torus."""
 
-from collections.abc import Iterator
 from itertools import product
 from math import gcd
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from capibara_assets.errors import InputError
-from capibara_assets.planning.hardware import HardwareTarget, Topology
+from capibara_assets.planning.hardware import Topology
 from capibara_assets.planning.models import ModelShape
 
 
 class Mesh(BaseModel):
     """Lengths of the logical axes; their product is the number of chips.
 
-    `data` repeats the weights, `fsdp` cuts weights and batch, `tensor` cuts heads, MLP and vocabulary.
+    `data` repeats the weights, `fsdp` cuts weights and batch, `tensor` cuts heads, MLP and vocabulary, `pipeline` cuts
+    the layers into stages, `expert` cuts the experts of a mixture (and the batch outside them). These five lie inside
+    one slice, joined by its fast links; `slices` repeats the whole over the data-centre network (more data
+    parallelism).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -22,17 +23,29 @@ class Mesh(BaseModel):
     data: int = Field(ge=1)
     fsdp: int = Field(ge=1)
     tensor: int = Field(ge=1)
+    pipeline: int = Field(default=1, ge=1)
+    expert: int = Field(default=1, ge=1)
+    slices: int = Field(default=1, ge=1)
+
+    @property
+    def slice_chips(self) -> int:
+        """Chips of one slice."""
+        return self.data * self.fsdp * self.tensor * self.pipeline * self.expert
 
     @property
     def chips(self) -> int:
-        return self.data * self.fsdp * self.tensor
+        """Chips of all slices."""
+        return self.slice_chips * self.slices
 
     @property
     def batch_shards(self) -> int:
-        return self.data * self.fsdp
+        """Parts that the global batch is cut into."""
+        return self.data * self.fsdp * self.expert * self.slices
 
     def __str__(self) -> str:
-        return f"data {self.data} x fsdp {self.fsdp} x tensor {self.tensor}"
+        extra = ((name, getattr(self, name)) for name in ("pipeline", "expert", "slices"))
+        named = "".join(f" x {name} {length}" for name, length in extra if length > 1)
+        return f"data {self.data} x fsdp {self.fsdp} x tensor {self.tensor}{named}"
 
 
 def divisors(count: int) -> list[int]:
@@ -59,41 +72,3 @@ def submesh(tensor: int, topology: Topology) -> tuple[int, int, int, int] | None
         return None
     x, y, z = min(blocks, key=lambda sides: (sum(sides), sides[2], -sides[0]))
     return (x, y, z, 1)
-
-
-def meshes(shape: ModelShape, target: HardwareTarget, max_tensor: int) -> Iterator[Mesh]:
-    """Every mesh that divides the slice and the model, fewest tensor shards and most fsdp shards first.
-
-    fsdp has to divide the width, since that is the dimension it cuts.
-
-    Raises:
-        InputError: the target has no topology.
-    """
-    if target.topology is None:
-        raise InputError(f"{target.name} declares no topology: meshes are planned for TPU slices")
-    for tensor in divisors(gcd(target.chips, largest_tensor(shape))):
-        if tensor > max_tensor or submesh(tensor, target.topology) is None:
-            continue
-        rest = target.chips // tensor
-        for fsdp in reversed(divisors(rest)):
-            if shape.hidden % fsdp == 0:
-                yield Mesh(data=rest // fsdp, fsdp=fsdp, tensor=tensor)
-
-
-def ring_gb_per_s(target: HardwareTarget, shards: int) -> float:
-    """Bandwidth in GB/s at which one chip takes part in a ring collective over `shards` chips of an ICI slice.
-
-    A group that spans several axes of the torus runs a ring on each. An axis that wraps round carries both directions;
-    an open one gets half of that (jax-ml/scaling-book, sharding).
-    """
-    if target.topology is None or target.links is None:
-        raise InputError(f"{target.name} declares no topology or links")
-    rate, left = 0.0, shards
-    # Longest axes first: a group fills whole axes before it spills over.
-    for length, wraps in sorted(zip(target.topology.axes, target.topology.wrap, strict=True), reverse=True):
-        if left <= 1:
-            break
-        whole = left >= length
-        rate += target.links.chip_gb_per_s * (2 if wraps and whole else 1)
-        left = left // length if whole else 1
-    return rate

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -11,8 +12,16 @@ from capibara_assets.errors import InputError
 from capibara_assets.planning.presets import PRESETS
 
 Family = Literal["decoder", "t5"]
-DECODERS = frozenset({"llama", "mistral", "qwen2", "qwen3", "mixtral"})
+DECODERS = frozenset(
+    {"llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "gemma", "gemma2", "gemma3_text", "phi3", "gpt_neox"}
+)
 ENCODER_DECODERS = frozenset({"t5", "mt5", "umt5"})
+_GEMMAS = frozenset({"gemma", "gemma2", "gemma3_text"})
+# Architectures whose queries, keys and values (and whose gate) are one matrix, and how they call their layers.
+_FUSED = {
+    "phi3": ("qkv_proj", "o_proj", "gate_up_proj", "down_proj"),
+    "gpt_neox": ("query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"),
+}
 
 
 class LinearModule(NamedTuple):
@@ -50,6 +59,8 @@ class ModelShape(BaseModel):
     output_bias: bool = Field(default=False, description="bias on the attention's output projection")
     mlp_bias: bool = False
     qk_norm: bool = Field(default=False, description="RMSNorm on queries and keys (two vectors of head_dim a layer)")
+    norms_per_layer: int = Field(default=2, ge=0, description="norms of the residual stream's width in a decoder layer")
+    norm_bias: bool = Field(default=False, description="LayerNorm (weight and bias) rather than RMSNorm")
     experts: int = Field(default=1, ge=1, description="experts of a mixture; 1 = dense")
     experts_per_token: int = Field(default=1, ge=1)
     position_buckets: int = Field(default=0, ge=0, description="T5's relative position buckets")
@@ -65,6 +76,11 @@ class ModelShape(BaseModel):
     def linear_modules(self) -> tuple[LinearModule, ...]:
         """Linear layers of the blocks (no embedding, no head, no router), named as Transformers names them."""
         return _t5_modules(self) if self.family == "t5" else _decoder_modules(self)
+
+    @property
+    def mlp_width(self) -> int:
+        """MLP elements that one token passes through: of a mixture those of its experts together."""
+        return self.intermediate * self.experts_per_token
 
     @property
     def embedding_parameters(self) -> int:
@@ -122,9 +138,18 @@ class ModelShape(BaseModel):
         return sum(rank * (module.inputs + module.outputs) * module.copies for module in self.modules(names))
 
 
+@cache
 def _decoder_modules(shape: ModelShape) -> tuple[LinearModule, ...]:
     query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     layers, hidden, width = shape.layers, shape.hidden, shape.intermediate
+    if shape.architecture in _FUSED:
+        qkv, out, up, down = _FUSED[shape.architecture]
+        return (
+            LinearModule(qkv, hidden, query + 2 * key, layers),
+            LinearModule(out, query, hidden, layers),
+            LinearModule(up, hidden, 2 * width if shape.gated else width, layers),
+            LinearModule(down, width, hidden, layers),
+        )
     attention = (
         LinearModule("q_proj", hidden, query, layers),
         LinearModule("k_proj", hidden, key, layers),
@@ -138,9 +163,10 @@ def _decoder_modules(shape: ModelShape) -> tuple[LinearModule, ...]:
             LinearModule("experts.gate_up_proj", hidden, 2 * width, copies),
             LinearModule("experts.down_proj", width, hidden, copies),
         )
+    gate = (LinearModule("gate_proj", hidden, width, layers),) if shape.gated else ()
     return (
         *attention,
-        LinearModule("gate_proj", hidden, width, layers),
+        *gate,
         LinearModule("up_proj", hidden, width, layers),
         LinearModule("down_proj", width, hidden, layers),
     )
@@ -148,15 +174,17 @@ def _decoder_modules(shape: ModelShape) -> tuple[LinearModule, ...]:
 
 def _decoder_vectors(shape: ModelShape) -> int:
     query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    per_layer = 2 * shape.hidden
+    norm = 2 * shape.hidden if shape.norm_bias else shape.hidden
+    per_layer = shape.norms_per_layer * norm
     per_layer += 2 * shape.head_dim if shape.qk_norm else 0
     per_layer += query + 2 * key if shape.qkv_bias else 0
     per_layer += shape.hidden if shape.output_bias else 0
-    per_layer += 2 * shape.intermediate + shape.hidden if shape.mlp_bias else 0
+    per_layer += (2 if shape.gated else 1) * shape.intermediate + shape.hidden if shape.mlp_bias else 0
     per_layer += shape.experts * shape.hidden if shape.experts > 1 else 0
-    return shape.layers * per_layer + shape.hidden
+    return shape.layers * per_layer + norm
 
 
+@cache
 def _t5_modules(shape: ModelShape) -> tuple[LinearModule, ...]:
     inner = shape.heads * shape.head_dim
     # An encoder layer attends once, a decoder layer twice (itself and the encoder).
@@ -197,8 +225,9 @@ def from_config(config: Mapping[str, Any], name: str) -> ModelShape:
 
 def _decoder(config: Mapping[str, Any], name: str) -> ModelShape:
     kind, heads = str(config["model_type"]), int(config["num_attention_heads"])
-    moe = kind == "mixtral"
-    bias = bool(config.get("attention_bias", False)) and kind in {"llama", "qwen3"}
+    experts = _experts(config, kind, name)
+    neox = kind == "gpt_neox"
+    bias = bool(config.get("attention_bias", neox)) and kind in {"llama", "qwen3", "qwen3_moe", "gpt_neox", *_GEMMAS}
     rope = config.get("rope_parameters") or {}
     return ModelShape(
         name=name,
@@ -208,19 +237,34 @@ def _decoder(config: Mapping[str, Any], name: str) -> ModelShape:
         heads=heads,
         kv_heads=int(config.get("num_key_value_heads") or heads),
         head_dim=int(config.get("head_dim") or int(config["hidden_size"]) // heads),
-        intermediate=int(config["intermediate_size"]),
+        intermediate=int(config["moe_intermediate_size" if kind == "qwen3_moe" else "intermediate_size"]),
         vocabulary=int(config["vocab_size"]),
         context=config.get("max_position_embeddings"),
-        tied=bool(config.get("tie_word_embeddings", False)),
+        tied=bool(config.get("tie_word_embeddings", kind in _GEMMAS)),
+        gated=not neox,
         qkv_bias=bias or kind == "qwen2",
         output_bias=bias,
-        mlp_bias=bool(config.get("mlp_bias", False)) and kind == "llama",
-        qk_norm=kind == "qwen3",
-        experts=int(config["num_local_experts"]) if moe else 1,
-        experts_per_token=int(config["num_experts_per_tok"]) if moe else 1,
+        mlp_bias=neox or (bool(config.get("mlp_bias", False)) and kind == "llama"),
+        qk_norm=kind in {"qwen3", "qwen3_moe", "gemma3_text"},
+        norms_per_layer=4 if kind in {"gemma2", "gemma3_text"} else 2,
+        norm_bias=neox,
+        experts=experts,
+        experts_per_token=int(config["num_experts_per_tok"]) if experts > 1 else 1,
         rope_theta=float(rope.get("rope_theta") or config.get("rope_theta") or 10_000.0),
-        norm_epsilon=float(config.get("rms_norm_eps", 1e-6)),
+        norm_epsilon=float(config.get("rms_norm_eps") or config.get("layer_norm_eps") or 1e-6),
     )
+
+
+def _experts(config: Mapping[str, Any], kind: str, name: str) -> int:
+    """Experts of each layer; 1 for dense models."""
+    if kind == "mixtral":
+        return int(config["num_local_experts"])
+    if kind != "qwen3_moe":
+        return 1
+    if config.get("mlp_only_layers") or int(config.get("decoder_sparse_step", 1)) != 1:
+        raise InputError(f"{name}: some layers have no experts (mlp_only_layers, decoder_sparse_step): not planned")
+    # Transformers writes the count under either name.
+    return int(config["num_experts"] if "num_experts" in config else config["num_local_experts"])
 
 
 def _t5(config: Mapping[str, Any], name: str) -> ModelShape:

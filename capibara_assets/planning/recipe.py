@@ -1,11 +1,17 @@
 """What a deployment chooses about plans: the typed form of `resources/recipes/planning.yaml`."""
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from capibara_assets.declarations import Declared
+from capibara_assets.domains import Domain
+from capibara_assets.errors import InputError
+from capibara_assets.planning.accounting import Remat
+
+LevelName = Literal["conservative", "balanced", "aggressive"]
+LEVELS: tuple[LevelName, ...] = ("conservative", "balanced", "aggressive")
 
 
 class Rung(Declared):
@@ -42,13 +48,14 @@ class LoraRecipe(Declared):
     dropout: float = Field(ge=0, lt=1)
     epochs: Ladder = Field(description="epochs by training examples")
     global_batches: Ladder = Field(description="examples per optimizer step by training examples")
-    cpu_micro_batch: int = Field(gt=0, description="largest micro-batch on a CPU")
-    gpu_micro_batch: int = Field(gt=0, description="largest micro-batch on one GPU")
     learning_rate: float = Field(gt=0, description="at hidden size 4096")
     learning_rate_exponent: float = Field(ge=0, le=1, description="rate grows as (4096/hidden) to this power")
     max_learning_rate: float = Field(gt=0)
     max_length: int = Field(gt=0, description="longest sequence planned")
     length_step: int = Field(gt=0, description="lengths are multiples of this")
+    packing_gain: float = Field(
+        ge=1, description="packed where a row of max_length holds at least so many examples of median length"
+    )
 
     @model_validator(mode="after")
     def _ladders_rise(self) -> "LoraRecipe":
@@ -71,16 +78,107 @@ class TpuRecipe(Declared):
     logit_chunks: int = Field(gt=0, description="vocabulary tiling of the loss")
     max_tensor: int = Field(gt=0, description="largest tensor-parallel group that a plan may use")
     storage_root: str = Field(description="where checkpoints and data of TPU jobs lie; a gs:// path or a placeholder")
+    xla_flags: tuple[str, ...] = Field(
+        default=(), description="for libtpu, as --name=value; checked against the installed libtpu, refused if unknown"
+    )
+
+
+class Level(Declared):
+    """How far a plan may go: limits on memory, recomputation and batch."""
+
+    headroom: float = Field(gt=0, le=1, description="share of the usable memory that a plan may fill")
+    remat: tuple[Remat, ...] = Field(
+        min_length=1, description="recomputation policies that a plan may choose from, least recomputation first"
+    )
+    micro_batch: int = Field(gt=0, description="most sequences per GPU or TPU chip and pass")
+    cpu_micro_batch: int = Field(gt=0, description="most sequences per pass on a CPU")
+    batch_growth: float = Field(
+        ge=1,
+        description="a global batch is at most this times what the data asks for, but at least one sequence a shard",
+    )
+
+    @model_validator(mode="after")
+    def _remat_rises(self) -> "Level":
+        order = [list(Remat).index(policy) for policy in self.remat]
+        if order != sorted(set(order)):
+            raise ValueError(f"remat: {[*self.remat]} must go from least recomputation to most, each once")
+        return self
+
+
+class DomainChoice(Declared):
+    """What one domain's recipe does differently from all others', and why."""
+
+    max_length: int | None = Field(default=None, gt=0, description="longest sequence, where above the common one")
+    rank_factor: float = Field(default=1.0, gt=0, description="on the rank that the examples ask for")
+    learning_rate_factor: float = Field(default=1.0, gt=0)
+    dropout: float | None = Field(default=None, ge=0, lt=1)
+    packing: bool | None = Field(default=None, description="None: decided by the lengths")
+    reason: str = Field(min_length=1, description="what in the domain's data asks for it")
+
+
+class PresetRun(Declared):
+    """For which model and target a shipped training recipe is meant; its values stay in its own file."""
+
+    model: str = Field(description="a model preset of planning/presets.py")
+    target: str
 
 
 class PlanningRecipe(Declared):
     """Choices for all plans."""
 
-    headroom: float = Field(gt=0, le=1, description="share of the usable memory that a plan may fill")
+    level: LevelName = Field(default="balanced", description="which of the levels below holds")
+    levels: dict[LevelName, Level]
+    domains: dict[Domain, DomainChoice] = Field(default_factory=dict, description="specialisations, by domain")
+    presets: dict[str, PresetRun] = Field(
+        default_factory=dict, description="training recipes that the planner accounts for, by their name"
+    )
     chars_per_token: float = Field(gt=0, description="used where the statistics carry no token lengths")
     method: Literal["lora"] = Field(default="lora", description="what lora_config plans")
-    xla: Literal["skip", "lower", "compile"] = Field(
+    xla: Literal["skip", "lower", "place", "compile"] = Field(
         default="skip", description="whether tpu_config has its step lowered (needs jax) or compiled (needs libtpu too)"
     )
     lora: LoraRecipe
     tpu: TpuRecipe
+
+    @model_validator(mode="before")
+    @classmethod
+    def _headroom_is_a_levels(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and "headroom" in values:
+            raise ValueError("headroom: belongs to a level (levels.balanced.headroom)")
+        return values
+
+    @model_validator(mode="after")
+    def _levels_are_complete(self) -> "PlanningRecipe":
+        missing = [name for name in LEVELS if name not in self.levels]
+        if missing:
+            raise ValueError(f"levels: {', '.join(missing)} missing; all of {', '.join(LEVELS)} are needed")
+        rooms = [self.levels[name].headroom for name in LEVELS]
+        if rooms != sorted(rooms):
+            raise ValueError(f"levels: headroom must not fall from conservative to aggressive; got {rooms}")
+        return self
+
+    @property
+    def limits(self) -> Level:
+        """Of the level that holds."""
+        return self.levels[self.level]
+
+    @property
+    def headroom(self) -> float:
+        """Share of the usable memory that a plan may fill, at the level that holds."""
+        return self.limits.headroom
+
+    def at_level(self, level: str | None) -> "PlanningRecipe":
+        """The recipe with another level; None leaves it.
+
+        Raises:
+            InputError: no such level.
+        """
+        if level is None:
+            return self
+        if level not in self.levels:
+            raise InputError(f"no level {level!r}: {', '.join(LEVELS)}")
+        return self.model_copy(update={"level": level})
+
+    def for_domain(self, domain: str) -> DomainChoice | None:
+        """The domain's specialisation, where it has one."""
+        return next((choice for name, choice in self.domains.items() if name == domain), None)

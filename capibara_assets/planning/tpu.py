@@ -1,57 +1,83 @@
-"""The TPU configuration for a model and a slice: mesh, batch, recomputation, predicted time and memory, files."""
+"""The TPU configuration for a model and a slice: the search's best layout, its time and memory, trainers' files."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from capibara_assets.errors import InputError
-from capibara_assets.planning.accounting import (
-    Breakdown,
-    Layout,
-    Method,
-    Optimizer,
-    Remat,
-    Step,
-    flops_per_token,
-    size,
-    training_memory,
-)
+from capibara_assets.modeling.jax.sizes import check_supported
+from capibara_assets.planning.accounting import Optimizer, Remat, flops_per_token, size
 from capibara_assets.planning.figures import DatasetFigures, read_statistics
+from capibara_assets.planning.footprint import footprint
 from capibara_assets.planning.gin import T5xRun, render_gin
 from capibara_assets.planning.hardware import HardwareTarget
 from capibara_assets.planning.maxtext import MaxTextRun, render_maxtext
-from capibara_assets.planning.mesh import Mesh, largest_tensor, meshes, ring_gb_per_s, submesh
+from capibara_assets.planning.mesh import Mesh, largest_tensor, submesh
 from capibara_assets.planning.models import ModelShape, read_shape
 from capibara_assets.planning.presets import PRESETS
 from capibara_assets.planning.recipe import PlanningRecipe, climb
+from capibara_assets.planning.search import Choice, Front, Lengths, Question, rate_factor, search
 from capibara_assets.planning.throughput import Reading, parse_throughput, readings
+from capibara_assets.planning.tpu_memory import weigh_tpu
+from capibara_assets.planning.workload import Workload, policy
 
 NOT_COMPILED: Final = "not compiled"
-SMALLEST_PUBLISHED = 10**9  # parameters; the published TPU runs begin at 8 B
-REMATS = (Remat.NONE, Remat.MINIMAL, Remat.FULL)  # least recomputation first
+SMALLEST_PUBLISHED = 10**9  # parameters; the published TPU runs begin at 2 B
+# What the file formats and our JAX step can lay out; pipelines and experts exist in MaxText alone.
+AXES = frozenset({"data", "fsdp", "tensor"})
+SOFTWARE = "maxtext"  # whose published runs our JAX step is most like: scanned layers, fused attention, one program
+Span = tuple[float, float, float]
 
 
 class StepTime(BaseModel):
-    """Predicted seconds of one step; arithmetic, not a measurement.
-
-    `low` overlaps everything at the best published efficiency, `high` adds everything up at the median one.
-    """
+    """Predicted seconds of one step: the calibrated model's middle figure and its interval; not a measurement."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     low: float
+    middle: float
     high: float
-    compute: tuple[float, float] = Field(description="at best and at median efficiency")
-    hbm: float = Field(description="weights, gradients and optimizer state through memory")
-    ici: float = Field(description="weights gathered, gradients scattered, tensor-parallel sums")
-    binds: str = Field(description="the largest term")
+    coverage: float = Field(description="share of published runs, their models left out, that such an interval covers")
+    terms: dict[str, float] = Field(description="seconds by kernel class, overlap taken off; they sum to the middle")
+    resources: dict[str, float] = Field(description="the same by resource: compute, HBM, ICI, DCN, host")
+    binds: str = Field(description="the largest resource; memory where a faster setting does not fit")
+
+
+class FrontEntry(BaseModel):
+    """One setting on the Pareto front of time, memory and cost."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    setting: str
+    mesh: Mesh
+    remat: Remat
+    global_batch: int
+    sequence: int
+    packed: bool
+    memory: int = Field(description="bytes per chip")
+    step_seconds: Span
+    tokens_per_second: float
+    tflops_per_chip: float
+    binds: str
+    relative_time: float = Field(description="time to the same loss over the best plan's")
+
+
+class RefusedEntry(BaseModel):
+    """A setting that does not fit, with the sum."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    setting: str
+    reason: str
 
 
 class TpuPlan(BaseModel):
-    """One feasible configuration; `reasons` says why, `gin` and `maxtext` are files ready to use."""
+    """One feasible configuration; `reasons` says why, `gin` and `maxtext` are files ready to use.
+
+    Spans are low, middle and high.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -59,40 +85,37 @@ class TpuPlan(BaseModel):
     model: str
     shape: ModelShape
     target: str
+    level: str
     mesh: Mesh
     submesh: tuple[int, int, int, int] = Field(description="(x, y, z, core) of one tensor-parallel group")
-    global_batch: int
-    per_device_batch: float = Field(description="sequences per chip; below 1 under tensor parallelism")
+    global_batch: int = Field(description="rows a step, over all chips")
+    per_device_batch: float = Field(description="rows per chip; below 1 under tensor parallelism")
     sequence: int
+    packed: bool = Field(description="rows hold several examples")
+    examples_per_row: float
     remat: Remat
     optimizer: Optimizer
+    learning_rate: float
     logit_chunks: int
     steps: int
     step_time: StepTime
-    tokens_per_second: tuple[float, float] = Field(description="low and high")
-    tflops_per_chip: tuple[float, float] = Field(description="model FLOPs, attention in full; low and high")
-    share_of_peak: tuple[float, float]
+    tokens_per_second: Span
+    tflops_per_chip: Span = Field(description="model FLOPs, attention in full")
+    share_of_peak: Span
     memory: dict[str, int] = Field(description="bytes per chip")
     memory_budget: int
     feasible: bool
+    front: tuple[FrontEntry, ...] = Field(description="settings that no other beats; the first is the search's best")
+    refused: tuple[RefusedEntry, ...]
     throughput_target: tuple[Reading, ...] = Field(default=(), description="every reading of a given target")
-    seconds: tuple[float, float]
-    usd: tuple[float, float] | None
+    seconds: Span
+    usd: Span | None
     usd_note: str
     gin: str
     t5_model: str = Field(description="the T5 preset or model that the gin file fine-tunes")
     maxtext: str | None = Field(description="None for encoder-decoders, which MaxText does not train")
     xla: dict[str, Any] = Field(description="what XLA said, or that it was not asked")
     reasons: dict[str, str]
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    mesh: Mesh
-    remat: Remat
-    step: Step
-    memory: Breakdown
-    time: StepTime
 
 
 def plan_tpu(
@@ -103,213 +126,243 @@ def plan_tpu(
     recipe: PlanningRecipe,
     throughput: str | None = None,
 ) -> TpuPlan:
-    """Choose mesh, batch and recomputation for full fine-tuning on a TPU slice.
-
-    Every mesh that divides chips and model is tried with every recomputation policy; of those that fit in the memory
-    that the compiler leaves, the fastest (by `StepTime.high`) wins; ties go to less recomputation and fewer tensor
-    shards.
+    """The best configuration for full fine-tuning on a TPU slice (`tpu_plans` gives the others of the front).
 
     Args:
         domain: the partition.
         statistics: the dataset's statistics document.
         base: shape of the model; a decoder gets a MaxText file and a gin file for the recipe's T5 on the same mesh.
         target: a TPU slice.
-        recipe: the deployment's choices.
+        recipe: the deployment's choices; its level bounds memory, recomputation and batch.
         throughput: a target such as "200TFLOPs/chip"; a bare number is answered under each reading.
 
     Raises:
         InputError: no TPU, nothing fits (with the sums), or a throughput above the peak.
     """
+    return next(tpu_plans(domain, statistics, base, target, recipe, throughput))
+
+
+def tpu_plans(
+    domain: str,
+    statistics: Mapping[str, Any],
+    base: ModelShape,
+    target: HardwareTarget,
+    recipe: PlanningRecipe,
+    throughput: str | None = None,
+) -> Iterator[TpuPlan]:
+    """Plans for every setting on the front, best first: where one does not compile, take the next.
+
+    Args and errors as in `plan_tpu`.
+    """
     if target.kind != "tpu" or target.topology is None or target.efficiency is None:
         raise InputError(f"{target.name} is no TPU slice: tpu_config needs one of resources/hardware/tpu-*.yaml")
     figures = read_statistics(domain, statistics, recipe.chars_per_token)
     reasons: dict[str, str] = {}
-    sequence = _sequence(base, figures, recipe, reasons)
+    lengths, per_example = _lengths(base, figures, statistics, recipe, reasons)
     wanted = climb(recipe.lora.global_batches, figures.training_examples)
-    best = _search(base, target, recipe, sequence, wanted, reasons)
-    per_token = flops_per_token(base, sequence)
-    answers = () if throughput is None else readings(parse_throughput(throughput), target, per_token)
-    global_batch = best.step.sequences * best.mesh.batch_shards
-    reasons["step_time"] = _caution(base, target, best.time)
-    reasons["global_batch"] = (
-        f"{figures.training_examples} examples ask for {wanted} a step; {best.mesh.batch_shards} shards of the batch"
-        f" get {best.step.sequences} each: {global_batch}"
+    question = Question(
+        shape=base,
+        target=target,
+        lengths=lengths,
+        wanted=wanted,
+        limits=recipe.limits,
+        axes=AXES,
+        max_tensor=recipe.tpu.max_tensor,
+        optimizer=Optimizer.ADAFACTOR if base.family == "t5" else Optimizer.ADAMW,
+        software=SOFTWARE,
+        # MaxText cuts the batch's tokens into equal tiles; T5X has no vocabulary tiling.
+        logit_chunks=1 if base.family == "t5" else recipe.tpu.logit_chunks,
     )
+    # What our JAX step holds on a chip is known to a few per cent; other models are reckoned by hand.
+    front = search(question, weigh=weigh_tpu if _has_step(base) else footprint)
+    answers: tuple[Reading, ...] = ()
+    if throughput is not None:
+        per_token = flops_per_token(base, front.best.lengths.sequence)
+        answers = readings(parse_throughput(throughput), target, per_token)
+    for choice in front.plans:
+        yield _plan(domain, base, target, recipe, figures, front, choice, question, per_example, answers, dict(reasons))
+
+
+def _has_step(base: ModelShape) -> bool:
+    """Whether our JAX step, whose memory is known best, has this model."""
+    try:
+        check_supported(base)
+    except InputError:
+        return False
+    return True
+
+
+def _plan(
+    domain: str,
+    base: ModelShape,
+    target: HardwareTarget,
+    recipe: PlanningRecipe,
+    figures: DatasetFigures,
+    front: Front,
+    choice: Choice,
+    question: Question,
+    per_example: float,
+    answers: tuple[Reading, ...],
+    reasons: dict[str, str],
+) -> TpuPlan:
+    reasons |= front.reasons
+    if choice is not front.best:
+        reasons["mesh"] = f"{choice}: place {front.plans.index(choice) + 1} on the front; before it: {front.best}"
+        reasons["remat"] = f"{choice.memory.arithmetic()} of {size(front.budget)}"
+    reasons["step_time"] = _caution(base, choice)
     epochs = climb(recipe.lora.epochs, figures.training_examples)
-    steps = ceil(figures.training_examples * epochs / global_batch)
-    reasons["steps"] = f"{figures.training_examples} examples x {epochs} epochs / {global_batch}"
-    group = submesh(best.mesh.tensor, target.topology)
+    held = max(1.0, choice.lengths.sequence * choice.lengths.filled / per_example) if choice.lengths.packed else 1.0
+    batch = choice.global_batch
+    steps = ceil(figures.training_examples * epochs / (batch * held))
+    each = f" x {held:.3g} examples a row" if choice.lengths.packed else ""
+    reasons["steps"] = f"{figures.training_examples} examples x {epochs} epochs / ({batch} rows{each})"
+    assert target.topology is not None
+    group = submesh(choice.mesh.tensor, target.topology)
     assert group is not None  # the search only yields meshes whose tensor group tiles the slice
-    t5 = base if base.family == "t5" else _companion(best.mesh.tensor, recipe, reasons)
-    tokens = global_batch * sequence
-    peak = target.peak("bf16") or 0.0
-    rates = tuple(tokens * per_token / seconds / target.chips for seconds in (best.time.high, best.time.low))
-    seconds = (steps * best.time.low, steps * best.time.high)
+    t5 = base if base.family == "t5" else _companion(choice.mesh.tensor, recipe, reasons)
+    rate = _learning_rate(base, recipe, batch * held, question.wanted, reasons)
+    predicted = choice.prediction
+    low, middle, high = predicted.step_seconds
+    tflops = predicted.tflops_per_chip["full"]
+    peak = (target.peak("bf16") or 0.0) / 1e12
+    rates = (tflops * middle / high, tflops, tflops * middle / low)
+    seconds = (steps * low, steps * middle, steps * high)
     hourly = target.price.usd_per_hour
     return TpuPlan(
         domain=domain,
         model=base.name,
         shape=base,
         target=target.name,
-        mesh=best.mesh,
+        level=recipe.level,
+        mesh=choice.mesh,
         submesh=group,
-        global_batch=global_batch,
-        per_device_batch=global_batch / target.chips,
-        sequence=sequence,
-        remat=best.remat,
-        optimizer=best.step.optimizer,
-        logit_chunks=best.step.logit_chunks,
+        global_batch=batch,
+        per_device_batch=batch / target.chips,
+        sequence=choice.lengths.sequence,
+        packed=choice.lengths.packed,
+        examples_per_row=held,
+        remat=choice.remat,
+        optimizer=question.optimizer,
+        learning_rate=rate,
+        logit_chunks=question.logit_chunks,
         steps=steps,
-        step_time=best.time,
-        tokens_per_second=(tokens / best.time.high, tokens / best.time.low),
-        tflops_per_chip=(rates[0] / 1e12, rates[1] / 1e12),
-        share_of_peak=(rates[0] / peak, rates[1] / peak),
-        memory=best.memory.document(),
-        memory_budget=round(target.usable_bytes * recipe.headroom),
+        step_time=StepTime(
+            low=low,
+            middle=middle,
+            high=high,
+            coverage=predicted.coverage,
+            terms=predicted.terms,
+            resources=predicted.resources,
+            binds=front.binds if choice is front.best else predicted.binds,
+        ),
+        tokens_per_second=predicted.tokens_per_second,
+        tflops_per_chip=rates,
+        share_of_peak=(rates[0] / peak, rates[1] / peak, rates[2] / peak),
+        memory=choice.memory.document(),
+        memory_budget=front.budget,
         feasible=True,
+        front=tuple(_entry(one, front.best) for one in front.plans),
+        refused=tuple(RefusedEntry(setting=one.setting, reason=one.reason) for one in front.refused),
         throughput_target=answers,
         seconds=seconds,
-        usd=None if hourly is None else (seconds[0] / 3600 * hourly, seconds[1] / 3600 * hourly),
+        usd=None
+        if hourly is None
+        else (seconds[0] / 3600 * hourly, seconds[1] / 3600 * hourly, seconds[2] / 3600 * hourly),
         usd_note=target.price.note,
-        gin=_gin(domain, t5, best, target, group, steps, recipe),
+        gin=_gin(domain, t5, choice, target, group, steps, recipe),
         t5_model=t5.name,
-        maxtext=None if base.family == "t5" else _maxtext(domain, base, target, best, steps, recipe),
+        maxtext=None if base.family == "t5" else _maxtext(domain, base, target, choice, steps, rate, recipe),
         xla={"status": NOT_COMPILED, "detail": "XLA was not asked; the figures above are arithmetic"},
         reasons=reasons,
     )
 
 
-def _caution(base: ModelShape, target: HardwareTarget, time: StepTime) -> str:
+def _entry(choice: Choice, best: Choice) -> FrontEntry:
+    predicted = choice.prediction
+    return FrontEntry(
+        setting=str(choice),
+        mesh=choice.mesh,
+        remat=choice.remat,
+        global_batch=choice.global_batch,
+        sequence=choice.lengths.sequence,
+        packed=choice.lengths.packed,
+        memory=choice.memory.total,
+        step_seconds=predicted.step_seconds,
+        tokens_per_second=predicted.tokens_per_second[1],
+        tflops_per_chip=predicted.tflops_per_chip["full"],
+        binds=predicted.binds,
+        relative_time=choice.seconds / best.seconds,
+    )
+
+
+def _caution(base: ModelShape, choice: Choice) -> str:
     said = (
-        f"low: the largest of compute, HBM and ICI ({time.binds}), all overlapped; high: their sum at median efficiency"
+        f"the efficiencies of published runs ({choice.prediction.coverage:.0%} of those whose model was left out lie in"
+        f" such an interval); {choice.prediction.binds} takes most"
     )
     if base.parameters < SMALLEST_PUBLISHED:
         return said + (
-            f". {base.name} is far smaller than any published run on {target.family}: fixed costs of a step (dispatch,"
-            " latency of collectives), which the arithmetic leaves out, will dominate; both figures are lower bounds"
+            f". {base.name} is far smaller than any published run on a TPU: fixed costs of a step (dispatch,"
+            " latency of collectives), which the arithmetic leaves out, will dominate; the figures are lower bounds"
         )
     return said
 
 
-def _sequence(base: ModelShape, figures: DatasetFigures, recipe: PlanningRecipe, reasons: dict[str, str]) -> int:
+def _lengths(
+    base: ModelShape,
+    figures: DatasetFigures,
+    statistics: Mapping[str, Any],
+    recipe: PlanningRecipe,
+    reasons: dict[str, str],
+) -> tuple[tuple[Lengths, ...], float]:
+    """Ways to fill rows, and the tokens of a typical example.
+
+    Padded rows hold one example each, at the 95th percentile of lengths. Packed ones are filled first-fit, which leaves
+    about half an example empty; they exist for decoders (T5X's packing would need a second mask for its inputs).
+    """
     step = recipe.tpu.length_step
     wanted = max(step, ceil(figures.p95_tokens / step) * step)
-    limit = min(recipe.tpu.max_length, base.context or recipe.tpu.max_length)
+    limit = min(recipe.tpu.max_length, base.context or recipe.tpu.max_length) // step * step or step
+    row = min(wanted, limit)
     reasons["sequence"] = (
         f"95 % of the examples have at most {figures.p95_tokens} tokens ({figures.tokens_source}); in steps of {step}"
         + (f", held to {limit}" if wanted > limit else "")
     )
-    return min(wanted, limit)
+    typical = min(_typical(statistics, figures), float(row))
+    padded = Lengths(sequence=row, filled=typical / row)
+    if base.family == "t5":
+        return (padded,), typical
+    packed = tuple(
+        Lengths(sequence=length, filled=1 - typical / (2 * length), packed=True)
+        for length in sorted({row, limit})
+        if length >= 2 * typical
+    )
+    return (padded, *packed), typical
 
 
-def _search(
-    base: ModelShape,
-    target: HardwareTarget,
-    recipe: PlanningRecipe,
-    sequence: int,
-    wanted: int,
-    reasons: dict[str, str],
-) -> _Candidate:
-    budget = target.usable_bytes * recipe.headroom
-    fitting: list[_Candidate] = []
-    closest: _Candidate | None = None
-    for mesh in meshes(base, target, recipe.tpu.max_tensor):
-        for remat in REMATS:
-            candidate = _candidate(base, target, mesh, remat, sequence, wanted, recipe)
-            if candidate.memory.total <= budget:
-                fitting.append(candidate)
-            elif closest is None or candidate.memory.total < closest.memory.total:
-                closest = candidate
-    if not fitting:
-        assert closest is not None  # data = chips, fsdp = tensor = 1 divides every model, so there is a candidate
-        raise InputError(
-            f"{base.name} ({base.parameters / 1e9:.3g} B parameters) cannot be fine-tuned whole on {target.name}: a"
-            f" chip has {target.memory.usable_gib:g} GiB usable, {size(budget)} at {recipe.headroom:.0%}; the smallest"
-            f" of all settings ({closest.mesh}, remat {closest.remat}, {closest.step.sequences} x {sequence} tokens)"
-            f" needs {closest.memory.arithmetic()}. Take a larger slice or a smaller model."
+def _typical(statistics: Mapping[str, Any], figures: DatasetFigures) -> float:
+    """Tokens of the median example; of the 95th percentile where the statistics have no median."""
+    for name in ("tokens", "chars"):
+        table = statistics.get(name)
+        if isinstance(table, Mapping) and "p50" in table and float(table.get("p95") or 0) > 0:
+            return max(1.0, figures.p95_tokens * float(table["p50"]) / float(table["p95"]))
+    return float(figures.p95_tokens)
+
+
+def _learning_rate(
+    base: ModelShape, recipe: PlanningRecipe, batch: float, wanted: int, reasons: dict[str, str]
+) -> float:
+    if base.family == "t5":
+        reasons["learning_rate"] = (
+            f"{recipe.tpu.t5_learning_rate:g}, constant: Adafactor's rate is relative to the weights and is kept"
         )
-    best = min(fitting, key=lambda one: (_cost(one), REMATS.index(one.remat), one.mesh.tensor, one.mesh.data))
-    reasons["mesh"] = (
-        f"{best.mesh}: fastest per token of {len(fitting)} settings that fit; {best.time.binds} binds; tensor has to"
-        f" divide {largest_tensor(base)} (heads, key/value heads, MLP, vocabulary)"
+        return recipe.tpu.t5_learning_rate
+    factor = rate_factor(batch, wanted)
+    reasons["learning_rate"] = (
+        f"{recipe.tpu.learning_rate:g} of the recipe, made for {wanted} examples, x {factor:.3g} for"
+        f" {batch:.4g}: the square root of the ratio (Adam, Malladi et al. 2022), no further than the noise scale"
     )
-    reasons["remat"] = f"{best.memory.arithmetic()} of {size(budget)}: " + (
-        "nothing needs recomputing" if best.remat is Remat.NONE else "less recomputation does not fit or is not faster"
-    )
-    return best
-
-
-def _cost(candidate: _Candidate) -> float:
-    """Seconds per sequence, rounded so that equal settings tie."""
-    return float(f"{candidate.time.high / (candidate.step.sequences * candidate.mesh.batch_shards):.3g}")
-
-
-def _candidate(
-    base: ModelShape,
-    target: HardwareTarget,
-    mesh: Mesh,
-    remat: Remat,
-    sequence: int,
-    wanted: int,
-    recipe: PlanningRecipe,
-) -> _Candidate:
-    per_shard = max(1, ceil(wanted / mesh.batch_shards))
-    step = Step(
-        sequences=per_shard,
-        sequence=sequence,
-        weight_bytes=4,
-        compute_bytes=2,
-        method=Method.FULL,
-        optimizer=Optimizer.ADAFACTOR if base.family == "t5" else Optimizer.ADAMW,
-        remat=remat,
-        # MaxText cuts the batch's tokens into equal tiles; T5X has no vocabulary tiling.
-        logit_chunks=1 if base.family == "t5" else recipe.tpu.logit_chunks,
-        layout=Layout(
-            weights=mesh.fsdp * mesh.tensor,
-            gradients=mesh.fsdp * mesh.tensor,
-            optimizer=mesh.fsdp * mesh.tensor,
-            tensor=mesh.tensor,
-        ),
-    )
-    return _Candidate(mesh, remat, step, training_memory(base, step), step_time(base, target, mesh, step))
-
-
-def step_time(base: ModelShape, target: HardwareTarget, mesh: Mesh, step: Step) -> StepTime:
-    """Roofline of one full fine-tuning step on a slice.
-
-    compute: model FLOPs over peak times the family's published efficiency (which already contains the recomputation of
-    those runs). hbm: bf16 weights read in forward, backward and recomputation; float32 weights, gradients and two
-    moments read and written. ici: bf16 weights gathered twice and gradients scattered once over fsdp, gradients summed
-    over data, four activation sums a layer over tensor.
-    """
-    if target.efficiency is None or target.memory.bandwidth_gb_per_s is None:
-        raise InputError(f"{target.name} declares no efficiency or memory bandwidth")
-    peak = target.peak("bf16")
-    if peak is None:
-        raise InputError(f"{target.name} declares no bf16 peak")
-    tokens = step.tokens * mesh.batch_shards
-    flops = tokens * flops_per_token(base, step.sequence) / target.chips
-    compute = (flops / (peak * target.efficiency.best), flops / (peak * target.efficiency.typical))
-    local = base.parameters / mesh.tensor
-    hbm = (3 * 2 * local + 28 * local / mesh.fsdp) / (target.memory.bandwidth_gb_per_s * 1e9)
-    ici = 0.0
-    if mesh.fsdp > 1:
-        ici += 3 * 2 * local * (mesh.fsdp - 1) / mesh.fsdp / (ring_gb_per_s(target, mesh.fsdp) * 1e9)
-    if mesh.data > 1:
-        ici += 2 * 2 * local / mesh.fsdp * (mesh.data - 1) / mesh.data / (ring_gb_per_s(target, mesh.data) * 1e9)
-    if mesh.tensor > 1:
-        layers = base.layers + base.encoder_layers
-        moved = 4 * layers * 2 * step.tokens * base.hidden * 2 * (mesh.tensor - 1) / mesh.tensor
-        ici += moved / (ring_gb_per_s(target, mesh.tensor) * 1e9)
-    terms = {"compute": compute[0], "hbm": hbm, "ici": ici}
-    return StepTime(
-        low=max(terms.values()),
-        high=compute[1] + hbm + ici,
-        compute=compute,
-        hbm=hbm,
-        ici=ici,
-        binds=max(terms, key=lambda name: terms[name]),
-    )
+    return recipe.tpu.learning_rate * factor
 
 
 def _companion(tensor: int, recipe: PlanningRecipe, reasons: dict[str, str]) -> ModelShape:
@@ -328,26 +381,35 @@ def _companion(tensor: int, recipe: PlanningRecipe, reasons: dict[str, str]) -> 
 def _gin(
     domain: str,
     t5: ModelShape,
-    best: _Candidate,
+    best: Choice,
     target: HardwareTarget,
     group: tuple[int, int, int, int],
     steps: int,
     recipe: PlanningRecipe,
 ) -> str:
-    """The gin file for `t5` on the plan's mesh, with the least recomputation that fits.
+    """The gin file for `t5` on the plan's mesh, with the least recomputation of the level that fits.
 
     Raises:
         InputError: the T5 does not fit on this mesh, with the sum.
     """
     budget = target.usable_bytes * recipe.headroom
-    wanted = best.step.sequences * best.mesh.batch_shards
-    for remat in REMATS:
-        candidate = _candidate(t5, target, best.mesh, remat, best.step.sequence, wanted, recipe)
-        if candidate.memory.total <= budget:
+    for remat in recipe.limits.remat:
+        load = Workload(
+            shape=t5,
+            sequence=best.lengths.sequence,
+            inputs=best.lengths.sequence,
+            global_batch=best.global_batch,
+            mesh=best.mesh,
+            recompute=policy(remat, "t5x"),
+            optimizer=Optimizer.ADAFACTOR,
+            software="t5x",
+        )
+        memory = footprint(load)
+        if memory.total <= budget:
             break
     else:
         raise InputError(
-            f"{t5.name} does not fit over {best.mesh} on {target.name}: {candidate.memory.arithmetic()} of"
+            f"{t5.name} does not fit over {best.mesh} on {target.name}: {memory.arithmetic()} of"
             f" {size(budget)}; name a smaller tpu.t5_default in the planning recipe"
         )
     return render_gin(
@@ -356,10 +418,10 @@ def _gin(
             shape=t5,
             submesh=group,
             shard_parameters=best.mesh.fsdp > 1,
-            input_length=best.step.sequence,
-            target_length=best.step.sequence,
+            input_length=best.lengths.sequence,
+            target_length=best.lengths.sequence,
             steps=steps,
-            global_batch=wanted,
+            global_batch=best.global_batch,
             remat=remat,
             recipe=recipe.tpu,
         )
@@ -367,18 +429,24 @@ def _gin(
 
 
 def _maxtext(
-    domain: str, base: ModelShape, target: HardwareTarget, best: _Candidate, steps: int, recipe: PlanningRecipe
+    domain: str,
+    base: ModelShape,
+    target: HardwareTarget,
+    best: Choice,
+    steps: int,
+    rate: float,
+    recipe: PlanningRecipe,
 ) -> str:
     return render_maxtext(
         MaxTextRun(
             domain=domain,
             shape=base,
             mesh=best.mesh,
-            per_device_batch=best.step.sequences * best.mesh.batch_shards / target.chips,
-            sequence=best.step.sequence,
+            per_device_batch=best.global_batch / target.chips,
+            sequence=best.lengths.sequence,
             remat=best.remat,
             steps=steps,
-            logit_chunks=best.step.logit_chunks,
-            recipe=recipe.tpu,
+            logit_chunks=best.load.logit_chunks,
+            recipe=recipe.tpu.model_copy(update={"learning_rate": rate}),
         )
     )

@@ -1,89 +1,152 @@
 """Ask XLA about a TPU plan: lower its step for the slice without devices, and compile it where libtpu is installed.
 
 Lowering (jax alone) shows that every sharding divides; only the compiler (extra `aot`, x86-64 Linux) tells the memory.
-What was not compiled is called "not compiled", in so many words.
+What was not compiled is called "not compiled", in so many words. The compiler's `optimal_seconds` is never shown: with
+loops and kernels in the program it is negative.
 """
 
 import os
 import subprocess
 import sys
-import time
-from collections import Counter
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from capibara_assets.errors import InputError
-from capibara_assets.planning import jax_step
-from capibara_assets.planning.hardware import GIB, HardwareTarget, find_target
+from capibara_assets.modeling.jax.sizes import check_supported
+from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.tpu import NOT_COMPILED, TpuPlan
+from capibara_assets.planning.xla_cache import VerdictCache
+from capibara_assets.planning.xla_case import XlaCase, case_digest, case_of, versions
+from capibara_assets.planning.xla_compile import SETTINGS, lower_case
 
-# Keep libtpu from looking for a metadata server and from locking the machine; jax itself stays on the CPU.
-SETTINGS = {
-    "TPU_SKIP_MDS_QUERY": "1",
-    "JAX_PLATFORMS": "cpu",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-    "TPU_ACCELERATOR_TYPE": "v5litepod-1",
-    "TPU_WORKER_HOSTNAMES": "localhost",
-    "TPU_WORKER_ID": "0",
-}
-COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
+TIME_LIMIT_S = 600.0
 
 
 class XlaVerdict(BaseModel):
-    """What XLA said about a plan."""
+    """What XLA said about a case."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    status: Literal["compiled", "not compiled", "does not fit", "does not lower"]
+    status: Literal["compiled", "fits", "not compiled", "does not fit", "does not lower"] = Field(
+        description="`fits`: the compiler assigned every buffer its place, and was stopped before it generated code"
+    )
     detail: str
     lowered: bool = Field(description="the step was traced and lowered for TPU over the plan's mesh")
-    memory: dict[str, int] = Field(default_factory=dict, description="bytes per chip as the compiler allotted them")
-    collectives: dict[str, int] = Field(default_factory=dict, description="collective operations, by kind")
+    memory: dict[str, int] = Field(
+        default_factory=dict,
+        description="bytes per chip as the compiler allotted them; of a refusal what it needs and what there is",
+    )
+    collectives: dict[str, int] | None = Field(
+        default=None, description="collective operations in the program by kind; None where it cannot be printed"
+    )
     versions: dict[str, str] = Field(default_factory=dict)
+    lower_seconds: float | None = Field(default=None, description="volatile: not part of the plan's document")
     compile_seconds: float | None = Field(default=None, description="volatile: not part of the plan's document")
+    host_peak_bytes: int | None = Field(default=None, description="volatile: the compiler's process at its largest")
+    cached: bool = Field(default=False, description="volatile: this verdict was read, not computed")
+    note: str | None = Field(default=None, description="volatile: what was odd on the way")
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the program fits; None where it was not compiled."""
+        return {"compiled": True, "fits": True, "does not fit": False}.get(self.status)
 
     def document(self) -> dict[str, Any]:
         """The verdict without what changes from run to run."""
-        return self.model_dump(mode="json", exclude={"compile_seconds"})
+        return self.model_dump(mode="json", exclude=VOLATILE)
 
 
-def check_plan(plan: TpuPlan, *, compile_program: bool | None = None, timeout_s: float = 300.0) -> XlaVerdict:
-    """Lower the plan's step and, where possible, compile it for the slice.
+VOLATILE = {"lower_seconds", "compile_seconds", "host_peak_bytes", "cached", "note"}
+
+
+def libtpu_is_there() -> bool:
+    """Whether this machine can compile for TPUs."""
+    return find_spec("libtpu") is not None
+
+
+def check_plan(
+    plan: TpuPlan,
+    *,
+    compile_program: bool | None = None,
+    whole: bool = True,
+    timeout_s: float = TIME_LIMIT_S,
+    cache: VerdictCache | None = None,
+) -> XlaVerdict:
+    """Lower the plan's step and, where possible, compile it for the slice; arguments as in `check_case`."""
+    return check_case(case_of(plan), compile_program=compile_program, whole=whole, timeout_s=timeout_s, cache=cache)
+
+
+def check_case(
+    case: XlaCase,
+    *,
+    compile_program: bool | None = None,
+    whole: bool = True,
+    timeout_s: float = TIME_LIMIT_S,
+    cache: VerdictCache | None = None,
+) -> XlaVerdict:
+    """XLA's verdict on a step.
 
     Args:
-        plan: a decoder plan; of other families the verdict says that there is no step for them.
+        case: the step and its slice.
         compile_program: None compiles where libtpu is installed; False never; True insists.
-        timeout_s: limit for the compiler's process.
+        whole: False stops the compiler when it has assigned the buffers, seconds instead of minutes: memory and fits or
+            does not fit are decided by then; what code generation might still refuse (a kernel) is not.
+        timeout_s: limit for the compiler's process; beyond it the verdict is "not compiled".
+        cache: where verdicts of the compiler are kept; None compiles every time.
 
     Raises:
         InputError: `compile_program` is True and libtpu is not installed.
     """
     try:
-        jax_step.check_supported(plan.shape)
+        check_supported(case.shape)
+        _check_mesh(case.mesh)
+        case.settings  # noqa: B018 (raises for what the step does not have)
     except InputError as refused:
         return XlaVerdict(status=NOT_COMPILED, lowered=False, detail=f"not lowered and not compiled: {refused}")
     if not find_spec("jax"):
         why = "jax is not installed (extra tpu)"
         return XlaVerdict(status=NOT_COMPILED, lowered=False, detail=f"not lowered and not compiled: {why}")
-    installed = find_spec("libtpu") is not None
+    installed = libtpu_is_there()
     if compile_program and not installed:
         raise InputError("compiling for a TPU slice needs libtpu: pip install 'capibara-assets[aot]' (x86-64 Linux)")
-    lowered = _ask(plan, "lower", timeout_s)
-    if lowered.status == "does not lower":
-        return lowered
     if compile_program is False or not installed:
+        lowered = _ask(case, "lower", timeout_s)
+        if lowered.status == "does not lower":
+            return lowered
         why = "compiling was not asked for" if installed else "libtpu is not installed (extra aot)"
         return lowered.model_copy(update={"detail": f"{NOT_COMPILED}: {why}; {lowered.detail}"})
+    digest = case_digest(case, versions())
+    found, note = (None, None) if cache is None else _kept(cache, digest)
+    if found is not None and (found.status != "fits" or not whole):
+        return found
     try:
-        return _ask(plan, "compile", timeout_s)
+        verdict = _ask(case, "compile" if whole else "place", timeout_s)
     except subprocess.TimeoutExpired:
-        return lowered.model_copy(
-            update={"detail": f"{NOT_COMPILED}: the compiler was stopped after {timeout_s:g} s; {lowered.detail}"}
-        )
+        detail = f"{NOT_COMPILED}: the compiler was stopped after {timeout_s:g} s"
+        return XlaVerdict(status=NOT_COMPILED, lowered=False, detail=detail, versions=versions(), note=note)
+    if cache is not None and verdict.fits is not None:
+        cache.keep(digest, case.model_dump(mode="json"), verdict.model_dump(mode="json", exclude={"cached", "note"}))
+    return verdict.model_copy(update={"note": note})
+
+
+def _kept(cache: VerdictCache, digest: str) -> tuple[XlaVerdict | None, str | None]:
+    document, note = cache.find(digest)
+    if document is None:
+        return None, note
+    try:
+        return XlaVerdict.model_validate(document).model_copy(update={"cached": True}), None
+    except ValidationError as odd:
+        return None, f"the cached verdict {digest} has another form ({odd.error_count()} errors); compiled again"
+
+
+def _check_mesh(mesh: Mesh) -> None:
+    odd = {name: getattr(mesh, name) for name in ("pipeline", "expert", "slices") if getattr(mesh, name) > 1}
+    if odd:
+        named = ", ".join(f"{name} {length}" for name, length in odd.items())
+        raise InputError(f"the JAX step is sharded over data, fsdp and tensor within one slice; the mesh has {named}")
 
 
 def with_verdict(plan: TpuPlan, verdict: XlaVerdict) -> TpuPlan:
@@ -92,71 +155,20 @@ def with_verdict(plan: TpuPlan, verdict: XlaVerdict) -> TpuPlan:
 
 
 def lower_plan(plan: TpuPlan) -> XlaVerdict:
-    """Trace and lower the step for TPU over an abstract mesh: no device and no libtpu needed."""
-    from jax.sharding import AbstractMesh
-
-    mesh = AbstractMesh((plan.mesh.data, plan.mesh.fsdp, plan.mesh.tensor), ("data", "fsdp", "tensor"))
-    versions = _versions("jax", "jaxlib")
-    try:
-        _lower(plan, mesh)
-    except ValueError as error:  # jax names the array, the axis and the sizes
-        return XlaVerdict(status="does not lower", lowered=False, detail=f"does not lower: {error}", versions=versions)
-    return XlaVerdict(
-        status=NOT_COMPILED,
-        lowered=True,
-        detail=f"lowered for TPU over {plan.mesh}: every sharding divides; memory is arithmetic only",
-        versions=versions,
-    )
+    """Trace and lower the plan's step in this process, over an abstract mesh."""
+    return lower_case(case_of(plan))
 
 
-def _lower(plan: TpuPlan, mesh: Any) -> Any:
-    """`jax.stages.Lowered` of the plan's step, inputs sharded over `mesh` (abstract, or of a topology)."""
-    from functools import partial
+def _ask(case: XlaCase, action: Literal["lower", "place", "compile"], timeout_s: float) -> XlaVerdict:
+    """Have a process of its own lower, place buffers or compile.
 
-    import jax
-    import jax.numpy as jnp
-    from jax.sharding import NamedSharding, PartitionSpec
-
-    shape = plan.shape
-    axes = jax_step.partitions(shape)
-
-    def abstract(size: tuple[int, ...], dtype: Any, spec: tuple[Any, ...]) -> Any:
-        sharding = NamedSharding(mesh, PartitionSpec(*spec))
-        sharding.shard_shape(size)  # raises, with the sizes, where an axis does not divide
-        return jax.ShapeDtypeStruct(size, dtype, sharding=sharding)
-
-    sizes = jax_step.parameter_shapes(shape)
-    weights = {name: abstract(size, jnp.float32, axes[name]) for name, size in sizes.items()}
-    moments = {f"{moment}.{name}": weight for moment in ("first", "second") for name, weight in weights.items()}
-    tokens = abstract((plan.global_batch, plan.sequence), jnp.int32, (jax_step.BATCH, None))
-    mask = abstract((plan.global_batch, plan.sequence), jnp.float32, (jax_step.BATCH, None))
-    count = abstract((), jnp.float32, ())
-    pinned = NamedSharding(mesh, PartitionSpec(jax_step.BATCH, None, None))
-    step = partial(
-        jax_step.train_step,
-        shape,
-        remat=plan.remat,
-        chunks=plan.logit_chunks,
-        dtype=jnp.bfloat16,
-        constrain=lambda value: jax.lax.with_sharding_constraint(value, pinned),
-    )
-    return (
-        jax.jit(step, donate_argnums=(0, 1))
-        .trace(weights, moments, count, tokens, mask)
-        .lower(lowering_platforms=("tpu",))
-    )
-
-
-def _ask(plan: TpuPlan, action: Literal["lower", "compile"], timeout_s: float) -> XlaVerdict:
-    """Run this module in a process of its own.
-
-    libtpu is one to a process and its settings have to stand before jax is imported; and the caller, often Dagster,
-    stays free of jax and of those settings.
+    Raises:
+        RuntimeError: the process failed in a way that is no verdict; its last words are in the message.
     """
     search = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     done = subprocess.run(
-        [sys.executable, "-m", "capibara_assets.planning.xla", action],
-        input=plan.model_dump_json(),
+        [sys.executable, "-m", "capibara_assets.planning.xla_compile", action],
+        input=case.model_dump_json(),
         capture_output=True,
         text=True,
         timeout=timeout_s,
@@ -166,83 +178,3 @@ def _ask(plan: TpuPlan, action: Literal["lower", "compile"], timeout_s: float) -
     if done.returncode != 0:
         raise RuntimeError(f"asking XLA to {action} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
     return XlaVerdict.model_validate_json(done.stdout.splitlines()[-1])
-
-
-def compile_plan(plan: TpuPlan, target: HardwareTarget) -> XlaVerdict:
-    """Compile with libtpu in this process; memory, collectives and verdict of the real compiler.
-
-    Raises:
-        InputError: the target names no XLA topology.
-    """
-    if target.xla_topology is None:
-        raise InputError(f"{target.name} names no xla_topology: it cannot be compiled for")
-    from jax.errors import JaxRuntimeError
-    from jax.experimental import topologies
-
-    topology = topologies.get_topology_desc(target.xla_topology, platform="tpu", **target.xla_options)
-    mesh = topologies.make_mesh(
-        topology, (plan.mesh.data, plan.mesh.fsdp, plan.mesh.tensor), ("data", "fsdp", "tensor")
-    )
-    versions = _versions("jax", "jaxlib", "libtpu")
-    lowered = _lower(plan, mesh)
-    started = time.monotonic()
-    try:
-        compiled = lowered.compile()
-    except JaxRuntimeError as error:
-        message = str(error)
-        if "RESOURCE_EXHAUSTED" not in message and "Hbm" not in message:
-            raise
-        return XlaVerdict(status="does not fit", lowered=True, detail=message[:2000], versions=versions)
-    seconds = time.monotonic() - started
-    memory = compiled.memory_analysis()
-    taken = {
-        "arguments": int(memory.argument_size_in_bytes),
-        "temporaries": int(memory.temp_size_in_bytes),
-        "outputs": int(memory.output_size_in_bytes),
-        "aliased": int(memory.alias_size_in_bytes),
-        "peak": int(memory.peak_memory_in_bytes),
-    }
-    return XlaVerdict(
-        status="compiled",
-        lowered=True,
-        detail=f"compiled for {target.xla_topology}: peak {taken['peak'] / GIB:.2f} GiB a chip",
-        memory=taken,
-        collectives=_collectives(compiled),
-        versions=versions,
-        compile_seconds=seconds,
-    )
-
-
-def _collectives(compiled: Any) -> dict[str, int]:
-    """Collective operations by kind; empty where the backend cannot print its program (v6e cannot)."""
-    try:
-        text = compiled.as_text()
-    except Exception as error:  # the compiler's own RET_CHECK; its Python type differs between versions
-        if "RET_CHECK" not in str(error) and "INTERNAL" not in str(error):
-            raise
-        return {}
-    counts = Counter(
-        kind for line in text.splitlines() for kind in COLLECTIVES if f" {kind}(" in line or f" {kind}-start(" in line
-    )
-    return dict(sorted(counts.items()))
-
-
-def _versions(*packages: str) -> dict[str, str]:
-    found = {}
-    for package in packages:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def main(action: str, plan_json: str) -> str:
-    """The verdict on a plan, as JSON, for the process that `check_plan` starts."""
-    plan = TpuPlan.model_validate_json(plan_json)
-    verdict = lower_plan(plan) if action == "lower" else compile_plan(plan, find_target(plan.target))
-    return verdict.model_dump_json()
-
-
-if __name__ == "__main__":
-    print(main(sys.argv[1], sys.stdin.read()))

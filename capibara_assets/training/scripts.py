@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 from capibara_assets.planning.hardware import HardwareTarget
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.training.machine import DISTRIBUTION, RENDEZVOUS_PORT, needed_packages
+from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.settings import resolve
 
@@ -31,7 +32,7 @@ def launch_scripts(request: TrainingRequest, target: HardwareTarget | None = Non
     """
     several = request.recipe.hardware.backend != "single"
     return {
-        ENVIRONMENT: _environment(request, target),
+        ENVIRONMENT: environment_script(request.recipe, target),
         CHECKS: _checks(request),
         LAUNCH: _head(request, target) + (_many(request, target) if several else _ONE),
     }
@@ -73,9 +74,9 @@ PYTHON="$python" bash "$here/{CHECKS}" "$request"
 """
 
 
-def _environment(request: TrainingRequest, target: HardwareTarget | None) -> str:
+def environment_script(recipe: TrainingRecipe, target: HardwareTarget | None) -> str:
     """Variables of the processes; what is set already stays."""
-    hardware = request.recipe.hardware
+    hardware = recipe.hardware
     values = {
         "OMP_NUM_THREADS": (str(hardware.threads), "the recipe's threads; part of what makes a resume exact"),
         "OMP_WAIT_POLICY": ("PASSIVE", "threads that wait sleep"),

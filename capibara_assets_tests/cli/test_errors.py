@@ -42,7 +42,7 @@ CASES = {
     "unknown domain": (["run", "--domains", "python,cobol"], "unknown domain cobol"),
     "empty domains": (["run", "--domains", " , "], "unknown domain"),
     "missing base model": (["run", "--base-model", "/nowhere/model"], "/nowhere/model"),
-    "unknown target": (["run", "--target", "abacus-1"], "unknown hardware target 'abacus-1'"),
+    "unknown target": (["run", "--target", "abacus-1"], "no hardware target 'abacus-1'"),
     "unknown asset": (["run", "--select", "no_such_asset"], "no_such_asset"),
     "no run yet": (["report", "--json"], "no run yet"),
     "unknown option": (["run", "--experiense", "x"], "experiense"),

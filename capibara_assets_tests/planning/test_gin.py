@@ -1,6 +1,9 @@
 """gin files: what T5X needs is in them, and a mistyped name does not pass."""
 
 import os
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -18,7 +21,7 @@ def run(size: str = "large", remat: Remat = Remat.NONE) -> T5xRun:
     return T5xRun(
         domain="sql",
         shape=read_shape(f"t5_1_1-{size}"),
-        submesh=(2, 2, 1, 1),
+        submesh=(2, 1, 1, 1),
         shard_parameters=True,
         input_length=512,
         target_length=256,
@@ -47,7 +50,8 @@ def test_the_traps_are_avoided() -> None:
         "USE_CACHED_TASKS = False",
         'MIXTURE_OR_TASK_NAME = "capibara_sql"',
         'TASK_FEATURE_LENGTHS = {"inputs": 512, "targets": 256}',
-        "partitioning.PjitPartitioner.model_parallel_submesh = (2, 2, 1, 1)",
+        "partitioning.PjitPartitioner.model_parallel_submesh = (2, 1, 1, 1)",
+        "partitioning.PjitPartitioner.num_partitions = None",
         "partitioning.standard_logical_axis_rules.parameter_partitioning_dims = 2",
     ):
         assert expected in lines
@@ -89,6 +93,60 @@ def test_a_mistyped_file_does_not_pass(right: str, wrong: str, message: str) -> 
     with pytest.raises(InputError) as refused:
         check_gin(text.replace(right, wrong, 1))
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("size", "submesh", "message"),
+    [
+        ("small", (2, 2, 1, 1), "model axis of 4 chips (2, 2, 1, 1) does not divide heads 6"),
+        ("base", (8, 1, 1, 1), "does not divide heads 12"),
+        ("xxl", (8, 16, 1, 1), "does not divide heads 64"),
+    ],
+)
+def test_a_model_axis_that_does_not_divide_is_refused(
+    size: str, submesh: tuple[int, int, int, int], message: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        render_gin(run(size)._replace(submesh=submesh))
+    assert message in str(refused.value)
+
+
+REAL = """
+import sys
+import gin
+from t5x.train import train
+gin.configurable(train)
+for folder in sys.argv[2:]:
+    gin.add_config_file_search_path(folder)
+    sys.path.append(folder)
+gin.parse_config_file(sys.argv[1], skip_unknown=False)
+gin.finalize()
+assert gin.query_parameter("TRAIN_STEPS/macro.value") == 1_000_400
+assert gin.query_parameter("DROPOUT_RATE/macro.value") == 0.1
+print("finalized")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("remat", [Remat.NONE, Remat.FULL])
+def test_the_real_t5x_finalizes_it(remat: Remat, tmp_path: Path) -> None:
+    pytest.importorskip("t5x", reason="T5X is no package of PyPI: docs/planning.md says how to install it")
+    from capibara_assets.locations import resources_root
+
+    checkout = Path(str(find_spec("t5x").submodule_search_locations[0])).parent  # type: ignore[union-attr,index]
+    right, wrong = tmp_path / "right.gin", tmp_path / "wrong.gin"
+    right.write_text(render_gin(run(remat=remat)))
+    wrong.write_text(right.read_text().replace("model_parallel_submesh", "model_paralel_submesh"))
+    folders = [str(checkout), str(resources_root() / "gin")]
+
+    def parsed(file: Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", REAL, str(file), *folders]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    done = parsed(right)
+    assert done.stdout.endswith("finalized\n"), done.stderr[-3000:]
+    refused = parsed(wrong)
+    assert refused.returncode != 0 and "model_paralel_submesh" in refused.stderr
 
 
 def test_only_t5_sizes_have_gin_files() -> None:

@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from capibara_assets.errors import InputError
-from capibara_assets.locations import resources_root
 from capibara_assets.planning.hardware import find_target, load_targets, read_target
 
 SHIPPED = {
@@ -38,6 +37,16 @@ def test_only_axes_of_sixteen_wrap_round_on_v6e() -> None:
     assert small is not None and pod is not None
     assert small.wrap == (False, False)
     assert pod.wrap == (True, True)
+
+
+def test_the_issues_targets_are_what_the_issue_says() -> None:
+    laptop, axion = find_target("cpu-laptop"), find_target("axion-c4a-32")
+    assert (laptop.chips, laptop.launcher) == (1, "local")
+    assert (axion.cores, axion.memory.total_gib, axion.bf16) == (32, 64, "native")
+    assert [find_target(name).chips for name in ("h100-2", "h100-8", "h200-1")] == [2, 8, 1]
+    for target in load_targets().values():
+        assert target.launcher == {"cpu-laptop": "local"}.get(target.name, "tpu-vm" if target.kind == "tpu" else "k8s")
+        assert target.kubernetes is not None or target.name == "cpu-laptop"
 
 
 def test_chip_figures_agree_with_the_collected_ones(shared_data: Path) -> None:
@@ -78,8 +87,7 @@ def test_efficiencies_are_the_published_bests(shared_data: Path) -> None:
 
 
 def declaration(**changes: object) -> dict[str, object]:
-    document: dict[str, object] = yaml.safe_load((resources_root() / "hardware" / "tpu-v5e-64.yaml").read_text())
-    return document | changes
+    return find_target("tpu-v5e-64").model_dump(mode="json") | changes
 
 
 def written(folder: Path, document: dict[str, object], name: str = "tpu-v5e-64") -> Path:

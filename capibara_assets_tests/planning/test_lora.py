@@ -121,6 +121,61 @@ def test_a_7b_does_not_fit_on_a_laptop() -> None:
         plan(read_shape("mistral-7b"))
 
 
+def test_levels_limit_recomputation_headroom_and_batch() -> None:
+    statistic = statistics(train=50_000, p95_chars=1200)
+    mistral, target = read_shape("mistral-7b"), find_target("h100-8")
+    plans = {
+        level: plan_lora("python", statistic, mistral, target, RECIPE.at_level(level))
+        for level in ("conservative", "balanced", "aggressive")
+    }
+    assert [result.level for result in plans.values()] == list(plans)
+    assert plans["conservative"].gradient_checkpointing and not plans["balanced"].gradient_checkpointing
+    assert "recomputes every layer" in plans["conservative"].reasons["gradient_checkpointing"]
+    assert plans["conservative"].micro_batch <= 4 < plans["aggressive"].micro_batch
+    budgets = [result.estimates["memory_budget_bytes"] for result in plans.values()]
+    assert budgets == sorted(set(budgets))
+    # What limits hardware changes nothing that the data decides.
+    assert (
+        len({(one.rank, one.epochs, one.max_length, one.learning_rate, one.global_batch) for one in plans.values()})
+        == 1
+    )
+
+
+def test_a_level_with_less_room_refuses_first() -> None:
+    tight = find_target("h100-2").model_copy(
+        update={"memory": find_target("h100-2").memory.model_copy(update={"usable_gib": 76.0})}
+    )
+    plan_lora("python", statistics(), DENSE_120B, tight, RECIPE.at_level("aggressive"))
+    with pytest.raises(InputError, match=r"at 80%; .* Take a smaller model"):
+        plan_lora("python", statistics(), DENSE_120B, tight, RECIPE.at_level("conservative"))
+
+
+def test_domains_are_specialised_with_their_reason() -> None:
+    mistral, target = read_shape("mistral-7b"), find_target("h100-8")
+
+    def of(domain: str) -> LoraPlan:
+        return plan_lora(domain, statistics(train=5000, p95_chars=2600), mistral, target, RECIPE)
+
+    python, debug, ml, api = of("python"), of("debug"), of("ml"), of("api")
+    assert (python.max_length, debug.max_length, ml.max_length, api.max_length) == (512, 768, 1024, 1088)
+    assert debug.rank == 2 * python.rank and "traceback" in debug.reasons["rank"]
+    assert ml.dropout == 0.1 and "learns by heart" in ml.reasons["dropout"]
+    assert "1,030 tokens" in api.reasons["max_length"]
+
+
+def test_short_examples_are_packed_on_gpus_only() -> None:
+    figures = statistics() | {"tokens": {"p50": 100, "p95": 500}}
+
+    def of(target: str, **changed: int) -> LoraPlan:
+        tokens = {"p50": 100, "p95": 500} | changed
+        return plan_lora("python", figures | {"tokens": tokens}, NANO, find_target(target), RECIPE)
+
+    assert of("h100-2").packing and of("h100-2").packing_length == of("h100-2").max_length == 512
+    assert "5.1 examples of median length" in of("h100-2").reasons["packing"]
+    assert not of("h100-2", p50=400).packing and of("h100-2", p50=400).packing_length is None
+    assert not of("cpu-laptop").packing and "on a CPU" in of("cpu-laptop").reasons["packing"]
+
+
 def test_tpu_slices_are_not_for_the_pytorch_trainer() -> None:
     with pytest.raises(InputError, match="TPU slice"):
         plan(target="tpu-v5e-64")
@@ -144,7 +199,7 @@ def test_incomplete_statistics_are_named(figures: dict[str, Any], message: str) 
     train=st.integers(1, 300_000),
     p95=st.floats(10, 20_000),
     difficulty=st.floats(0, 1),
-    target=st.sampled_from(["cpu-laptop", "axion-c4a-32", "h100-2", "h100-8", "h200-1"]),
+    target=st.sampled_from(["cpu-laptop", "axion-c4a-32", "h100-2", "h100-8", "h200-1", "a100-16"]),
 )
 @settings(max_examples=60, deadline=None)
 def test_whatever_the_data_the_plan_adds_up(train: int, p95: float, difficulty: float, target: str) -> None:

@@ -37,6 +37,20 @@ BUILT: list[tuple[str, str, dict[str, Any]]] = [
     ("Qwen2Config", "Qwen2ForCausalLM", {**SMALL, "intermediate_size": 200}),
     ("Qwen3Config", "Qwen3ForCausalLM", {**SMALL, "intermediate_size": 200, "head_dim": 24, "attention_bias": True}),
     ("MixtralConfig", "MixtralForCausalLM", {**SMALL, "intermediate_size": 64, "num_local_experts": 5}),
+    (
+        "Qwen3MoeConfig",
+        "Qwen3MoeForCausalLM",
+        {**SMALL, "moe_intermediate_size": 48, "num_experts": 6, "num_experts_per_tok": 2, "head_dim": 24},
+    ),
+    ("GemmaConfig", "GemmaForCausalLM", {**SMALL, "intermediate_size": 200, "head_dim": 32}),
+    ("Gemma2Config", "Gemma2ForCausalLM", {**SMALL, "intermediate_size": 200, "head_dim": 32}),
+    ("Gemma3TextConfig", "Gemma3ForCausalLM", {**SMALL, "intermediate_size": 200, "head_dim": 32}),
+    ("Phi3Config", "Phi3ForCausalLM", {**SMALL, "intermediate_size": 200, "pad_token_id": 0}),
+    (
+        "GPTNeoXConfig",
+        "GPTNeoXForCausalLM",
+        {name: size for name, size in SMALL.items() if name != "num_key_value_heads"} | {"intermediate_size": 200},
+    ),
     ("T5Config", "T5ForConditionalGeneration", SMALL_T5),
     (
         "T5Config",
@@ -87,11 +101,36 @@ def test_the_shipped_model_is_counted_exactly(nano: Path) -> None:
         ("mistral-7b", 7_241_732_096),
         ("llama2-7b", 6_738_415_616),
         ("llama3.1-8b", 8_030_261_248),
+        ("llama3.1-70b", 70_553_706_496),
+        ("gpt-neox-20b", 20_554_567_680),
+        ("mixtral-8x7b", 46_702_792_704),
+        ("qwen3-0.6b", 596_049_920),
+        ("gemma2-2b", 2_614_341_888),
         ("t5_1_1-small", 76_961_152),
+        ("t5_1_1-base", 247_577_856),
+        ("t5_1_1-large", 783_150_080),
+        ("t5_1_1-xl", 2_849_757_184),
+        ("t5_1_1-xxl", 11_135_332_352),
     ],
 )
 def test_known_parameter_counts(preset: str, parameters: int) -> None:
     assert read_shape(preset).parameters == parameters
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_every_preset_has_as_many_parameters_as_transformers_own_model(preset: str) -> None:
+    """T5X's small to xxl among them: every parameter, built without memory."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    config = AutoConfig.for_model(**PRESETS[preset])
+    auto = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    with torch.device("meta"):
+        model = auto.from_config(config)
+    # Transformers 5 shares the head of every T5 with its embedding; that of T5 1.1 is its own, in T5X and on disk.
+    own_head = model.lm_head.weight.numel() if config.is_encoder_decoder else 0
+    assert own_head == 0 or model.lm_head.weight is model.get_input_embeddings().weight
+    assert read_shape(preset).parameters == model.num_parameters() + own_head
 
 
 def test_known_adapter_sizes_of_mistral_7b() -> None:
@@ -120,7 +159,7 @@ def test_unknown_layers_are_named() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"model_type": "bloom"}', "'bloom' cannot be planned; supported: llama"),
+        ('{"model_type": "bloom"}', "'bloom' cannot be planned; supported: gemma"),
         ('{"model_type": "llama", "hidden_size": 4}', "has no 'num_attention_heads'"),
         ("[1, 2]", "holds no JSON object"),
         ("{", "is not JSON"),

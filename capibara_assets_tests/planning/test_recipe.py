@@ -8,10 +8,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capibara_assets.declarations import read_declared
+from capibara_assets.declarations import read_declared, shipped_recipe
 from capibara_assets.errors import InputError
 from capibara_assets.locations import resources_root
-from capibara_assets.planning.recipe import PlanningRecipe, Rung, climb
+from capibara_assets.planning.accounting import Remat
+from capibara_assets.planning.recipe import LEVELS, PlanningRecipe, Rung, climb
 
 
 def written(folder: Path, change: Any) -> Path:
@@ -25,8 +26,12 @@ def written(folder: Path, change: Any) -> Path:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda document: document.update(headrom=0.5), "headrom"),
-        (lambda document: document.update(headroom=1.5), "headroom"),
+        (lambda document: document.update(levl="balanced"), "levl"),
+        (lambda document: document.update(headroom=0.5), "headroom: belongs to a level"),
+        (lambda document: document["levels"]["balanced"].update(headroom=1.5), "headroom"),
+        (lambda document: document["levels"]["aggressive"].update(headroom=0.5), "headroom must not fall"),
+        (lambda document: document["levels"].pop("conservative"), "conservative missing"),
+        (lambda document: document["levels"]["balanced"]["remat"].reverse(), "least recomputation to most"),
         (lambda document: document["lora"].pop("dropout"), "dropout"),
         (lambda document: document["lora"]["epochs"].reverse(), "epochs: bounds must rise"),
         (lambda document: document["lora"]["ranks"].pop(), "ranks: bounds must rise"),
@@ -41,3 +46,16 @@ def test_a_wrong_recipe_is_refused_by_name(tmp_path: Path, change: Any, message:
 def test_a_ladder_answers_every_count(count: int) -> None:
     ladder = (Rung(below=10, value=1), Rung(below=100, value=2), Rung(value=3))
     assert climb(ladder, count) == (1 if count < 10 else 2 if count < 100 else 3)
+
+
+def test_levels_go_from_much_room_to_little() -> None:
+    recipe = shipped_recipe("planning", PlanningRecipe)
+    assert recipe.limits == recipe.levels["balanced"] and recipe.headroom == recipe.limits.headroom
+    levels = [recipe.at_level(name).limits for name in LEVELS]
+    for limit in ("headroom", "micro_batch", "cpu_micro_batch", "batch_growth"):
+        values = [getattr(level, limit) for level in levels]
+        assert values == sorted(set(values)), limit
+    assert levels[0].remat == (Remat.FULL,)
+    assert recipe.at_level(None) == recipe
+    with pytest.raises(InputError, match="no level 'reckless': conservative, balanced, aggressive"):
+        recipe.at_level("reckless")

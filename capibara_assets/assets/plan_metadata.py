@@ -1,0 +1,259 @@
+"""What plans show and remember in Dagster: charts, tables, and what past runs on a target took."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from capibara_assets.assets.inputs import latest_metadata
+from capibara_assets.domains import DOMAINS, Domain
+from capibara_assets.metadata import document, plot
+from capibara_assets.metadata.plans import (
+    GIB,
+    FrontPoint,
+    MemoryBar,
+    RooflinePoint,
+    figures_table,
+    front_chart,
+    memory_chart,
+    reasons_table,
+    roofline_chart,
+)
+
+if TYPE_CHECKING:
+    from capibara_assets.planning.cost import Cost, CostPlan, Outcome
+    from capibara_assets.planning.hardware import HardwareTarget
+    from capibara_assets.planning.lora import LoraPlan
+    from capibara_assets.planning.tpu import FrontEntry, TpuPlan
+    from capibara_assets.planning.xla import XlaVerdict
+    from capibara_assets.storage.artifact import Artifact
+
+OUTCOME, COST = "outcome", "cost"
+PAST_RUNS = 200  # materializations that are looked through for outcomes
+Entries = dict[str, Any]
+# Of a plan: shown as charts and files, or long.
+_APART = ("shape", "memory", "estimates", "reasons", "gin", "maxtext", "xla", "front", "refused")
+
+
+def past_outcomes(instance: dg.DagsterInstance) -> "list[Outcome]":
+    """What trainings of all domains recorded beside their plans, the newest first."""
+    from capibara_assets.planning.cost import read_outcomes
+
+    records = instance.fetch_materializations(dg.AssetKey("trained_adapters"), limit=PAST_RUNS).records
+    found = (record.asset_materialization for record in records)
+    kept = (one.metadata[OUTCOME].value for one in found if one is not None and OUTCOME in one.metadata)
+    return read_outcomes(kept)
+
+
+def other_costs(instance: dg.DagsterInstance, asset: str, domain: Domain) -> "dict[str, Cost]":
+    """Domain -> the cost that its latest plan had, for the domains that have one."""
+    from capibara_assets.planning.cost import CostPlan
+
+    found = {}
+    for other in DOMAINS:
+        kept = latest_metadata(instance, asset, other).get(COST) if other != domain else None
+        if isinstance(kept, Mapping):
+            found[other.value] = CostPlan.model_validate(kept).domain
+    return found
+
+
+def recorded_outcome(plan: "Artifact", summary: Mapping[str, Any]) -> "Outcome | None":
+    """What a training took beside what its plan had predicted; None for a plan from before costs were kept."""
+    from capibara_assets.planning.cost import CostPlan, outcome_of
+
+    try:
+        cost = CostPlan.model_validate(plan.document(COST))
+    except KeyError:
+        return None
+    return outcome_of(cost, summary["voters"], plan.document("plan")["estimates"].get("optimizer_steps"))
+
+
+def outcome_entries(outcome: "Outcome | None") -> Entries:
+    """The outcome for the next plan, and as a line."""
+    if outcome is None:
+        return {}
+    predicted = outcome.predicted
+    said = "nothing was predicted: the next plan counts on this speed"
+    if predicted is not None and outcome.ratio is not None:
+        said = (
+            f"predicted {predicted[1]:,.1f} s [{predicted[0]:,.1f}, {predicted[2]:,.1f}] an adapter, took"
+            f" {outcome.ratio:.2f} times that; the next plan is corrected by it"
+        )
+    line = f"{outcome.measured:,.1f} s an adapter on {outcome.target} (the median voter): {said}"
+    return {OUTCOME: dg.MetadataValue.json(outcome.model_dump(mode="json")), "took": line}
+
+
+def lora_entries(plan: "LoraPlan", target: "HardwareTarget", cost: "CostPlan") -> Entries:
+    """The LoRA plan as a table, its memory beside the target's, its cost, its reasons."""
+    values = plan.model_dump(mode="json")
+    estimates = plan.estimates
+    held = estimates["memory_bytes_per_device"]
+    memory = _memory(
+        [MemoryBar("planned", _parts(held), held["total"])],
+        target,
+        estimates["memory_budget_bytes"],
+        "CPU" if target.kind == "cpu" else "GPU",
+    )
+    return {
+        "target": target.name,
+        "plan": document(values, ("estimates", "reasons"), "in the artifact's plan.json"),
+        "reasons": dg.MetadataValue.md(reasons_table(_shown(values), plan.reasons)),
+        "memory": memory,
+        **cost_entries(cost),
+    }
+
+
+def tpu_entries(
+    plan: "TpuPlan",
+    target: "HardwareTarget",
+    cost: "CostPlan",
+    files: Mapping[str, str],
+    verdict: "XlaVerdict | None" = None,
+) -> Entries:
+    """The TPU plan: table, roofline, front, memory with XLA's beside it, files, cost."""
+    values = plan.model_dump(mode="json")
+    bars = [MemoryBar("ours", _parts(plan.memory), plan.memory["total"])]
+    if allotted := plan.xla.get("memory"):
+        bars.append(MemoryBar("XLA", _allotted(allotted), total=_whole(allotted)))
+    return {
+        "target": target.name,
+        "plan": document(values, _APART, "in the artifact's plan.json"),
+        "reasons": dg.MetadataValue.md(reasons_table(_shown(values), plan.reasons)),
+        "roofline": roofline(plan, target),
+        "front": front(plan),
+        "memory": _memory(bars, target, plan.memory_budget, "chip"),
+        "xla": dg.MetadataValue.md(xla_table(plan, verdict)),
+        "files": ", ".join(sorted(files)),
+        "gin": dg.MetadataValue.md(f"```\n{plan.gin}\n```"),
+        **cost_entries(cost),
+    }
+
+
+def roofline(plan: "TpuPlan", target: "HardwareTarget") -> dg.MetadataValue:
+    """The plan and the rest of its front under the roof of one chip."""
+    from capibara_assets.planning.intensity import intensity, roof_of
+    from capibara_assets.planning.machine import machine_of
+    from capibara_assets.planning.tpu import SOFTWARE
+    from capibara_assets.planning.workload import Workload, policy
+
+    machine = machine_of(target)
+    roof = roof_of(machine)
+    points = []
+    for entry in plan.front:
+        load = Workload(
+            shape=plan.shape,
+            sequence=entry.sequence,
+            inputs=entry.sequence if plan.shape.family == "t5" else 0,
+            global_batch=entry.global_batch,
+            mesh=entry.mesh,
+            recompute=policy(entry.remat, SOFTWARE),
+            optimizer=plan.optimizer,
+            software=SOFTWARE,
+            logit_chunks=plan.logit_chunks,
+        )
+        low, middle, high = entry.step_seconds
+        rate = entry.tflops_per_chip
+        points.append(
+            RooflinePoint(
+                entry.setting,
+                intensity(load, machine),
+                rate,
+                rate * middle / high,
+                rate * middle / low,
+                chosen=_chosen(plan, entry),
+            )
+        )
+    title = f"{plan.model} on {plan.target}: predicted, under the roof of one chip"
+    return plot(roofline_chart(points, roof.tflops, roof.gb_per_s, title))
+
+
+def front(plan: "TpuPlan") -> dg.MetadataValue:
+    """Time to the same loss against memory, of every setting that no other beats."""
+    points = [
+        FrontPoint(entry.setting, float(entry.memory), entry.relative_time, chosen=_chosen(plan, entry))
+        for entry in plan.front
+    ]
+    title = "the Pareto front: time to the same loss (best = 1) against memory of a chip"
+    return plot(front_chart(points, title, limit=float(plan.memory_budget), unit="times the best"))
+
+
+def _chosen(plan: "TpuPlan", entry: "FrontEntry") -> bool:
+    same = ("mesh", "remat", "global_batch", "sequence", "packed")
+    return all(getattr(plan, name) == getattr(entry, name) for name in same)
+
+
+def xla_table(plan: "TpuPlan", verdict: "XlaVerdict | None" = None) -> str:
+    """XLA's figures beside ours; in so many words "not compiled" where it was not asked."""
+    xla = plan.xla
+    allotted = xla.get("memory", {})
+    rows = [
+        ("verdict", "fits", f"{xla['status']}: {xla['detail']}"),
+        ("memory of a chip", _gib(plan.memory["total"]), _gib(_whole(allotted))),
+        ("arguments", "", _gib(allotted.get("arguments"))),
+        ("temporaries", "", _gib(allotted.get("temporaries"))),
+    ]
+    rows += [(kind, "", str(count)) for kind, count in (xla.get("collectives") or {}).items()]
+    rows += [(f"version of {name}", "", version) for name, version in (xla.get("versions") or {}).items()]
+    if flags := xla.get("flags"):
+        rows.append(("flags", " ".join(flags["flags"]), f"{flags['status']}: {flags['detail']}"))
+    if verdict is not None and verdict.compile_seconds is not None:
+        rows.append(("compile time", "", f"{verdict.compile_seconds:.1f} s" + (", kept" if verdict.cached else "")))
+    if verdict is not None and verdict.host_peak_bytes is not None:
+        rows.append(("memory of the compiler", "", _gib(verdict.host_peak_bytes)))
+    return figures_table(rows)
+
+
+def cost_entries(cost: "CostPlan") -> Entries:
+    """Hours and dollars per adapter, domain and backfill; raw beside corrected."""
+    rows = [
+        "| | hours | dollars |",
+        "| --- | ---: | ---: |",
+        f"| an adapter, as predicted | {_hours(cost.adapter_raw)} | {_dollars(cost.adapter_raw)} |",
+        f"| an adapter, corrected by {cost.correction.runs} runs | {_hours(cost.adapter)} | {_dollars(cost.adapter)} |",
+        f"| the domain: {cost.voters} adapters | {_hours(cost.domain)} | {_dollars(cost.domain)} |",
+        f"| a backfill of all domains | {_hours(cost.backfill)} | {_dollars(cost.backfill)} |",
+        "",
+        f"{cost.adapter.seconds_note}. {cost.adapter.usd_note}. {cost.backfill_note}.",
+    ]
+    return {"costs": dg.MetadataValue.md("\n".join(rows)), COST: dg.MetadataValue.json(cost.model_dump(mode="json"))}
+
+
+def _memory(bars: Sequence[MemoryBar], target: "HardwareTarget", budget: float, device: str) -> dg.MetadataValue:
+    limits = {"usable": float(target.usable_bytes), "budget": float(budget)}
+    return plot(memory_chart(bars, limits, f"memory of one {device} of {target.name}"))
+
+
+def _parts(memory: Mapping[str, int]) -> dict[str, float]:
+    return {name: float(count) for name, count in memory.items() if name != "total"}
+
+
+def _allotted(memory: Mapping[str, int]) -> dict[str, float]:
+    """What XLA tells apart; outputs that alias arguments take nothing of their own."""
+    return {name: float(memory[name]) for name in ("arguments", "temporaries") if name in memory}
+
+
+def _whole(memory: Mapping[str, int]) -> float | None:
+    """What XLA takes of a chip: all that it allotted, or the peak where a verdict says no more."""
+    return memory.get("allotted", memory.get("peak"))
+
+
+def _shown(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in _APART}
+
+
+def _gib(count: float | None) -> str:
+    return "not compiled" if count is None else f"{count / GIB:.2f} GiB"
+
+
+def _hours(cost: "Cost") -> str:
+    if cost.hours is None:
+        return "not known"
+    low, middle, high = cost.hours
+    return f"{middle:.3g} [{low:.3g}, {high:.3g}]"
+
+
+def _dollars(cost: "Cost") -> str:
+    if cost.usd is None:
+        return "not known"
+    low, middle, high = cost.usd
+    return f"{middle:,.2f} [{low:,.2f}, {high:,.2f}]"

@@ -1,0 +1,122 @@
+"""What the JAX step has to know: the sizes of a model, the settings of a step, and the table of its weights."""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+from capibara_assets.errors import InputError
+
+Axes = tuple[str | None, ...]
+
+
+class Sizes(Protocol):
+    """The sizes of a transformer, by the names that `planning.models.ModelShape` gives them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def architecture(self) -> str: ...
+    @property
+    def family(self) -> Literal["decoder", "t5"]: ...
+    @property
+    def layers(self) -> int: ...
+    @property
+    def encoder_layers(self) -> int: ...
+    @property
+    def hidden(self) -> int: ...
+    @property
+    def heads(self) -> int: ...
+    @property
+    def kv_heads(self) -> int: ...
+    @property
+    def head_dim(self) -> int: ...
+    @property
+    def intermediate(self) -> int: ...
+    @property
+    def vocabulary(self) -> int: ...
+    @property
+    def tied(self) -> bool: ...
+    @property
+    def gated(self) -> bool: ...
+    @property
+    def qkv_bias(self) -> bool: ...
+    @property
+    def output_bias(self) -> bool: ...
+    @property
+    def mlp_bias(self) -> bool: ...
+    @property
+    def qk_norm(self) -> bool: ...
+    @property
+    def experts(self) -> int: ...
+    @property
+    def position_buckets(self) -> int: ...
+    @property
+    def position_bias_in_every_layer(self) -> bool: ...
+    @property
+    def rope_theta(self) -> float: ...
+    @property
+    def norm_epsilon(self) -> float: ...
+
+
+class Weight(NamedTuple):
+    """One array of the model: its size (layers stacked along the first axis) and the mesh axis of each dimension."""
+
+    size: tuple[int, ...]
+    axes: Axes
+
+
+Table = dict[str, Weight]
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """Everything about a step that is not a size of the model.
+
+    Attributes:
+        method: `full` trains every weight in float32; `lora` freezes them and trains float32 factors.
+        remat: what the backward pass computes again: `none`, `minimal` (all but products with weights), `full` (all).
+        chunks: parts of the sequence whose logits exist at once; has to divide the length of the targets.
+        compute: precision of the layers; the loss, softmax and norms are float32 in any case.
+        attention: `splash` is the fused Pallas kernel of TPUs; `plain` writes the scores out and runs anywhere.
+        lora_scale: alpha / rank (alpha / sqrt(rank) for rsLoRA).
+        clip_norm: gradients are scaled down to this norm over all weights; None leaves them.
+        micro_steps: passes over parts of the batch whose gradients are summed before the update.
+        packed: a row holds several examples, told apart by `segments`; attention stays within each. Positions run on:
+            rotary attention depends on distances alone.
+    """
+
+    method: Literal["full", "lora"] = "full"
+    remat: Literal["none", "minimal", "full"] = "none"
+    optimizer: Literal["adamw", "adafactor"] = "adamw"
+    chunks: int = 1
+    compute: Literal["bfloat16", "float32"] = "float32"
+    attention: Literal["plain", "splash"] = "plain"
+    lora_rank: int = 0
+    lora_scale: float = 2.0
+    lora_modules: tuple[str, ...] = ()
+    weight_decay: float = 0.0
+    clip_norm: float | None = None
+    micro_steps: int = 1
+    packed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.method == "lora" and (self.lora_rank < 1 or not self.lora_modules):
+            raise InputError(
+                f"LoRA needs a rank and modules; got rank {self.lora_rank}, modules {list(self.lora_modules)}"
+            )
+        for name in ("chunks", "micro_steps"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} {getattr(self, name)}: there is at least one part")
+
+
+def check_supported(sizes: Sizes, settings: StepSettings | None = None) -> None:
+    """Refuse what this step cannot express.
+
+    Raises:
+        InputError: a mixture of experts, a decoder without a gated MLP, or an encoder-decoder on packed rows.
+    """
+    if settings is not None and settings.packed and sizes.family == "t5":
+        raise InputError(f"{sizes.name} ({sizes.architecture}): the JAX step packs decoders' examples only")
+    if sizes.experts > 1:
+        raise InputError(f"{sizes.name} ({sizes.architecture}): the JAX step has no mixtures of experts")
+    if sizes.family == "decoder" and not sizes.gated:
+        raise InputError(f"{sizes.name} ({sizes.architecture}): the JAX step's decoders have a gated MLP")

@@ -1,0 +1,273 @@
+"""Hours and dollars of training, with an interval: as predicted, as past runs on the target correct it, as they came.
+
+A prediction's error on one target is mostly the same from run to run (its software, its disks, its neighbours), so the
+ratio of measured to predicted seconds of past runs says what the next one will take. Few runs say little: the factor is
+shrunk towards 1 by as much as the runs scatter beside what the prediction itself allows (a normal mean of log ratios
+with a normal prior; Gelman et al., Bayesian Data Analysis, 3rd ed., section 2.5).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import exp, isfinite, log, sqrt
+from statistics import fmean, median, variance
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from capibara_assets.planning.target import Price
+
+Span = tuple[float, float, float]
+"""Low, middle and high."""
+
+LEAST_SCATTER = 0.05  # of log ratios: two equal runs on one machine differ by about so much
+PRIOR_SPREAD = 0.35  # of the prediction's own log error on a target that nobody has tried
+_Z80 = 1.2816  # the middle 80 % of a normal
+
+
+class Cost(BaseModel):
+    """Seconds and dollars; None where they cannot be known, with the reason in the note."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seconds: Span | None
+    seconds_note: str
+    usd: Span | None
+    usd_note: str
+
+    @property
+    def hours(self) -> Span | None:
+        return None if self.seconds is None else _each(self.seconds, 1 / 3600)
+
+    def times(self, count: float) -> "Cost":
+        """So many of the same, one after the other; their errors are one error, so the ends grow alike."""
+        return self.model_copy(
+            update={
+                "seconds": None if self.seconds is None else _each(self.seconds, count),
+                "usd": None if self.usd is None else _each(self.usd, count),
+            }
+        )
+
+
+class Outcome(BaseModel):
+    """What one adapter's training was predicted to take and took; written by a run, read by the next plan."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    target: str
+    model: str
+    flops: float = Field(gt=0, description="model FLOPs that the plan counted for one adapter")
+    predicted: Span | None = Field(description="seconds as predicted, before any correction")
+    measured: float = Field(gt=0, description="seconds of one adapter: the median voter's")
+    predicted_steps: int | None = None
+    measured_steps: int | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured over the middle of the prediction."""
+        return None if self.predicted is None else self.measured / self.predicted[1]
+
+
+class Correction(BaseModel):
+    """What past runs on a target say about its predictions."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    runs: int
+    factor: float = Field(description="on predicted seconds; 1 where there are no runs")
+    spread: float = Field(description="of the log of the next run's ratio around the factor's")
+    note: str
+
+
+class CostPlan(BaseModel):
+    """Costs of one plan: raw from the prediction, corrected by past runs; a backfill is all domains."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    target: str
+    model: str
+    flops: float
+    adapter_raw: Cost
+    adapter: Cost
+    domain: Cost
+    backfill: Cost
+    voters: int
+    backfill_note: str
+    correction: Correction
+
+
+def priced(seconds: Span | None, seconds_note: str, price: Price) -> Cost:
+    """Dollars for seconds on a target; what costs nothing costs nothing even where the time is not known."""
+    hourly = price.usd_per_hour
+    if hourly is None:
+        return Cost(seconds=seconds, seconds_note=seconds_note, usd=None, usd_note=f"no price: {price.note}")
+    note = f"{hourly:g} $/h ({price.date}): {price.note}"
+    if hourly == 0:
+        return Cost(seconds=seconds, seconds_note=seconds_note, usd=(0.0, 0.0, 0.0), usd_note=note)
+    if seconds is None:
+        return Cost(seconds=None, seconds_note=seconds_note, usd=None, usd_note=f"no time is known: {seconds_note}")
+    usd = _each(seconds, hourly / 3600)
+    return Cost(seconds=seconds, seconds_note=seconds_note, usd=usd, usd_note=note)
+
+
+def total(costs: Sequence[Cost]) -> Cost:
+    """The sum; None as soon as one part is not known. Ends add up: the parts' errors are mostly the same error."""
+    seconds = [cost.seconds for cost in costs if cost.seconds is not None]
+    usd = [cost.usd for cost in costs if cost.usd is not None]
+    notes = list(dict.fromkeys(cost.seconds_note for cost in costs))
+    prices = list(dict.fromkeys(cost.usd_note for cost in costs))
+    return Cost(
+        seconds=_sum(seconds) if len(seconds) == len(costs) else None,
+        seconds_note="; ".join(notes),
+        usd=_sum(usd) if len(usd) == len(costs) else None,
+        usd_note="; ".join(prices),
+    )
+
+
+def correction(outcomes: Iterable[Outcome], target: str) -> Correction:
+    """The factor on a target's predictions, from its past runs that had one.
+
+    Of n log ratios with mean m and variance s² (at least LEAST_SCATTER²; pooled with the prior's for few runs) the
+    posterior mean is m·n/(n + s²/τ²), with τ = PRIOR_SPREAD.
+    """
+    logs = [
+        log(one.ratio)
+        for one in outcomes
+        if one.target == target and one.ratio is not None and one.ratio > 0 and isfinite(one.ratio)
+    ]
+    if not logs:
+        return Correction(runs=0, factor=1.0, spread=PRIOR_SPREAD, note=f"no run on {target} had a prediction yet")
+    scatter = max(LEAST_SCATTER**2, _scatter(logs))
+    weight = len(logs) / (len(logs) + scatter / PRIOR_SPREAD**2)
+    mean = fmean(logs) * weight
+    left = 1 / (1 / PRIOR_SPREAD**2 + len(logs) / scatter)
+    return Correction(
+        runs=len(logs),
+        factor=exp(mean),
+        spread=sqrt(left + scatter),
+        note=f"{len(logs)} runs on {target} took {exp(fmean(logs)):.2f} times their prediction on average; shrunk to"
+        f" {exp(mean):.2f}",
+    )
+
+
+def _scatter(logs: Sequence[float]) -> float:
+    """Variance of log ratios; of few runs mixed with a guess of LEAST_SCATTER·2, worth two runs."""
+    guess, worth = (2 * LEAST_SCATTER) ** 2, 2
+    own = variance(logs) if len(logs) > 1 else 0.0
+    return ((len(logs) - 1) * own + worth * guess) / (len(logs) - 1 + worth)
+
+
+def corrected(seconds: Span, found: Correction) -> Span:
+    """A predicted span after the correction; without runs it stays as it is, with runs its width is theirs."""
+    if not found.runs:
+        return seconds
+    middle = seconds[1] * found.factor
+    half = exp(_Z80 * found.spread)
+    return (middle / half, middle, middle * half)
+
+
+def measured_rate(outcomes: Iterable[Outcome], target: str, model: str) -> tuple[float, float, int] | None:
+    """FLOP/s that past runs of this model on this target sustained, the spread of their logs, and how many they were.
+
+    For targets that no prediction exists for (a CPU's peak depends on its instructions). None without such runs.
+    """
+    logs = [log(one.flops / one.measured) for one in outcomes if one.target == target and one.model == model]
+    if not logs:
+        return None
+    return exp(median(logs)), sqrt(max(LEAST_SCATTER**2, _scatter(logs)) * (1 + 1 / len(logs))), len(logs)
+
+
+def plan_cost(
+    *,
+    target: str,
+    model: str,
+    flops: float,
+    predicted: Span | None,
+    predicted_note: str,
+    price: Price,
+    voters: int,
+    outcomes: Sequence[Outcome] = (),
+    others: Mapping[str, Cost] | None = None,
+    domain: str = "",
+    domains: Sequence[str] = (),
+) -> CostPlan:
+    """Costs of an adapter, of a domain (`voters` adapters, one after the other) and of a backfill over all domains.
+
+    Args:
+        flops: model FLOPs of one adapter's training.
+        predicted: its seconds, if a prediction exists.
+        price: of the whole target.
+        outcomes: of past runs.
+        others: domain -> the cost of its last plan, for the backfill.
+        domain, domains: this one, and all of them; a domain without a plan yet is taken to be as large as this one.
+    """
+    raw = priced(predicted, predicted_note, price)
+    found = correction(outcomes, target)
+    if predicted is not None:
+        adapter = priced(
+            corrected(predicted, found), f"{predicted_note}; {found.note}" if found.runs else predicted_note, price
+        )
+    elif rate := measured_rate(outcomes, target, model):
+        speed, spread, runs = rate
+        half, middle = exp(_Z80 * spread), flops / speed
+        note = f"measured: {runs} runs of {model} on {target} sustained {speed / 1e9:.4g} GFLOP/s"
+        adapter = priced((middle / half, middle, middle * half), note, price)
+    else:
+        adapter = raw
+    whole = adapter.times(voters)
+    known = {name: cost for name, cost in (others or {}).items() if name in domains and name != domain}
+    missing = [name for name in domains if name != domain and name not in known]
+    backfill = total([whole, *known.values(), *([whole.times(len(missing))] if missing else [])])
+    return CostPlan(
+        target=target,
+        model=model,
+        flops=flops,
+        adapter_raw=raw,
+        adapter=adapter,
+        domain=whole,
+        backfill=backfill,
+        voters=voters,
+        backfill_note=f"{1 + len(known)} of {max(1, len(domains))} domains have a plan"
+        + (f"; {', '.join(missing)} are taken to be as large as {domain or 'this one'}" if missing else ""),
+        correction=found,
+    )
+
+
+def read_outcomes(documents: Iterable[Any]) -> list[Outcome]:
+    """Outcomes among what earlier runs recorded; a record of another form (an older version's) tells nothing."""
+    found = []
+    for document in documents:
+        try:
+            found.append(Outcome.model_validate(document))
+        except ValidationError:
+            continue
+    return found
+
+
+def outcome_of(cost: CostPlan, voters: Mapping[str, Mapping[str, Any]], steps: int | None) -> Outcome | None:
+    """What a finished domain says about its plan: the median voter's seconds; None where nothing was timed.
+
+    Args:
+        cost: of the plan that it ran.
+        voters: rows of the training's summary: `seconds` and `steps` of each finished voter.
+        steps: optimizer steps of one adapter as planned.
+    """
+    seconds = [float(row["seconds"]) for row in voters.values() if row.get("seconds")]
+    if not seconds:
+        return None
+    done = [int(row["steps"]) for row in voters.values() if row.get("steps")]
+    return Outcome(
+        target=cost.target,
+        model=cost.model,
+        flops=cost.flops,
+        predicted=cost.adapter_raw.seconds,
+        measured=median(seconds),
+        predicted_steps=steps,
+        measured_steps=round(median(done)) if done else None,
+    )
+
+
+def _each(span: Span, factor: float) -> Span:
+    return (span[0] * factor, span[1] * factor, span[2] * factor)
+
+
+def _sum(spans: Sequence[Span]) -> Span:
+    return (sum(span[0] for span in spans), sum(span[1] for span in spans), sum(span[2] for span in spans))

@@ -1,0 +1,111 @@
+"""How wrong are predictions of runs that the fit has never seen: by model, by chip, beside a naive answer.
+
+Every figure is of log step times predicted by a fit from which the whole group (a model's rows, a chip's rows) was left
+out. Spreads of effects are fixed beforehand (`effects`), so nothing is chosen by looking at the group. The interval's
+width for a group comes from the residuals of the other groups.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from capibara_assets.planning.calibration import Array, Problem, estimate, problem, solve, step_seconds
+from capibara_assets.planning.published import PublishedRun
+
+COVERAGE = 0.90  # aimed at; the promise is 80 to 95 %
+ENOUGH_RUNS, ENOUGH_MODELS = 40, 5  # below this a file is not refitted
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Predictions of each run by fits that left its group out.
+
+    Attributes:
+        logs: predicted log step times (runs,).
+        spreads: from effects' uncertainty (runs,), noise left out.
+        noise: root mean square of what remains inside the fits.
+        widths: multiples of the spread that cover `COVERAGE` of the other groups' runs (runs,).
+        width: the same over all runs.
+    """
+
+    logs: Array
+    spreads: Array
+    noise: float
+    widths: Array
+    width: float
+
+    def covered(self, measured: Array) -> Array:
+        """Which measured log step times lie in their interval: ones and zeros (runs,)."""
+        return np.asarray(np.abs(self.logs - measured) <= self.widths * self.spreads, dtype=np.float64)
+
+
+def leave_out(runs: Sequence[PublishedRun], group: Callable[[PublishedRun], str]) -> HeldOut:
+    """Predict each group by a fit to the others.
+
+    Args:
+        runs: measured runs of at least two groups.
+        group: what is left out together.
+    """
+    task = problem(runs)
+    groups = [group(run) for run in runs]
+    logs, spreads = np.zeros(len(runs)), np.zeros(len(runs))
+    for name in sorted(set(groups)):
+        inside = [row for row, one in enumerate(groups) if one == name]
+        outside = [row for row, one in enumerate(groups) if one != name]
+        solution = solve(task.rows(outside))
+        logs[inside], spreads[inside] = estimate(task.rows(inside), solution)
+    noise = in_sample_noise(task)
+    spreads = np.sqrt(spreads**2 + noise**2)
+    ratios = np.abs(logs - task.logs) / spreads
+    widths = np.zeros(len(runs))
+    for name in set(groups):
+        inside = [row for row, one in enumerate(groups) if one == name]
+        outside = [row for row, one in enumerate(groups) if one != name]
+        widths[inside] = quantile_of(ratios[outside])
+    return HeldOut(logs=logs, spreads=spreads, noise=noise, widths=widths, width=quantile_of(ratios))
+
+
+def in_sample_noise(task: Problem) -> float:
+    """Root mean square of the residuals of a fit to all runs, outliers held to three times their median."""
+    logs, _ = estimate(task, solve(task))
+    residuals = np.abs(logs - task.logs)
+    return max(float(np.sqrt(np.mean(np.minimum(residuals, 3 * np.median(residuals)) ** 2))), 0.01)
+
+
+def quantile_of(ratios: Array) -> float:
+    """The conformal quantile for `COVERAGE`: the (n + 1)·coverage-th smallest."""
+    rank = min(len(ratios), int(np.ceil((len(ratios) + 1) * COVERAGE)))
+    return float(np.sort(ratios)[rank - 1])
+
+
+def speed_errors(predicted: Array, runs: Sequence[PublishedRun]) -> Array:
+    """|predicted / measured - 1| of the speeds, from predicted log step times (runs,)."""
+    measured = np.array([step_seconds(run) for run in runs])
+    errors: Array = np.abs(measured / np.exp(predicted) - 1)
+    return errors
+
+
+def naive_errors(runs: Sequence[PublishedRun]) -> list[float | None]:
+    """The same errors of the answer "the median MFU of other models on that chip"; None where no other model ran on it.
+
+    MFU is of the peak of the run's number format, as published tables have it.
+    """
+    shares = [mfu(run) for run in runs]
+    errors: list[float | None] = []
+    for run, share in zip(runs, shares, strict=True):
+        others = [
+            one
+            for other, one in zip(runs, shares, strict=True)
+            if other.machine.family == run.machine.family and other.model != run.model
+        ]
+        errors.append(abs(median(others) / share - 1) if others else None)
+    return errors
+
+
+def mfu(run: PublishedRun) -> float:
+    """A measured run's model FLOPs over the peak of its format, attention counted as its source does."""
+    load = run.workload
+    flops = load.tokens / load.chips * load.flops_per_token(causal=run.causal)
+    return flops / step_seconds(run) / run.machine.peak(load.format)

@@ -1,0 +1,111 @@
+"""What a LoRA plan or a TPU plan costs: its FLOPs and predicted seconds put into `planning/cost.py`."""
+
+from collections.abc import Mapping, Sequence
+
+from capibara_assets.errors import InputError
+from capibara_assets.planning.accounting import Method, Remat, flops_per_token
+from capibara_assets.planning.cost import Cost, CostPlan, Outcome, Span, plan_cost
+from capibara_assets.planning.lora import LoraPlan
+from capibara_assets.planning.machine import machine_of
+from capibara_assets.planning.mesh import Mesh
+from capibara_assets.planning.models import ModelShape
+from capibara_assets.planning.prediction import Prediction, predict
+from capibara_assets.planning.target import HardwareTarget
+from capibara_assets.planning.tpu import TpuPlan
+from capibara_assets.planning.workload import Workload, policy
+
+TRAINER = "transformers"  # our PyTorch trainer runs its layers, uncompiled; no published run tells it from others
+
+
+def lora_workload(plan: LoraPlan, shape: ModelShape, target: HardwareTarget) -> Workload:
+    """A step of the plan as the predictor takes it: every device has all frozen weights and its share of the rows."""
+    return Workload(
+        shape=shape,
+        sequence=plan.max_length,
+        global_batch=plan.global_batch,
+        mesh=Mesh(data=target.chips, fsdp=1, tensor=1),
+        micro_steps=plan.accumulation,
+        recompute=policy(Remat.FULL if plan.gradient_checkpointing else Remat.NONE, TRAINER),
+        weight_bytes=2,
+        method=Method.LORA,
+        lora_rank=plan.rank,
+        lora_modules=plan.modules,
+        software=TRAINER,
+        eager=True,
+    )
+
+
+def lora_prediction(plan: LoraPlan, shape: ModelShape, target: HardwareTarget) -> Prediction | None:
+    """The plan's step time; None for a target that declares no peak or bandwidth."""
+    try:
+        machine_of(target)
+    except InputError:
+        return None
+    return predict(lora_workload(plan, shape, target), target)
+
+
+def lora_cost(
+    plan: LoraPlan,
+    shape: ModelShape,
+    target: HardwareTarget,
+    *,
+    voters: int = 1,
+    outcomes: Sequence[Outcome] = (),
+    others: Mapping[str, Cost] | None = None,
+    domains: Sequence[str] = (),
+) -> CostPlan:
+    """Of one adapter of a LoRA plan, of its domain's voters, and of all domains; arguments as in `cost.plan_cost`."""
+    estimates = plan.estimates
+    predicted = lora_prediction(plan, shape, target)
+    steps = int(estimates["optimizer_steps"])
+    if predicted is None:
+        seconds, note = None, str(estimates["seconds_note"])
+    else:
+        low, middle, high = predicted.step_seconds
+        seconds = (steps * low, steps * middle, steps * high)
+        note = f"{steps} steps of {middle:.3g} s, every row taken as full; start and validation are not in it"
+        if plan.quantization == "nf4":
+            note += "; 4-bit weights are unpacked in each pass, which no published run shows: more than this"
+    return plan_cost(
+        target=target.name,
+        model=plan.model,
+        flops=float(estimates["flops_per_token"]) * float(estimates["tokens_at_most"]),
+        predicted=seconds,
+        predicted_note=note,
+        price=target.price,
+        voters=voters,
+        outcomes=outcomes,
+        others=others,
+        domain=plan.domain,
+        domains=domains,
+    )
+
+
+def tpu_cost(
+    plan: TpuPlan,
+    target: HardwareTarget,
+    *,
+    voters: int = 1,
+    others: Mapping[str, Cost] | None = None,
+    domains: Sequence[str] = (),
+) -> CostPlan:
+    """Of one training on the slice; a TPU plan trains one model a domain."""
+    tokens = plan.global_batch * plan.sequence * plan.steps
+    return plan_cost(
+        target=target.name,
+        model=plan.model,
+        flops=tokens * flops_per_token(plan.shape, plan.sequence),
+        predicted=_span(plan.seconds),
+        predicted_note="predicted step time x steps; start and compilation are not in it",
+        price=target.price,
+        voters=voters,
+        others=others,
+        domain=plan.domain,
+        domains=domains,
+    )
+
+
+def _span(seconds: Sequence[float]) -> Span:
+    """Low, middle and high; of two ends the middle is their geometric mean."""
+    low, *middle, high = map(float, seconds)
+    return (low, middle[0] if middle else (low * high) ** 0.5, high)

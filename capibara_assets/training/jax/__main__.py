@@ -1,0 +1,32 @@
+"""`python -m capibara_assets.training.jax CONFIG`: one training job, as `planning/jax_config.py` describes it."""
+
+import os
+import sys
+from pathlib import Path
+
+from capibara_assets.errors import InputError
+
+
+def main(arguments: list[str]) -> int:
+    """0, or 2 where the configuration or the data are wrong (said on stderr)."""
+    if len(arguments) != 1:
+        print("usage: python -m capibara_assets.training.jax CONFIG.yaml", file=sys.stderr)
+        return 2
+    from capibara_assets.planning.jax_config import read_jax_config
+    from capibara_assets.training.jax.trainer import train
+
+    try:
+        config = read_jax_config(Path(arguments[0]))
+        if config.xla_flags:  # libtpu reads them when jax loads it, which is later
+            os.environ["LIBTPU_INIT_ARGS"] = " ".join(
+                filter(None, [os.environ.get("LIBTPU_INIT_ARGS"), *config.xla_flags])
+            )
+        train(config)
+    except InputError as wrong:
+        print(f"error: {wrong}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

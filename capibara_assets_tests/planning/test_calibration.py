@@ -1,0 +1,236 @@
+"""The fit finds what made-up runs were made with, says what it does not know, and never scores what it saw."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from math import exp
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capibara_assets.cli.bench_plan import measure
+from capibara_assets.errors import InputError
+from capibara_assets.planning.assessment import assess, regret
+from capibara_assets.planning.calibration import (
+    Calibration,
+    calibrate,
+    estimate,
+    problem,
+    rates,
+    read_calibration,
+    shipped,
+    solve,
+    step_seconds,
+    waiting,
+    write_calibration,
+)
+from capibara_assets.planning.crossvalidation import leave_out, naive_errors, quantile_of, speed_errors
+from capibara_assets.planning.effects import effects, expected_logs
+from capibara_assets.planning.machine import machine
+from capibara_assets.planning.mesh import Mesh
+from capibara_assets.planning.models import ModelShape
+from capibara_assets.planning.prediction import predict
+from capibara_assets.planning.published import PublishedRun, Table
+from capibara_assets.planning.roofline import TERMS, work
+from capibara_assets.planning.workload import EVERYTHING, NOTHING, Workload
+
+CHIPS = (("tpu-v5e", 64), ("tpu-v6e", 64), ("h100-80gb", 8), ("a100-80gb", 8))
+WIDTHS = (1024, 1536, 2048, 3072, 4096, 6144, 8192)
+PROVENANCE = {"command": "made up", "rows": "made up", "sha256": "0"}
+
+
+def made(seed: int = 0, noise: float = 0.02) -> list[PublishedRun]:
+    """Runs whose speeds follow the model's form: products cost 1.2 times the expected, memory 1.5, H100 5 % more."""
+    generator = np.random.default_rng(seed)
+    runs = []
+    for width in WIDTHS:
+        shape = ModelShape(
+            name=f"made-{width}",
+            architecture="llama",
+            layers=24,
+            hidden=width,
+            heads=width // 128,
+            kv_heads=width // 128,
+            head_dim=128,
+            intermediate=4 * width,
+            vocabulary=32000,
+        )
+        for family, chips in CHIPS:
+            for sequence, recompute in ((1024, NOTHING), (4096, EVERYTHING)):
+                load = Workload(
+                    shape=shape,
+                    sequence=sequence,
+                    global_batch=8192 * chips / sequence,
+                    mesh=Mesh(data=1, fsdp=chips, tensor=1),
+                    recompute=recompute,
+                    software="maxtext" if family.startswith("tpu") else "llm-foundry",
+                )
+                where = machine(family, chips)
+                logs = np.array(expected_logs(load, where))
+                logs[TERMS.index("matmul")] += np.log(1.2)
+                logs[TERMS.index("elementwise")] += np.log(1.5)
+                seconds = float((np.exp(logs) * waiting(work(load, where))).sum())
+                seconds *= 1.05 if family.startswith("h100") else 1.0
+                seconds *= exp(generator.normal(0, noise))
+                speed = load.tokens / chips / seconds
+                row = f"{width}-{family}-{sequence}"
+                runs.append(PublishedRun(row, shape.name, load, where, speed, "tokens_per_s_per_chip"))
+    return runs
+
+
+RUNS = made()
+
+
+def test_the_fit_predicts_models_and_chips_it_has_not_seen() -> None:
+    by_model = leave_out(RUNS, lambda run: run.model)
+    assert np.median(speed_errors(by_model.logs, RUNS)) < 0.03
+    by_chip = leave_out(RUNS, lambda run: run.machine.family)
+    assert np.median(speed_errors(by_chip.logs, RUNS)) < 0.10
+    naive = [error for error in naive_errors(RUNS) if error is not None]
+    assert np.median(naive) > 1.5 * np.median(speed_errors(by_model.logs, RUNS))
+
+
+def test_intervals_cover_what_they_are_made_to_cover() -> None:
+    held = leave_out(RUNS, lambda run: run.model)
+    inside = held.covered(problem(RUNS).logs)
+    assert 0.8 <= inside.mean() <= 1.0
+
+
+def test_the_held_out_group_touches_nothing_that_predicts_it() -> None:
+    """A model's rows made ten times slower change the predictions of all others, never their own."""
+    slowed = [
+        replace(run, tokens_per_second=(run.tokens_per_second or 1) / 10) if run.model == "made-4096" else run
+        for run in RUNS
+    ]
+    before, after = (leave_out(runs, lambda run: run.model).logs for runs in (RUNS, slowed))
+    own = [index for index, run in enumerate(RUNS) if run.model == "made-4096"]
+    others = [index for index, run in enumerate(RUNS) if run.model != "made-4096"]
+    assert np.array_equal(before[own], after[own])
+    assert not np.allclose(before[others], after[others], atol=1e-4)
+
+
+def test_one_outlier_does_not_carry_the_fit_away() -> None:
+    wild = [replace(RUNS[0], tokens_per_second=(RUNS[0].tokens_per_second or 1) * 20), *RUNS[1:]]
+    task = problem(RUNS)
+    plain, _ = estimate(task, solve(task))
+    robust, _ = estimate(task, solve(problem(wild)))
+    assert np.abs(plain[1:] - robust[1:]).max() < 0.10
+
+
+def test_effects_without_runs_keep_their_prior() -> None:
+    task = problem(RUNS)
+    solution = solve(task)
+    spread = dict(zip(task.names, zip(solution.values, solution.spreads, task.spreads, strict=True), strict=True))
+    value, after, prior = spread["term exchange"]  # no run has experts
+    assert value == pytest.approx(0, abs=1e-9) and after == pytest.approx(prior)
+    _, after, prior = spread["term matmul"]
+    assert after < prior
+
+
+def test_the_fit_finds_what_the_runs_were_made_with() -> None:
+    fitted = calibrate(made(noise=0.0), width=1.0, noise=0.03, coverage=0.9, provenance=PROVENANCE)
+    for run in RUNS[::5]:
+        found = rates(run.workload, run.machine, fitted).logs
+        moved = np.array(found) - np.array(expected_logs(run.workload, run.machine))
+        factor = 1.05 if run.machine.family.startswith("h100") else 1.0
+        assert exp(moved[TERMS.index("matmul")]) == pytest.approx(1.2 * factor, rel=0.06)
+
+
+def test_a_calibration_survives_its_file_and_predicts_as_the_fit_does(tmp_path: Path) -> None:
+    fitted = calibrate(RUNS, width=1.6, noise=0.03, coverage=0.9, provenance=PROVENANCE)
+    write_calibration(fitted, tmp_path / "c.yaml")
+    assert read_calibration(tmp_path / "c.yaml") == fitted
+    write_calibration(calibrate(RUNS, width=1.6, noise=0.03, coverage=0.9, provenance=PROVENANCE), tmp_path / "d.yaml")
+    assert (tmp_path / "c.yaml").read_bytes() == (tmp_path / "d.yaml").read_bytes()
+    task = problem(RUNS)
+    logs, spreads = estimate(task, solve(task))
+    for run, log, spread in zip(RUNS[::7], logs[::7], spreads[::7], strict=True):
+        found = predict(run.workload, run.machine, fitted)
+        assert found.step_seconds[1] == pytest.approx(exp(log), rel=2e-3)
+        assert found.spread == pytest.approx(np.hypot(spread, 0.03), rel=0.02)
+
+
+def test_an_unmeasured_run_cannot_be_fitted() -> None:
+    with pytest.raises(InputError, match="no measured speed"):
+        step_seconds(replace(RUNS[0], tokens_per_second=None))
+
+
+def table(runs: Sequence[PublishedRun]) -> Table:
+    return Table(runs=tuple(runs), refused={"x": "row x, column chips: is empty"})
+
+
+def test_runs_that_the_calibration_saw_are_scored_by_a_fit_that_did_not_see_them() -> None:
+    half = [run for run in RUNS if int(run.model[5:]) > 2000]
+    fitted = calibrate(half, width=1.6, noise=0.03, coverage=0.9, provenance=PROVENANCE)
+    found = assess(table(RUNS), fitted)
+    assert found["predicted_by"] == {"shipped calibration": len(RUNS) - len(half), "leave one model out": len(half)}
+    assert found["runs_scored"] == len(RUNS) == found["rows"] - 1
+    assert found["rows_refused"] == {"x": "row x, column chips: is empty"}
+    assert found["median_error"] < 0.05 and found["chip_left_out"]["median_error"] < 0.10
+    few = assess(table(half[:8]), fitted)
+    # Too few to refit, and all of them seen: nothing honest can be said, so nothing is.
+    assert few["runs_scored"] == 0 and few["in_calibration_but_too_few_to_refit"] == 8 and few["median_error"] is None
+    assert json.dumps(found) and all("step_time_s" in one for one in found["predictions"])
+
+
+def test_blank_measurements_are_predicted_and_not_scored() -> None:
+    blank = [replace(run, tokens_per_second=None) for run in RUNS[:3]]
+    found = assess(table([*blank, *RUNS[3:]]), shipped())
+    assert found["rows_predicted"] == len(RUNS) and found["runs_measured"] == len(RUNS) - 3
+    assert all("error" not in one and one["step_time_s"] > 0 for one in found["predictions"][:3])
+
+
+def test_regret_is_what_following_our_ranking_costs() -> None:
+    base = RUNS[0]
+    fast = replace(base, row="fast", workload=replace(base.workload, recompute=NOTHING), tokens_per_second=110.0)
+    slow = replace(base, row="slow", workload=replace(base.workload, recompute=EVERYTHING), tokens_per_second=100.0)
+    assert regret([fast, slow], np.array([0.0, 0.1]))["regret"] == 0
+    assert regret([fast, slow], np.array([0.1, 0.0]))["regret"] == pytest.approx(0.1)
+    assert regret([fast, fast], np.array([0.0, 0.0]))["regret_groups"] == 0
+
+
+def test_the_conformal_quantile_is_the_next_larger_rank() -> None:
+    assert quantile_of(np.arange(1.0, 20.0)) == 18  # 20 x 0.9
+    assert quantile_of(np.array([1.0, 2.0])) == 2
+
+
+def test_the_shipped_calibration_has_its_provenance_and_no_rows() -> None:
+    fitted: Calibration = shipped()
+    assert "capibara bench plan" in fitted.provenance.command and len(fitted.provenance.sha256) == 64
+    assert fitted.provenance.runs >= len(fitted.provenance.seen) > 100
+    assert all(len(one) == 12 for one in fitted.provenance.seen)
+    known = {effect.name.split()[0] for run in RUNS for effect in effects(run.workload, run.machine)}
+    assert {name.split()[0] for name in fitted.effects} <= known | {
+        "generation",
+        "format",
+        "many",
+        "eager",
+        "overlapped",
+    }
+    # No factor leaves what physics allows: three spreads.
+    assert all(abs(one.value) < 1.6 for one in fitted.effects.values())
+
+
+SHARED = Path(__file__).parents[3] / "shared" / "data" / "hardware" / "published_training.csv"
+needs_shared = pytest.mark.skipif(not SHARED.exists(), reason=f"needs {SHARED} (the shared published runs)")
+
+
+@needs_shared
+def test_the_published_runs_are_predicted_as_promised() -> None:
+    found = measure(SHARED)
+    assert found["runs_measured"] >= 200 and found["calibrated_on_this_file"]
+    assert found["predicted_by"]["shipped calibration"] == 0, "a run of the calibration's own file was scored in-sample"
+    assert found["median_error"] <= 0.06 and found["p90_error"] <= 0.18
+    assert found["median_error"] < found["naive_median_error"]
+    assert 0.80 <= found["coverage"] <= 0.95
+    assert found["chip_left_out"]["median_error"] <= 0.15
+    assert found["false_oom"] == 0 and found["false_oom_of"] >= 190
+    assert found["regret"] <= 0.05 and found["regret_groups"] >= 10
+    assert len(found["predictions"]) == found["rows_predicted"] == found["rows"] - len(found["rows_refused"])
+
+
+@needs_shared
+def test_the_shipped_calibration_is_the_one_that_the_command_makes(tmp_path: Path) -> None:
+    measure(SHARED, tmp_path / "calibration.yaml")
+    assert read_calibration(tmp_path / "calibration.yaml") == shipped()

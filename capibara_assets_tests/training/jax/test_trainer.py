@@ -1,0 +1,125 @@
+"""The JAX trainer on the shipped base: the loss falls, a cut one goes on to the same weights, others can load them."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from capibara_assets.errors import InputError
+from capibara_assets.locations import resources_root
+from capibara_assets.planning.jax_config import JaxConfig
+from capibara_assets.planning.models import read_shape
+
+pytest.importorskip("jax")
+from capibara_assets.training.jax import rows, saved, trainer
+
+NANO = resources_root() / "base_models" / "capibara-nano"
+pytestmark = pytest.mark.slow
+
+
+def conversations(folder: Path) -> Path:
+    lines = [
+        {
+            "messages": [
+                {"role": "user", "content": f"Write a function that adds {number}."},
+                {"role": "assistant", "content": f"```python\ndef add(x):\n    return x + {number}\n```"},
+            ]
+        }
+        for number in range(12)
+    ]
+    file = folder / "train.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def config(folder: Path, **changes: Any) -> JaxConfig:
+    settings = {
+        "domain": "python",
+        "model": read_shape(NANO).model_dump(),
+        "base": str(NANO),
+        "data": str(conversations(folder)),
+        "output": str(folder / "out"),
+        "mesh": {"data": 1, "fsdp": 1, "tensor": 1},
+        "sequences": 2,
+        "sequence": 128,
+        "remat": "none",
+        "method": "lora",
+        "lora": {"rank": 4, "alpha": 8.0, "modules": ["q_proj", "v_proj", "down_proj"]},
+        "schedule": {"peak": 3e-3, "kind": "constant"},
+        "steps": 6,
+        "save_every": 2,
+        "compute_dtype": "float32",
+        "logit_chunks": 2,
+    }
+    return JaxConfig.model_validate(settings | changes)
+
+
+def test_the_loss_falls_and_a_cut_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "cut").mkdir()
+    whole = trainer.train(config(tmp_path / "whole"))
+    assert whole.losses[-1] < whole.losses[0] - 0.1
+    # A kill after step 5 leaves points 2 and 4; the newest is damaged, so 2 is what it goes on from.
+    shutil.copytree(tmp_path / "whole" / "out" / "points", tmp_path / "cut" / "out" / "points")
+    newest = sorted((tmp_path / "cut" / "out" / "points").iterdir())[-1] / "state.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-1] + b"?")
+    cut = trainer.train(config(tmp_path / "cut"))
+    assert cut.started_at == 2
+    assert cut.losses == whole.losses[2:]
+    result = json.loads((cut.folder / "result.json").read_text())
+    assert result["passed_over"] == ["step-000000004: state.safetensors changed since written"]
+    for name in ("adapter_model.safetensors", "adapter_config.json"):
+        ours, theirs = (one.folder / "adapter" / name for one in (whole, cut))
+        assert ours.read_bytes() == theirs.read_bytes()
+
+
+def test_a_full_training_is_a_model_that_transformers_loads(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    done = trainer.train(config(tmp_path, method="full", lora=None, steps=2, sequences=1, schedule={"peak": 1e-3}))
+    model = AutoModelForCausalLM.from_pretrained(done.folder / "model")
+    base = AutoModelForCausalLM.from_pretrained(NANO).float()
+    changed = model.model.norm.weight.detach().numpy() - base.model.norm.weight.detach().numpy()
+    assert 0 < np.abs(changed).max() < 0.01
+
+
+def test_rows_of_a_step_depend_on_seed_and_step_alone(tmp_path: Path) -> None:
+    packed = rows.read_rows(config(tmp_path), conversations(tmp_path), trainer._tokenizer(NANO))
+    assert {*packed.arrays} == {"tokens", "mask", "segments"}
+    assert np.array_equal(packed.of_step(3, 2, 0)["tokens"], packed.of_step(3, 2, 0)["tokens"])
+    epoch = np.concatenate([packed.of_step(number, 1, 7)["tokens"] for number in range(len(packed))])
+    assert sorted(map(tuple, epoch)) == sorted(map(tuple, packed.arrays["tokens"]))
+
+
+def test_the_schedule_warms_up_and_falls(tmp_path: Path) -> None:
+    plan = config(tmp_path, schedule={"peak": 1.0, "warmup_steps": 2, "final": 0.1}, steps=10)
+    rates = [trainer.learning_rate(plan, step) for step in range(10)]
+    assert rates[:3] == [0.5, 1.0, 1.0]
+    assert rates[-1] == pytest.approx(0.1)
+    assert rates[2:] == sorted(rates[2:], reverse=True)
+
+
+def test_what_cannot_be_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="gcsfuse"):
+        trainer.train(config(tmp_path, base="gs://bucket/base"))
+    with pytest.raises(InputError, match="devices"):
+        trainer.train(config(tmp_path, mesh={"data": 64, "fsdp": 1, "tensor": 1}, sequences=64))
+    with pytest.raises(InputError, match="8-bit"):
+        trainer.step_settings(config(tmp_path, optimizer="adamw_8bit"), "cpu")
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"messages": []}\nnot json\n')
+    with pytest.raises(InputError, match=r"broken\.jsonl:2"):
+        rows.read_rows(config(tmp_path), broken, None)
+
+
+def test_a_point_of_another_run_is_passed_over(tmp_path: Path) -> None:
+    arrays = {"x": np.ones(3, np.float32)}
+    for step in (1, 2, 3):
+        saved.save_point(tmp_path, saved.Point(step, "mine", arrays, arrays))
+    assert sorted(place.name for place in tmp_path.iterdir()) == ["step-000000002", "step-000000003"]
+    found, passed = saved.newest_point(tmp_path, "another")
+    assert found is None
+    assert len(passed) == 2
