@@ -22,6 +22,9 @@ CLAIMS_HEAD = (
     "\n\n"
 )
 VOTERS = 4  # of the recipes that ship; --voters says otherwise
+EXAMPLES = (
+    10_000  # where nothing says how many there are: memory does not depend on it, time and cost are in proportion
+)
 
 
 class Wishes(NamedTuple):
@@ -44,7 +47,7 @@ class Wishes(NamedTuple):
     type=click.Path(path_type=Path),
     help="Statistics of a dataset (JSON), as moe_dataset publishes them.",
 )
-@click.option("--examples", type=click.IntRange(min=1), help="Training examples, where there are no statistics.")
+@click.option("--examples", type=click.IntRange(min=1), help=f"Training examples; without statistics {EXAMPLES}.")
 @click.option("--sequence", type=click.IntRange(min=16), help="Tokens of a sequence; else from the statistics.")
 @click.option("--target-throughput", metavar="RATE", help="200TFLOPs/chip, 12PFLOP/s/slice, 24800 tokens/s, or bare.")
 @click.option("--level", type=click.Choice(["conservative", "balanced", "aggressive"]), help="How far a plan may go.")
@@ -93,7 +96,7 @@ def plan(
         show(claims_document(wanted, measuring=measuring, out=out), as_json)
         return
     if preset is not None:
-        show(preset_document(preset, model, hardware, wanted), as_json)
+        show(preset_document(preset, model, hardware, wanted) | assumed(wanted), as_json)
         return
     if model is None or hardware is None:
         raise InputError("give --model and --hardware (or --preset, or --claims)")
@@ -107,7 +110,14 @@ def plan(
         document["files"] = sorted(files)
         document["out"] = str(out)
     document["seconds"] = round(time.monotonic() - started, 3)
-    show(document, as_json)
+    show(document | assumed(wanted), as_json)
+
+
+def assumed(wanted: dict[str, Any]) -> dict[str, Any]:
+    """What a plan takes for granted since nobody said it."""
+    if wanted["examples"] is None and wanted["dataset_statistics"] is None:
+        return {"assumed": f"{EXAMPLES} training examples: give --examples N or --dataset-statistics FILE"}
+    return {}
 
 
 def show(document: dict[str, Any], as_json: bool) -> None:
@@ -125,8 +135,7 @@ def read_wishes(model: str, hardware: str, wanted: dict[str, Any]) -> Wishes:
     """Everything that a plan is made from.
 
     Raises:
-        InputError: an unknown model, target or level, statistics that cannot be read, or nothing that says how much
-            data there is.
+        InputError: an unknown model, target or level, or statistics that cannot be read.
     """
     from capibara_assets.planning.hardware import find_target
 
@@ -177,10 +186,8 @@ def read_data(file: Path | None, examples: int | None, sequence: int | None, lon
         if not isinstance(document, dict):
             raise InputError(f"{file}: a dataset's statistics are a JSON object")
         statistics: dict[str, Any] = dict(document.get("statistics", document))
-    elif examples is not None:
-        statistics = {}
     else:
-        raise InputError("say how much data there is: --dataset-statistics FILE, or --examples N")
+        statistics, examples = {}, examples or EXAMPLES
     if examples is not None:
         statistics |= {"examples": examples, "by_split": {"train": examples}}
     if sequence is not None or file is None:
@@ -249,7 +256,7 @@ def preset_document(preset: str, model: str | None, hardware: str | None, wanted
     """A shipped training recipe as a plan: its own values, held against the hardware.
 
     Raises:
-        InputError: no such preset, nothing says how many examples there are, or it does not fit; with the sum.
+        InputError: no such preset, or it does not fit; with the sum.
     """
     from capibara_assets.planning.figures import read_statistics
     from capibara_assets.planning.hardware import find_target

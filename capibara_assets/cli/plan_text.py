@@ -28,6 +28,8 @@ def plan_lines(document: Mapping[str, Any]) -> Iterator[str]:
     plan = document["plan"]
     level = f"{plan['domain']}, level {document['level']}"
     yield f"{plan['model']} on {document['target']} ({document['hardware']}), {level}"
+    if "assumed" in document:
+        yield f"assumed: {document['assumed']}"
     yield ""
     reasons = plan["reasons"]
     for name, value in plan.items():

@@ -97,6 +97,14 @@ def test_out_of_a_lora_plan_is_what_trains_by_it(tmp_path: Path) -> None:
     assert {"launch.sh", "recipe.yaml", "deepspeed.json", "accelerate.yaml", "plan.json"} <= set(document["files"])
 
 
+def test_without_data_a_round_number_is_assumed_and_said() -> None:
+    document = as_json(*SLICE[:4])
+    assert document["assumed"].startswith("10000 training examples")
+    said = as_json(*SLICE[:4], "--examples", 10_000)
+    assert "assumed" not in said and said["plan"] == document["plan"]
+    assert "assumed: 10000 training examples" in invoke(*SLICE[:4])
+
+
 @pytest.mark.parametrize("preset", ["20b_qlora", "120b", "mistral7b_8xh100", "mistral7b_cpu"])
 def test_the_shipped_recipes_are_accounted_for(preset: str) -> None:
     document = as_json("--preset", preset, "--examples", 10_000)
@@ -130,7 +138,6 @@ def test_levels_differ() -> None:
     ("arguments", "message"),
     [
         (("--model", "llama2-7b"), "give --model and --hardware"),
-        ((*SLICE[:4],), "say how much data there is"),
         (("--model", "lama", *SLICE[2:]), "no model configuration at lama"),
         ((*SLICE[:3], "tpu-v5e-65", *SLICE[4:]), "tpu-v5e-65"),
         ((*SLICE, "--target-throughput", "275TFLOPs/chip"), "275 of 197 TFLOP/s peak"),
