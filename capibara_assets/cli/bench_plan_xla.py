@@ -40,7 +40,7 @@ def measure(
     compiling: bool = False, whole: bool = False, quick: bool = False, fitting: bool = False, cache: Path | None = None
 ) -> dict[str, Any]:
     """The figures; errors are relative to what the compiler allots, verdicts those of cases near the limit."""
-    from capibara_assets.planning.xla_cases import fit_copies, known_cases
+    from capibara_assets.planning.xla_cases import FITTED, fit_copies, known_cases
 
     known = known_cases()
     cases: Sequence[KnownCase] = known.cases
@@ -64,7 +64,7 @@ def measure(
     if asked is not None:
         result |= {"unlike_shipped": asked["unlike"], "wall_s": asked["wall_s"], "cached": asked["cached"]}
     if fitting:
-        result["copies"] = fit_copies(known.of("calibration")).model_dump()
+        result["copies"] = fit_copies(known.of(*FITTED)).model_dump()
     return result
 
 
