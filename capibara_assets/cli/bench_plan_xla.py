@@ -56,6 +56,7 @@ def measure(
         "cases": len(cases),
         "by_status": dict(Counter(one.status for one in cases)),
         "memory": _memory([one for one in cases if one.role == "judged" and one.fits]),
+        "memory_decoders": _memory([one for one in cases if one.role == "judged" and one.fits and _decodes(one)]),
         "memory_calibration": _memory([one for one in cases if one.role == "calibration" and one.fits]),
         "verdicts": _verdicts([one for one in cases if one.role == "near the limit"]),
         "choice": _choice([one for one in cases if one.role == "choice"]),
@@ -83,6 +84,10 @@ def _memory(cases: "Sequence[KnownCase]") -> dict[str, Any]:
         "worst": worst,
         "within_10_percent": sum(abs(error) <= 0.1 for error in errors.values()),
     }
+
+
+def _decodes(case: "KnownCase") -> bool:
+    return case.case.shape.family == "decoder"
 
 
 def _verdicts(cases: "Sequence[KnownCase]") -> dict[str, Any]:
