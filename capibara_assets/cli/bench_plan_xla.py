@@ -40,7 +40,7 @@ def measure(
     compiling: bool = False, whole: bool = False, quick: bool = False, fitting: bool = False, cache: Path | None = None
 ) -> dict[str, Any]:
     """The figures; errors are relative to what the compiler allots, verdicts those of cases near the limit."""
-    from capibara_assets.planning.xla_cases import fit_copies, known_cases
+    from capibara_assets.planning.xla_cases import FITTED, fit_copies, known_cases
 
     known = known_cases()
     cases: Sequence[KnownCase] = known.cases
@@ -56,6 +56,7 @@ def measure(
         "cases": len(cases),
         "by_status": dict(Counter(one.status for one in cases)),
         "memory": _memory([one for one in cases if one.role == "judged" and one.fits]),
+        "memory_decoders": _memory([one for one in cases if one.role == "judged" and one.fits and _decodes(one)]),
         "memory_calibration": _memory([one for one in cases if one.role == "calibration" and one.fits]),
         "verdicts": _verdicts([one for one in cases if one.role == "near the limit"]),
         "choice": _choice([one for one in cases if one.role == "choice"]),
@@ -64,7 +65,7 @@ def measure(
     if asked is not None:
         result |= {"unlike_shipped": asked["unlike"], "wall_s": asked["wall_s"], "cached": asked["cached"]}
     if fitting:
-        result["copies"] = fit_copies(known.of("calibration")).model_dump()
+        result["copies"] = fit_copies(known.of(*FITTED)).model_dump()
     return result
 
 
@@ -83,6 +84,10 @@ def _memory(cases: "Sequence[KnownCase]") -> dict[str, Any]:
         "worst": worst,
         "within_10_percent": sum(abs(error) <= 0.1 for error in errors.values()),
     }
+
+
+def _decodes(case: "KnownCase") -> bool:
+    return case.case.shape.family == "decoder"
 
 
 def _verdicts(cases: "Sequence[KnownCase]") -> dict[str, Any]:

@@ -44,10 +44,13 @@ class Copies(Declared):
     rebuilt_wide: float = Field(description="tensors as wide as the model, where a layer is computed again")
     passing: float = Field(description="tensors as wide as the MLP, where it is not")
     partial_sums: float = Field(description="tensors as wide as the model, where tensor shards are summed")
-    scores: float = Field(description="float32 scores of an attention that is written out")
-    embeddings_full: float = Field(description="gathered bf16 embeddings or heads during the loss")
+    scores: float = Field(description="float32 scores of an attention that is written out, where it is computed again")
+    scores_passing: float = Field(description="the same where it is not, or only its products are kept")
+    embeddings_full: float = Field(description="gathered bf16 head and its gradient during the loss")
+    embeddings_tied: float = Field(description="the same where head and embedding are one")
     embeddings_lora: float = Field(description="the same where they have no gradients")
     logits: float = Field(description="float32 logits of a chunk")
+    logits_whole: float = Field(description="float32 logits where the loss is not cut into chunks")
     embedding_shards: float = Field(description="float32 shards of the embedding's or head's gradient during the loss")
 
 
@@ -85,7 +88,9 @@ class Quantities:
     logits: float
     lora: bool
     rebuilds: bool
+    tied: bool
     sharded: bool
+    chunked: bool
 
 
 @cache
@@ -147,12 +152,14 @@ def breakdown(found: Quantities, held: Copies) -> Breakdown:
         passing = held.rebuilt * found.mlp + held.rebuilt_wide * found.wide
     else:
         passing = held.passing * found.mlp
-    passing += (held.partial_sums * found.wide if found.sharded else 0) + held.scores * found.scores
+    passing += held.partial_sums * found.wide if found.sharded else 0
+    passing += (held.scores if found.rebuilds else held.scores_passing) * found.scores
     gathered = per_layer * found.layer
     backward = found.gradients + gathered + passing
-    embeddings = (held.embeddings_lora if found.lora else held.embeddings_full) * found.embedding
+    trained = held.embeddings_tied if found.tied else held.embeddings_full
+    embeddings = (held.embeddings_lora if found.lora else trained) * found.embedding
     shards = 0.0 if found.lora else held.embedding_shards * found.embedding_shard
-    logits = held.logits * found.logits
+    logits = (held.logits if found.chunked else held.logits_whole) * found.logits
     loss = embeddings + shards + logits
     fuller = max(backward, loss)
     return Breakdown(
@@ -199,7 +206,9 @@ def quantities(shape: ModelShape, mesh: Mesh, step: Step, micro_steps: int = 1) 
         logits=WIDE * tokens / step.logit_chunks * shape.vocabulary / tensor,
         lora=lora,
         rebuilds=step.remat is Remat.FULL,
+        tied=shape.tied,
         sharded=tensor > 1,
+        chunked=step.logit_chunks > 1,
     )
 
 

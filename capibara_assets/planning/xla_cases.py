@@ -17,6 +17,8 @@ from capibara_assets.planning.xla_case import XlaCase
 
 # What the compiler itself says that it leaves a program, of each kind of chip by its topology's name (libtpu 0.0.51).
 USABLE_GIB = {"v4": 30.75, "v5e": 15.75, "v5": 95.73, "v6e": 31.24}
+FITTED = ("calibration", "choice")
+SMALLEST = GIB // 2  # smaller programs keep much of theirs in a chip's vector memory, which is not HBM
 BOUNDS = {  # a copy is a copy: no more of a thing than a schedule could hold
     "layer_weights_full": (1.0, 4.0),
     "layer_weights_lora": (0.5, 3.0),
@@ -25,9 +27,12 @@ BOUNDS = {  # a copy is a copy: no more of a thing than a schedule could hold
     "passing": (0.0, 4.0),
     "partial_sums": (0.0, 12.0),
     "scores": (0.0, 8.0),
+    "scores_passing": (0.0, 8.0),
     "embeddings_full": (0.5, 4.0),
+    "embeddings_tied": (0.5, 4.0),
     "embeddings_lora": (0.5, 4.0),
     "logits": (0.5, 2.0),
+    "logits_whole": (0.5, 2.0),
     "embedding_shards": (0.0, 6.0),
 }
 
@@ -112,12 +117,14 @@ def known_cases(file: Path | None = None) -> KnownCases:
 def fit_copies(cases: Sequence[KnownCase]) -> Copies:
     """The numbers of copies for which our figures come nearest to the compiler's: least squares of relative errors.
 
+    Meant for the roles FITTED: calibration, and the plans that the search chose, whose memory is judged nowhere.
+
     The largest error counts too (a twentieth of its square), since a plan fails by its worst figure. Deterministic.
     """
     import numpy as np
     from scipy.optimize import differential_evolution
 
-    known = [one for one in cases if one.fits]
+    known = [one for one in cases if one.fits and one.memory["allotted"] >= SMALLEST]
     counted = [quantities(one.shape, one.mesh, step_of(one), one.micro_steps) for one in (each.case for each in known)]
     allotted = np.array([one.memory["allotted"] for one in known], float)
     # The fuller phase is the larger of two sums that are linear in the numbers: what is there anyway, and two matrices.
