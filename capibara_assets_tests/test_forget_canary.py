@@ -46,7 +46,7 @@ def capibara(command: object, *arguments: str, code: int = 0) -> Result:
 def run_in_a_process(*arguments: str) -> None:
     """`capibara run` as users start it: torch's threads then sleep while they wait."""
     command = [sys.executable, "-m", "capibara_assets.cli", "run", *arguments]
-    done = subprocess.run(command, env=os.environ.copy(), capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(command, env=os.environ.copy(), capture_output=True, text=True, timeout=1700, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 

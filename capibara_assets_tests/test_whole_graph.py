@@ -46,7 +46,7 @@ def capibara(environment: dict[str, str], *arguments: str) -> str:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=1700,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
