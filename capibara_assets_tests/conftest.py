@@ -23,6 +23,24 @@ hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 
+LONGEST = (
+    "test_whole_graph.py",
+    "test_forget_canary.py",
+    "reliability/test_interrupt.py",
+    "ui/test_browser.py",
+    "reliability/test_automation.py",
+    "cli/test_forget.py",
+    "datasets/test_experience.py",
+)
+"""Files of a few tests that take minutes: they come first, or one worker would be left alone with them at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, the others as they were; `--no-loadscope-reorder` has xdist keep to it."""
+    places = {str(Path(__file__).parent / name): place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(str(item.path), len(places)))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
     """Keep absl from closing pytest's streams.
