@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
@@ -364,11 +365,9 @@ def serve() -> None:
 def copy(folders: Sequence[str], out: Path) -> None:
     """Read all the files of the folders, write those of the first, sync them, hash what was written.
 
-    As well as can be done on all cores: several threads read and write, one hashes behind them, one syncs.
+    As well as can be done on all cores: several threads read and write, one for each file hashes behind them.
     """
-    from concurrent.futures import ThreadPoolExecutor
-
-    from capibara_assets.consensus.checkpoint_merge_writer import PIECE, Writer
+    from capibara_assets.consensus.checkpoint_merge_writer import PIECE, Writer, write_side_by_side
 
     scratch = threading.local()
     out.mkdir()
@@ -380,13 +379,15 @@ def copy(folders: Sequence[str], out: Path) -> None:
             os.preadv(source, [scratch.bytes[: len(into)]], offset)
         os.preadv(sources[0], [into], offset)
 
-    threads = len(os.sched_getaffinity(0))
-    with ThreadPoolExecutor(threads) as pool:
-        writer = Writer(out, pool, threads)
-        for path in sorted(Path(folders[0]).glob("*.safetensors")):
-            sources = [os.open(Path(folder) / path.name, os.O_RDONLY) for folder in folders]
-            size = path.stat().st_size
-            writer.open(path.name, b"", size)
+    with ExitStack() as opened:
+
+        def write(name: str, _: Executor, writer: Writer) -> None:
+            files = [opened.enter_context(Path(folder, name).open("rb", buffering=0)) for folder in folders]
+            sources = [file.fileno() for file in files]
+            size = os.fstat(sources[0]).st_size
+            writer.open(name, b"", size)
             for offset in range(0, size, PIECE):
                 writer.put(min(PIECE, size - offset), functools.partial(move, sources, offset))
-        writer.close()
+
+        names = sorted(path.name for path in Path(folders[0]).glob("*.safetensors"))
+        write_side_by_side(out, names, len(os.sched_getaffinity(0)), write)

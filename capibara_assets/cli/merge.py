@@ -23,7 +23,7 @@ from capibara_assets.errors import InputError
 @click.option("--rescale/--no-rescale", default=None, help="Give a sparse difference the L1 norm it had.")
 @click.option("--seed", type=int, help="Of random masks (dare, della).")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Default: the models'.")
-@click.option("--max-shard-size", default="5GB", show_default=True)
+@click.option("--max-shard-size", default="500MB", show_default=True)
 @click.option("--threads", type=int, help="Default: one for each core.")
 @click.option("--set", "others", multiple=True, metavar="NAME=VALUE", help="Any other option of the method, as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")

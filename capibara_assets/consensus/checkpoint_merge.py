@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -41,7 +41,7 @@ from capibara_assets.consensus.checkpoint_merge_options import (
     recipes,
 )
 from capibara_assets.consensus.checkpoint_merge_output import Shape, index, manifest_bytes, shards
-from capibara_assets.consensus.checkpoint_merge_writer import PIECE, Writer
+from capibara_assets.consensus.checkpoint_merge_writer import PIECE, Writer, write_side_by_side
 from capibara_assets.consensus.merge_methods import METHODS, Merge, Method, Recipe
 from capibara_assets.consensus.merge_stack import Block, Part, Stack, grouped
 from capibara_assets.errors import InputError
@@ -82,10 +82,11 @@ def merge_checkpoints(paths: Sequence[Path | str], method: str, out: Path | str,
         method: one of `merge_methods.METHODS`.
         out: the folder to make, with the config and tokenizer of the base, or else of the first model.
         options: `base` (a path; one among `paths` is not merged with itself), `dtype` (float32, bfloat16, float16;
-            default: the models'), `max_shard_size` ("5GB"), `threads`; and those of the method, under mergekit's names
-            and with its defaults: `weights`, `density`, `gamma`, `epsilon` (a number, or one per model, each a number
-            or {pattern of tensor names: number}), `t`, `lambda_` (also `scale`), `normalize`, `rescale`, `seed`,
-            `select_topk`, `max_iter`, `tol`, `eps`, `normalize_weights`, `row_wise`, `flatten`, `filter_wise`.
+            default: the models'), `max_shard_size` ("500MB": shards are written side by side), `threads`; and those
+            of the method, under mergekit's names and with its defaults: `weights`, `density`, `gamma`, `epsilon`
+            (a number, or one per model, each a number or {pattern of tensor names: number}), `t`, `lambda_` (also
+            `scale`), `normalize`, `rescale`, `seed`, `select_topk`, `max_iter`, `tol`, `eps`, `normalize_weights`,
+            `row_wise`, `flatten`, `filter_wise`.
 
     Raises:
         ValueError: unknown method or option, too few or too many models, a value outside of its range.
@@ -200,23 +201,16 @@ def _shapes(
 
 def _write(job: _Job, headers: Mapping[str, str], folder: Path, threads: int | None) -> dict[str, tuple[str, int]]:
     """The shards; name -> (SHA-256, bytes) of each."""
-    threads = threads or len(os.sched_getaffinity(0))
-    executor = ThreadPoolExecutor(threads, "merge")
-    writer = Writer(folder, executor, threads)
-    done = False
-    try:
-        for name, text in headers.items():
-            raw = text.encode()
-            tensors = layout(text)
-            size = sum(nbytes(dtype, shape) for dtype, shape in tensors.values())
-            writer.open(name, len(raw).to_bytes(8, "little") + raw, 8 + len(raw) + size)
-            for tensor in tensors:
-                _put_tensor(job, tensor, executor, writer)
-        done = True
-    finally:
-        executor.shutdown(cancel_futures=not done)
-        writer.close(failed=not done)
-    return writer.digests
+
+    def write(name: str, executor: Executor, writer: Writer) -> None:
+        raw = headers[name].encode()
+        tensors = layout(headers[name])
+        size = sum(nbytes(dtype, shape) for dtype, shape in tensors.values())
+        writer.open(name, len(raw).to_bytes(8, "little") + raw, 8 + len(raw) + size)
+        for tensor in tensors:
+            _put_tensor(job, tensor, executor, writer)
+
+    return write_side_by_side(folder, list(headers), threads or len(os.sched_getaffinity(0)), write)
 
 
 def _put_tensor(job: _Job, name: str, executor: Executor, writer: Writer) -> None:
@@ -259,7 +253,12 @@ def _make(stack: Stack, merge: Merge, blocks: Sequence[Block], dtype: str, into:
     stack.page_in(first, last)
     made = np.frombuffer(into, np.uint8)
     width = len(made) // (last - first)
-    direct = dtype == "F32" and made.ctypes.data % 4 == 0
+    aligned = made.ctypes.data % width == 0
+    direct = dtype == "F32" and aligned
+    at_once = merge.write if aligned and dtype in ("F32", "BF16") else None
+    if at_once is not None and at_once(first, last, np.uint64(made.ctypes.data), FLOATS[dtype]):
+        return
+    # By another way, or something is not finite: then it is made again, and named.
     largest = max(stop - start for start, stop in blocks)
     scratch = np.empty(0 if direct else largest, np.float32)
     for start, stop in blocks:

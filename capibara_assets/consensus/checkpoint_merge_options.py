@@ -11,7 +11,7 @@ import numpy as np
 from capibara_assets.consensus.merge_methods import METHODS, Method, Recipe
 
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
-_COMMON = {"base": None, "dtype": None, "max_shard_size": "5GB", "threads": None}
+_COMMON = {"base": None, "dtype": None, "max_shard_size": "500MB", "threads": None}
 _ALIASES = {
     "weight": "weights",
     "lambda": "lambda_",

@@ -13,8 +13,9 @@ import mmap
 import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +23,9 @@ PIECE = 4 << 20
 """Bytes of a piece, the most that is made and written at once (but for rows that are longer)."""
 
 _ALIGNED = max(4096, mmap.PAGESIZE)  # what direct writes begin and end on
-_PIECES = 40  # at most, with however many threads: 160 MB
-_WRITES = 4  # at the same time
+_PIECES = 40  # at most, with however many threads and files: 160 MB
+_WRITES = 4  # at the same time, of a file
+_FILES = 4  # at the same time
 _libc = ctypes.CDLL(None, use_errno=True)
 Fill = Callable[[memoryview], None]
 
@@ -89,6 +91,10 @@ class _File:
         self.writes: list[Future[None]] = []
 
 
+class Stopped(Exception):
+    """Another file could not be written: this one is not needed any more."""
+
+
 class Writer:
     """Fills pieces on the given threads, hashes them in the order of the file, writes and syncs them on its own.
 
@@ -96,10 +102,14 @@ class Writer:
         digests: file -> (SHA-256, bytes), once closed.
     """
 
-    def __init__(self, folder: Path, executor: Executor, threads: int) -> None:
+    def __init__(
+        self, folder: Path, executor: Executor, threads: int, beside: int = 1, stop: threading.Event | None = None
+    ) -> None:
+        """`beside`: writers at work at the same time, this one counted; one that fails sets `stop` for the others."""
         self._folder = folder
         self._executor = executor
-        self._memory = _Memory(min(_PIECES, 2 * threads + _WRITES) * (PIECE + _ALIGNED))
+        self._stop = stop or threading.Event()
+        self._memory = _Memory(min(_PIECES // beside, 2 * threads + 2 * _WRITES) * (PIECE + _ALIGNED))
         self._offset = 0
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._error: BaseException | None = None
@@ -121,11 +131,12 @@ class Writer:
 
         Raises:
             whatever went wrong with earlier ones.
+            Stopped: another writer failed.
         """
         piece = self._memory.take(self._offset % _ALIGNED, size)
-        if self._error is not None:
+        if self._error is not None or self._stop.is_set():
             self._memory.give_back(piece)
-            raise self._error
+            raise self._error or Stopped
         self._offset += size
         filled = self._executor.submit(fill, piece.data)
         self._queue.put((filled, piece))
@@ -193,6 +204,53 @@ class Writer:
         if file is not None:
             self.digests[file.name] = (file.digest.hexdigest(), file.size)
             self._syncs.append(self._syncer.submit(_sync_and_close, file))
+
+
+def write_side_by_side(
+    folder: Path, names: Sequence[str], threads: int, write: Callable[[str, Executor, Writer], None]
+) -> dict[str, tuple[str, int]]:
+    """Several files at a time; file -> (SHA-256, bytes).
+
+    A file is hashed from its front to its end, which takes longer than to make it: others go on meanwhile.
+
+    Args:
+        write: makes the file of this name: `writer.open`, and `writer.put` with work for the executor's `threads`.
+
+    Raises:
+        what the first writer to fail raised; the others stop at their next piece.
+    """
+    waiting = queue.SimpleQueue[str]()
+    for name in names:
+        waiting.put(name)
+    beside = max(1, min(threads, len(names), _FILES))
+    stop = threading.Event()
+    digests: dict[str, tuple[str, int]] = {}
+
+    def lane(executor: Executor) -> None:
+        writer = Writer(folder, executor, threads, beside, stop)
+        done = False
+        try:
+            with suppress(queue.Empty):
+                while True:
+                    write(waiting.get_nowait(), executor, writer)
+            done = True
+        except Stopped:
+            pass
+        finally:
+            if not done:
+                stop.set()
+            writer.close(failed=not done)
+        digests.update(writer.digests)
+
+    with ThreadPoolExecutor(threads, "merge") as executor, ThreadPoolExecutor(beside, "merge-file") as lanes:
+        running = [lanes.submit(lane, executor) for _ in range(beside)]
+        try:
+            for one in running:
+                one.result()
+        except BaseException:
+            stop.set()
+            raise
+    return digests
 
 
 def _sync_and_close(file: _File) -> None:

@@ -89,6 +89,22 @@ def first_non_finite(address, kind, start, stop):  # type: ignore[no-untyped-def
 
 
 @_compiled
+def to_bfloat16(values, out):  # type: ignore[no-untyped-def]
+    """Float32 to the bits of bfloat16, to nearest, ties to even; index of the first that is not finite then, or −1."""
+    bits = values.view(np.uint32)
+    largest = np.uint32(0)
+    for i in range(len(values)):
+        even = (bits[i] >> np.uint32(16)) & np.uint32(1)
+        out[i] = np.uint16((bits[i] + np.uint32(0x7FFF) + even) >> np.uint32(16))
+        largest = max(largest, bits[i] & np.uint32(0x7FFFFFFF))
+    if largest >= _TOO_LARGE:
+        for i in range(len(values)):
+            if (bits[i] & np.uint32(0x7FFFFFFF)) >= _TOO_LARGE:
+                return i
+    return -1
+
+
+@_compiled
 def _round(values, count):  # type: ignore[no-untyped-def]
     """Finite float32 to the nearest bfloat16, in place."""
     bits = values.view(np.uint32)
@@ -203,45 +219,79 @@ def gram_of_columns(addresses, kinds, base, base_kind, columns, start, stop):  #
 
 
 @_compiled
+def _combine(addresses, kinds, coefficients, at, count, rows, total, made):  # type: ignore[no-untyped-def]
+    """A piece of `combine`; `rows` (4, PIECE) and `total` (PIECE) are scratch."""
+    n = len(addresses)
+    a, wa = read(addresses[0], kinds[0], at, count, rows[0]), coefficients[0]
+    if n == 1:
+        for i in range(count):
+            made[i] = np.float32(wa * a[i])
+        return
+    b, wb = read(addresses[1], kinds[1], at, count, rows[1]), coefficients[1]
+    if n == 2:
+        for i in range(count):
+            made[i] = np.float32(wa * a[i] + wb * b[i])
+        return
+    c, wc = read(addresses[2], kinds[2], at, count, rows[2]), coefficients[2]
+    if n == 3:
+        for i in range(count):
+            made[i] = np.float32(wa * a[i] + wb * b[i] + wc * c[i])
+        return
+    d, wd = read(addresses[3], kinds[3], at, count, rows[3]), coefficients[3]
+    if n == 4:
+        for i in range(count):
+            made[i] = np.float32(wa * a[i] + wb * b[i] + wc * c[i] + wd * d[i])
+        return
+    for i in range(count):
+        total[i] = wa * a[i] + wb * b[i] + wc * c[i] + wd * d[i]
+    for model in range(4, n):
+        more, weight = read(addresses[model], kinds[model], at, count, rows[0]), coefficients[model]
+        for i in range(count):
+            total[i] += weight * more[i]
+    for i in range(count):
+        made[i] = np.float32(total[i])
+
+
+@_compiled
 def combine(addresses, kinds, coefficients, start, stop, out):  # type: ignore[no-untyped-def]
     """out = Σ coefficient × model, in float64 from the first model to the last, rounded once.
 
     Up to four models in one pass over them, as fast as memory gives them; more by a sum that stays in the first cache.
     """
-    n = len(addresses)
     rows = np.empty((4, PIECE), np.float32)
     total = np.empty(PIECE, np.float64)
     for at in range(start, stop, PIECE):
         count = min(PIECE, stop - at)
-        made = out[at - start : at - start + count]
-        a, wa = read(addresses[0], kinds[0], at, count, rows[0]), coefficients[0]
-        if n == 1:
-            for i in range(count):
-                made[i] = np.float32(wa * a[i])
+        _combine(addresses, kinds, coefficients, at, count, rows, total, out[at - start : at - start + count])
+
+
+@_compiled
+def combine_into(addresses, kinds, coefficients, start, stop, target, kind):  # type: ignore[no-untyped-def]
+    """`combine`, rounded to `kind` (F32 or BF16) at the address `target`; False as soon as a value is not finite there.
+
+    What is made stays in the first cache until it is in its place: a pass less than to make it, look and round.
+    """
+    rows = np.empty((4, PIECE), np.float32)
+    total = np.empty(PIECE, np.float64)
+    made = np.empty(PIECE, np.float32)
+    for at in range(start, stop, PIECE):
+        count = min(PIECE, stop - at)
+        if kind == BF16:
+            place = _pointer(np.uint64(target) + np.uint64(2 * (at - start)))
+            _combine(addresses, kinds, coefficients, at, count, rows, total, made)
+            if to_bfloat16(made[:count], carray(place, (count,), np.uint16)) >= 0:
+                return False
             continue
-        b, wb = read(addresses[1], kinds[1], at, count, rows[1]), coefficients[1]
-        if n == 2:
-            for i in range(count):
-                made[i] = np.float32(wa * a[i] + wb * b[i])
-            continue
-        c, wc = read(addresses[2], kinds[2], at, count, rows[2]), coefficients[2]
-        if n == 3:
-            for i in range(count):
-                made[i] = np.float32(wa * a[i] + wb * b[i] + wc * c[i])
-            continue
-        d, wd = read(addresses[3], kinds[3], at, count, rows[3]), coefficients[3]
-        if n == 4:
-            for i in range(count):
-                made[i] = np.float32(wa * a[i] + wb * b[i] + wc * c[i] + wd * d[i])
-            continue
+        place = _pointer(np.uint64(target) + np.uint64(4 * (at - start)))
+        out = carray(place, (count,), np.float32)
+        _combine(addresses, kinds, coefficients, at, count, rows, total, out)
+        bits = out.view(np.uint32)
+        largest = np.uint32(0)
         for i in range(count):
-            total[i] = wa * a[i] + wb * b[i] + wc * c[i] + wd * d[i]
-        for model in range(4, n):
-            more, weight = read(addresses[model], kinds[model], at, count, rows[0]), coefficients[model]
-            for i in range(count):
-                total[i] += weight * more[i]
-        for i in range(count):
-            made[i] = np.float32(total[i])
+            largest = max(largest, bits[i] & np.uint32(0x7FFFFFFF))
+        if largest >= np.uint32(0x7F800000):
+            return False
+    return True
 
 
 @_compiled
@@ -528,19 +578,3 @@ def add_elected(addresses, kinds, base, base_kind, marks, weights, start, stop, 
                 divisor[i] += weight if same else 0.0
         for i in range(count):
             out[at - start + i] = np.float32(origin[i] + added[i] / max(divisor[i], 1e-6))
-
-
-@_compiled
-def to_bfloat16(values, out):  # type: ignore[no-untyped-def]
-    """Float32 to the bits of bfloat16, to nearest, ties to even; index of the first that is not finite then, or −1."""
-    bits = values.view(np.uint32)
-    largest = np.uint32(0)
-    for i in range(len(values)):
-        even = (bits[i] >> np.uint32(16)) & np.uint32(1)
-        out[i] = np.uint16((bits[i] + np.uint32(0x7FFF) + even) >> np.uint32(16))
-        largest = max(largest, bits[i] & np.uint32(0x7FFFFFFF))
-    if largest >= _TOO_LARGE:
-        for i in range(len(values)):
-            if (bits[i] & np.uint32(0x7FFFFFFF)) >= _TOO_LARGE:
-                return i
-    return -1

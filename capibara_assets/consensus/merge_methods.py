@@ -19,6 +19,7 @@ from capibara_assets.consensus import merge_kernels as kernels
 from capibara_assets.consensus.merge_stack import Block, Floats, Ranked, Stack, nth_equal, order_statistics
 
 Emit = Callable[[int, int, Any], None]
+Write = Callable[[int, int, np.uint64, int], bool]
 _SORTED = 1 << 22  # entries of a tensor up to which equal ones at a cut are taken in torch's order
 
 
@@ -50,11 +51,14 @@ class Merge:
     """How a tensor's result is made: `emit(start, stop, out)` writes the elements of one of `blocks`, as float32.
 
     With `spreads` a value of an input that is not finite makes one in the result, and need not be looked for before.
+    `write(start, stop, address, kind)` puts the same, rounded to float32 or bfloat16, where it is to be written from,
+    and says False where a value is not finite there.
     """
 
     blocks: Sequence[Block]
     emit: Emit
     spreads: bool = False
+    write: Write | None = None
 
 
 Build = Callable[[Stack, Recipe], Merge]
@@ -368,7 +372,10 @@ def _combination(stack: Stack, coefficients: Floats, around_base: bool = True) -
     def emit(start: int, stop: int, out: Any) -> None:
         kernels.combine(addresses, kinds, coefficients, start, stop, out)
 
-    return Merge(stack.blocks(), emit, spreads=True)
+    def write(start: int, stop: int, address: np.uint64, kind: int) -> bool:
+        return bool(kernels.combine_into(addresses, kinds, coefficients, start, stop, address, kind))
+
+    return Merge(stack.blocks(), emit, spreads=True, write=write)
 
 
 def _grouped(stack: Stack, coefficients: Floats, groups: _Groups) -> Merge:

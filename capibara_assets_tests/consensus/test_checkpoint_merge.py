@@ -167,6 +167,23 @@ def test_the_result_is_the_same_for_any_order_layout_and_threads(
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 6])
+def test_combinations_are_summed_in_float64_and_rounded_as_torch_rounds(tmp_path: Path, count: int, dtype: str) -> None:
+    """Rounded once to float32, from there to bfloat16; across the ends of the compiled loops' pieces."""
+    random = torch.Generator().manual_seed(count)
+    kind = getattr(torch, dtype)
+    tensors = [torch.randn(3, 2049, generator=random).to(kind) for _ in range(count)]
+    paths = [saved(tmp_path / f"m{n}", {"w": tensor}) for n, tensor in enumerate(tensors)]
+    weights = torch.rand(count, generator=random).double().tolist()
+    merge_checkpoints(paths, "linear", tmp_path / "out", weights=weights, normalize=False)
+    order = sorted(range(count), key=weights.__getitem__)
+    total = torch.zeros(3, 2049, dtype=torch.float64)
+    for n in order:
+        total = total + weights[n] * tensors[n].double()
+    assert torch.equal(result(tmp_path / "out")["w"], total.float().to(kind))
+
+
 def test_models_that_differ_late_are_told_apart(tmp_path: Path) -> None:
     base = torch.zeros(1 << 15)
     one, two = base.clone(), base.clone()

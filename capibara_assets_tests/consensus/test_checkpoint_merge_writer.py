@@ -7,7 +7,7 @@ import os
 import resource
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capibara_assets.consensus.checkpoint_merge_writer import PIECE, Writer
+from capibara_assets.consensus.checkpoint_merge_writer import PIECE, Writer, write_side_by_side
 
 
 def filling(content: bytes) -> Callable[[memoryview], None]:
@@ -135,3 +135,41 @@ def test_an_existing_file_is_not_written_over(tmp_path: Path) -> None:
         with pytest.raises(FileExistsError):
             writer.close()
     assert (tmp_path / "file").read_bytes() == b"mine"
+
+
+def test_files_side_by_side_are_those_written_one_by_one(tmp_path: Path) -> None:
+    contents = {f"file-{number}": os.urandom(PIECE * number + 1000 + number) for number in range(5)}
+
+    def write(name: str, _: Executor, writer: Writer) -> None:
+        data = contents[name]
+        writer.open(name, b"", len(data))
+        for start in range(0, len(data), PIECE):
+            writer.put(len(data[start : start + PIECE]), filling(data[start : start + PIECE]))
+
+    for threads in (1, 3):
+        folder = tmp_path / str(threads)
+        folder.mkdir()
+        digests = write_side_by_side(folder, list(contents), threads, write)
+        assert digests == {name: (hashlib.sha256(data).hexdigest(), len(data)) for name, data in contents.items()}
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents
+
+
+def test_a_file_that_fails_stops_the_others(tmp_path: Path) -> None:
+    """The error is its own, not that of those which were stopped, and they do not go on to their end."""
+    pieces = 0
+
+    def endless(into: memoryview) -> None:
+        nonlocal pieces
+        pieces += 1
+
+    def write(name: str, _: Executor, writer: Writer) -> None:
+        writer.open(name, b"", PIECE)
+        if name == "bad":
+            raise ZeroDivisionError("in a file")
+        for _ in range(100_000):
+            writer.put(PIECE, endless)
+
+    with pytest.raises(ZeroDivisionError, match="in a file"):
+        write_side_by_side(tmp_path, ["good", "bad"], 2, write)
+    assert pieces < 100_000
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("merge")]
