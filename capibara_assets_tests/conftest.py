@@ -16,6 +16,10 @@ from capibara_assets.locations import resources_root
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
+# As the command line does, and before anything imports torch: two workers whose threads spin while they wait take each
+# other's cores, and tests that compute cost several times their work. Processes that tests start inherit it.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # The suite tries the same examples each time, so that red means the change at hand; HYPOTHESIS_PROFILE=explore tries
 # others. No deadlines: machines differ.
 hypothesis.settings.register_profile("suite", deadline=None, derandomize=True)
