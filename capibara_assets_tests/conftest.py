@@ -114,8 +114,8 @@ def quick_recipes(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copyfile(path, folder / path.name)
     training = folder / "training-demo.yaml"
     values = yaml.safe_load(training.read_text())
-    values["training"] |= {"max_steps": 6, "global_batch": 2}
-    values["data"] |= {"max_length": 320, "max_validation_examples": 4}
+    values["training"] |= {"max_steps": 8, "global_batch": 2}
+    values["data"] |= {"max_length": 320, "max_validation_examples": 6}
     training.write_text(yaml.safe_dump(values))
     consensus = folder / "consensus.yaml"
     # After so few steps the best of four voters may well be better than their agreement; whole runs keep the real bar.
