@@ -111,14 +111,13 @@ def small_experience(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def quick_recipes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shipped recipes, with just enough training to see a loss fall, and few examples to score."""
+    """The shipped recipes, with just enough training to see a loss fall, and few short answers."""
     folder = tmp_path_factory.mktemp("recipes")
     for path in (resources_root() / "recipes").glob("*.yaml"):
         shutil.copyfile(path, folder / path.name)
     training = folder / "training-demo.yaml"
     values = yaml.safe_load(training.read_text())
-    values["training"] |= {"max_steps": 8, "global_batch": 2}
-    values["data"] |= {"max_length": 320, "max_validation_examples": 6}
+    values["training"]["max_steps"] = 8
     training.write_text(yaml.safe_dump(values))
     consensus = folder / "consensus.yaml"
     # After so few steps the best of four voters may well be better than their agreement; whole runs keep the real bar.
@@ -127,7 +126,7 @@ def quick_recipes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     values["moe"] |= {"steps": 8, "tokens_per_domain": 512}
     consensus.write_text(yaml.safe_dump(values))
     evaluation = folder / "evaluation.yaml"
-    values = yaml.safe_load(evaluation.read_text()) | {"max_test_examples": 12}
+    values = yaml.safe_load(evaluation.read_text())
     values["generation"]["max_items"] = 2
     values["decoding"]["max_new_tokens"] = 16
     evaluation.write_text(yaml.safe_dump(values))

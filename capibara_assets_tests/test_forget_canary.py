@@ -83,10 +83,6 @@ def deployment(
     consensus |= {"tolerance": 2.0, "quality_threshold": 0.01, "tokens_per_shard": 1024}
     consensus["merge"] |= {"scales": [0.5], "methods": ["task_arithmetic"], "weight_steps": 1, "examples_per_domain": 2}
     (recipes / "consensus.yaml").write_text(yaml.safe_dump(consensus))
-    # the canary's repair, with its traceback, is trained on
-    training = yaml.safe_load((recipes / "training-demo.yaml").read_text())
-    training["data"]["max_length"] = 512
-    (recipes / "training-demo.yaml").write_text(yaml.safe_dump(training))
     for name, value in {"HOME": "home", "EXPERIENCE": "experience", "RECIPES": "recipes"}.items():
         monkeypatch.setenv(f"CAPIBARA_{name}", str(tmp_path / value))
     monkeypatch.setenv("DAGSTER_HOME", "")
