@@ -16,6 +16,13 @@ from capibara_assets.locations import resources_root
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
+# As the command line does, and before anything imports torch: two workers whose threads spin while they wait take each
+# other's cores, and tests that compute cost several times their work. Processes that tests start inherit it.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # NumPy's threads cannot be told to sleep. What must not depend on their number is tested with a number of its own.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # The suite tries the same examples each time, so that red means the change at hand; HYPOTHESIS_PROFILE=explore tries
 # others. No deadlines: machines differ.
 hypothesis.settings.register_profile("suite", deadline=None, derandomize=True)
@@ -104,7 +111,7 @@ def small_experience(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def quick_recipes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shipped recipes, with just enough training to see a loss fall."""
+    """The shipped recipes, with just enough training to see a loss fall, and few short answers."""
     folder = tmp_path_factory.mktemp("recipes")
     for path in (resources_root() / "recipes").glob("*.yaml"):
         shutil.copyfile(path, folder / path.name)
@@ -118,6 +125,11 @@ def quick_recipes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     values["merge"] |= {"methods": ["task_arithmetic", "ties"], "weight_steps": 1, "tokens_per_domain": 768}
     values["moe"] |= {"steps": 8, "tokens_per_domain": 512}
     consensus.write_text(yaml.safe_dump(values))
+    evaluation = folder / "evaluation.yaml"
+    values = yaml.safe_load(evaluation.read_text())
+    values["generation"]["max_items"] = 2
+    values["decoding"]["max_new_tokens"] = 16
+    evaluation.write_text(yaml.safe_dump(values))
     return folder
 
 

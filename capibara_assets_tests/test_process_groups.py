@@ -62,12 +62,12 @@ def all_gone(members: list[int], within_s: float = 5.0) -> bool:
 
 
 def test_interruption_lets_the_child_save_and_then_ends_the_whole_group(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), process_group(family(tmp_path, "save"), grace_s=10):
+    with pytest.raises(KeyboardInterrupt), process_group(family(tmp_path, "save"), grace_s=120):
         members = pids(tmp_path)
         started = time.monotonic()
         raise KeyboardInterrupt
     assert (tmp_path / "saved").read_text() == "yes"
-    assert time.monotonic() - started < 5, "a child that ends at once is not waited for"
+    assert time.monotonic() - started < 60, "a child that ends at once is not waited for"
     assert all_gone(members)
 
 

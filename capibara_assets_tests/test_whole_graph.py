@@ -106,11 +106,13 @@ def test_a_second_run_leaves_all_alone(
     assert versions(deployment_environment, monkeypatch) == before
 
 
+@pytest.mark.parametrize("domains", ["sql", pytest.param(",".join(DOMAINS), marks=pytest.mark.long)])
 def test_everything_again_by_force_gives_the_same_data_versions(
-    first_run: str, deployment_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    domains: str, first_run: str, deployment_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ):
+    """Every asset: one domain of those that have domains, and what is made of all; all domains in `make test-long`."""
     before = versions(deployment_environment, monkeypatch)
-    output = capibara(deployment_environment, "run", "--force")
+    output = capibara(deployment_environment, "run", "--force", "--domains", domains)
     assert "trained_adapters" in output
     assert versions(deployment_environment, monkeypatch) == before
 

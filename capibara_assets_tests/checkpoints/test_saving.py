@@ -306,7 +306,7 @@ def run(body: str) -> subprocess.CompletedProcess[str]:
     {body}
     """
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False, timeout=600
     )
 
 
@@ -401,7 +401,7 @@ def test_an_interpreter_that_ends_without_closing_leaves_nothing_half_there(tmp_
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     store = CheckpointStore(tmp_path)
     assert bool(store.list()) == ("while the checkpoint of m at step 1" not in done.stderr)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from capibara_assets.cli import bench_checkpoint
+from capibara_assets.cli import bench_checkpoint, bench_checkpoint_crashes, bench_checkpoint_memory
 from capibara_assets.cli.bench_checkpoint_crashes import measure_crashes
 from capibara_assets.cli.bench_checkpoint_memory import measure_memory
 from capibara_assets.cli.bench_checkpoint_space import base_weights, epochs_of, measure_compression
@@ -80,15 +80,28 @@ def test_compression_is_measured_on_trained_and_drawn_weights(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_memory_is_counted_over_the_tensors(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "settings", [("_encrypted",), pytest.param(tuple(bench_checkpoint_memory._SETTINGS), marks=pytest.mark.long)]
+)
+def test_memory_is_counted_over_the_tensors(
+    settings: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes a setting: one that needs most of all of them, and all in `make test-long`."""
+    all_settings = bench_checkpoint_memory._SETTINGS
+    monkeypatch.setattr(bench_checkpoint_memory, "_SETTINGS", {name: all_settings[name] for name in settings})
     found = measure_memory(tmp_path, (64 * MIB,))
     assert 0 <= found["memory_over_tensors_mib"] < 256
     assert 30 < found["interpreter_mib"] < 1000
 
 
 @pytest.mark.slow
-def test_crashes_add_up_and_go_on_where_they_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capibara_assets.cli.bench_checkpoint_crashes._FLIPS", 10)
+@pytest.mark.parametrize("settings", [1, pytest.param(len(bench_checkpoint_crashes.SETTINGS), marks=pytest.mark.long)])
+def test_crashes_add_up_and_go_on_where_they_stopped(
+    settings: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bits are flipped in a process for each setting: the first of them, and all in `make test-long`."""
+    monkeypatch.setattr(bench_checkpoint_crashes, "_FLIPS", 10)
+    monkeypatch.setattr(bench_checkpoint_crashes, "SETTINGS", bench_checkpoint_crashes.SETTINGS[:settings])
     (tmp_path / "scratch").mkdir()
     found = measure_crashes(tmp_path / "scratch", 16, 3, tmp_path / "keep")
     assert (found["crashes"], found["kills"], found["full_disks"], found["power_losses"]) == (16, 8, 2, 6)
@@ -96,7 +109,7 @@ def test_crashes_add_up_and_go_on_where_they_stopped(tmp_path: Path, monkeypatch
     assert found["flips_detected"] == found["flips"] > 30
     assert sum(found["kills_while"].values()) == 8
 
-    monkeypatch.setattr("capibara_assets.cli.bench_checkpoint_crashes._in_process", None)  # not measured again
+    monkeypatch.setattr(bench_checkpoint_crashes, "_in_process", None)  # not measured again
     assert measure_crashes(tmp_path / "scratch", 16, 3, tmp_path / "keep") == found
 
 

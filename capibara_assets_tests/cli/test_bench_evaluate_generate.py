@@ -6,14 +6,12 @@ import pytest
 
 from capibara_assets.cli import bench_evaluate_generate
 from capibara_assets.cli.bench_evaluate_generate import run_generation
-from capibara_assets.locations import resources_root
 
 
 @pytest.mark.slow
-def test_both_sides_give_the_same_tokens(monkeypatch: pytest.MonkeyPatch):
+def test_both_sides_give_the_same_tokens(small_experience: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(bench_evaluate_generate, "BATCH_SIZES", (2, 4))
-    folder: Path = resources_root() / "experience"
-    found = run_generation(str(folder), prompts=6, new_tokens=8, rounds=2)
+    found = run_generation(str(small_experience), prompts=6, new_tokens=8, rounds=2)
     assert found["answers_equal"] and set(found["answers_equal_by_batch_size"].values()) == {6}
     assert found["batched_ratio"] > 0 and len(found["ratio_by_round"]) == 2
     assert set(found["tokens_per_second"]) == {"ours", *(f"transformers, batches of {size}" for size in (2, 4))}

@@ -64,7 +64,7 @@ def test_tensorboard_shows_a_log_that_grows_and_goes_back(tmp_path: Path) -> Non
                 time.sleep(0.3)
     finally:
         os.kill(process.pid, signal.SIGINT)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=300) == 0
     assert f"TensorBoard on http://127.0.0.1:{port} with 1 trainings" in (tmp_path / "said").read_text()
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(f"http://127.0.0.1:{port}", timeout=2)

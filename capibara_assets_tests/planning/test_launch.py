@@ -112,7 +112,7 @@ esac
 def queued(place: Path, bin_: Path, **extra: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     environment = {**os.environ, "PATH": f"{bin_}:{os.environ['PATH']}", "PROJECT": "p", "ZONE": "z", **extra}
     done = subprocess.run(
-        ["bash", str(place / QUEUED)], env=environment, capture_output=True, text=True, timeout=60, check=False
+        ["bash", str(place / QUEUED)], env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     calls = bin_ / "calls"
     return done, calls.read_text().splitlines() if calls.exists() else []

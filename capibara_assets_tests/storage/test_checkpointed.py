@@ -201,7 +201,7 @@ def test_copies_of_other_processes_are_left_alone_until_these_end(tmp_path: Path
     for user in users:
         if killed:
             user.send_signal(signal.SIGKILL)
-        user.communicate("\n" if not killed else None, timeout=30)
+        user.communicate("\n" if not killed else None, timeout=300)
     assert folder.exists() is killed  # who ends by itself cleans up
     assert evict(tmp_path) == int(killed) and not folder.exists()
     assert (shared / "copy").is_file()
