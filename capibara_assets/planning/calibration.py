@@ -5,9 +5,8 @@ and squared effects (in units of their spreads). With spreads as priors, effects
 """
 
 import hashlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -47,7 +46,6 @@ class Provenance(Declared):
     sha256: str = Field(description="digest of the file of runs")
     runs: int = Field(ge=0)
     models: int = Field(ge=0)
-    seen: tuple[str, ...] = Field(default=(), description="digests of the runs fitted on, so that none is ever scored")
 
 
 class Calibration(Declared):
@@ -121,14 +119,16 @@ def write_calibration(calibration: Calibration, file: Path) -> None:
 
 @dataclass(frozen=True)
 class Problem:
-    """Runs as arrays: seconds (runs, terms), expected logs (runs, terms), effects (names; membership by run and term).
+    """Runs as arrays: seconds (runs, terms), expected logs (runs, terms), measured log step times `logs` (runs,).
 
-    `where` is (effects, runs, terms) of zeros and ones; `logs` the measured log step times.
+    Effects: `member` (runs, effects) of zeros and ones says whose they are, `places` (effects, terms + 1) of zeros and
+    ones which term they work on; the last place is all of them.
     """
 
     names: tuple[str, ...]
     spreads: Array
-    where: Array
+    places: Array
+    member: Array
     seconds: Array
     expected: Array
     logs: Array
@@ -136,14 +136,21 @@ class Problem:
     def rows(self, index: Sequence[int]) -> "Problem":
         """The same effects on some of the runs."""
         chosen = list(index)
-        return Problem(
-            self.names,
-            self.spreads,
-            self.where[:, chosen],
-            self.seconds[chosen],
-            self.expected[chosen],
-            self.logs[chosen],
+        return replace(
+            self,
+            member=self.member[chosen],
+            seconds=self.seconds[chosen],
+            expected=self.expected[chosen],
+            logs=self.logs[chosen],
         )
+
+    def costs(self, theta: Array) -> tuple[Array, Array]:
+        """Step times (runs,) under effects of these values, and the derivatives of their logarithms (runs, effects)."""
+        by_place = self.member * theta @ self.places
+        costs = np.exp(self.expected + by_place[:, :-1] + by_place[:, -1:]) * self.seconds
+        totals = costs.sum(1)
+        shares = np.column_stack((costs / totals[:, None], np.ones(len(totals))))
+        return totals, self.member * (shares @ self.places.T)
 
 
 def problem(runs: Sequence[PublishedRun]) -> Problem:
@@ -154,19 +161,19 @@ def problem(runs: Sequence[PublishedRun]) -> Problem:
     """
     works = [work(run.workload, run.machine) for run in runs]
     listed = [list(effects(run.workload, run.machine)) for run in runs]
-    spreads: dict[str, float] = {}
-    for one in listed:
-        spreads.update({effect.name: effect.spread for effect in one})
-    names = tuple(sorted(spreads))
+    known = {effect.name: effect for one in listed for effect in one}
+    names = tuple(sorted(known))
     index = {name: position for position, name in enumerate(names)}
-    where = np.zeros((len(names), len(runs), len(TERMS)))
+    places, member = np.zeros((len(names), len(TERMS) + 1)), np.zeros((len(runs), len(names)))
+    for name, effect in known.items():
+        places[index[name], len(TERMS) if effect.term is None else effect.term] = 1.0
     for row, one in enumerate(listed):
-        for effect in one:
-            where[index[effect.name], row, slice(None) if effect.term is None else effect.term] = 1.0
+        member[row, [index[effect.name] for effect in one]] = 1.0
     return Problem(
         names=names,
-        spreads=np.array([spreads[name] for name in names]),
-        where=where,
+        spreads=np.array([known[name].spread for name in names]),
+        places=places,
+        member=member,
         seconds=np.array([waiting(one) for one in works]),
         expected=np.array([expected_logs(run.workload, run.machine) for run in runs]),
         logs=np.log([step_seconds(run) for run in runs]),
@@ -201,12 +208,9 @@ def solve(task: Problem) -> Solution:
     """The posterior's maximum by damped Gauss-Newton steps with Cauchy-like weights; deterministic."""
     theta = np.zeros(len(task.names))
     precision = 1 / task.spreads**2
-    # Effects times terms are sparse and small: (effects, runs·terms) products stay in the millions.
     for _ in range(STEPS):
-        costs = np.exp(task.expected + np.tensordot(theta, task.where, 1)) * task.seconds
-        totals = costs.sum(1)
+        totals, jacobian = task.costs(theta)
         residuals = np.log(totals) - task.logs
-        jacobian = np.einsum("erk,rk->re", task.where, costs / totals[:, None], optimize=True)
         weights = 1 / np.sqrt(1 + (residuals / NOISE / OUTLIER) ** 2) / NOISE**2
         curvature = (jacobian * weights[:, None]).T @ jacobian + np.diag(precision)
         step = np.linalg.solve(curvature, (jacobian * weights[:, None]).T @ residuals + precision * theta)
@@ -220,28 +224,8 @@ def solve(task: Problem) -> Solution:
 
 def estimate(task: Problem, solution: Solution) -> tuple[Array, Array]:
     """Log step times (runs,) and their spreads from the effects' own (runs,), noise left out."""
-    costs = np.exp(task.expected + np.tensordot(solution.values, task.where, 1)) * task.seconds
-    totals = costs.sum(1)
-    jacobian = np.einsum("erk,rk->re", task.where, costs / totals[:, None], optimize=True)
+    totals, jacobian = task.costs(solution.values)
     return np.log(totals), np.sqrt(jacobian**2 @ solution.spreads**2)
-
-
-def run_digest(run: PublishedRun) -> str:
-    """A short digest of a run's settings and result: two rows that say the same have the same."""
-    load = run.workload
-    told = (
-        run.model,
-        run.machine.family,
-        load.chips,
-        load.sequence,
-        round(load.global_batch, 6),
-        str(load.mesh),
-        load.precision,
-        load.software,
-        load.micro_steps,
-        None if run.tokens_per_second is None else float(f"{run.tokens_per_second:.5g}"),
-    )
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
 
 
 def file_digest(file: Path) -> str:
@@ -276,16 +260,5 @@ def calibrate(
         # What neither moved nor became surer says nothing that the prior does not.
         if abs(value) >= SMALLEST or spread < prior * (1 - SMALLEST)
     }
-    origin = Provenance(
-        **provenance,
-        runs=len(runs),
-        models=len({run.model for run in runs}),
-        seen=tuple(sorted({run_digest(run) for run in runs})),
-    )
+    origin = Provenance(**provenance, runs=len(runs), models=len({run.model for run in runs}))
     return Calibration(provenance=origin, noise=round(noise, 4), width=round(width, 4), coverage=coverage, effects=kept)
-
-
-def seen_by(calibration: Calibration, runs: Iterable[PublishedRun]) -> list[bool]:
-    """Which runs the calibration was fitted on."""
-    known = set(calibration.provenance.seen)
-    return [run_digest(run) in known for run in runs]

@@ -1,17 +1,29 @@
 """Published training runs from a CSV: each row a workload, a machine and what was measured, or the reason why not."""
 
 import csv
+import hashlib
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from capibara_assets.errors import InputError
-from capibara_assets.planning.accounting import Optimizer
+from capibara_assets.locations import resources_root
+from capibara_assets.planning.conventions import Method, Optimizer
 from capibara_assets.planning.machine import Machine, machine
+from capibara_assets.planning.models import ModelShape
 from capibara_assets.planning.published_cells import Cells
 from capibara_assets.planning.published_remat import read_remat
-from capibara_assets.planning.published_shape import read_global_batch, read_mesh, read_shape
+from capibara_assets.planning.published_shape import (
+    VIRTUAL,
+    read_global_batch,
+    read_mesh,
+    read_passes,
+    read_shape,
+    setting,
+)
 from capibara_assets.planning.workload import Workload
 
 REQUIRED = ("hardware", "chips", "model", "layers", "d_model", "n_heads")
@@ -22,6 +34,7 @@ JUDGED = (
     *("remat_policy", "weight_dtype", "optimizer"),
 )
 DEFAULT_SEQUENCE = 4096
+DEFAULT_RANK = 16
 # Sliding-window attention that the columns cannot say: (name's beginning, window, share of layers), from the models'
 # own configurations (sliding_window, layer_types).
 WINDOWS = (
@@ -83,11 +96,14 @@ def read_published(file: Path) -> Table:
     Raises:
         InputError: the file cannot be read, is empty, or lacks a column that no row can do without.
     """
+    text = _text(file)
+    header = text.partition("\n")[0]
     try:
-        with file.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.DictReader(stream)
-            columns, rows = reader.fieldnames or [], list(reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reader = csv.DictReader(text.splitlines(), delimiter=max(",;\t", key=header.count))
+        columns = [name.strip().lower() for name in reader.fieldnames or []]
+        reader.fieldnames = columns
+        rows = list(reader)
+    except csv.Error as error:
         raise InputError(f"cannot read {file}: {error}") from error
     missing = [name for name in REQUIRED if name not in columns]
     if missing:
@@ -97,7 +113,7 @@ def read_published(file: Path) -> Table:
     runs: list[PublishedRun] = []
     refused: dict[str, str] = {}
     for number, cells in enumerate(rows, start=2):  # line 1 is the header
-        name = (cells.get("row_id") or "").strip() or f"line {number}"
+        name = "".join(filter(str.isprintable, cells.get("row_id") or "")).strip() or f"line {number}"
         if name in refused or any(run.row == name for run in runs):
             name = f"{name} (line {number})"
         try:
@@ -105,6 +121,21 @@ def read_published(file: Path) -> Table:
         except InputError as error:
             refused[name] = str(error)
     return Table(runs=tuple(runs), refused=refused)
+
+
+def _text(file: Path) -> str:
+    """The file's text: UTF-8, or UTF-16 where a byte-order mark says so (spreadsheets export both).
+
+    Raises:
+        InputError: unreadable, or in another encoding.
+    """
+    try:
+        raw = file.read_bytes()
+        return raw.decode("utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig").replace("\0", "")
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is not UTF-8 ({error.reason} at byte {error.start}): save it as UTF-8") from error
 
 
 def read_row(row: str, cells: Mapping[str, str | None]) -> PublishedRun:
@@ -117,11 +148,7 @@ def read_row(row: str, cells: Mapping[str, str | None]) -> PublishedRun:
     model = table.text("model")
     if not model:
         raise table.refusal("model", "is empty")
-    architecture = table.text("arch").lower()
-    if architecture not in {"", "decoder", "decoder-moe", "encoder-decoder"}:
-        raise table.refusal(
-            "arch", f"{architecture!r} has no FLOP count here; known: decoder, decoder-moe, encoder-decoder"
-        )
+    architecture = read_architecture(table)
     chips = table.needed("chips")
     slices = table.whole("slices") or 1
     try:
@@ -134,9 +161,10 @@ def read_row(row: str, cells: Mapping[str, str | None]) -> PublishedRun:
         lengths = (DEFAULT_SEQUENCE,)
         table.assume("seq_len", DEFAULT_SEQUENCE)
     other = _settings(table.text("other_parallelism"))
-    mesh, context = read_mesh(table, chips, slices, other)
-    batch = read_global_batch(table, mesh, chips, lengths[-1], context)
-    software = table.text("framework").lower()
+    software = re.sub(r"\s+", "-", table.text("framework").lower())
+    mesh, context = read_mesh(table, chips, slices, other, software, tpu=where.kind == "tpu")
+    batch = read_global_batch(table, mesh, chips, lengths[-1], context, software)
+    adapters = read_lora(table, other, shape)
     window, windowed = next(
         ((window, share) for name, window, share in WINDOWS if model.lower().startswith(name)), (0, 0.0)
     )
@@ -147,13 +175,17 @@ def read_row(row: str, cells: Mapping[str, str | None]) -> PublishedRun:
         inputs=lengths[0] if shape.family == "t5" else 0,
         global_batch=batch,
         mesh=mesh,
-        micro_steps=max(1, int(other.get("grad_accum", "1") or 1)) if other.get("grad_accum", "1").isdigit() else 1,
+        micro_steps=read_passes(table, mesh, chips, batch, context, other, software),
+        virtual_stages=setting(other, VIRTUAL) or 1,
         context=context,
         recompute=read_remat(table, software),
         precision=_precision(table, software),
         weight_bytes=2 if weights in {"bfloat16", "bf16", "float16", "fp16"} else 4,
         replicated_weights=other.get("sharding", "").upper() == "SHARD_GRAD_OP",
         optimizer=_optimizer(table),
+        method=Method.FULL if adapters is None else Method.LORA,
+        lora_rank=adapters or 0,
+        lora_modules=() if adapters is None else tuple(module.name for module in shape.linear_modules),
         software=software,
         active_parameters=active,
         window=window,
@@ -162,6 +194,7 @@ def read_row(row: str, cells: Mapping[str, str | None]) -> PublishedRun:
         capacity=_capacity(table),
         generation=table.text("source_repo").lower(),
         eager=_eager(table, software),
+        prefix=architecture == "encoder",
         overlapped_tensor=bool(re.search(r"async\s*tp", table.text("note").lower())),
     )
     causal = "causal" in table.text("attention_flops_convention").lower()
@@ -178,6 +211,42 @@ def read_row(row: str, cells: Mapping[str, str | None]) -> PublishedRun:
         unstated=frozenset(name for name in JUDGED if not table.text(name)),
         mfu=_stated_mfu(table),
     )
+
+
+ARCHITECTURES = {
+    "decoder": ("", "decoder", "decoder-only", "dense", "dense-decoder", "causal", "causal-lm", "transformer", "gpt"),
+    "decoder-moe": ("decoder-moe", "moe", "moe-decoder", "mixture-of-experts", "sparse", "decoder-only-moe"),
+    "encoder-decoder": ("encoder-decoder", "enc-dec", "seq2seq", "t5"),
+    "encoder": ("encoder", "encoder-only", "bert"),
+}
+
+
+def read_architecture(table: Cells) -> str:
+    """The kind of model: one of `ARCHITECTURES`.
+
+    Raises:
+        InputError: one whose FLOPs cannot be counted from the columns.
+    """
+    text = table.text("arch").lower()
+    plain = re.sub(r"[^a-z0-9]+", "-", text).strip("-")
+    for name, spellings in ARCHITECTURES.items():
+        if plain in spellings:
+            return name
+    raise table.refusal("arch", f"{text!r} has no FLOP count here; known: {', '.join(ARCHITECTURES)}")
+
+
+def read_lora(table: Cells, other: Mapping[str, str], shape: ModelShape) -> int | None:
+    """The rank of a run's adapters; None where all weights are trained.
+
+    That it is LoRA stands in the settings, the model's name or the remarks, since no column says it.
+    """
+    told = " ".join((table.text("model"), table.text("note"), table.text("other_parallelism"))).lower()
+    if not re.search(r"(?<![a-z])q?lora(?![a-z])", told):
+        return None
+    rank = re.search(r"(?:rank|\br|lora)[ =]*(\d+)", told)
+    found = min(int(rank[1]), shape.hidden) if rank and int(rank[1]) else DEFAULT_RANK
+    table.assume("method", f"LoRA of rank {found} on all linear layers")
+    return found
 
 
 def _stated_mfu(table: Cells) -> float | None:
@@ -198,6 +267,8 @@ def _capacity(table: Cells) -> float:
 
 def _precision(table: Cells, software: str) -> str:
     name = table.text("precision").lower() or "bf16"
+    # Block-scaled and 4-bit formats are computed as 8-bit ones here; other spellings of 8 bits.
+    name = re.sub(r"^(mxfp8|nvfp4|mxfp4|fp4|float8|fp8mx|f8)", "fp8", name)
     return DEFAULT_SCALING.get((software, name), name)
 
 
@@ -242,3 +313,48 @@ def _measured(table: Cells, workload: Workload, where: Machine, causal: bool) ->
 def only_measured(runs: Iterable[PublishedRun]) -> list[PublishedRun]:
     """The runs that say how fast they were."""
     return [run for run in runs if run.tokens_per_second is not None]
+
+
+@cache
+def shipped_runs() -> tuple[PublishedRun, ...]:
+    """The measured runs that the shipped calibration was fitted to."""
+    return tuple(only_measured(read_published(shipped_rows()).runs))
+
+
+def shipped_rows() -> Path:
+    """The table of published runs that ships, each row with its source and commit."""
+    return resources_root() / "planning" / "published_training.csv"
+
+
+def run_digest(run: PublishedRun) -> str:
+    """A short digest of a run's settings and result: two rows that say the same have the same."""
+    load = run.workload
+    told = (
+        run.model,
+        run.machine.family,
+        load.chips,
+        load.sequence,
+        round(load.global_batch, 6),
+        str(load.mesh),
+        load.precision,
+        load.software,
+        load.micro_steps,
+        None if run.tokens_per_second is None else float(f"{run.tokens_per_second:.5g}"),
+    )
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
+
+
+def model_groups(runs: Sequence[PublishedRun]) -> list[int]:
+    """A number for each run: runs of one model have the same, by its name in any spelling or by its sizes."""
+    firsts: dict[object, int] = {}
+    groups: list[int] = []
+    for index, run in enumerate(runs):
+        shape = run.workload.shape
+        name = re.sub(r"[^a-z0-9]", "", run.model.lower().rpartition("/")[2])
+        sizes = (shape.layers, shape.encoder_layers, shape.hidden, shape.heads, shape.kv_heads, shape.intermediate)
+        keys = (name, (*sizes, shape.experts))
+        known = sorted({firsts[key] for key in keys if key in firsts})
+        first = known[0] if known else index
+        groups = [first if group in known else group for group in groups] + [first]
+        firsts = {key: first if group in known else group for key, group in firsts.items()} | dict.fromkeys(keys, first)
+    return groups

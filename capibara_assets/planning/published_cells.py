@@ -17,8 +17,8 @@ class Cells:
         return value.strip() if isinstance(value, str) else ""
 
     def number(self, column: str) -> float | None:
-        """The cell as a positive number; None where it is empty."""
-        text = self.text(column).replace(",", "")
+        """The cell as a positive number, a trailing % or leading ~ taken off; None where it is empty."""
+        text = self.text(column).replace(",", "").lstrip("~≈ ").rstrip("% ")
         if not text or text.lower() in {"na", "n/a", "nan", "none", "null", "-", "?"}:
             return None
         try:
@@ -35,7 +35,7 @@ class Cells:
         """A whole number, or several joined by `+` (encoder and decoder)."""
         text = self.text(column)
         try:
-            found = tuple(int(float(part)) for part in text.split("+")) if text else ()
+            found = tuple(int(float(part.replace(",", ""))) for part in text.split("+")) if text else ()
         except (ValueError, OverflowError):
             raise self.refusal(column, f"{text!r} is neither a number nor two joined by +") from None
         if any(part < 1 for part in found) or len(found) > 2:

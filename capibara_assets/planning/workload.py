@@ -55,7 +55,8 @@ class Workload:
         mesh: how the chips are used.
         inputs: tokens of the encoder's sequence; 0 for decoders.
         micro_steps: forward and backward passes per optimizer step (gradient accumulation).
-        context: chips that share one sequence (context parallelism); part of `mesh.fsdp`.
+        virtual_stages: parts that each stage of a pipeline holds of the layers, taken in turns (interleaved schedule).
+        context: chips that share one sequence (context parallelism); part of `mesh.fsdp`, or of `mesh.data`.
         recompute: what the backward pass does again.
         precision: `bf16`, or `fp8`/`int8` with the scaling's name behind a dash (`fp8-rowwise`).
         weight_bytes: bytes of a stored weight.
@@ -83,6 +84,7 @@ class Workload:
     mesh: Mesh
     inputs: int = 0
     micro_steps: int = 1
+    virtual_stages: int = 1
     context: int = 1
     recompute: Recompute = field(default=NOTHING)
     precision: str = "bf16"
