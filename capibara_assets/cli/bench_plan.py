@@ -30,7 +30,8 @@ def measure(file: Path | None = None, calibrate: Path | None = None) -> dict[str
         InputError: the file is missing or lacks a needed column, or has too few measured rows to fit.
     """
     from capibara_assets.planning.assessment import assess
-    from capibara_assets.planning.calibration import file_digest, shipped
+    from capibara_assets.planning.calibration import shipped
+    from capibara_assets.planning.fit import file_digest
     from capibara_assets.planning.published import only_measured, read_published, shipped_rows, shipped_runs
 
     file = file or shipped_rows()
@@ -50,8 +51,9 @@ def measure(file: Path | None = None, calibrate: Path | None = None) -> dict[str
 
 def _renew(file: Path, output: Path) -> Any:
     """Fit to all measured rows; the interval's width and the noise come from leaving models out."""
-    from capibara_assets.planning.calibration import calibrate, file_digest, write_calibration
+    from capibara_assets.planning.calibration import write_calibration
     from capibara_assets.planning.crossvalidation import COVERAGE, ENOUGH_MODELS, ENOUGH_RUNS, leave_out
+    from capibara_assets.planning.fit import calibrate, file_digest
     from capibara_assets.planning.published import model_groups, only_measured, read_published
 
     runs = only_measured(read_published(file).runs)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from capibara_assets.planning.calibration import Array, Calibration, problem, step_seconds
+from capibara_assets.planning.calibration import Calibration
 from capibara_assets.planning.crossvalidation import (
     COVERAGE,
     HeldOut,
@@ -23,6 +23,7 @@ from capibara_assets.planning.crossvalidation import (
     predicted,
     speed_errors,
 )
+from capibara_assets.planning.fit import Array, problem, step_seconds
 from capibara_assets.planning.footprint import footprint, least_bytes
 from capibara_assets.planning.prediction import Prediction, predict
 from capibara_assets.planning.published import PublishedRun, Table, model_groups, only_measured, run_digest

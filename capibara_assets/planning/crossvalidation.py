@@ -11,7 +11,7 @@ from statistics import median
 
 import numpy as np
 
-from capibara_assets.planning.calibration import Array, Problem, estimate, problem, solve, step_seconds
+from capibara_assets.planning.fit import Array, Problem, estimate, problem, solve, step_seconds
 from capibara_assets.planning.published import PublishedRun
 
 Label = str | int

@@ -14,20 +14,15 @@ from capibara_assets.errors import InputError
 from capibara_assets.planning.assessment import assess, regret
 from capibara_assets.planning.calibration import (
     Calibration,
-    calibrate,
-    estimate,
-    file_digest,
-    problem,
     rates,
     read_calibration,
     shipped,
-    solve,
-    step_seconds,
     waiting,
     write_calibration,
 )
 from capibara_assets.planning.crossvalidation import leave_out, naive_errors, quantile_of, speed_errors
 from capibara_assets.planning.effects import effects, expected_logs
+from capibara_assets.planning.fit import calibrate, estimate, file_digest, problem, solve, step_seconds
 from capibara_assets.planning.machine import machine
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape
