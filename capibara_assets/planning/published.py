@@ -269,6 +269,7 @@ def _precision(table: Cells, software: str) -> str:
     name = table.text("precision").lower() or "bf16"
     # Block-scaled and 4-bit formats are computed as 8-bit ones here; other spellings of 8 bits.
     name = re.sub(r"^(mxfp8|nvfp4|mxfp4|fp4|float8|fp8mx|f8)", "fp8", name)
+    name = "fp32" if name in {"float32", "f32"} else name
     return DEFAULT_SCALING.get((software, name), name)
 
 

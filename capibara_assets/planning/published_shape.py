@@ -159,8 +159,7 @@ def read_passes(
     if micro is None and per_device is not None and software != "maxtext" and per_device * chips != batch:
         micro = per_device
     if micro is not None:
-        passes = share / micro
-        return round(passes) if passes >= 1 and abs(passes - round(passes)) < 1e-6 else 1
+        return max(1, round(share / micro))
     if mesh.pipeline > 1 and software != "maxtext":
         table.assume("grad_accum", max(1, round(share)), "one sequence a pass")
         return max(1, round(share))

@@ -168,7 +168,8 @@ def _linear_layers(load: Workload, machine: Machine, seconds: dict[str, float]) 
         # The head stays in 16 bits where the rest is computed in 8.
         small = load.eight_bit and not head
         term = "experts" if expert else "matmul8" if small else "matmul"
-        seconds[term] += nominal / (machine.peak(load.format if small else "bf16") * machine.reachable)
+        precision = "bf16" if head and load.eight_bit else load.format
+        seconds[term] += nominal / (machine.peak(precision) * machine.reachable)
         seconds["reread"] += nominal / TILE_HELD * (1 if small else BF16) / machine.hbm
         # A product of (rows, inner) and (inner, outer) moves both and the result once, in 16 bits.
         moved = (1 / inner + 1 / outer) + 1 / seen

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from capibara_assets.errors import InputError
 from capibara_assets.planning.published import PublishedRun, only_measured, read_published, read_row
+from capibara_assets.planning.roofline import work
 from capibara_assets.planning.workload import EVERYTHING, NOTHING
 
 # A run as tables have them; the sizes are Llama 3.1 8B's and the speed is made up.
@@ -207,6 +208,7 @@ def megatron(**changes: str) -> PublishedRun:
         ({"other_parallelism": "cp=2", "per_device_batch": "4"}, 16),
         ({"other_parallelism": "cp=2"}, 64),  # a pipeline that says nothing has one sequence a pass
         ({"pipeline": "1", "data": "16"}, 1),
+        ({"data": "4", "global_batch": "130", "per_device_batch": "2"}, 16),  # the last pass may be smaller
     ],
 )
 def test_passes_follow_from_micro_batches(changes: dict[str, str], passes: int) -> None:
@@ -255,6 +257,13 @@ def test_a_mixture_with_its_dense_layers_width_gets_its_experts_own() -> None:
     sizes = {"layers": "61", "d_model": "7168", "n_heads": "128", "kv_heads": "128", "d_ff": "18432", "vocab": "129280"}
     run = row(**sizes, arch="moe", n_experts="256", experts_per_token="8", params_b="671", active_params_b="37")
     assert run.workload.shape.intermediate == pytest.approx(2048, rel=0.1) and any("d_ff" in one for one in run.assumed)
+
+
+def test_a_longer_format_takes_its_own_peak_where_the_chip_has_one() -> None:
+    plain, long = (megatron(hardware="a100", precision=name) for name in ("bf16", "tf32"))
+    products = [work(run.workload, run.machine).named()["matmul"] for run in (plain, long)]
+    assert products[1] == pytest.approx(2 * products[0])
+    assert megatron(precision="MXFP8").workload.format == "fp8"
 
 
 def test_shares_may_carry_their_sign() -> None:
