@@ -37,14 +37,7 @@ DEFAULT_SEQUENCE = 4096
 DEFAULT_RANK = 16
 # Sliding-window attention that the columns cannot say: (name's beginning, window, share of layers), from the models'
 # own configurations (sliding_window, layer_types).
-WINDOWS = (
-    ("gemma-2", 4096, 1 / 2),
-    ("gemma2", 4096, 1 / 2),
-    ("gemma-3", 1024, 5 / 6),
-    ("gemma3", 1024, 5 / 6),
-    ("gemma4", 1024, 5 / 6),
-    ("gpt-oss", 128, 1 / 2),
-)
+WINDOWS = (("gemma2", 4096, 1 / 2), ("gemma3", 1024, 5 / 6), ("gemma4", 1024, 5 / 6), ("gptoss", 128, 1 / 2))
 # What a bare "fp8" means: torchtitan's default recipe scales whole tensors.
 DEFAULT_SCALING = {("torchtitan", "fp8"): "fp8-tensorwise"}
 EAGER = ("llm-foundry", "transformers", "trl", "huggingface", "deepspeed", "accelerate", "llama-factory", "axolotl")
@@ -166,7 +159,7 @@ def read_row(row: str, cells: Mapping[str, str | None]) -> PublishedRun:
     batch = read_global_batch(table, mesh, chips, lengths[-1], context, software)
     adapters = read_lora(table, other, shape)
     window, windowed = next(
-        ((window, share) for name, window, share in WINDOWS if model.lower().startswith(name)), (0, 0.0)
+        ((window, share) for name, window, share in WINDOWS if plain_model(model).startswith(name)), (0, 0.0)
     )
     weights = table.text("weight_dtype").lower()
     workload = Workload(
@@ -255,8 +248,9 @@ def _stated_mfu(table: Cells) -> float | None:
 
 
 def _settings(text: str) -> dict[str, str]:
-    """`a=1;b=2` as a mapping."""
-    return {key.strip().lower(): value.strip() for key, _, value in (part.partition("=") for part in text.split(";"))}
+    """`a=1;b=2` as a mapping; commas, bars and spaces before a name separate, too."""
+    parts = (part.partition("=") for part in re.split(r"[;,|]|\s+(?=\w+=)", text))
+    return {key.strip().lower(): value.strip() for key, _, value in parts}
 
 
 def _capacity(table: Cells) -> float:
@@ -345,13 +339,18 @@ def run_digest(run: PublishedRun) -> str:
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
 
 
+def plain_model(name: str) -> str:
+    """A model's name in letters and digits, without its publisher."""
+    return re.sub(r"[^a-z0-9]", "", name.lower().rpartition("/")[2])
+
+
 def model_groups(runs: Sequence[PublishedRun]) -> list[int]:
     """A number for each run: runs of one model have the same, by its name in any spelling or by its sizes."""
     firsts: dict[object, int] = {}
     groups: list[int] = []
     for index, run in enumerate(runs):
         shape = run.workload.shape
-        name = re.sub(r"[^a-z0-9]", "", run.model.lower().rpartition("/")[2])
+        name = plain_model(run.model)
         sizes = (shape.layers, shape.encoder_layers, shape.hidden, shape.heads, shape.kv_heads, shape.intermediate)
         keys = (name, (*sizes, shape.experts))
         known = sorted({firsts[key] for key in keys if key in firsts})

@@ -205,6 +205,7 @@ def megatron(**changes: str) -> PublishedRun:
     [
         ({"other_parallelism": "cp=2;micro=1;grad_accum=64"}, 64),
         ({"other_parallelism": "cp=2;mbs=2"}, 32),
+        ({"other_parallelism": "CP=2, MBS=2 vp=4"}, 32),
         ({"other_parallelism": "cp=2", "per_device_batch": "4"}, 16),
         ({"other_parallelism": "cp=2"}, 64),  # a pipeline that says nothing has one sequence a pass
         ({"pipeline": "1", "data": "16"}, 1),
@@ -264,6 +265,11 @@ def test_a_longer_format_takes_its_own_peak_where_the_chip_has_one() -> None:
     products = [work(run.workload, run.machine).named()["matmul"] for run in (plain, long)]
     assert products[1] == pytest.approx(2 * products[0])
     assert megatron(precision="MXFP8").workload.format == "fp8"
+
+
+@pytest.mark.parametrize("name", ["gemma-3-27b", "google/Gemma_3-27B-it", "gemma3-27b"])
+def test_sliding_windows_go_by_the_models_name(name: str) -> None:
+    assert (row(model=name).workload.window, row().workload.window) == (1024, 0)
 
 
 def test_shares_may_carry_their_sign() -> None:
