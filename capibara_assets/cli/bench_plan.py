@@ -8,11 +8,12 @@ import click
 from capibara_assets.cli.bench_output import print_result
 from capibara_assets.errors import InputError
 
+SHARED = Path("../shared/data/hardware/published_training.csv")
 WORDS = "published training runs: {runs} measured rows of {file}, chips {chips}, frameworks {frameworks}"
 
 
 @click.command("plan")
-@click.option("--rows", "file", help="CSV with the columns of published_training.csv; default: the one that ships.")
+@click.option("--rows", "file", help="CSV with the columns of published_training.csv; default: the shared one.")
 @click.option("--calibrate", help="Also fit the efficiencies to all measured rows and write them to this YAML file.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line, with every row's prediction.")
 def plan(file: str | None, calibrate: str | None, as_json: bool) -> None:
@@ -24,7 +25,7 @@ def plan(file: str | None, calibrate: str | None, as_json: bool) -> None:
 
 
 def measure(file: Path | None = None, calibrate: Path | None = None) -> dict[str, Any]:
-    """The assessment of a file's rows (default: those that ship); with `calibrate` the fit to them is renewed first.
+    """The assessment of a file's rows (default: the shared ones); with `calibrate` the fit to them is renewed first.
 
     Raises:
         InputError: the file is missing or lacks a needed column, or has too few measured rows to fit.
@@ -32,19 +33,22 @@ def measure(file: Path | None = None, calibrate: Path | None = None) -> dict[str
     from capibara_assets.planning.assessment import assess
     from capibara_assets.planning.calibration import shipped
     from capibara_assets.planning.fit import file_digest
-    from capibara_assets.planning.published import only_measured, read_published, shipped_rows, shipped_runs
+    from capibara_assets.planning.published import only_measured, read_published
 
-    file = file or shipped_rows()
+    file = file or SHARED
     if not file.exists():
         raise InputError(f"no file {file}: name a CSV of published runs with --rows")
     table = read_published(file)
     calibration = shipped() if calibrate is None else _renew(file, calibrate)
-    known = shipped_runs() if calibrate is None else only_measured(table.runs)
+    fitted_to = SHARED if calibrate is None else file
+    at_hand = fitted_to.is_file() and file_digest(fitted_to) == calibration.provenance.sha256
+    known = only_measured(read_published(fitted_to).runs) if at_hand else []
     result = {
         "file": file.name,
         "sha256": file_digest(file),
         "calibration_sha256": calibration.provenance.sha256,
         "calibrated_on_this_file": file_digest(file) == calibration.provenance.sha256,
+        "calibration_runs_at_hand": at_hand,
     }
     return result | assess(table, calibration, known)
 

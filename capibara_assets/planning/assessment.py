@@ -1,7 +1,8 @@
 """The throughput figures of any file of published runs, every run predicted by a fit that never saw its model.
 
-The fit is to the runs that ship and to the file's own: a file of one row is judged as a file of hundreds is, and a chip
-or a framework that only the file knows is learned from its other models.
+The fit is to the file's runs and to those that the shipped calibration was fitted to, where they are at hand; else the
+calibration itself stands for them, for models that it never saw. So a file of one row is judged as a file of hundreds
+is, and a chip or a framework that only the file knows is learned from its other models.
 """
 
 from collections import defaultdict
@@ -17,6 +18,8 @@ from capibara_assets.planning.calibration import Calibration
 from capibara_assets.planning.crossvalidation import (
     COVERAGE,
     HeldOut,
+    Label,
+    Prior,
     leave_out,
     mfu,
     naive_errors,
@@ -26,7 +29,7 @@ from capibara_assets.planning.crossvalidation import (
 from capibara_assets.planning.fit import Array, problem, step_seconds
 from capibara_assets.planning.footprint import footprint, least_bytes
 from capibara_assets.planning.prediction import Prediction, predict
-from capibara_assets.planning.published import PublishedRun, Table, model_groups, only_measured, run_digest
+from capibara_assets.planning.published import PublishedRun, Table, model_groups, model_keys, only_measured, run_digest
 
 HEADLINE = ("median_error", "p90_error", "coverage", "naive_median_error", "naive_p90_error", "regret")
 
@@ -46,7 +49,7 @@ def assess(table: Table, calibration: Calibration, known: Sequence[PublishedRun]
     Args:
         table: the rows.
         calibration: what ships; predicts the rows without a measurement, and beside the headline what it never saw.
-        known: the runs that it was fitted to.
+        known: the runs that it was fitted to; none where they are not at hand.
     """
     runs = only_measured(table.runs)
     direct = [predict(run.workload, run.machine, calibration) for run in table.runs]
@@ -54,15 +57,16 @@ def assess(table: Table, calibration: Calibration, known: Sequence[PublishedRun]
     digests = {run_digest(run) for run in runs}
     pool = [*runs, *(run for run in known if run_digest(run) not in digests)]
     result: dict[str, Any] = {"runs_measured": len(runs), "runs_scored": len(runs)}
+    others = "the runs of the shipped calibration" if known else "the shipped calibration where it never saw the model"
     result["headline"] = (
-        "each measured run predicted by a fit to the runs that ship and to this file's, without all runs of its model"
+        f"each measured run predicted by a fit to this file and {others}, without all runs of its model"
     )
     result["fitted_runs"] = len(pool)
     result |= dict.fromkeys(HEADLINE)  # null where nothing was measured
     guesses: list[Guess] = []
     if runs:
         groups = model_groups(pool)
-        held = leave_out(pool, groups, own=len(runs))
+        held = leave_out(pool, groups, len(runs), None if known else _prior(calibration, pool, groups))
         scored = len(runs)
         halves = (held.widths * held.spreads)[:scored]
         logs = held.logs[:scored]
@@ -80,9 +84,8 @@ def assess(table: Table, calibration: Calibration, known: Sequence[PublishedRun]
         result |= {
             f"{name}_any_length": coarse[name] for name in ("regret", "regret_groups", "regret_within_5_percent")
         }
-        fitted = {run_digest(run) for run in known}
         shipped = [by_row[run.row] for run in runs]
-        result["shipped_on_unseen"] = _unseen(runs, shipped, [run_digest(run) in fitted for run in runs])
+        result["shipped_on_unseen"] = _unseen(runs, shipped, [saw(calibration, run) for run in runs])
         result["chip_left_out"] = _chips(pool, scored, held)
     result |= _memory(table.runs)
     result["rows"] = len(table.runs) + len(table.refused)
@@ -94,20 +97,31 @@ def assess(table: Table, calibration: Calibration, known: Sequence[PublishedRun]
     return result
 
 
+def saw(calibration: Calibration, run: PublishedRun) -> bool:
+    """Whether it was fitted to runs of this run's model."""
+    return any(key in calibration.provenance.seen for key in model_keys(run))
+
+
+def _prior(calibration: Calibration, pool: Sequence[PublishedRun], groups: Sequence[Label]) -> Prior:
+    seen = {group for run, group in zip(pool, groups, strict=True) if saw(calibration, run)}
+    return Prior(calibration, frozenset(groups) - seen)
+
+
 def _errors(logs: Array, runs: Sequence[PublishedRun]) -> dict[str, Any]:
     return _quantiles(speed_errors(logs, runs))
 
 
-def _naive(logs: Array, runs: Sequence[PublishedRun], errors: Sequence[float]) -> dict[str, Any]:
-    """The naive answer's errors, over all runs; and beside ours over those whose source states an MFU."""
-    stated = [index for index, run in enumerate(runs) if run.mfu is not None]
-    ours = speed_errors(logs, runs)
+def _naive(logs: Array, runs: Sequence[PublishedRun], errors: Sequence[float | None]) -> dict[str, Any]:
+    """The naive answer's errors, over all runs that have one; and beside ours over those whose source states an MFU."""
+    answered = [index for index, error in enumerate(errors) if error is not None]
+    stated = [index for index in answered if runs[index].mfu is not None]
+    ours, naive = speed_errors(logs, runs), np.array([np.nan if error is None else error for error in errors])
     published: dict[str, Any] = {"runs": len(stated)}
     if stated:
-        published |= _quantiles(ours[stated]) | _quantiles(np.array(errors)[stated], "naive_")
+        published |= _quantiles(ours[stated]) | _quantiles(naive[stated], "naive_")
     return {
-        "naive": "the median MFU of other models on the same chip, in this file and among the runs that ship",
-        **_quantiles(np.array(errors), "naive_"),
+        "naive": "the median MFU of other models on the same chip, among all runs at hand",
+        **(_quantiles(naive[answered], "naive_") if answered else {}),
         "on_runs_with_published_mfu": published,
     }
 

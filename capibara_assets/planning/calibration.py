@@ -30,6 +30,7 @@ class Provenance(Declared):
     sha256: str = Field(description="digest of the file of runs")
     runs: int = Field(ge=0)
     models: int = Field(ge=0)
+    seen: tuple[str, ...] = Field(default=(), description="names and sizes of the models, as `model_keys` has them")
 
 
 class Calibration(Declared):

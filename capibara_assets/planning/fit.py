@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from capibara_assets.errors import InputError
 from capibara_assets.planning.calibration import Calibration, Fitted, Provenance, waiting
 from capibara_assets.planning.effects import effects, expected_logs
-from capibara_assets.planning.published import PublishedRun
+from capibara_assets.planning.published import PublishedRun, model_keys
 from capibara_assets.planning.roofline import TERMS, work
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -30,17 +30,30 @@ SMALLEST = 1e-3  # effects below this are left out of the file
 class Problem:
     """Runs as arrays: seconds (runs, terms), expected logs (runs, terms), measured log step times `logs` (runs,).
 
-    Effects: `member` (runs, effects) of zeros and ones says whose they are, `places` (effects, terms + 1) of zeros and
-    ones which term they work on; the last place is all of them.
+    Effects: `means` and `spreads` (effects,) are what is known of them before; `member` (runs, effects) of zeros and
+    ones says whose they are, `places` (effects, terms + 1) of zeros and ones which term they work on; the last place
+    is all of them.
     """
 
     names: tuple[str, ...]
+    means: Array
     spreads: Array
     places: Array
     member: Array
     seconds: Array
     expected: Array
     logs: Array
+
+    def informed(self, calibration: Calibration) -> "Problem":
+        """The same, with a fit to other runs as what is known before."""
+        known = [calibration.effects.get(name) for name in self.names]
+        return replace(
+            self,
+            means=np.array([0.0 if one is None else one.value for one in known]),
+            spreads=np.array(
+                [prior if one is None else one.spread for one, prior in zip(known, self.spreads, strict=True)]
+            ),
+        )
 
     def rows(self, index: Sequence[int]) -> "Problem":
         """The same effects on some of the runs."""
@@ -80,6 +93,7 @@ def problem(runs: Sequence[PublishedRun]) -> Problem:
         member[row, [index[effect.name] for effect in one]] = 1.0
     return Problem(
         names=names,
+        means=np.zeros(len(names)),
         spreads=np.array([known[name].spread for name in names]),
         places=places,
         member=member,
@@ -110,7 +124,7 @@ class Solution:
 
 def solve(task: Problem) -> Solution:
     """The posterior's maximum by damped Gauss-Newton steps with Cauchy-like weights; deterministic."""
-    theta = np.zeros(len(task.names))
+    theta = task.means
     precision = 1 / task.spreads**2
     with threadpool_limits(limits=1):  # the matrices are small, and beside other work threads wait for each other
         for _ in range(STEPS):
@@ -118,7 +132,9 @@ def solve(task: Problem) -> Solution:
             residuals = np.log(totals) - task.logs
             weights = 1 / np.sqrt(1 + (residuals / NOISE / OUTLIER) ** 2) / NOISE**2
             curvature = (jacobian * weights[:, None]).T @ jacobian + np.diag(precision)
-            step = np.linalg.solve(curvature, (jacobian * weights[:, None]).T @ residuals + precision * theta)
+            step = np.linalg.solve(
+                curvature, (jacobian * weights[:, None]).T @ residuals + precision * (theta - task.means)
+            )
             step *= min(1.0, STEP_LIMIT / max(float(np.abs(step).max()), 1e-12))
             theta = theta - step
             if float(np.abs(step).max()) < CLOSE:
@@ -165,5 +181,10 @@ def calibrate(
         # What neither moved nor became surer says nothing that the prior does not.
         if abs(value) >= SMALLEST or spread < prior * (1 - SMALLEST)
     }
-    origin = Provenance(**provenance, runs=len(runs), models=len({run.model for run in runs}))
+    origin = Provenance(
+        **provenance,
+        runs=len(runs),
+        models=len({run.model for run in runs}),
+        seen=tuple(sorted({key for run in runs for key in model_keys(run)})),
+    )
     return Calibration(provenance=origin, noise=round(noise, 4), width=round(width, 4), coverage=coverage, effects=kept)

@@ -6,11 +6,9 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from capibara_assets.errors import InputError
-from capibara_assets.locations import resources_root
 from capibara_assets.planning.conventions import Method, Optimizer
 from capibara_assets.planning.machine import Machine, machine
 from capibara_assets.planning.models import ModelShape
@@ -310,17 +308,6 @@ def only_measured(runs: Iterable[PublishedRun]) -> list[PublishedRun]:
     return [run for run in runs if run.tokens_per_second is not None]
 
 
-@cache
-def shipped_runs() -> tuple[PublishedRun, ...]:
-    """The measured runs that the shipped calibration was fitted to."""
-    return tuple(only_measured(read_published(shipped_rows()).runs))
-
-
-def shipped_rows() -> Path:
-    """The table of published runs that ships, each row with its source and commit."""
-    return resources_root() / "planning" / "published_training.csv"
-
-
 def run_digest(run: PublishedRun) -> str:
     """A short digest of a run's settings and result: two rows that say the same have the same."""
     load = run.workload
@@ -344,15 +331,19 @@ def plain_model(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower().rpartition("/")[2])
 
 
+def model_keys(run: PublishedRun) -> tuple[str, str]:
+    """What a run's model is known by: its name in any spelling, and its sizes."""
+    shape = run.workload.shape
+    sizes = (shape.layers, shape.encoder_layers, shape.hidden, shape.heads, shape.kv_heads, shape.intermediate)
+    return plain_model(run.model), "x".join(map(str, (*sizes, shape.experts)))
+
+
 def model_groups(runs: Sequence[PublishedRun]) -> list[int]:
     """A number for each run: runs of one model have the same, by its name in any spelling or by its sizes."""
-    firsts: dict[object, int] = {}
+    firsts: dict[str, int] = {}
     groups: list[int] = []
     for index, run in enumerate(runs):
-        shape = run.workload.shape
-        name = plain_model(run.model)
-        sizes = (shape.layers, shape.encoder_layers, shape.hidden, shape.heads, shape.kv_heads, shape.intermediate)
-        keys = (name, (*sizes, shape.experts))
+        keys = model_keys(run)
         known = sorted({firsts[key] for key in keys if key in firsts})
         first = known[0] if known else index
         groups = [first if group in known else group for group in groups] + [first]
