@@ -92,7 +92,7 @@ def shipped_recipe(name: str, model: type[Model]) -> Model:
     return read_declared(resources_root() / "recipes" / f"{name}.yaml", model)
 
 
-class _StrictLoader(yaml.SafeLoader):
+class _StrictLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """YAML without duplicate keys (plain YAML keeps the last one and says nothing)."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -100,4 +100,4 @@ class _StrictLoader(yaml.SafeLoader):
         for key in keys:
             if keys.count(key) > 1:
                 raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", node.start_mark)
-        return super().construct_mapping(node, deep)
+        return dict(super().construct_mapping(node, deep))

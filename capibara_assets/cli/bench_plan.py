@@ -18,47 +18,52 @@ WORDS = "published training runs: {runs} measured rows of {file}, chips {chips},
 @click.option("--json", "as_json", is_flag=True, help="One JSON line, with every row's prediction.")
 def plan(file: str | None, calibrate: str | None, as_json: bool) -> None:
     """Predicted against published step times: by model and chip left out, with coverage, regret and memory verdicts."""
-    result = measure(Path(file) if file else SHARED, Path(calibrate) if calibrate else None)
+    result = measure(Path(file) if file else None, Path(calibrate) if calibrate else None)
     if not as_json:
         result = {name: value for name, value in result.items() if name != "predictions"}
     print_result(result, as_json)
 
 
-def measure(file: Path, calibrate: Path | None = None) -> dict[str, Any]:
-    """The assessment of a file's rows; with `calibrate` the fit is renewed first.
+def measure(file: Path | None = None, calibrate: Path | None = None) -> dict[str, Any]:
+    """The assessment of a file's rows (default: the shared ones); with `calibrate` the fit to them is renewed first.
 
     Raises:
         InputError: the file is missing or lacks a needed column, or has too few measured rows to fit.
     """
     from capibara_assets.planning.assessment import assess
     from capibara_assets.planning.calibration import shipped
-    from capibara_assets.planning.published import read_published
+    from capibara_assets.planning.fit import file_digest
+    from capibara_assets.planning.published import only_measured, read_published
 
+    file = file or SHARED
     if not file.exists():
         raise InputError(f"no file {file}: name a CSV of published runs with --rows")
     table = read_published(file)
     calibration = shipped() if calibrate is None else _renew(file, calibrate)
-    from capibara_assets.planning.calibration import file_digest
-
+    fitted_to = SHARED if calibrate is None else file
+    at_hand = fitted_to.is_file() and file_digest(fitted_to) == calibration.provenance.sha256
+    known = only_measured(read_published(fitted_to).runs) if at_hand else []
     result = {
         "file": file.name,
         "sha256": file_digest(file),
         "calibration_sha256": calibration.provenance.sha256,
         "calibrated_on_this_file": file_digest(file) == calibration.provenance.sha256,
+        "calibration_runs_at_hand": at_hand,
     }
-    return result | assess(table, calibration)
+    return result | assess(table, calibration, known)
 
 
 def _renew(file: Path, output: Path) -> Any:
     """Fit to all measured rows; the interval's width and the noise come from leaving models out."""
-    from capibara_assets.planning.calibration import calibrate, file_digest, write_calibration
+    from capibara_assets.planning.calibration import write_calibration
     from capibara_assets.planning.crossvalidation import COVERAGE, ENOUGH_MODELS, ENOUGH_RUNS, leave_out
-    from capibara_assets.planning.published import only_measured, read_published
+    from capibara_assets.planning.fit import calibrate, file_digest
+    from capibara_assets.planning.published import model_groups, only_measured, read_published
 
     runs = only_measured(read_published(file).runs)
     if len(runs) < ENOUGH_RUNS or len({run.model for run in runs}) < ENOUGH_MODELS:
         raise InputError(f"{file}: {len(runs)} measured rows are too few to fit on; {ENOUGH_RUNS} are needed")
-    held = leave_out(runs, lambda run: run.model)
+    held = leave_out(runs, model_groups(runs))
     words = WORDS.format(
         runs=len(runs),
         file=file.name,

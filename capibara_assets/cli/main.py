@@ -10,35 +10,79 @@ import click
 from capibara_assets import __version__
 from capibara_assets.errors import InputError, IntegrityError
 
-# Command -> module:function; a module is imported when its command is used (or listed), since Dagster takes a second.
+# Command -> module:function, and its first sentence (a test holds it to the command's own). A module is imported when
+# its command is used, since Dagster takes a second.
 COMMANDS = {
-    "bench": "bench:bench",
-    "checkpoint": "checkpoint:checkpoint",
-    "compare": "compare:compare",
-    "compare-epochs": "compare_epochs:compare_epochs",
-    "consensus": "consensus:consensus",
-    "dashboard": "dashboard:dashboard",
-    "dataset": "dataset:dataset",
-    "debug-model": "debug_model:debug_model",
-    "doctor": "doctor:doctor",
-    "epochs": "epochs:epochs",
-    "evaluate": "evaluate:evaluate",
-    "forget": "forget:forget",
-    "jobs": "jobs:jobs",
-    "lineage": "lineage:lineage",
-    "merge": "merge:merge",
-    "metrics": "metrics:metrics",
-    "model": "model:model",
-    "plan": "plan:plan",
-    "promote": "promote:promote",
-    "quarantine": "quarantine:quarantine",
-    "report": "report:report",
-    "rollback": "promote:rollback",
-    "run": "run:run",
-    "schema": "schema:schema",
-    "test-model": "test_model:test_model",
-    "train": "train:train",
-    "ui": "ui:ui",
+    "bench": ("bench:bench", "Measure what the project promises."),
+    "checkpoint": (
+        "checkpoint:checkpoint",
+        "Checkpoints: kept whole and checked, in every format, small, private when asked.",
+    ),
+    "compare": (
+        "compare:compare",
+        "Judge a fine-tuned model against a baseline and an optimised prompt, item by item on the same file.",
+    ),
+    "compare-epochs": (
+        "compare_epochs:compare_epochs",
+        "Loss per epoch with intervals, the epoch to keep, over-fitting by name.",
+    ),
+    "consensus": ("consensus:consensus", "What voters agreed on, and the proof of it."),
+    "dashboard": (
+        "dashboard:dashboard",
+        "TensorBoard on the training logs in FOLDER, by default the newest ones of this deployment's work and store.",
+    ),
+    "dataset": ("dataset:dataset", "Examples from files of one's own, and the datasets as files."),
+    "debug-model": (
+        "debug_model:debug_model",
+        "Examine a model: files, tokenizer, template, adapter, placement, behaviour.",
+    ),
+    "doctor": ("doctor:doctor", "Check machine, base, data and recipe for a training."),
+    "epochs": (
+        "epochs:epochs",
+        "The epochs of a training in OUTPUT: loss, learning rate, step, and the checkpoint of each.",
+    ),
+    "evaluate": (
+        "evaluate:evaluate",
+        "Evaluate a domain of the deployment as the graph does, or models on a file of items.",
+    ),
+    "forget": (
+        "forget:forget",
+        "Take EXECUTION_IDS out of tables, datasets, caches, ledgers and Dagster's history; they never come back.",
+    ),
+    "jobs": ("jobs:jobs", "Background runs: local ones, those of Dagster, and pods."),
+    "lineage": ("lineage:lineage", "Where examples and adapters come from, and what became of a record."),
+    "merge": ("merge:merge", "Merge the checkpoints PATHS (Transformers folders or safetensors files) by METHOD."),
+    "metrics": ("metrics:metrics", "Figures of trainings: loss, perplexity, gradient norm, rate, speed, memory."),
+    "model": ("model:model", "Base models."),
+    "plan": (
+        "plan:plan",
+        "Plan a training: a LoRA recipe on CPUs and GPUs, mesh, batch and files on TPU slices; memory, time and cost.",
+    ),
+    "promote": (
+        "promote:promote",
+        "Have a checkpoint serve by hand, show what served, or lay out what serves for a server.",
+    ),
+    "quarantine": ("quarantine:quarantine", "Lines and files that hold no valid execution, redacted, with the reason."),
+    "report": ("report:report", "The latest run: losses, voters, seconds, memory."),
+    "rollback": (
+        "promote:rollback",
+        "Have serve again what served before; what is left is not promoted again by the gate.",
+    ),
+    "run": (
+        "run:run",
+        "Materialize the graph; what is current is left alone, and an interrupted run goes on where it was.",
+    ),
+    "schema": ("schema:schema", "Print the JSON Schema of NAME (an Execution, Example, Certificate …), or the names."),
+    "test-model": (
+        "test_model:test_model",
+        "Ask a model something: a whole model, or an adapter on the base it was trained on.",
+    ),
+    "train": (
+        "train:train",
+        "Train adapters on your own examples: chats, prompts with completions, instructions"
+        " (JSON lines, JSON, Parquet).",
+    ),
+    "ui": ("ui:ui", "Open Dagster's UI, its sensor and its automation on what `capibara run` made."),
 }
 WITHOUT_DAGSTER = frozenset({"plan"})
 
@@ -49,12 +93,16 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
         if cmd_name not in WITHOUT_DAGSTER:
             _hush_dagster()
-        module, name = COMMANDS[cmd_name].split(":")
+        module, name = COMMANDS[cmd_name][0].split(":")
         command: click.Command = getattr(import_module(f"capibara_assets.cli.{module}"), name)
         return command
 

@@ -219,13 +219,17 @@ def _tpu(wishes: Wishes, voters: int, *, compiling: bool) -> "tuple[dict[str, An
     from capibara_assets.planning.tpu import tpu_plans
     from capibara_assets.planning.tpu_files import tpu_files
     from capibara_assets.planning.verify import first_verified
-    from capibara_assets.planning.xla_cache import VerdictCache
     from capibara_assets.planning.xla_flags import with_flags
 
     w = wishes
     recipe = w.recipe.model_copy(update={"xla": "compile"}) if compiling else w.recipe
     front = tpu_plans(w.domain, w.statistics, w.shape, w.target, recipe, w.throughput)
-    plan = first_verified(front, recipe, cache=VerdictCache(Deployment.from_environment().work / "xla_verdicts")).plan
+    cache = None
+    if recipe.xla != "skip":  # what keeps verdicts takes a while to import
+        from capibara_assets.planning.xla_cache import VerdictCache
+
+        cache = VerdictCache(Deployment.from_environment().work / "xla_verdicts")
+    plan = first_verified(front, recipe, cache=cache).plan
     plan = with_flags(plan, recipe.tpu.xla_flags, ask=compiling or w.ask_flags)
     return plan.model_dump(mode="json"), tpu_files(plan, w.target, recipe.tpu), tpu_cost(plan, w.target, voters=1)
 

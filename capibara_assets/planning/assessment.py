@@ -1,147 +1,135 @@
-"""The throughput figures of any file of published runs, every run predicted by a fit that never saw it.
+"""The throughput figures of any file of published runs, every run predicted by a fit that never saw its model.
 
-Runs that the shipped calibration was not fitted on are predicted by it, as a user's would be. Runs that it was fitted
-on are predicted by a fit to this file without their whole model. The headline is over all measured runs, each by the
-one of the two that is honest for it; both ways are also printed for themselves.
+The fit is to the file's runs and to those that the shipped calibration was fitted to, where they are at hand; else the
+calibration itself stands for them, for models that it never saw. So a file of one row is judged as a file of hundreds
+is, and a chip or a framework that only the file knows is learned from its other models.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log
+from math import exp
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from capibara_assets.planning.calibration import Array, Calibration, seen_by, step_seconds
+from capibara_assets.planning.calibration import Calibration
 from capibara_assets.planning.crossvalidation import (
     COVERAGE,
-    ENOUGH_MODELS,
-    ENOUGH_RUNS,
     HeldOut,
+    Label,
+    Prior,
     leave_out,
     mfu,
     naive_errors,
+    predicted,
     speed_errors,
 )
+from capibara_assets.planning.fit import Array, problem, step_seconds
 from capibara_assets.planning.footprint import footprint, least_bytes
 from capibara_assets.planning.prediction import Prediction, predict
-from capibara_assets.planning.published import PublishedRun, Table, only_measured
+from capibara_assets.planning.published import PublishedRun, Table, model_groups, model_keys, only_measured, run_digest
 
 HEADLINE = ("median_error", "p90_error", "coverage", "naive_median_error", "naive_p90_error", "regret")
-WAYS = ("shipped calibration", "leave one model out")
 
 
 @dataclass(frozen=True)
 class Guess:
-    """One run's predicted log step time, the half-width of its interval, and how it was come by."""
+    """One run's predicted log step time, and the half-width of its interval."""
 
     log: float
     half: float
-    way: str
 
 
-def assess(table: Table, calibration: Calibration) -> dict[str, Any]:
+def assess(table: Table, calibration: Calibration, known: Sequence[PublishedRun]) -> dict[str, Any]:
     """Errors, coverage, regret and memory verdicts of every row, as one JSON document (its keys are described in
     docs/planning.md).
 
     Args:
         table: the rows.
-        calibration: what ships; says which runs it was fitted on.
+        calibration: what ships; predicts the rows without a measurement, and beside the headline what it never saw.
+        known: the runs that it was fitted to; none where they are not at hand.
     """
     runs = only_measured(table.runs)
     direct = [predict(run.workload, run.machine, calibration) for run in table.runs]
     by_row = dict(zip((run.row for run in table.runs), direct, strict=True))
-    shipped = [by_row[run.row] for run in runs]
-    seen = seen_by(calibration, runs)
-    refit = len(runs) >= ENOUGH_RUNS and len({run.model for run in runs}) >= ENOUGH_MODELS
-    by_model = leave_out(runs, lambda run: run.model) if refit else None
-    guesses = [
-        _guess(index, one, known, by_model) for index, (one, known) in enumerate(zip(shipped, seen, strict=True))
-    ]
-    honest = [index for index, guess in enumerate(guesses) if guess is not None]
-    scored, chosen = [runs[index] for index in honest], [guess for guess in guesses if guess is not None]
-    result: dict[str, Any] = {"runs_measured": len(runs), "runs_scored": len(scored)}
+    digests = {run_digest(run) for run in runs}
+    pool = [*runs, *(run for run in known if run_digest(run) not in digests)]
+    result: dict[str, Any] = {"runs_measured": len(runs), "runs_scored": len(runs)}
+    others = "the runs of the shipped calibration" if known else "the shipped calibration where it never saw the model"
     result["headline"] = (
-        "each measured run predicted by a fit that never saw it: the shipped calibration for runs it was not fitted on,"
-        " a fit to this file without the run's model for the others"
+        f"each measured run predicted by a fit to this file and {others}, without all runs of its model"
     )
-    result["predicted_by"] = {way: sum(guess.way == way for guess in chosen) for way in WAYS}
-    result["in_calibration_but_too_few_to_refit"] = len(runs) - len(scored)
-    result |= dict.fromkeys(HEADLINE)  # null where nothing honest can be said
-    if scored:
-        logs = np.array([guess.log for guess in chosen])
-        result |= _errors(logs, scored)
-        measured = np.log([step_seconds(run) for run in scored])
-        inside = np.abs(logs - measured) <= np.array([guess.half for guess in chosen])
-        result["coverage"] = _rounded(inside.mean())
+    result["fitted_runs"] = len(pool)
+    result |= dict.fromkeys(HEADLINE)  # null where nothing was measured
+    guesses: list[Guess] = []
+    if runs:
+        groups = model_groups(pool)
+        held = leave_out(pool, groups, len(runs), None if known else _prior(calibration, pool, groups))
+        scored = len(runs)
+        halves = (held.widths * held.spreads)[:scored]
+        logs = held.logs[:scored]
+        guesses = [Guess(float(log), float(half)) for log, half in zip(logs, halves, strict=True)]
+        result |= _errors(logs, runs)
+        measured = np.log([step_seconds(run) for run in runs])
+        result["coverage"] = _rounded((np.abs(logs - measured) <= halves).mean())
         result["coverage_aimed_at"] = COVERAGE
-        result["interval_half_width_median"] = _rounded(exp(float(np.median([guess.half for guess in chosen]))) - 1)
-        result |= _naive(logs, scored)
-        result["by_chip"] = _by(logs, scored, lambda run: run.machine.family)
-        result["by_framework"] = _by(logs, scored, lambda run: run.workload.software)
-        result |= regret(scored, logs)
-        coarse = regret(scored, logs, any_length=True)
+        result["interval_half_width_median"] = _rounded(exp(float(np.median(halves))) - 1)
+        result |= _naive(logs, runs, naive_errors(pool, groups)[:scored])
+        result["by_chip"] = _by(logs, runs, lambda run: run.machine.family)
+        result["by_framework"] = _by(logs, runs, lambda run: run.workload.software)
+        result |= regret(runs, logs)
+        coarse = regret(runs, logs, any_length=True)
         result |= {
             f"{name}_any_length": coarse[name] for name in ("regret", "regret_groups", "regret_within_5_percent")
         }
-    if runs:
-        result["shipped_on_unseen"] = _unseen(runs, shipped, seen)
-    if by_model is not None:
-        result["leave_one_model_out"] = _errors(by_model.logs, runs) | {"runs": len(runs)}
-        if len({run.machine.family for run in runs}) > 1:
-            result["chip_left_out"] = _chips(runs, by_model.width)
+        shipped = [by_row[run.row] for run in runs]
+        result["shipped_on_unseen"] = _unseen(runs, shipped, [saw(calibration, run) for run in runs])
+        result["chip_left_out"] = _chips(pool, scored, held)
     result |= _memory(table.runs)
     result["rows"] = len(table.runs) + len(table.refused)
     result["rows_predicted"] = len(table.runs)
+    result["rows_refused_count"] = len(table.refused)
     result["rows_refused"] = dict(table.refused)
     said = {run.row: guess for run, guess in zip(runs, guesses, strict=True)}
     result["predictions"] = [_row(run, by_row[run.row], said.get(run.row)) for run in table.runs]
     return result
 
 
-def _guess(index: int, direct: Prediction, known: bool, by_model: HeldOut | None) -> Guess | None:
-    """None for a run of the calibration in a file too small to refit: nothing honest can be said of it."""
-    if not known:
-        low, middle, _ = direct.step_seconds
-        return Guess(log(middle), log(middle / low), WAYS[0])
-    if by_model is None:
-        return None
-    half = float(by_model.widths[index] * by_model.spreads[index])
-    return Guess(float(by_model.logs[index]), half, WAYS[1])
+def saw(calibration: Calibration, run: PublishedRun) -> bool:
+    """Whether it was fitted to runs of this run's model."""
+    return any(key in calibration.provenance.seen for key in model_keys(run))
+
+
+def _prior(calibration: Calibration, pool: Sequence[PublishedRun], groups: Sequence[Label]) -> Prior:
+    seen = {group for run, group in zip(pool, groups, strict=True) if saw(calibration, run)}
+    return Prior(calibration, frozenset(groups) - seen)
 
 
 def _errors(logs: Array, runs: Sequence[PublishedRun]) -> dict[str, Any]:
-    errors = speed_errors(logs, runs)
-    return {"median_error": _rounded(np.median(errors)), "p90_error": _rounded(np.quantile(errors, 0.9))}
+    return _quantiles(speed_errors(logs, runs))
 
 
-def _naive(logs: Array, runs: Sequence[PublishedRun]) -> dict[str, Any]:
-    """The median MFU of other models on the chip, over all scored runs; and over those whose source states an MFU."""
-    errors = naive_errors(runs)
-    result = _both(speed_errors(logs, runs), errors, range(len(runs)))
-    stated = _both(speed_errors(logs, runs), errors, [index for index, run in enumerate(runs) if run.mfu is not None])
+def _naive(logs: Array, runs: Sequence[PublishedRun], errors: Sequence[float | None]) -> dict[str, Any]:
+    """The naive answer's errors, over all runs that have one; and beside ours over those whose source states an MFU."""
+    answered = [index for index, error in enumerate(errors) if error is not None]
+    stated = [index for index in answered if runs[index].mfu is not None]
+    ours, naive = speed_errors(logs, runs), np.array([np.nan if error is None else error for error in errors])
+    published: dict[str, Any] = {"runs": len(stated)}
+    if stated:
+        published |= _quantiles(ours[stated]) | _quantiles(naive[stated], "naive_")
     return {
-        "naive": "the median MFU of other models on the same chip in this file",
-        "naive_runs": result["runs"],
-        "naive_median_error": result["naive_median_error"],
-        "naive_p90_error": result["naive_p90_error"],
-        "on_runs_with_published_mfu": stated,
+        "naive": "the median MFU of other models on the same chip, among all runs at hand",
+        **(_quantiles(naive[answered], "naive_") if answered else {}),
+        "on_runs_with_published_mfu": published,
     }
 
 
-def _both(ours: Array, naive: Sequence[float | None], which: Iterable[int]) -> dict[str, Any]:
-    chosen = [index for index in which if naive[index] is not None]
-    if not chosen:
-        return {"runs": 0, "naive_median_error": None, "naive_p90_error": None}
-    theirs = [float(naive[index] or 0.0) for index in chosen]
+def _quantiles(errors: Array, prefix: str = "") -> dict[str, float]:
     return {
-        "runs": len(chosen),
-        "median_error": _rounded(np.median(ours[chosen])),
-        "p90_error": _rounded(np.quantile(ours[chosen], 0.9)),
-        "naive_median_error": _rounded(np.median(theirs)),
-        "naive_p90_error": _rounded(np.quantile(theirs, 0.9)),
+        f"{prefix}median_error": _rounded(np.median(errors)),
+        f"{prefix}p90_error": _rounded(np.quantile(errors, 0.9)),
     }
 
 
@@ -163,14 +151,17 @@ def _unseen(runs: Sequence[PublishedRun], shipped: Sequence[Prediction], seen: S
     return _errors(logs, [runs[index] for index in new]) | {"runs": len(new)}
 
 
-def _chips(runs: Sequence[PublishedRun], width: float) -> dict[str, Any]:
-    """Every chip's runs predicted by a fit without that chip; intervals by the width that models need."""
-    held = leave_out(runs, lambda run: run.machine.family)
-    measured = np.log([step_seconds(run) for run in runs])
-    inside = np.abs(held.logs - measured) <= width * held.spreads
-    return _errors(held.logs, runs) | {
+def _chips(pool: Sequence[PublishedRun], scored: int, held: HeldOut) -> dict[str, Any]:
+    """Every chip of the first `scored` runs predicted by a fit without that chip; intervals as wide as models need."""
+    task = problem(pool)
+    families = [run.machine.family for run in pool]
+    logs, spreads = predicted(task, families, set(families[:scored]))
+    runs, logs = pool[:scored], logs[:scored]
+    spreads = np.sqrt(spreads[:scored] ** 2 + held.noise**2)
+    inside = np.abs(logs - task.logs[:scored]) <= held.width * spreads
+    return _errors(logs, runs) | {
         "coverage": _rounded(inside.mean()),
-        "by_chip": _by(held.logs, runs, lambda run: run.machine.family),
+        "by_chip": _by(logs, runs, lambda run: run.machine.family),
     }
 
 
@@ -258,12 +249,10 @@ def _row(run: PublishedRun, direct: Prediction, guess: Guess | None) -> dict[str
     """One row's prediction; where it is scored, by the way it is scored."""
     load = run.workload
     low, middle, high = direct.step_seconds
-    way = WAYS[0]
+    way = "shipped calibration"
     if guess is not None:
-        middle, way = exp(guess.log), guess.way
+        middle, way = exp(guess.log), "fit without its model"
         low, high = middle / exp(guess.half), middle * exp(guess.half)
-    elif run.tokens_per_second is not None:
-        way = "shipped calibration, fitted on this run: not scored"
     share = load.tokens / load.chips
     rate = {"full": share * load.flops_per_token(causal=False), "causal": share * load.flops_per_token(causal=True)}
     measured: Mapping[str, Any] = {}

@@ -1,35 +1,18 @@
-"""Fits the efficiencies of `effects` to measured runs, and keeps them with their provenance.
+"""The fitted efficiencies of `effects`, with their provenance: what `fit` found, and how a prediction uses it."""
 
-The fit is the maximum of the posterior: squared errors of log step times (in units of `NOISE`, flattened for outliers)
-and squared effects (in units of their spreads). With spreads as priors, effects that few runs show stay near zero.
-"""
-
-import hashlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import yaml
 from pydantic import Field
 
 from capibara_assets.declarations import Declared, declared, read_mapping
-from capibara_assets.errors import InputError
 from capibara_assets.locations import resources_root
 from capibara_assets.planning.effects import effects, expected_logs
 from capibara_assets.planning.machine import Machine
-from capibara_assets.planning.published import PublishedRun
-from capibara_assets.planning.roofline import TERMS, Work, work
+from capibara_assets.planning.roofline import Work
 from capibara_assets.planning.workload import Workload
-
-Array = np.ndarray[Any, np.dtype[np.float64]]
-NOISE = 0.05  # what runs of one setting differ by for reasons outside the settings, in logarithms
-OUTLIER = 2.0  # residuals beyond this many NOISEs pull linearly, not quadratically
-STEPS, STEP_LIMIT, CLOSE = 60, 1.0, 1e-6
-SMALLEST = 1e-3  # effects below this are left out of the file
 
 
 class Fitted(Declared):
@@ -47,7 +30,7 @@ class Provenance(Declared):
     sha256: str = Field(description="digest of the file of runs")
     runs: int = Field(ge=0)
     models: int = Field(ge=0)
-    seen: tuple[str, ...] = Field(default=(), description="digests of the runs fitted on, so that none is ever scored")
+    seen: tuple[str, ...] = Field(default=(), description="names and sizes of the models, as `model_keys` has them")
 
 
 class Calibration(Declared):
@@ -119,173 +102,6 @@ def write_calibration(calibration: Calibration, file: Path) -> None:
     file.write_text(head + body, encoding="utf-8")
 
 
-@dataclass(frozen=True)
-class Problem:
-    """Runs as arrays: seconds (runs, terms), expected logs (runs, terms), effects (names; membership by run and term).
-
-    `where` is (effects, runs, terms) of zeros and ones; `logs` the measured log step times.
-    """
-
-    names: tuple[str, ...]
-    spreads: Array
-    where: Array
-    seconds: Array
-    expected: Array
-    logs: Array
-
-    def rows(self, index: Sequence[int]) -> "Problem":
-        """The same effects on some of the runs."""
-        chosen = list(index)
-        return Problem(
-            self.names,
-            self.spreads,
-            self.where[:, chosen],
-            self.seconds[chosen],
-            self.expected[chosen],
-            self.logs[chosen],
-        )
-
-
-def problem(runs: Sequence[PublishedRun]) -> Problem:
-    """Arrays of measured runs.
-
-    Raises:
-        InputError: a run without a measurement.
-    """
-    works = [work(run.workload, run.machine) for run in runs]
-    listed = [list(effects(run.workload, run.machine)) for run in runs]
-    spreads: dict[str, float] = {}
-    for one in listed:
-        spreads.update({effect.name: effect.spread for effect in one})
-    names = tuple(sorted(spreads))
-    index = {name: position for position, name in enumerate(names)}
-    where = np.zeros((len(names), len(runs), len(TERMS)))
-    for row, one in enumerate(listed):
-        for effect in one:
-            where[index[effect.name], row, slice(None) if effect.term is None else effect.term] = 1.0
-    return Problem(
-        names=names,
-        spreads=np.array([spreads[name] for name in names]),
-        where=where,
-        seconds=np.array([waiting(one) for one in works]),
-        expected=np.array([expected_logs(run.workload, run.machine) for run in runs]),
-        logs=np.log([step_seconds(run) for run in runs]),
-    )
-
-
-def waiting(one: Work) -> Array:
+def waiting(one: Work) -> tuple[float, ...]:
     """A step's terms with the pipeline's waiting laid on each."""
-    return np.array(one.seconds) * (1 + one.bubble)
-
-
-def step_seconds(run: PublishedRun) -> float:
-    """Measured seconds of one step.
-
-    Raises:
-        InputError: the run measured nothing.
-    """
-    if run.tokens_per_second is None:
-        raise InputError(f"row {run.row} has no measured speed: it can be predicted, not fitted")
-    return run.workload.tokens / run.workload.chips / run.tokens_per_second
-
-
-@dataclass(frozen=True)
-class Solution:
-    """Effects in the order of `Problem.names`, and their posterior spreads."""
-
-    values: Array
-    spreads: Array
-
-
-def solve(task: Problem) -> Solution:
-    """The posterior's maximum by damped Gauss-Newton steps with Cauchy-like weights; deterministic."""
-    theta = np.zeros(len(task.names))
-    precision = 1 / task.spreads**2
-    # Effects times terms are sparse and small: (effects, runs·terms) products stay in the millions.
-    for _ in range(STEPS):
-        costs = np.exp(task.expected + np.tensordot(theta, task.where, 1)) * task.seconds
-        totals = costs.sum(1)
-        residuals = np.log(totals) - task.logs
-        jacobian = np.einsum("erk,rk->re", task.where, costs / totals[:, None], optimize=True)
-        weights = 1 / np.sqrt(1 + (residuals / NOISE / OUTLIER) ** 2) / NOISE**2
-        curvature = (jacobian * weights[:, None]).T @ jacobian + np.diag(precision)
-        step = np.linalg.solve(curvature, (jacobian * weights[:, None]).T @ residuals + precision * theta)
-        step *= min(1.0, STEP_LIMIT / max(float(np.abs(step).max()), 1e-12))
-        theta = theta - step
-        if float(np.abs(step).max()) < CLOSE:
-            break
-    spreads = np.sqrt(np.diag(np.linalg.inv(curvature)))
-    return Solution(values=theta, spreads=spreads)
-
-
-def estimate(task: Problem, solution: Solution) -> tuple[Array, Array]:
-    """Log step times (runs,) and their spreads from the effects' own (runs,), noise left out."""
-    costs = np.exp(task.expected + np.tensordot(solution.values, task.where, 1)) * task.seconds
-    totals = costs.sum(1)
-    jacobian = np.einsum("erk,rk->re", task.where, costs / totals[:, None], optimize=True)
-    return np.log(totals), np.sqrt(jacobian**2 @ solution.spreads**2)
-
-
-def run_digest(run: PublishedRun) -> str:
-    """A short digest of a run's settings and result: two rows that say the same have the same."""
-    load = run.workload
-    told = (
-        run.model,
-        run.machine.family,
-        load.chips,
-        load.sequence,
-        round(load.global_batch, 6),
-        str(load.mesh),
-        load.precision,
-        load.software,
-        load.micro_steps,
-        None if run.tokens_per_second is None else float(f"{run.tokens_per_second:.5g}"),
-    )
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
-
-
-def file_digest(file: Path) -> str:
-    """SHA-256 of a file's bytes.
-
-    Raises:
-        InputError: it cannot be read.
-    """
-    try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror}") from error
-
-
-def calibrate(
-    runs: Sequence[PublishedRun], *, width: float, noise: float, coverage: float, provenance: Mapping[str, Any]
-) -> Calibration:
-    """Effects fitted to all of `runs`, for shipping.
-
-    Args:
-        runs: measured runs.
-        width: half of the interval over the predicted spread, from cross-validation.
-        noise: spread of what effects do not explain, from cross-validation.
-        coverage: what `width` was chosen to cover.
-        provenance: command, words and digest of the file.
-    """
-    task = problem(runs)
-    solution = solve(task)
-    kept = {
-        name: Fitted(value=round(float(value), 4), spread=round(float(spread), 4))
-        for name, value, spread, prior in zip(task.names, solution.values, solution.spreads, task.spreads, strict=True)
-        # What neither moved nor became surer says nothing that the prior does not.
-        if abs(value) >= SMALLEST or spread < prior * (1 - SMALLEST)
-    }
-    origin = Provenance(
-        **provenance,
-        runs=len(runs),
-        models=len({run.model for run in runs}),
-        seen=tuple(sorted({run_digest(run) for run in runs})),
-    )
-    return Calibration(provenance=origin, noise=round(noise, 4), width=round(width, 4), coverage=coverage, effects=kept)
-
-
-def seen_by(calibration: Calibration, runs: Iterable[PublishedRun]) -> list[bool]:
-    """Which runs the calibration was fitted on."""
-    known = set(calibration.provenance.seen)
-    return [run_digest(run) in known for run in runs]
+    return tuple(seconds * (1 + one.bubble) for seconds in one.seconds)

@@ -5,17 +5,20 @@ out. Spreads of effects are fixed beforehand (`effects`), so nothing is chosen b
 width for a group comes from the residuals of the other groups.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 
-from capibara_assets.planning.calibration import Array, Problem, estimate, problem, solve, step_seconds
+from capibara_assets.planning.calibration import Calibration
+from capibara_assets.planning.fit import Array, Problem, estimate, problem, solve, step_seconds
 from capibara_assets.planning.published import PublishedRun
 
+Label = str | int
 COVERAGE = 0.90  # aimed at; the promise is 80 to 95 %
-ENOUGH_RUNS, ENOUGH_MODELS = 40, 5  # below this a file is not refitted
+ENOUGH_RUNS, ENOUGH_MODELS = 40, 5  # below this no calibration is made of a file
+ENOUGH_NEAR = 15  # runs that say how regular a source is
 
 
 @dataclass(frozen=True)
@@ -41,30 +44,63 @@ class HeldOut:
         return np.asarray(np.abs(self.logs - measured) <= self.widths * self.spreads, dtype=np.float64)
 
 
-def leave_out(runs: Sequence[PublishedRun], group: Callable[[PublishedRun], str]) -> HeldOut:
+@dataclass(frozen=True)
+class Prior:
+    """A fit to other runs, and the groups that may rely on it: those of whose model it saw no run."""
+
+    calibration: Calibration
+    groups: frozenset[Label]
+
+
+def leave_out(
+    runs: Sequence[PublishedRun], groups: Sequence[Label], own: int | None = None, prior: Prior | None = None
+) -> HeldOut:
     """Predict each group by a fit to the others.
 
     Args:
         runs: measured runs of at least two groups.
-        group: what is left out together.
+        groups: of each run, what is left out together.
+        own: the first so many runs are of one source, which may be less regular than the rest: an interval among them
+            is as wide as either all others or, where they are enough, those of its source demand. Default: all.
+        prior: where the runs that it was fitted to are not at hand; it also says how wide intervals are as long as
+            the runs are too few to.
     """
     task = problem(runs)
-    groups = [group(run) for run in runs]
-    logs, spreads = np.zeros(len(runs)), np.zeros(len(runs))
-    for name in sorted(set(groups)):
-        inside = [row for row, one in enumerate(groups) if one == name]
-        outside = [row for row, one in enumerate(groups) if one != name]
-        solution = solve(task.rows(outside))
-        logs[inside], spreads[inside] = estimate(task.rows(inside), solution)
-    noise = in_sample_noise(task)
+    logs, spreads = predicted(task, groups, set(groups), prior)
+    few = prior if len(runs) < ENOUGH_RUNS else None
+    noise = in_sample_noise(task) if few is None else few.calibration.noise
     spreads = np.sqrt(spreads**2 + noise**2)
     ratios = np.abs(logs - task.logs) / spreads
     widths = np.zeros(len(runs))
     for name in set(groups):
         inside = [row for row, one in enumerate(groups) if one == name]
         outside = [row for row, one in enumerate(groups) if one != name]
+        near = [row for row in outside if own is None or row < own]
+        if few is not None:
+            widths[inside] = few.calibration.width
+            continue
         widths[inside] = quantile_of(ratios[outside])
-    return HeldOut(logs=logs, spreads=spreads, noise=noise, widths=widths, width=quantile_of(ratios))
+        if len(near) >= ENOUGH_NEAR:
+            widths[inside] = max(quantile_of(ratios[outside]), quantile_of(ratios[near]))
+    width = quantile_of(ratios) if few is None else few.calibration.width
+    return HeldOut(logs=logs, spreads=spreads, noise=noise, widths=widths, width=width)
+
+
+def predicted(
+    task: Problem, groups: Sequence[Label], wanted: Collection[Label], prior: Prior | None = None
+) -> tuple[Array, Array]:
+    """Log step times and their spreads without noise (runs,), each by a fit without the run's group.
+
+    Groups that are not `wanted` stay at zero.
+    """
+    logs, spreads = np.zeros(len(groups)), np.zeros(len(groups))
+    informed = task if prior is None else task.informed(prior.calibration)
+    for name in dict.fromkeys(one for one in groups if one in wanted):
+        inside = [row for row, one in enumerate(groups) if one == name]
+        outside = [row for row, one in enumerate(groups) if one != name]
+        whole = informed if prior is not None and name in prior.groups else task
+        logs[inside], spreads[inside] = estimate(task.rows(inside), solve(whole.rows(outside)))
+    return logs, spreads
 
 
 def in_sample_noise(task: Problem) -> float:
@@ -87,20 +123,20 @@ def speed_errors(predicted: Array, runs: Sequence[PublishedRun]) -> Array:
     return errors
 
 
-def naive_errors(runs: Sequence[PublishedRun]) -> list[float | None]:
-    """The same errors of the answer "the median MFU of other models on that chip"; None where no other model ran on it.
+def naive_errors(runs: Sequence[PublishedRun], groups: Sequence[Label]) -> list[float | None]:
+    """The same errors of the answer "the median MFU of other models on that chip".
 
-    MFU is of the peak of the run's number format, as published tables have it.
+    MFU is of the peak of the run's number format, as published tables have it. Where no other model ran on the chip,
+    other models on chips of its kind are asked, and where there are none either, other models. None: there are none.
     """
     shares = [mfu(run) for run in runs]
     errors: list[float | None] = []
-    for run, share in zip(runs, shares, strict=True):
-        others = [
-            one
-            for other, one in zip(runs, shares, strict=True)
-            if other.machine.family == run.machine.family and other.model != run.model
-        ]
-        errors.append(abs(median(others) / share - 1) if others else None)
+    for run, share, own in zip(runs, shares, groups, strict=True):
+        others = [(one, theirs) for one, theirs, group in zip(runs, shares, groups, strict=True) if group != own]
+        nearest = [theirs for one, theirs in others if one.machine.family == run.machine.family]
+        nearest = nearest or [theirs for one, theirs in others if one.machine.kind == run.machine.kind]
+        nearest = nearest or [theirs for _, theirs in others]
+        errors.append(abs(median(nearest) / share - 1) if nearest else None)
     return errors
 
 

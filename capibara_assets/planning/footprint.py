@@ -61,8 +61,8 @@ def least_bytes(load: Workload, unstated: Set[str] = frozenset()) -> int:
     if load.replicated_weights:
         state = held * 2 + trained * (stored + 2 + 2 * LEAN_STATE[optimizer]) / mesh.data
     else:
-        # Moments have the stored format; gradients live in 16 bits.
-        state = held * stored + trained * (2 + stored * LEAN_STATE[optimizer])
+        # Moments have the stored format; gradients live in 16 bits; both can be cut over what repeats the weights.
+        state = held * stored + trained * (2 + stored * LEAN_STATE[optimizer]) / (mesh.data * mesh.slices)
     tokens, layers = _tokens(load), shape.layers + shape.encoder_layers
     if "per_device_batch" in unstated and load.micro_steps == 1:  # the batch may have come in passes
         tokens = min(tokens, float(load.sequence + load.inputs))

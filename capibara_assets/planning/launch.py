@@ -83,7 +83,8 @@ def _run(job: LaunchJob, target: HardwareTarget) -> str:
     cases = "\n".join(f"  {trainer})\n    {commands[trainer]}\n    ;;" for trainer in job.trainers)
     flags = " ".join(job.xla_flags)
     libtpu = (
-        f'# Checked against libtpu when the plan was made.\nexport LIBTPU_INIT_ARGS="${{LIBTPU_INIT_ARGS:-{flags}}}"\n'
+        "# What libtpu said of these flags stands in plan.json (xla.flags).\n"
+        f'export LIBTPU_INIT_ARGS="${{LIBTPU_INIT_ARGS:-{flags}}}"\n'
         if flags
         else ""
     )

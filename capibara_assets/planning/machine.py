@@ -19,6 +19,11 @@ REACHABLE = 0.8  # of the peak of a chip that nothing was measured on
 PEAK_PER_EXPONENTIAL = 256
 CPU_TILE = 16  # rows of an AMX or BFMMLA block; a CPU's cores are one machine
 NVLINKED = 8  # GPUs that a host's NVLink joins
+# Words of a chip's name that say nothing that its other words do not: vendor, product line, socket, kind of memory.
+NOISE = re.compile(
+    r"nvidia|amd|intel|habana|google|cloud|instinct|tesla|geforce|quadro|dgx|hgx|gpus?|tpus?|tensor|core|grace|hopper"
+    r"|blackwell|ampere|ada|oam|sxm\d?|hbm\d?e?|superchip|nvlink"
+)
 POWER_EXPONENT = 0.4  # dynamic power grows with about the 2.5th power of the clock, since voltage follows it
 
 
@@ -158,12 +163,30 @@ def find_family(name: str) -> str:
     Raises:
         InputError: unknown; the message lists the known ones.
     """
-    plain = re.sub(r"[\s_]+", "-", name.strip().lower()).removeprefix("nvidia-").removeprefix("amd-")
-    for known, accelerator in _accelerators().items():
-        names = {known, known.removeprefix("tpu-"), f"tpu-{known.removeprefix('tpu')}", accelerator.family}
-        if plain in names or plain in accelerator.aliases:
-            return known
+    plain = plain_name(name)
+    known = _spellings()
+    sliced = re.fullmatch(r"(v\d\w*?|7x)-\d+", plain)  # v5p-128: a slice's name in place of its chip's
+    for spelling in (plain, plain.removeprefix("tpu-").removeprefix("tpu"), sliced[1] if sliced else plain):
+        if spelling in known:
+            return known[spelling]
     raise InputError(f"unknown accelerator {name!r}; known: {', '.join(_accelerators())}")
+
+
+def plain_name(name: str) -> str:
+    """A chip's name without its vendor, its socket and its memory's type: `NVIDIA A100-SXM4-80GB` is `a100-80gb`."""
+    words = re.findall(r"[a-z0-9.]+", name.lower().replace("tpuv", "v"))
+    return "-".join(re.sub(r"^(\d+)g(ib)?$", r"\1gb", word) for word in words if not NOISE.fullmatch(word))
+
+
+@cache
+def _spellings() -> dict[str, str]:
+    """Every name that a chip goes by, without vendor and socket."""
+    found: dict[str, str] = {}
+    for known, accelerator in _accelerators().items():
+        for name in (known, accelerator.family, *accelerator.aliases):
+            if name is not None:
+                found.setdefault(plain_name(name), known)
+    return found
 
 
 def machine(family: str, chips: int, islands: int = 1) -> Machine:

@@ -1,5 +1,6 @@
 """What a plan must know of a model: its shape from a Transformers `config.json`, and exact parameter counts."""
 
+import difflib
 import json
 from collections.abc import Mapping
 from functools import cache
@@ -301,7 +302,9 @@ def read_shape(model: str | Path) -> ModelShape:
     file = path / "config.json" if path.is_dir() else path
     if not file.is_file():
         presets = ", ".join(sorted(PRESETS))
-        raise InputError(f"no model configuration at {file}; give a model directory or a preset: {presets}")
+        near = difflib.get_close_matches(str(model).rpartition("/")[2].lower(), PRESETS, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise InputError(f"no model configuration at {file}{hint}; give a model directory or a preset: {presets}")
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as broken:

@@ -1,18 +1,28 @@
 """Published training runs from a CSV: each row a workload, a machine and what was measured, or the reason why not."""
 
 import csv
+import hashlib
+import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from math import prod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from capibara_assets.errors import InputError
-from capibara_assets.planning.accounting import Optimizer, Remat
+from capibara_assets.planning.conventions import Method, Optimizer
 from capibara_assets.planning.machine import Machine, machine
-from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape
-from capibara_assets.planning.workload import NOTHING, Recompute, Workload, policy
+from capibara_assets.planning.published_cells import Cells
+from capibara_assets.planning.published_remat import read_remat
+from capibara_assets.planning.published_shape import (
+    VIRTUAL,
+    read_global_batch,
+    read_mesh,
+    read_passes,
+    read_shape,
+    setting,
+)
+from capibara_assets.planning.workload import Workload
 
 REQUIRED = ("hardware", "chips", "model", "layers", "d_model", "n_heads")
 MEASURED = ("step_time_s", "tokens_per_s_per_chip", "tflops_per_s_per_chip", "mfu_published", "mfu_computed")
@@ -22,18 +32,10 @@ JUDGED = (
     *("remat_policy", "weight_dtype", "optimizer"),
 )
 DEFAULT_SEQUENCE = 4096
-DEFAULT_TOKENS = 16384  # of one chip and step, where a row gives no batch
-DEFAULT_VOCABULARY = 32000
+DEFAULT_RANK = 16
 # Sliding-window attention that the columns cannot say: (name's beginning, window, share of layers), from the models'
 # own configurations (sliding_window, layer_types).
-WINDOWS = (
-    ("gemma-2", 4096, 1 / 2),
-    ("gemma2", 4096, 1 / 2),
-    ("gemma-3", 1024, 5 / 6),
-    ("gemma3", 1024, 5 / 6),
-    ("gemma4", 1024, 5 / 6),
-    ("gpt-oss", 128, 1 / 2),
-)
+WINDOWS = (("gemma2", 4096, 1 / 2), ("gemma3", 1024, 5 / 6), ("gemma4", 1024, 5 / 6), ("gptoss", 128, 1 / 2))
 # What a bare "fp8" means: torchtitan's default recipe scales whole tensors.
 DEFAULT_SCALING = {("torchtitan", "fp8"): "fp8-tensorwise"}
 EAGER = ("llm-foundry", "transformers", "trl", "huggingface", "deepspeed", "accelerate", "llama-factory", "axolotl")
@@ -85,11 +87,14 @@ def read_published(file: Path) -> Table:
     Raises:
         InputError: the file cannot be read, is empty, or lacks a column that no row can do without.
     """
+    text = _text(file)
+    header = text.partition("\n")[0]
     try:
-        with file.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.DictReader(stream)
-            columns, rows = reader.fieldnames or [], list(reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reader = csv.DictReader(text.splitlines(), delimiter=max(",;\t", key=header.count))
+        columns = [name.strip().lower() for name in reader.fieldnames or []]
+        reader.fieldnames = columns
+        rows = list(reader)
+    except csv.Error as error:
         raise InputError(f"cannot read {file}: {error}") from error
     missing = [name for name in REQUIRED if name not in columns]
     if missing:
@@ -99,7 +104,7 @@ def read_published(file: Path) -> Table:
     runs: list[PublishedRun] = []
     refused: dict[str, str] = {}
     for number, cells in enumerate(rows, start=2):  # line 1 is the header
-        name = (cells.get("row_id") or "").strip() or f"line {number}"
+        name = "".join(filter(str.isprintable, cells.get("row_id") or "")).strip() or f"line {number}"
         if name in refused or any(run.row == name for run in runs):
             name = f"{name} (line {number})"
         try:
@@ -109,60 +114,19 @@ def read_published(file: Path) -> Table:
     return Table(runs=tuple(runs), refused=refused)
 
 
-class _Cells:
-    """One row's cells by column; remembers what had to be assumed."""
+def _text(file: Path) -> str:
+    """The file's text: UTF-8, or UTF-16 where a byte-order mark says so (spreadsheets export both).
 
-    def __init__(self, row: str, cells: Mapping[str, str | None]) -> None:
-        self.row, self._cells = row, cells
-        self.assumed: list[str] = []
-
-    def text(self, column: str) -> str:
-        value = self._cells.get(column)
-        return value.strip() if isinstance(value, str) else ""
-
-    def number(self, column: str) -> float | None:
-        """The cell as a positive number; None where it is empty."""
-        text = self.text(column).replace(",", "")
-        if not text or text.lower() in {"na", "n/a", "nan", "none", "null", "-", "?"}:
-            return None
-        try:
-            value = float(text)
-        except ValueError:
-            raise self.refusal(column, f"{text!r} is no number") from None
-        if not 0 < value < float("inf"):
-            if value == 0:
-                return None
-            raise self.refusal(column, f"{text!r} must be positive and finite")
-        return value
-
-    def parts(self, column: str) -> tuple[int, ...]:
-        """A whole number, or several joined by `+` (encoder and decoder)."""
-        text = self.text(column)
-        try:
-            found = tuple(int(float(part)) for part in text.split("+")) if text else ()
-        except (ValueError, OverflowError):
-            raise self.refusal(column, f"{text!r} is neither a number nor two joined by +") from None
-        if any(part < 1 for part in found) or len(found) > 2:
-            raise self.refusal(column, f"{text!r} must be one or two positive numbers")
-        return found
-
-    def whole(self, column: str) -> int | None:
-        value = self.number(column)
-        if value is not None and (value != int(value) or value < 1):
-            raise self.refusal(column, f"{self.text(column)!r} must be a whole number")
-        return None if value is None else int(value)
-
-    def needed(self, column: str) -> int:
-        value = self.whole(column)
-        if value is None:
-            raise self.refusal(column, "is empty, and nothing can be predicted without it")
-        return value
-
-    def assume(self, column: str, value: object, why: str = "") -> None:
-        self.assumed.append(f"{column} {value}" + (f" ({why})" if why else ""))
-
-    def refusal(self, column: str, what: str) -> InputError:
-        return InputError(f"row {self.row}, column {column}: {what}")
+    Raises:
+        InputError: unreadable, or in another encoding.
+    """
+    try:
+        raw = file.read_bytes()
+        return raw.decode("utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig").replace("\0", "")
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is not UTF-8 ({error.reason} at byte {error.start}): save it as UTF-8") from error
 
 
 def read_row(row: str, cells: Mapping[str, str | None]) -> PublishedRun:
@@ -171,32 +135,29 @@ def read_row(row: str, cells: Mapping[str, str | None]) -> PublishedRun:
     Raises:
         InputError: with the row and the column at fault.
     """
-    table = _Cells(row, cells)
+    table = Cells(row, cells)
     model = table.text("model")
     if not model:
         raise table.refusal("model", "is empty")
-    architecture = table.text("arch").lower()
-    if architecture not in {"", "decoder", "decoder-moe", "encoder-decoder"}:
-        raise table.refusal(
-            "arch", f"{architecture!r} has no FLOP count here; known: decoder, decoder-moe, encoder-decoder"
-        )
+    architecture = read_architecture(table)
     chips = table.needed("chips")
     slices = table.whole("slices") or 1
     try:
         where = machine(table.text("hardware"), chips, slices)
     except InputError as error:
         raise table.refusal("hardware", str(error)) from error
-    shape, active = _shape(table, model, architecture)
+    shape, active = read_shape(table, model, architecture)
     lengths = table.parts("seq_len")
     if not lengths:
         lengths = (DEFAULT_SEQUENCE,)
         table.assume("seq_len", DEFAULT_SEQUENCE)
     other = _settings(table.text("other_parallelism"))
-    mesh, context = _mesh(table, chips, slices, other)
-    batch = _global_batch(table, mesh, chips, lengths[-1], context)
-    software = table.text("framework").lower()
+    software = re.sub(r"\s+", "-", table.text("framework").lower())
+    mesh, context = read_mesh(table, chips, slices, other, software, tpu=where.kind == "tpu")
+    batch = read_global_batch(table, mesh, chips, lengths[-1], context, software)
+    adapters = read_lora(table, other, shape)
     window, windowed = next(
-        ((window, share) for name, window, share in WINDOWS if model.lower().startswith(name)), (0, 0.0)
+        ((window, share) for name, window, share in WINDOWS if plain_model(model).startswith(name)), (0, 0.0)
     )
     weights = table.text("weight_dtype").lower()
     workload = Workload(
@@ -205,13 +166,17 @@ def read_row(row: str, cells: Mapping[str, str | None]) -> PublishedRun:
         inputs=lengths[0] if shape.family == "t5" else 0,
         global_batch=batch,
         mesh=mesh,
-        micro_steps=max(1, int(other.get("grad_accum", "1") or 1)) if other.get("grad_accum", "1").isdigit() else 1,
+        micro_steps=read_passes(table, mesh, chips, batch, context, other, software),
+        virtual_stages=setting(other, VIRTUAL) or 1,
         context=context,
         recompute=read_remat(table, software),
         precision=_precision(table, software),
         weight_bytes=2 if weights in {"bfloat16", "bf16", "float16", "fp16"} else 4,
         replicated_weights=other.get("sharding", "").upper() == "SHARD_GRAD_OP",
         optimizer=_optimizer(table),
+        method=Method.FULL if adapters is None else Method.LORA,
+        lora_rank=adapters or 0,
+        lora_modules=() if adapters is None else tuple(module.name for module in shape.linear_modules),
         software=software,
         active_parameters=active,
         window=window,
@@ -220,6 +185,7 @@ def read_row(row: str, cells: Mapping[str, str | None]) -> PublishedRun:
         capacity=_capacity(table),
         generation=table.text("source_repo").lower(),
         eager=_eager(table, software),
+        prefix=architecture == "encoder",
         overlapped_tensor=bool(re.search(r"async\s*tp", table.text("note").lower())),
     )
     causal = "causal" in table.text("attention_flops_convention").lower()
@@ -238,194 +204,81 @@ def read_row(row: str, cells: Mapping[str, str | None]) -> PublishedRun:
     )
 
 
-def _stated_mfu(table: _Cells) -> float | None:
+ARCHITECTURES = {
+    "decoder": ("", "decoder", "decoder-only", "dense", "dense-decoder", "causal", "causal-lm", "transformer", "gpt"),
+    "decoder-moe": ("decoder-moe", "moe", "moe-decoder", "mixture-of-experts", "sparse", "decoder-only-moe"),
+    "encoder-decoder": ("encoder-decoder", "enc-dec", "seq2seq", "t5"),
+    "encoder": ("encoder", "encoder-only", "bert"),
+}
+
+
+def read_architecture(table: Cells) -> str:
+    """The kind of model: one of `ARCHITECTURES`.
+
+    Raises:
+        InputError: one whose FLOPs cannot be counted from the columns.
+    """
+    text = table.text("arch").lower()
+    plain = re.sub(r"[^a-z0-9]+", "-", text).strip("-")
+    for name, spellings in ARCHITECTURES.items():
+        if plain in spellings:
+            return name
+    raise table.refusal("arch", f"{text!r} has no FLOP count here; known: {', '.join(ARCHITECTURES)}")
+
+
+def read_lora(table: Cells, other: Mapping[str, str], shape: ModelShape) -> int | None:
+    """The rank of a run's adapters; None where all weights are trained.
+
+    That it is LoRA stands in the settings, the model's name or the remarks, since no column says it.
+    """
+    told = " ".join((table.text("model"), table.text("note"), table.text("other_parallelism"))).lower()
+    if not re.search(r"(?<![a-z])q?lora(?![a-z])", told):
+        return None
+    rank = re.search(r"(?:rank|\br|lora)[ =]*(\d+)", told)
+    found = min(int(rank[1]), shape.hidden) if rank and int(rank[1]) else DEFAULT_RANK
+    table.assume("method", f"LoRA of rank {found} on all linear layers")
+    return found
+
+
+def _stated_mfu(table: Cells) -> float | None:
     share = table.number("mfu_computed") or table.number("mfu_published")
     return None if share is None else share / 100 if share > 1 else share
 
 
 def _settings(text: str) -> dict[str, str]:
-    """`a=1;b=2` as a mapping."""
-    return {key.strip().lower(): value.strip() for key, _, value in (part.partition("=") for part in text.split(";"))}
+    """`a=1;b=2` as a mapping; commas, bars and spaces before a name separate, too."""
+    parts = (part.partition("=") for part in re.split(r"[;,|]|\s+(?=\w+=)", text))
+    return {key.strip().lower(): value.strip() for key, _, value in parts}
 
 
-def _shape(table: _Cells, model: str, architecture: str) -> tuple[ModelShape, float | None]:
-    """Sizes, and the active parameters where the publisher's count says more than the sizes do.
-
-    Whether the MLP is gated and the embedding tied stands in no column: the pair whose parameter count comes nearest to
-    the published one is taken.
-    """
-    layers = table.parts("layers")
-    if not layers:
-        raise table.refusal("layers", "is empty, and nothing can be predicted without it")
-    hidden, heads = table.needed("d_model"), table.needed("n_heads")
-    head_dim = table.whole("head_dim") or max(1, hidden // heads)
-    published = table.number("params_b")
-    published = None if published is None else published * 1e9
-    vocabulary = table.whole("vocab")
-    if vocabulary is None:
-        vocabulary = DEFAULT_VOCABULARY
-        table.assume("vocab", vocabulary)
-    experts, chosen = table.whole("n_experts") or 1, table.whole("experts_per_token") or 1
-    kv_heads = table.whole("kv_heads") or heads
-    t5 = architecture == "encoder-decoder" or len(layers) == 2
-    width = table.whole("d_ff")
-    base = {
-        "name": model,
-        "architecture": "t5" if t5 else ("mixtral" if experts > 1 else "llama"),
-        "layers": layers[-1],
-        "encoder_layers": layers[0] if t5 else 0,
-        "hidden": hidden,
-        "heads": heads,
-        "kv_heads": heads if t5 else kv_heads,
-        "head_dim": head_dim,
-        "vocabulary": vocabulary,
-        "experts": experts if experts > 1 else 1,
-        "experts_per_token": min(chosen, experts) if experts > 1 else 1,
-    }
-    if width is None:
-        width = _width(base, published) if published else 4 * hidden
-        table.assume("d_ff", width, "from params_b" if published else "4 x d_model")
-    options = [
-        ModelShape(**base, intermediate=width, gated=gated, tied=tied)  # type: ignore[arg-type]
-        for gated in (True, False)
-        for tied in (False, True)
-    ]
-    shape = min(options, key=lambda one: abs(one.parameters - published)) if published else options[0]
-    if published and not t5 and experts == 1 and abs(shape.parameters / published - 1) > 0.05:
-        # Something the sizes do not show (per-layer embeddings, adapters, wider layers): the published count rules.
-        return shape, max(published - (0 if shape.tied else shape.embedding_parameters), 1.0)
-    active = table.number("active_params_b")
-    if active is not None and experts > 1:
-        return shape, max(active * 1e9 - shape.embedding_parameters, 1.0)
-    return shape, None
-
-
-def _width(base: Mapping[str, object], published: float) -> int:
-    """The MLP width with which a gated model has the published number of parameters."""
-    one = ModelShape(**base, intermediate=1)  # type: ignore[arg-type]
-    two = ModelShape(**base, intermediate=2)  # type: ignore[arg-type]
-    slope = two.parameters - one.parameters
-    return max(1, round((published - one.parameters) / slope))
-
-
-def _mesh(table: _Cells, chips: int, slices: int, other: Mapping[str, str]) -> tuple[Mesh, int]:
-    """The axes a row names; what they leave open becomes fsdp, the axis that published runs use for it."""
-    named = {name: table.whole(name) for name in ("fsdp", "tensor", "data", "pipeline", "expert")}
-    context = 1
-    for key in ("context", "cp"):
-        if other.get(key, "").isdigit():
-            context = max(1, int(other[key]))
-    if other.get("fsdp_transpose", "").isdigit():
-        named["fsdp"] = (named["fsdp"] or 1) * int(other["fsdp_transpose"])
-    tpu = table.text("hardware").lower().find("tpu") >= 0
-    given = prod(value or 1 for value in named.values()) * context
-    if named["data"] is None and tpu and slices > 1 and chips % (given * slices) == 0:
-        named["data"], given = slices, given * slices  # slices are joined by data parallelism unless a row says else
-        table.assume("data", slices)
-    if named["fsdp"] is None or given != chips:
-        rest, left = divmod(chips, given // (named["fsdp"] or 1))
-        if left or rest < 1:
-            fixed = {name: value for name, value in named.items() if value not in (None, 1)}
-            table.assume("mesh", f"fsdp {chips}", f"{fixed} with context {context} do not divide {chips} chips")
-            named, rest, context = dict.fromkeys(named, 1), chips, 1
-        if named["fsdp"] != rest:
-            table.assume("fsdp", rest)
-        named["fsdp"] = rest
-    lengths = {name: value or 1 for name, value in named.items()}
-    lengths["fsdp"] *= context
-    if slices > 1 and lengths["data"] % slices == 0 and tpu:
-        return Mesh(**{**lengths, "data": lengths["data"] // slices}, slices=slices), context
-    return Mesh(**lengths), context
-
-
-def _global_batch(table: _Cells, mesh: Mesh, chips: int, sequence: int, context: int) -> float:
-    batch = table.number("global_batch")
-    if batch is not None:
-        return batch
-    per_device = table.number("per_device_batch")
-    if per_device is not None:
-        return per_device * mesh.batch_shards / context
-    noted = re.search(r"(\d+)k tokens/(?:device|chip)", table.text("note").lower())
-    if noted:
-        table.assume("global_batch", "from the remarks")
-        return int(noted[1]) * 1024 * chips / sequence
-    speed, step = table.number("tokens_per_s_per_chip"), table.number("step_time_s")
-    if speed is not None and step is not None:
-        return speed * step * chips / sequence
-    tokens = max(DEFAULT_TOKENS, sequence)
-    table.assume("global_batch", tokens * chips / sequence, f"{tokens} tokens a chip")
-    return tokens * chips / sequence
-
-
-def _capacity(table: _Cells) -> float:
+def _capacity(table: Cells) -> float:
     """The capacity factor of a mixture, which stands only in the remarks (`capacity_factor 1.25`)."""
     found = re.search(r"capacity(?:[_ ]factor)?[ =]+(\d+(?:\.\d+)?)", table.text("note").lower())
     return max(1.0, float(found[1])) if found else 1.0
 
 
-def _precision(table: _Cells, software: str) -> str:
+def _precision(table: Cells, software: str) -> str:
     name = table.text("precision").lower() or "bf16"
+    # Block-scaled and 4-bit formats are computed as 8-bit ones here; other spellings of 8 bits.
+    name = re.sub(r"^(mxfp8|nvfp4|mxfp4|fp4|float8|fp8mx|f8)", "fp8", name)
+    name = "fp32" if name in {"float32", "f32"} else name
     return DEFAULT_SCALING.get((software, name), name)
 
 
-def _eager(table: _Cells, software: str) -> bool:
+def _eager(table: Cells, software: str) -> bool:
     """PyTorch without a compiler: the remarks say so, or the framework's habit does."""
     note = table.text("note").lower()
     return "eager" in note or (software in EAGER and "compile" not in note)
 
 
-def _optimizer(table: _Cells) -> Optimizer:
+def _optimizer(table: Cells) -> Optimizer:
     name = table.text("optimizer").lower()
     if "8bit" in name or "8-bit" in name:
         return Optimizer.ADAMW_8BIT
     return Optimizer.ADAFACTOR if "adafactor" in name else Optimizer.ADAMW
 
 
-def read_remat(table: _Cells, software: str) -> Recompute:
-    """The recomputation policy of a row, from MaxText's, llm-foundry's and torchtitan's names for it.
-
-    `custom(…)` and `save_…`/`…_offloaded` name what is kept; the rest is computed again. JAX drops from the second
-    forward pass what the backward pass does not use, which is a layer's last product.
-    """
-    text = table.text("remat_policy").lower()
-    again = policy(Remat.FULL, software)
-    if not text:
-        if software in {"maxtext", "maxdiffusion"}:
-            table.assume("remat_policy", "full", "MaxText's default")
-            return again
-        return NOTHING
-    if text in {"none", "no", "false", "off"}:
-        return NOTHING
-    if text in {"full", "true", "yes"}:
-        return again
-    if "per op" in text:  # torchtitan: products kept every second time, attention kept
-        return Recompute(elementwise=1, mlp=0.25, qkv=0.5)
-    if text.startswith("selective"):  # torchtitan: every second layer
-        return Recompute(qkv=0.5, output=0.5, mlp=0.5, scores=0.5, elementwise=0.5)
-    if text.startswith("minimal"):
-        offloaded = 6.0 if "offload" in text else 0.0
-        return Recompute(elementwise=1, offloaded=offloaded)
-    if text.startswith(("custom", "save", "qkv", "offload")) or "offload" in text:
-        return _kept(text, again)
-    table.assume("remat_policy", "full", f"{text!r} is not known")
-    return again
-
-
-def _kept(text: str, again: Recompute) -> Recompute:
-    """What a list of kept names leaves to be computed again."""
-    kept = set(re.findall(r"[a-z_]+", text))
-    redone = {name for name, how in re.findall(r"([a-z_]+)=([a-z]+)", text) if how == "remat"}
-    kept -= redone
-    qkv = bool(kept & {"qkv", "qkv_proj_offloaded", "save_qkv_proj", "save_dot_except_mlp"}) or {"q", "k", "v"} <= kept
-    qkv = qkv or {"query_proj", "key_proj", "value_proj"} <= kept
-    output = bool(kept & {"out_proj", "save_out_proj", "save_dot_except_mlp"})
-    mlp = 0.0 if any(name.startswith(("mlpwi", "mlp_wi")) for name in kept) else again.mlp
-    host = "offload" in text
-    widths = (1.0 if "decoder_layer_input" in kept else 0.0) + (1.5 if qkv else 0.0) + (1.0 if output else 0.0)
-    return replace(again, qkv=0 if qkv else 1, output=0 if output else 1, mlp=mlp, offloaded=widths if host else 0.0)
-
-
-def _measured(table: _Cells, workload: Workload, where: Machine, causal: bool) -> tuple[float | None, str | None]:
+def _measured(table: Cells, workload: Workload, where: Machine, causal: bool) -> tuple[float | None, str | None]:
     """Tokens per second of one chip, from the most direct column that is filled.
 
     A rate in FLOP/s is turned into tokens by the row's own convention of counting attention.
@@ -453,3 +306,46 @@ def _measured(table: _Cells, workload: Workload, where: Machine, causal: bool) -
 def only_measured(runs: Iterable[PublishedRun]) -> list[PublishedRun]:
     """The runs that say how fast they were."""
     return [run for run in runs if run.tokens_per_second is not None]
+
+
+def run_digest(run: PublishedRun) -> str:
+    """A short digest of a run's settings and result: two rows that say the same have the same."""
+    load = run.workload
+    told = (
+        run.model,
+        run.machine.family,
+        load.chips,
+        load.sequence,
+        round(load.global_batch, 6),
+        str(load.mesh),
+        load.precision,
+        load.software,
+        load.micro_steps,
+        None if run.tokens_per_second is None else float(f"{run.tokens_per_second:.5g}"),
+    )
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
+
+
+def plain_model(name: str) -> str:
+    """A model's name in letters and digits, without its publisher."""
+    return re.sub(r"[^a-z0-9]", "", name.lower().rpartition("/")[2])
+
+
+def model_keys(run: PublishedRun) -> tuple[str, str]:
+    """What a run's model is known by: its name in any spelling, and its sizes."""
+    shape = run.workload.shape
+    sizes = (shape.layers, shape.encoder_layers, shape.hidden, shape.heads, shape.kv_heads, shape.intermediate)
+    return plain_model(run.model), "x".join(map(str, (*sizes, shape.experts)))
+
+
+def model_groups(runs: Sequence[PublishedRun]) -> list[int]:
+    """A number for each run: runs of one model have the same, by its name in any spelling or by its sizes."""
+    firsts: dict[str, int] = {}
+    groups: list[int] = []
+    for index, run in enumerate(runs):
+        keys = model_keys(run)
+        known = sorted({firsts[key] for key in keys if key in firsts})
+        first = known[0] if known else index
+        groups = [first if group in known else group for group in groups] + [first]
+        firsts = {key: first if group in known else group for key, group in firsts.items()} | dict.fromkeys(keys, first)
+    return groups

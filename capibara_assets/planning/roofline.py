@@ -82,8 +82,8 @@ def work(load: Workload, machine: Machine) -> Work:
     micro = float(
         max(load.micro_steps, stages)
     )  # a pipeline cuts its batch into at least as many parts as it has stages
-    if load.circular:  # each stage holds several groups of layers, and the batch goes round once for each
-        micro *= max(1.0, layers)
+    # Where each stage holds several groups of layers, the batch goes round once for each.
+    micro *= max(1.0, layers) if load.circular else load.virtual_stages
     share = load.tokens / load.chips
     return Work(
         seconds=tuple(seconds[name] for name in TERMS),
@@ -119,7 +119,7 @@ def padded(length: float, tile: int) -> float:
 def _rows(load: Workload) -> float:
     """Tokens that one chip's matrix products see at once: a micro-batch's share, all of it under tensor parallelism."""
     shards = load.mesh.batch_shards
-    micro = load.micro_steps * (load.mesh.pipeline if load.mesh.pipeline > 1 else 1)
+    micro = max(load.micro_steps, load.mesh.pipeline)  # a pipeline cuts its batch in at least as many parts as stages
     return max(1.0, (load.tokens + load.global_batch * load.inputs) / shards / micro)
 
 
@@ -168,7 +168,8 @@ def _linear_layers(load: Workload, machine: Machine, seconds: dict[str, float]) 
         # The head stays in 16 bits where the rest is computed in 8.
         small = load.eight_bit and not head
         term = "experts" if expert else "matmul8" if small else "matmul"
-        seconds[term] += nominal / (machine.peak(load.format if small else "bf16") * machine.reachable)
+        precision = "bf16" if head and load.eight_bit else load.format
+        seconds[term] += nominal / (machine.peak(precision) * machine.reachable)
         seconds["reread"] += nominal / TILE_HELD * (1 if small else BF16) / machine.hbm
         # A product of (rows, inner) and (inner, outer) moves both and the result once, in 16 bits.
         moved = (1 / inner + 1 / outer) + 1 / seen
@@ -298,7 +299,8 @@ def _links(load: Workload, machine: Machine, seconds: dict[str, float]) -> None:
     if load.context > 1:
         keys = 2 * shape.kv_heads * shape.head_dim * BF16 * share
         moved = keys * load.context * shape.layers * (3 + load.recompute.scores)
-        book("tensor", "fsdp", gather_seconds(machine, places["fsdp"], moved))
+        ring = group(machine, (mesh.tensor, load.context), 1)  # beside the chips that cut its layers
+        seconds["network" if ring.outer > 1 else "tensor"] += gather_seconds(machine, ring, moved)
     if mesh.expert > 1:
         # Tokens go out and come back, forward and backward.
         moved = activation * shape.experts_per_token * shape.layers * 4

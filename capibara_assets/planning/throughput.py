@@ -58,6 +58,8 @@ def parse_throughput(text: str) -> Target:
         known = "200TFLOPs/chip, 12PFLOP/s/slice, 24800 tokens/s or a number"
         raise InputError(f"throughput {text!r} not understood; write {known}")
     value = float(found["number"].replace(",", "").replace("_", ""))
+    if not 0 < value < float("inf"):
+        raise InputError(f"throughput {text!r} is no rate: it has to be more than nothing and finite")
     unit: Unit | None = None
     if found["unit"]:
         unit = "flops" if found["unit"].lower().startswith("flop") else "tokens"

@@ -13,12 +13,13 @@ from capibara_assets.planning.figures import DatasetFigures, read_statistics
 from capibara_assets.planning.footprint import footprint
 from capibara_assets.planning.gin import T5xRun, render_gin
 from capibara_assets.planning.hardware import HardwareTarget
+from capibara_assets.planning.layouts import Lengths, Question
 from capibara_assets.planning.maxtext import MaxTextRun, render_maxtext
 from capibara_assets.planning.mesh import Mesh, largest_tensor, submesh
 from capibara_assets.planning.models import ModelShape, read_shape
 from capibara_assets.planning.presets import PRESETS
 from capibara_assets.planning.recipe import PlanningRecipe, climb
-from capibara_assets.planning.search import Choice, Front, Lengths, Question, rate_factor, search
+from capibara_assets.planning.search import Choice, Front, rate_factor, search
 from capibara_assets.planning.throughput import Reading, parse_throughput, readings
 from capibara_assets.planning.tpu_memory import weigh_tpu
 from capibara_assets.planning.workload import Workload, policy

@@ -5,14 +5,16 @@ What does not compile or fit is not published: the next plan on the front is tri
 
 from collections.abc import Iterable
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from capibara_assets.errors import InputError
 from capibara_assets.planning.gin import check_gin
 from capibara_assets.planning.recipe import PlanningRecipe
 from capibara_assets.planning.tpu import TpuPlan
-from capibara_assets.planning.xla import XlaVerdict, check_plan, with_verdict
-from capibara_assets.planning.xla_cache import VerdictCache
+
+if TYPE_CHECKING:
+    from capibara_assets.planning.xla import XlaVerdict
+    from capibara_assets.planning.xla_cache import VerdictCache
 
 REFUSED = frozenset({"does not fit", "does not lower"})
 
@@ -21,7 +23,7 @@ class Verified(NamedTuple):
     """A plan that the tools took, XLA's verdict (None where it was not asked), and settings refused before it."""
 
     plan: TpuPlan
-    verdict: XlaVerdict | None
+    verdict: "XlaVerdict | None"
     passed_over: tuple[str, ...]
 
 
@@ -34,7 +36,9 @@ def verify_plan(plan: TpuPlan, recipe: PlanningRecipe) -> TpuPlan:
     return _asked(plan, recipe, None)[0]
 
 
-def first_verified(plans: Iterable[TpuPlan], recipe: PlanningRecipe, *, cache: VerdictCache | None = None) -> Verified:
+def first_verified(
+    plans: Iterable[TpuPlan], recipe: PlanningRecipe, *, cache: "VerdictCache | None" = None
+) -> Verified:
     """The first of the plans, best first, that XLA does not refuse.
 
     Args:
@@ -58,11 +62,13 @@ def first_verified(plans: Iterable[TpuPlan], recipe: PlanningRecipe, *, cache: V
     raise InputError(f"XLA refuses every plan on the front: {'; '.join(refused)}")
 
 
-def _asked(plan: TpuPlan, recipe: PlanningRecipe, cache: VerdictCache | None) -> tuple[TpuPlan, XlaVerdict | None]:
+def _asked(plan: TpuPlan, recipe: PlanningRecipe, cache: "VerdictCache | None") -> "tuple[TpuPlan, XlaVerdict | None]":
     if find_spec("gin"):
         check_gin(plan.gin)
     if recipe.xla == "skip":
         return plan, None
+    from capibara_assets.planning.xla import check_plan, with_verdict
+
     # `place` stops the compiler when every buffer has its place: seconds, and what does not fit is known by then.
     asked = recipe.xla in ("place", "compile")
     verdict = check_plan(plan, compile_program=asked, whole=recipe.xla == "compile", cache=cache)

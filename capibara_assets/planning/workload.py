@@ -7,6 +7,7 @@ from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape
 
 EIGHT_BIT = ("fp8", "int8")
+LONGER = ("tf32", "fp32")  # slower products, on chips that have a peak of their own for them
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,10 @@ class Workload:
         mesh: how the chips are used.
         inputs: tokens of the encoder's sequence; 0 for decoders.
         micro_steps: forward and backward passes per optimizer step (gradient accumulation).
-        context: chips that share one sequence (context parallelism); part of `mesh.fsdp`.
+        virtual_stages: parts that each stage of a pipeline holds of the layers, taken in turns (interleaved schedule).
+        context: chips that share one sequence (context parallelism); part of `mesh.fsdp`, or of `mesh.data`.
         recompute: what the backward pass does again.
-        precision: `bf16`, or `fp8`/`int8` with the scaling's name behind a dash (`fp8-rowwise`).
+        precision: `bf16`, `tf32`, `fp32`, or `fp8`/`int8` with the scaling's name behind a dash (`fp8-rowwise`).
         weight_bytes: bytes of a stored weight.
         replicated_weights: weights stay whole on each chip while the optimizer is cut (ZeRO-2, `SHARD_GRAD_OP`).
         optimizer: kind of optimizer state.
@@ -83,6 +85,7 @@ class Workload:
     mesh: Mesh
     inputs: int = 0
     micro_steps: int = 1
+    virtual_stages: int = 1
     context: int = 1
     recompute: Recompute = field(default=NOTHING)
     precision: str = "bf16"
@@ -124,7 +127,7 @@ class Workload:
     @property
     def format(self) -> str:
         """The number format of the linear layers' products: the key of a chip's peak."""
-        return next((name for name in EIGHT_BIT if self.precision.startswith(name)), "bf16")
+        return next((name for name in (*EIGHT_BIT, *LONGER) if self.precision.startswith(name)), "bf16")
 
     @property
     def matmul_parameters(self) -> float:

@@ -139,9 +139,12 @@ def test_levels_differ() -> None:
     [
         (("--model", "llama2-7b"), "give --model and --hardware"),
         (("--model", "lama", *SLICE[2:]), "no model configuration at lama"),
+        (("--model", "mistral7b", *SLICE[2:]), "did you mean 'mistral-7b'?"),
+        (("--model", "meta-llama/Llama-3.1-8B", *SLICE[2:]), "did you mean 'llama3.1-8b'?"),
         ((*SLICE[:3], "tpu-v5e-65", *SLICE[4:]), "tpu-v5e-65"),
         ((*SLICE, "--target-throughput", "275TFLOPs/chip"), "275 of 197 TFLOP/s peak"),
         ((*SLICE, "--target-throughput", "fast"), "not understood"),
+        ((*SLICE, "--target-throughput", "0"), "is no rate"),
         (("--preset", "none", "--examples", "5"), "no preset 'none'"),
         ((*GPUS, "--compile"), "--compile is for TPU slices"),
         (("--model", "llama3.1-70b", *SLICE[2:]), "cannot be"),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from capibara_assets.errors import InputError
 from capibara_assets.planning.published import PublishedRun, only_measured, read_published, read_row
+from capibara_assets.planning.roofline import work
 from capibara_assets.planning.workload import EVERYTHING, NOTHING
 
 # A run as tables have them; the sizes are Llama 3.1 8B's and the speed is made up.
@@ -179,6 +180,103 @@ def test_settings_in_remarks_count() -> None:
     assert load.micro_steps == 16
 
 
+# GPU runs as Megatron's tables have them: pipelines, micro-batches, chips that share a sequence.
+MEGATRON = {
+    **LLAMA,
+    "hardware": "NVIDIA H100 80GB HBM3",
+    "chips": "64",
+    "fsdp": "1",
+    "tensor": "4",
+    "pipeline": "4",
+    "data": "2",
+    "global_batch": "128",
+    "per_device_batch": "",
+    "framework": "Megatron-LM",
+    "remat_policy": "none",
+}
+
+
+def megatron(**changes: str) -> PublishedRun:
+    return read_row("x1", {**MEGATRON, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "passes"),
+    [
+        ({"other_parallelism": "cp=2;micro=1;grad_accum=64"}, 64),
+        ({"other_parallelism": "cp=2;mbs=2"}, 32),
+        ({"other_parallelism": "CP=2, MBS=2 vp=4"}, 32),
+        ({"other_parallelism": "cp=2", "per_device_batch": "4"}, 16),
+        ({"other_parallelism": "cp=2"}, 64),  # a pipeline that says nothing has one sequence a pass
+        ({"pipeline": "1", "data": "16"}, 1),
+        ({"data": "4", "global_batch": "130", "per_device_batch": "2"}, 16),  # the last pass may be smaller
+    ],
+)
+def test_passes_follow_from_micro_batches(changes: dict[str, str], passes: int) -> None:
+    assert megatron(**changes).workload.micro_steps == passes
+
+
+def test_chips_that_share_a_sequence_repeat_megatrons_weights() -> None:
+    load = megatron(other_parallelism="cp=2;grad_accum=64;vp=5").workload
+    assert (load.context, load.mesh.data, load.mesh.fsdp, load.virtual_stages) == (2, 4, 1, 5)
+
+
+def test_megatron_counts_expert_chips_among_its_data_parallel_ones() -> None:
+    moe = {"n_experts": "128", "experts_per_token": "8", "arch": "MoE", "d_ff": "768", "params_b": "30.5"}
+    load = megatron(**moe, chips="256", tensor="1", pipeline="2", data="128", expert="32").workload
+    assert (load.mesh.data, load.mesh.expert, load.mesh.pipeline, load.chips) == (4, 32, 2, 256)
+
+
+def test_a_batch_per_device_is_maxtexts_chip_and_anothers_replica() -> None:
+    blank = {"global_batch": "", "fsdp": "2", "tensor": "4"}
+    assert row(**blank).workload.global_batch == 16
+    assert row(**blank, framework="torchtitan", hardware="h100").workload.global_batch == 4
+
+
+def test_lora_stands_in_the_remarks() -> None:
+    load = row(note="LoRA, rank 32, packed").workload
+    assert (load.method, load.lora_rank) == ("lora", 32) and "q_proj" in load.lora_modules
+    assert load.flops_per_token(causal=False) < 0.8 * row().workload.flops_per_token(causal=False)
+    assert row(note="floral").workload.method == "full"
+
+
+@pytest.mark.parametrize(
+    ("text", "family"),
+    [("Decoder-only", "llama"), ("dense", "llama"), ("MoE", "mixtral"), ("encoder_decoder", "t5")],
+)
+def test_architectures_have_many_names(text: str, family: str) -> None:
+    moe = {"n_experts": "8", "experts_per_token": "2", "params_b": "46.7"} if text == "MoE" else {}
+    assert row(arch=text, **moe).workload.shape.architecture == family
+
+
+def test_an_encoder_attends_to_all_positions() -> None:
+    assert row(arch="encoder").workload.attended(causal=True) == 8192
+
+
+def test_a_mixture_with_its_dense_layers_width_gets_its_experts_own() -> None:
+    # DeepSeek-V3: d_ff 18,432 is that of three dense layers; an expert has 2,048.
+    sizes = {"layers": "61", "d_model": "7168", "n_heads": "128", "kv_heads": "128", "d_ff": "18432", "vocab": "129280"}
+    run = row(**sizes, arch="moe", n_experts="256", experts_per_token="8", params_b="671", active_params_b="37")
+    assert run.workload.shape.intermediate == pytest.approx(2048, rel=0.1) and any("d_ff" in one for one in run.assumed)
+
+
+def test_a_longer_format_takes_its_own_peak_where_the_chip_has_one() -> None:
+    plain, long = (megatron(hardware="a100", precision=name) for name in ("bf16", "tf32"))
+    products = [work(run.workload, run.machine).named()["matmul"] for run in (plain, long)]
+    assert products[1] == pytest.approx(2 * products[0])
+    assert megatron(precision="MXFP8").workload.format == "fp8"
+
+
+@pytest.mark.parametrize("name", ["gemma-3-27b", "google/Gemma_3-27B-it", "gemma3-27b"])
+def test_sliding_windows_go_by_the_models_name(name: str) -> None:
+    assert (row(model=name).workload.window, row().workload.window) == (1024, 0)
+
+
+def test_shares_may_carry_their_sign() -> None:
+    blank = {"step_time_s": ""}
+    assert row(**blank, mfu_published="45%").tokens_per_second == row(**blank, mfu_published="0.45").tokens_per_second
+
+
 def write(folder: Path, rows: list[dict[str, str]]) -> Path:
     file = folder / "runs.csv"
     with file.open("w", newline="", encoding="utf-8") as stream:
@@ -193,6 +291,26 @@ def test_a_bad_row_is_refused_and_the_others_go_on(tmp_path: Path) -> None:
     table = read_published(file)
     assert [run.row for run in table.runs] == ["x1", "line 4"]
     assert list(table.refused) == ["x2"] and "column hardware" in table.refused["x2"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_exports_of_spreadsheets_are_read_as_they_come(
+    tmp_path: Path, encoding: str, newline: str, separator: str
+) -> None:
+    columns = [*reversed(LLAMA), "extra"]
+    lines = [separator.join(f" {name.upper()} " for name in columns)]
+    lines += [separator.join([*(LLAMA[name] for name in columns[:-1]), "ignored"]), ""]
+    (tmp_path / "x.csv").write_text("\n".join(lines), encoding=encoding, newline=newline)
+    (run,) = read_published(tmp_path / "x.csv").runs
+    assert run.row == "x1" and run.workload == row().workload
+
+
+def test_another_encoding_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(",".join(LLAMA).encode() + b"\n\xe9\n")
+    with pytest.raises(InputError, match=r"is not UTF-8 .* at byte \d+\): save it as UTF-8"):
+        read_published(tmp_path / "x.csv")
 
 
 def test_a_file_without_the_needed_columns_is_refused(tmp_path: Path) -> None:

@@ -10,20 +10,12 @@ from capibara_assets.declarations import shipped_recipe
 from capibara_assets.errors import InputError
 from capibara_assets.planning.footprint import footprint
 from capibara_assets.planning.hardware import find_target
+from capibara_assets.planning.layouts import Lengths, Question, batches, layouts, splits
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape, read_shape
 from capibara_assets.planning.prediction import predict
 from capibara_assets.planning.recipe import LEVELS, PlanningRecipe
-from capibara_assets.planning.search import (
-    Lengths,
-    Question,
-    batches,
-    examples_factor,
-    layouts,
-    rate_factor,
-    search,
-    splits,
-)
+from capibara_assets.planning.search import examples_factor, rate_factor, search
 from capibara_assets.planning.workload import Workload, policy
 from capibara_assets_tests.planning.shapes import NANO
 

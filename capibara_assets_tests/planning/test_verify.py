@@ -4,7 +4,7 @@ import pytest
 
 from capibara_assets.declarations import shipped_recipe
 from capibara_assets.errors import InputError
-from capibara_assets.planning import verify
+from capibara_assets.planning import xla
 from capibara_assets.planning.hardware import find_target
 from capibara_assets.planning.recipe import PlanningRecipe
 from capibara_assets.planning.tpu import TpuPlan, tpu_plans
@@ -30,7 +30,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, statuses: list[str]) -> None:
     def check(plan: TpuPlan, **_: object) -> XlaVerdict:
         return XlaVerdict(status=next(left), detail="used 20G of 15.75G hbm", lowered=True)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(verify, "check_plan", check)
+    monkeypatch.setattr(xla, "check_plan", check)
 
 
 def test_what_does_not_fit_gives_way_to_the_next(front: list[TpuPlan], monkeypatch: pytest.MonkeyPatch) -> None:
