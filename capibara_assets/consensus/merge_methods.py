@@ -131,6 +131,8 @@ def multislerp(stack: Stack, recipe: Recipe) -> Merge:
         weights = weights / weights.sum()
     products = _gram(stack)
     norms = np.sqrt(products.diagonal())
+    if not norms.any():  # zero in all models: there is no direction, and nothing to turn
+        return _combination(stack, weights)
     units = np.diag(1.0 / (norms + recipe.eps))
     mean = weights @ units
     length = _length(mean, products)

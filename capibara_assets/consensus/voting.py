@@ -167,7 +167,8 @@ def vote(
     if voting_strategy not in ("majority", "unanimous", "average"):
         raise ValueError(f"unknown voting strategy {voting_strategy!r}: majority, unanimous or average")
     cast, refused = _read(ballots)
-    named = {name for b in (*cast, *refused) for name in (b.voter, b.candidate)} - {""}
+    named = {name for b in cast for name in (b.voter, b.candidate)}
+    named |= {name for r in refused for name in (r.voter, r.candidate)} - {""}
     registered = sorted(set(voters) if voters is not None else named)
     f = faults(len(registered), fault_tolerance)
     if len(registered) < 3 * f + 1:

@@ -287,6 +287,15 @@ def test_nuslerp_by_column_is_by_row_of_the_transpose(tmp_path: Path) -> None:
     assert torch.allclose(result(tmp_path / "columns")["w"], result(tmp_path / "rows")["w"].T, atol=1e-7)
 
 
+@pytest.mark.parametrize("method", [m for m in METHODS if m not in COUNTS])
+def test_tensors_that_are_zero_in_all_models_stay_zero(tmp_path: Path, method: str) -> None:
+    """A bias that was never trained has no direction to interpolate."""
+    tensors = [model(seed) | {"bias": torch.zeros(24)} for seed in range(4)]
+    base, *models = (saved(tmp_path / f"m{n}", own) for n, own in enumerate(tensors))
+    merge_checkpoints(models, method, tmp_path / "out", **options_of(method, base, models))
+    assert torch.equal(result(tmp_path / "out")["bias"], torch.zeros(24))
+
+
 def test_arcee_fusion_ranks_rows_that_hardly_changed(tmp_path: Path) -> None:
     """Their divergence is rounding, of either sign; the quartiles are those of the numbers as they are."""
     random = torch.Generator().manual_seed(4)
