@@ -6,8 +6,10 @@ Only exact ties fall to the lowest index: mutual nearest neighbours when Krum co
 Bulyan's last pick ends for f <= 2. Who needs those independent of order passes the voters sorted by digest.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -48,6 +50,16 @@ _NO_PRODUCTS = ("mean", "weighted_mean", "median", "trimmed_mean", "meamed")  # 
 # n >= a f + b, as a theorem states it
 _PRECONDITIONS = {"krum": (2, 3), "multi_krum": (2, 3), "bulyan": (4, 3), "mean": (0, 1), "weighted_mean": (0, 1)}
 _MAJORITY = (2, 1)
+
+_OPTIONS = {
+    "krum": ("neighbours",),
+    "multi_krum": ("m", "weighted", "neighbours"),
+    "monna": ("reference",),
+    "centered_clipping": ("tau", "iterations"),
+    "trimmed_mean": ("cut",),
+    "bulyan": ("neighbours",),
+}
+_KEEP_ALL_BUT_F = ("multi_krum", "mda", "smea", "monna", "meamed")
 
 
 @dataclass(frozen=True)
@@ -92,13 +104,16 @@ def aggregate(
         weights: relative weight of each voter (say, its number of examples), for weighted_mean and
             multi_krum(weighted=True).
         pre: nnm, clipping, arc or bucketing, with `pre_options`.
-        strict: refuse where the rule's precondition does not hold; False computes all the same.
+        strict: refuse where the precondition of the rule or of `pre` does not hold; False computes all the same.
 
     Raises:
         ValueError: unknown rule or option, precondition violated, more non-finite voters than f, odd shapes.
     """
     if rule not in RULES:
         raise ValueError(f"unknown rule {rule!r}: one of {', '.join(sorted(RULES))}")
+    _check_options(rule, options)
+    if f < 0:
+        raise ValueError(f"f, the number of voters that may be arbitrary, has to be 0 at least, not {f}")
     rows = as_rows(vectors)
     ranked = canonical_order(rows)
     points = Points([rows[i] for i in ranked])
@@ -136,6 +151,10 @@ def _aggregated(
     if len(rejected) > f:
         raise ValueError(f"{len(rejected)} of {n} voters are not finite, more than f={f}: nothing to rely on")
     order, f_left = ranked[finite], f - len(rejected)
+    if not len(order):
+        raise ValueError(f"none of the {n} voters is finite")
+    if not strict and rule in _KEEP_ALL_BUT_F and len(order) <= f_left:
+        raise ValueError(f"{rule} of {len(order)} finite voters leaves out f={f_left}: none is left")
     points = Points([row for row, kept in zip(points.rows, finite, strict=True) if kept])
     shares = _shares(weights, n, order)
     if rule == "monna":
@@ -143,8 +162,10 @@ def _aggregated(
     products = np.zeros((points.n, points.n)) if gram is None else gram[np.ix_(finite, finite)]
     distances = products if gram is None else squared_distances(points.rows, products)
     cloud = Cloud(products, distances, f_left, shares, order)
-    mixing = None if pre is None else mixing_matrix(cloud, pre, **pre_options)
+    mixing = None if pre is None else mixing_matrix(cloud, pre, strict=strict, **pre_options)
     if mixing is not None:
+        if rule == "monna" and len(mixing) != cloud.n:
+            raise ValueError(f"after {pre} no point stands for monna's reference voter")
         points = Points(points.rows, mixing)
         cloud = _mixed_cloud(cloud, mixing)
     if strict:
@@ -228,6 +249,14 @@ def check_precondition(rule: str, n: int, f: int) -> None:
         raise ValueError(f"{rule} needs {theorem}, but n={n}, f={f}")
 
 
+def _check_options(rule: str, options: dict[str, Any]) -> None:
+    allowed = _OPTIONS.get(rule, ())
+    if odd := sorted(options.keys() - set(allowed)):
+        raise ValueError(f"{rule} has no option {', '.join(odd)}: {', '.join(allowed) or 'it has none'}")
+    if rule == "centered_clipping" and "tau" not in options:
+        raise ValueError("centered_clipping needs tau, the length that differences are cut to")
+
+
 def _holds(rule: str, n: int, f: int) -> bool:
     factor, extra = _PRECONDITIONS.get(rule, _MAJORITY)
     return f >= 0 and n >= factor * f + extra
@@ -251,7 +280,7 @@ def _coordinate_rule(
     if rule == "meamed":
         return coordinate_rules.closest_mean(n, n - f), {}
     if rule == "trimmed_mean":
-        count = f if cut is None else int(cut * n) if isinstance(cut, float) else cut
+        count = f if cut is None else cut if isinstance(cut, Integral) else math.floor(cut * n)
         if not 0 <= count <= (n - 1) // 2:
             raise ValueError(f"trimmed_mean cannot cut {count} values on each side of n={n}")
         return coordinate_rules.trimmed_mean(n, count), {"cut": count}

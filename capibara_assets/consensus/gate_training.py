@@ -18,17 +18,19 @@ from capibara_assets.consensus.recipe import MoeRecipe
 from capibara_assets.consensus.sampling import subsample
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.losses import Batch, collate, token_nll
+from capibara_assets.modeling.collators import Packing, collate_packed
+from capibara_assets.modeling.losses import collate, token_nll
 
 if TYPE_CHECKING:
     from capibara_assets.datasets.tokenising import Encoded
 
 _LOGGED = 10  # parts of the training that the log has a line for
+_PACKS = 2  # of a step's examples: as many as the smallest machine has cores, and the same on all for the same bits
 
 
 @dataclass(frozen=True)
 class _Read:
-    """One example's forward pass, its graph kept: summed loss, supervised tokens, logits (tokens, experts) per gate."""
+    """One pack's forward pass, its graph kept: summed loss, supervised tokens, logits (tokens, experts) per gate."""
 
     nll: Tensor
     supervised: int
@@ -88,8 +90,8 @@ def train_gates(
             weight.requires_grad_(True)
         try:
             for step in range(1, recipe.steps + 1):
-                batches = [collate([domain.next()]) for domain in order]
-                read = lanes.map(lambda batch: _read(model, batch, recorded), batches)
+                packs = _packs([domain.next() for domain in order], model.config)
+                read = lanes.map(lambda pack: _read(model, pack, recorded), packs)
                 lines.append(_learn(read, weights, k, recipe.balance, lanes))
                 optimizer.step()
                 schedule.step()
@@ -127,8 +129,8 @@ def _learn(
 ) -> tuple[float, float, Tensor]:
     """Set the weights' gradients of one step; its loss, its balancing loss and its utilisation.
 
-    The shares of the balancing loss have no gradient and its probabilities are sums over the examples: so each example
-    can be gone back through by itself, in a lane, and the sum of the gradients is that of the whole step.
+    The shares of the balancing loss have no gradient and its probabilities are sums over the tokens: so each pack can
+    be gone back through by itself, in a lane, and the sum of the gradients is that of the whole step.
     """
     supervised = sum(one.supervised for one in read)
     layers = range(len(weights))
@@ -152,8 +154,26 @@ def _learn(
     return loss, float(load_balancing_loss(whole, top_k)), torch.stack(shares).mean(dim=0) / top_k
 
 
-def _read(model: Any, batch: Batch, recorded: threading.local) -> _Read:
+def _packs(examples: Sequence["Encoded"], config: Any) -> list[list["Encoded"]]:
+    """The examples in packs of much the same length; one by one where a row would outgrow a sliding window."""
+    window = getattr(config, "sliding_window", None)
+    if window and window < _length(examples):
+        return [[example] for example in examples]
+    packs: list[list[Encoded]] = [[] for _ in range(min(_PACKS, len(examples)))]
+    for example in sorted(examples, key=lambda example: -len(example.input_ids)):
+        min(packs, key=_length).append(example)
+    return packs
+
+
+def _length(pack: Sequence["Encoded"]) -> int:
+    return sum(len(example.input_ids) for example in pack)
+
+
+def _read(model: Any, pack: Sequence["Encoded"], recorded: threading.local) -> _Read:
+    """The pack in one row without padding: wider products are faster, and no gate sees a token that is none."""
     recorded.logits = []
+    packing = Packing(_length(pack), model.config._attn_implementation)
+    batch = collate_packed(pack, packing=packing) if len(pack) > 1 else collate(pack)
     nll = token_nll(model, batch)
     return _Read(nll.sum(), len(batch.targets), recorded.logits)
 

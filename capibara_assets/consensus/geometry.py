@@ -4,7 +4,7 @@ Small inputs stay with NumPy; from `LARGE` values on the compiled passes of `ker
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -33,8 +33,8 @@ def as_rows(vectors: Any) -> list[NDArray[np.floating]]:
         ValueError: anything else than an (n, d) matrix with n, d >= 1, or values that are not real numbers.
     """
     tensor = hasattr(vectors, "detach")
-    if not tensor and not isinstance(vectors, np.ndarray) and not isinstance(vectors, Sequence):
-        vectors = np.asarray(vectors)
+    if not tensor and not isinstance(vectors, np.ndarray | Sequence):
+        vectors = list(vectors) if isinstance(vectors, Iterable) else np.asarray(vectors)
     rows = [_as_array(row) for row in (_as_array(vectors) if tensor or isinstance(vectors, np.ndarray) else vectors)]
     shapes = {row.shape for row in rows}
     if len(shapes) != 1 or len(next(iter(shapes))) != 1 or 0 in next(iter(shapes)):

@@ -8,7 +8,7 @@ Each function returns a `Choice`: the weight of every point, and what led to it.
 from dataclasses import dataclass, field
 from itertools import combinations, islice
 from math import comb
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +63,8 @@ def weighted_mean(cloud: Cloud) -> Choice:
 
 def krum_scores(cloud: Cloud, neighbours: Neighbours) -> Vector:
     """(n,) sum of squared distances to the n-f-2 nearest others (the paper), or their mean over n-f-1 (ByzFL)."""
+    if neighbours not in get_args(Neighbours):
+        raise ValueError(f"neighbours are {' or '.join(get_args(Neighbours))}, not {neighbours!r}")
     count = cloud.n - cloud.f - (2 if neighbours == "n-f-2" else 1)
     count = min(max(count, 1), max(cloud.n - 1, 0))
     if count == 0:
@@ -91,12 +93,14 @@ def multi_krum(
     if not weighted:
         return choice
     shares = np.where(choice.weights > 0, cloud.shares, 0.0)
+    if not shares.sum() > 0:
+        raise ValueError(f"the {keep} voters that multi_krum keeps have weight 0, all of them")
     return Choice(shares / shares.sum(), choice.evidence)
 
 
 def geometric_median(cloud: Cloud) -> Choice:
     """The point with the least sum of distances to the voters, converged; weights are inverse distances to it."""
-    weights, iterations, residual = geometric_median_weights(cloud.distances)
+    weights, iterations, residual = geometric_median_weights(cloud.gram, cloud.distances)
     return Choice(weights, {"iterations": iterations, "residual": residual})
 
 
@@ -159,7 +163,7 @@ def caf(cloud: Cloud) -> Choice:
 
 def centered_clipping(cloud: Cloud, *, tau: float, iterations: int = 1) -> Choice:
     """From the origin, `iterations` times: move by the mean of the differences to the voters, each cut to tau."""
-    if tau <= 0 or iterations < 1:
+    if not tau > 0 or iterations < 1:
         raise ValueError(f"centered_clipping needs tau > 0 and iterations >= 1, not tau={tau}, iterations={iterations}")
     weights = np.zeros(cloud.n)
     for _ in range(iterations):

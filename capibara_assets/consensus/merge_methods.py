@@ -135,6 +135,8 @@ def multislerp(stack: Stack, recipe: Recipe) -> Merge:
         weights = weights / weights.sum()
     products = _gram(stack)
     norms = np.sqrt(products.diagonal())
+    if not norms.any():  # zero in all models: there is no direction, and nothing to turn
+        return _combination(stack, weights)
     units = np.diag(1.0 / (norms + recipe.eps))
     mean = weights @ units
     length = _length(mean, products)
@@ -264,9 +266,17 @@ def arcee_fusion(stack: Stack, recipe: Recipe) -> Merge:
     What matters is above median + 1.5 × interquartile range, taken over all entries (mergekit samples a million).
     """
     divergence = np.concatenate(list(stack.scan(lambda a, b: _divergence(stack, a, b), stack.row_blocks())))
-    ranked = Ranked(kernels.IMPORTANCE, 0, divergence)
     places = [int(np.float32(q) * np.float32(stack.size - 1)) for q in (0.25, 0.5, 0.75)]
-    q1, median, q3 = (np.float32(found.value) for found in order_statistics(stack, ranked, places))
+    if stack.size <= _SORTED:
+        # Rounding makes the divergence of rows that hardly changed negative, and so their importance
+        ranked = Ranked(kernels.IMPORTANCE, 0, divergence)
+        values = np.empty(stack.size, np.float32)
+        kernels.measures(*ranked.arguments(stack), 0, stack.size, values)
+        values.sort()
+        q1, median, q3 = values[places]
+    else:
+        ranked = Ranked(kernels.IMPORTANCE, 0, np.maximum(divergence, np.float32(0)))
+        q1, median, q3 = (np.float32(found.value) for found in order_statistics(stack, ranked, places))
     least = np.float32(median + np.float32(1.5) * (q3 - q1))
     arguments = ranked.arguments(stack)
 

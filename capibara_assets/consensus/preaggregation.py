@@ -26,7 +26,7 @@ def clipping(cloud: Cloud, *, threshold: float | None = None) -> Matrix:
     """Shorten every voter to `threshold` (default: the median length of the voters)."""
     lengths = _lengths(cloud)
     limit = float(np.median(lengths)) if threshold is None else threshold
-    if limit < 0:
+    if not limit >= 0:
         raise ValueError(f"clipping needs threshold >= 0, not {limit}")
     return _shortened(lengths, limit)
 
@@ -41,7 +41,9 @@ def arc(cloud: Cloud) -> Matrix:
 
 def bucketing(cloud: Cloud, *, size: int | None = None, seed: int = 0) -> Matrix:
     """Means of random buckets of `size` voters (default floor(n / 2f)); fewer points come out than went in."""
-    width = max(1, cloud.n // (2 * cloud.f)) if size is None and cloud.f else size or 1
+    width = size if size is not None else max(1, cloud.n // (2 * cloud.f)) if cloud.f else 1
+    if width < 1:
+        raise ValueError(f"bucketing needs buckets of 1 voter at least, not size={size}")
     order = np.random.default_rng(seed).permutation(cloud.n)
     buckets = [order[start : start + width] for start in range(0, cloud.n, width)]
     mixing = np.zeros((len(buckets), cloud.n))
@@ -58,27 +60,37 @@ PREAGGREGATIONS: dict[str, Callable[..., Matrix]] = {
 }
 
 
-def mixing_matrix(cloud: Cloud, name: str, **options: Any) -> Matrix:
+_OPTIONS = {"clipping": ("threshold",), "bucketing": ("size", "seed")}
+
+
+def mixing_matrix(cloud: Cloud, name: str, *, strict: bool = True, **options: Any) -> Matrix:
     """The (n', n) matrix of a pre-aggregation by name.
 
     Raises:
-        ValueError: unknown name, or n > 2f does not hold where the method rests on it.
+        ValueError: unknown name or option; n > 2f does not hold where the method rests on it (n > f if not `strict`).
     """
     if name not in PREAGGREGATIONS:
         raise ValueError(f"unknown pre-aggregation {name!r}: one of {', '.join(sorted(PREAGGREGATIONS))}")
-    if name in ("nnm", "arc") and cloud.n <= 2 * cloud.f:
-        raise ValueError(f"{name} needs n > 2f, but n={cloud.n}, f={cloud.f}")
+    allowed = _OPTIONS.get(name, ())
+    if odd := sorted(options.keys() - set(allowed)):
+        raise ValueError(f"{name} has no option {', '.join(odd)}: {', '.join(allowed) or 'it has none'}")
+    if name in ("nnm", "arc") and cloud.n <= (2 * cloud.f if strict else cloud.f):
+        raise ValueError(f"{name} needs n > {'2f' if strict else 'f'}, but n={cloud.n}, f={cloud.f}")
     return PREAGGREGATIONS[name](cloud, **options)
 
 
-def pre_aggregate(vectors: ArrayLike | Sequence[ArrayLike], name: str, *, f: int, **options: Any) -> Matrix:
+def pre_aggregate(
+    vectors: ArrayLike | Sequence[ArrayLike], name: str, *, f: int, strict: bool = True, **options: Any
+) -> Matrix:
     """The voters' matrix (n, d) after the pre-aggregation, float64, row i made around voter i.
 
     Non-finite voters must have been taken out before: there is no row that could stand for them.
 
     Raises:
-        ValueError: a voter is not finite, the name is unknown, or n > 2f does not hold.
+        ValueError: a voter is not finite, the name or an option is unknown, f < 0, or n > 2f does not hold (`strict`).
     """
+    if f < 0:
+        raise ValueError(f"f, the number of voters that may be arbitrary, has to be 0 at least, not {f}")
     rows = as_rows(vectors)
     order = canonical_order(rows)
     points = Points([rows[i] for i in order])
@@ -87,7 +99,7 @@ def pre_aggregate(vectors: ArrayLike | Sequence[ArrayLike], name: str, *, f: int
         raise ValueError(f"voters {sorted(spoilt.tolist())} hold NaN or Inf: take them out before pre-aggregation")
     distances = squared_distances(points.rows, points.gram)
     cloud = Cloud(points.gram, distances, f, np.full(points.n, 1.0 / points.n), order)
-    mixed = Points(points.rows, mixing_matrix(cloud, name, **options))
+    mixed = Points(points.rows, mixing_matrix(cloud, name, strict=strict, **options))
     result = np.empty((mixed.n, mixed.dimension))
     for part, block in mixed.blocks():
         result[:, part] = block

@@ -51,7 +51,7 @@ class MoeRecipe(Declared):
     tokens_per_prompt: int = Field(default=96, gt=0, description="First tokens of each prompt that are read")
     shrinkage: float = Field(default=0.1, gt=0, le=1, description="Share of the mean variance added to the covariance")
     spread: float = Field(default=1.0, gt=0, description="Standard deviation of the gate's logits after initialisation")
-    steps: int = Field(default=100, ge=0, description="Steps that the gates train; 0: they stay as initialised")
+    steps: int = Field(default=200, ge=0, description="Steps that the gates train; 0: they stay as initialised")
     learning_rate: float = Field(default=3e-3, gt=0, description="Of the gates at first; it falls to 0 over the steps")
     balance: float = Field(default=0.01, ge=0, description="Weight of the load-balancing loss beside the language loss")
     examples_per_domain: int = Field(

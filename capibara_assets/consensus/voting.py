@@ -25,6 +25,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from capibara_assets.consensus.ballots import Ballot, is_signed_by
 
 __all__ = ["Ballot", "Outcome", "Refused", "Tally", "VotingStrategy", "faults", "quality", "vote", "vouched_best"]
@@ -34,8 +36,8 @@ VotingStrategy = Literal["majority", "unanimous", "average"]
 """A voter accepts a candidate whose quality reaches the threshold in most rounds, in every round, or on average."""
 
 Fault = Literal[
-    "stranger", "excluded", "self-vote", "unknown candidate", "unknown round", "unknown key", "bad signature", "replay",
-    "inconsistent", "equivocation",
+    "malformed", "stranger", "excluded", "self-vote", "unknown candidate", "unknown round", "unknown key",
+    "bad signature", "replay", "inconsistent", "equivocation",
 ]  # fmt: skip
 
 
@@ -139,8 +141,9 @@ def vote(
 ) -> Outcome:
     """Count ballots.
 
-    Self-votes, ballots of strangers and of excluded voters do not count; a voter with two different ballots for one
-    candidate and round contradicts itself and counts as missing everywhere, as does one that gave none. The same
+    Self-votes, ballots of strangers and of excluded voters do not count, nor do mappings that are no ballots (a quality
+    outside [0, 1], a missing field): no voter can stop a vote by what it sends. A voter with two different ballots for
+    one candidate and round contradicts itself and counts as missing everywhere, as does one that gave none. The same
     ballot twice is one ballot.
 
     Args:
@@ -154,14 +157,19 @@ def vote(
         candidates: candidate -> digest that ballots have to be about.
 
     Raises:
-        ValueError: a threshold outside (0, 1], an unknown strategy, or fewer than n >= 3f + 1 voters.
+        ValueError: a threshold outside (0, 1], a negative fault tolerance, an unknown strategy, or fewer than
+            n >= 3f + 1 voters.
     """
+    if not 0 <= fault_tolerance < math.inf:
+        raise ValueError(f"fault_tolerance is a share of the other voters, 0 to 1/3, not {fault_tolerance}")
     if not (0 < quality_threshold <= 1 and 0 < consensus_threshold <= 1 and verification_rounds >= 1):
         raise ValueError("thresholds lie in (0, 1] and there is at least one verification round")
     if voting_strategy not in ("majority", "unanimous", "average"):
         raise ValueError(f"unknown voting strategy {voting_strategy!r}: majority, unanimous or average")
-    cast = [b if isinstance(b, Ballot) else Ballot.model_validate(b) for b in ballots]
-    registered = sorted(set(voters) if voters is not None else {n for b in cast for n in (b.voter, b.candidate)})
+    cast, refused = _read(ballots)
+    named = {name for b in cast for name in (b.voter, b.candidate)}
+    named |= {name for r in refused for name in (r.voter, r.candidate)} - {""}
+    registered = sorted(set(voters) if voters is not None else named)
     f = faults(len(registered), fault_tolerance)
     if len(registered) < 3 * f + 1:
         raise ValueError(f"a vote needs n >= 3f + 1 voters, but n={len(registered)}, f={f}")
@@ -169,7 +177,6 @@ def vote(
     left = [name for name in registered if name not in out]
     voting = [name for name in left if name not in set(without_vote)]
     f_left = max(0, f - len(out))
-    refused: list[Refused] = []
     admitted: list[Ballot] = []
     for ballot in cast:
         fault, why = _fault(ballot, voting, left, registered, verification_rounds, keys, election, candidates)
@@ -209,6 +216,22 @@ def vote(
         equivocated=tuple(sorted(liars)),
         absent=tuple(name for name in voting if name not in heard | liars),
     )
+
+
+def _read(ballots: Iterable[Ballot | Mapping[str, Any]]) -> tuple[list[Ballot], list[Refused]]:
+    """The ballots, and what is none, by as much of its names as can be read."""
+    cast, refused = list[Ballot](), list[Refused]()
+    for ballot in ballots:
+        try:
+            cast.append(ballot if isinstance(ballot, Ballot) else Ballot.model_validate(ballot))
+        except ValidationError as error:
+            fields = ballot if isinstance(ballot, Mapping) else {}
+            voter, candidate = (n if isinstance(n := fields.get(key), str) else "" for key in ("voter", "candidate"))
+            number = n if type(n := fields.get("round")) is int else 0
+            first = error.errors()[0]
+            why = f"{'.'.join(map(str, first['loc'])) or 'ballot'}: {first['msg']}"
+            refused.append(Refused(voter, candidate, number, "malformed", why))
+    return cast, refused
 
 
 def _fault(

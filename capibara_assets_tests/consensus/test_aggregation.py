@@ -228,6 +228,53 @@ def test_geometric_median_has_no_downhill(n: int, d: int, seed: int) -> None:
         assert cost <= np.linalg.norm(points - candidate, axis=1).sum() + 1e-9
 
 
+@pytest.mark.parametrize("size", [1e6, 1e10, 1e15, 1e25])
+def test_geometric_median_does_not_feel_how_long_a_voter_is(size: float) -> None:
+    """Beyond a million all that counts is the voter's direction, however little of it the distances still tell."""
+    for seed in range(20):
+        vectors = np.random.default_rng(seed).normal(size=(13, 5))
+        far = vectors.copy()
+        vectors[0] *= 1e6
+        far[0] *= size
+        expected, found = (aggregate(points, "geometric_median", f=4).vector for points in (vectors, far))
+        assert np.abs(found - expected).max() < 1e-5
+
+
+def test_geometric_median_of_lengths_of_many_orders_of_magnitude() -> None:
+    for seed in range(30):
+        random = np.random.default_rng(seed)
+        points = random.normal(size=(random.integers(4, 12), 3)) * 10.0 ** random.integers(-5, 5, size=(1, 1))
+        points[::2] *= 1e3
+        result = aggregate(points, "geometric_median")
+        assert result.evidence["residual"] < 1e-9, seed
+
+
+def test_geometric_median_is_found_where_the_mean_is_a_voter() -> None:
+    """There is no gradient at a voter, so a method that begins at this mean must not stay there."""
+    points = np.array([[0.0, 0.0], [3.0, 0.0], [-1.0, 1.0], [-1.0, -1.0], [-1.0, 0.0]])
+    assert np.array_equal(points.mean(axis=0), points[0])
+    found = aggregate(points, "geometric_median")
+    apart = found.vector - points
+    assert np.abs((apart / np.linalg.norm(apart, axis=1)[:, None]).sum(axis=0)).max() < 1e-12
+
+
+def test_geometric_median_of_an_even_number_on_a_line_is_their_median() -> None:
+    assert aggregate([[1.0, 2.0], [3.0, 6.0]], "geometric_median").weights == (0.5, 0.5)
+    found = aggregate([[5.0], [1.0], [2.0], [9.0], [2.0], [4.0]], "geometric_median")
+    assert found.vector == np.array([3.0])
+    assert found.weights == (0.0, 0.0, 0.25, 0.0, 0.25, 0.5)
+
+
+def test_nearest_neighbour_mixing_without_its_precondition_is_computed_all_the_same() -> None:
+    vectors = np.random.default_rng(6).normal(size=(5, 4))
+    with pytest.raises(ValueError, match="nnm needs n > 2f, but n=5, f=3"):
+        pre_aggregate(vectors, "nnm", f=3)
+    mixed = pre_aggregate(vectors, "nnm", f=3, strict=False)
+    apart = np.linalg.norm(vectors[:, None] - vectors[None], axis=2)
+    assert np.allclose(mixed, [vectors[np.argsort(row)[:2]].mean(axis=0) for row in apart])
+    assert np.allclose(aggregate(vectors, "mean", f=3, pre="nnm", strict=False).vector, mixed.mean(axis=0))
+
+
 def test_linear_weights_from_products_equal_the_dense_rule() -> None:
     vectors = np.random.default_rng(5).normal(size=(7, 30))
     for rule in ("mda", "geometric_median", "multi_krum"):
@@ -247,3 +294,40 @@ def test_unknown_names_and_shapes() -> None:
         aggregate(np.ones(3), "mean")
     with pytest.raises(ValueError, match="one for each voter"):
         aggregate(np.ones((3, 2)), "weighted_mean", weights=[1.0])
+
+
+def test_options_that_a_rule_does_not_have_are_refused() -> None:
+    vectors = np.random.default_rng(7).normal(size=(7, 3))
+    for rule, options, said in [
+        ("median", {"cut": 1}, "median has no option cut: it has none"),
+        ("krum", {"m": 2}, "krum has no option m: neighbours"),
+        ("krum", {"neighbours": "n-1"}, "neighbours are n-f-2 or n-f-1, not 'n-1'"),
+        ("bulyan", {"neighbours": "n-1"}, "neighbours are"),
+        ("centered_clipping", {}, "centered_clipping needs tau"),
+        ("centered_clipping", {"tau": float("nan")}, "tau > 0"),
+        ("mean", {"pre": "nnm", "pre_options": {"size": 2}}, "nnm has no option size"),
+        ("mean", {"pre": "bucketing", "pre_options": {"size": 0}}, "not size=0"),
+        ("mean", {"pre": "clipping", "pre_options": {"threshold": float("nan")}}, "threshold >= 0"),
+        ("monna", {"pre": "bucketing"}, "no point stands for monna's reference voter"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            aggregate(vectors, rule, f=1, **options)
+
+
+def test_faults_and_weights_that_leave_nobody() -> None:
+    vectors = np.random.default_rng(8).normal(size=(5, 3))
+    with pytest.raises(ValueError, match="has to be 0 at least, not -1"):
+        aggregate(vectors, "mean", f=-1)
+    with pytest.raises(ValueError, match="has to be 0 at least, not -1"):
+        pre_aggregate(vectors, "nnm", f=-1)
+    with pytest.raises(ValueError, match="none of the 5 voters is finite"):
+        aggregate(vectors * np.nan, "median", f=5)
+    for rule in ("multi_krum", "mda", "smea", "monna", "meamed"):
+        with pytest.raises(ValueError, match="5 finite voters leaves out f=6: none is left"):
+            aggregate(vectors, rule, f=6, strict=False)
+        with pytest.raises(ValueError, match=r"n > 2f|n >= 2f \+ 3"):
+            aggregate(vectors, rule, f=6)
+    lonely = np.array([0.0, 0.0, 0.0, 0.0, 1.0])
+    vectors[4] += 100
+    with pytest.raises(ValueError, match="multi_krum keeps have weight 0"):
+        aggregate(vectors, "multi_krum", f=1, weighted=True, weights=lonely)

@@ -118,6 +118,18 @@ def oracle(shared: Path, name: str, out: Path) -> tuple[dict[str, Any], dict[str
     return case, result(out), inputs
 
 
+def at_the_cut(base: Tensor, model: Tensor) -> Tensor:
+    """Entries whose importance lies within 1e-4 of arcee_fusion's threshold; a handful at most."""
+    p, q = (torch.softmax(tensor.double(), -1) + 1e-8 for tensor in (model, base))
+    importance = (model - base).abs() * (p * torch.log(p / q)).sum(-1, keepdim=True)
+    ordered = importance.flatten().sort().values
+    q1, median, q3 = (ordered[int(share * (len(ordered) - 1))] for share in (0.25, 0.5, 0.75))
+    least = median + 1.5 * (q3 - q1)
+    near = (importance - least).abs() <= 1e-4 * least
+    assert int(near.sum()) <= 8
+    return near
+
+
 def test_every_oracle_is_listed(shared: Path) -> None:
     index = json.loads((shared / "oracles" / "consensus" / "index.json").read_text())
     assert {case["name"] for case in index["mergekit"]} == set(oracle_cases())
@@ -146,7 +158,12 @@ def test_known_answers_of_mergekit(shared: Path, tmp_path: Path, name: str) -> N
     assert got.keys() == wanted.keys()
     for tensor, answer in wanted.items():
         assert got[tensor].dtype == answer.dtype
-        assert (got[tensor].double() - answer.double()).abs().max() <= case["atol"], tensor
+        apart = (got[tensor].double() - answer.double()).abs()
+        if case["config"]["merge_method"] == "arcee_fusion":
+            # Its float32 divergence has the rounding of the processor's own vectors: it decides what is at the cut
+            base, model = (load_file(inputs / f"{name}.safetensors")[tensor] for name in ("base", "m1"))
+            apart = apart[~at_the_cut(base, model)]
+        assert apart.max() <= case["atol"], tensor
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if m not in COUNTS])
@@ -285,6 +302,32 @@ def test_nuslerp_by_column_is_by_row_of_the_transpose(tmp_path: Path) -> None:
     merge_checkpoints(straight, "nuslerp", tmp_path / "columns", weights=[0.7, 0.3], flatten=False, row_wise=True)
     merge_checkpoints(turned, "nuslerp", tmp_path / "rows", weights=[0.7, 0.3], flatten=False)
     assert torch.allclose(result(tmp_path / "columns")["w"], result(tmp_path / "rows")["w"].T, atol=1e-7)
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m not in COUNTS])
+def test_tensors_that_are_zero_in_all_models_stay_zero(tmp_path: Path, method: str) -> None:
+    """A bias that was never trained has no direction to interpolate."""
+    tensors = [model(seed) | {"bias": torch.zeros(24)} for seed in range(4)]
+    base, *models = (saved(tmp_path / f"m{n}", own) for n, own in enumerate(tensors))
+    merge_checkpoints(models, method, tmp_path / "out", **options_of(method, base, models))
+    assert torch.equal(result(tmp_path / "out")["bias"], torch.zeros(24))
+
+
+def test_arcee_fusion_ranks_rows_that_hardly_changed(tmp_path: Path) -> None:
+    """Their divergence is rounding, of either sign; the quartiles are those of the numbers as they are."""
+    random = torch.Generator().manual_seed(4)
+    base = 0.03 * torch.randn(18, 18, generator=random)
+    changed = base + 3e-4 * torch.randn(18, 18, generator=random)
+    paths = saved(tmp_path / "base", {"w": base}), saved(tmp_path / "m", {"w": changed})
+    merge_checkpoints([paths[1]], "arcee_fusion", tmp_path / "out", base=paths[0])
+    p, q = (torch.softmax(tensor, -1) + 1e-8 for tensor in (changed, base))
+    divergence = (p * torch.log(p / q)).sum(-1, keepdim=True)
+    assert bool((divergence < 0).any())
+    importance = (changed - base).abs() * divergence
+    q1, median, q3 = importance.flatten().sort().values[[80, 161, 242]]
+    kept = importance >= median + 1.5 * (q3 - q1)
+    assert 0 < int(kept.sum()) < 162
+    assert torch.equal(result(tmp_path / "out")["w"], torch.where(kept, changed, base))
 
 
 def test_weights_may_differ_by_pattern(checkpoints: tuple[Path, list[Path]], tmp_path: Path) -> None:

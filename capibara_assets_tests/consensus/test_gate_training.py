@@ -89,7 +89,9 @@ def test_balance_is_k_and_one_expert_for_all_is_their_number() -> None:
     assert float(load_balancing_loss([one, other], 1)) == pytest.approx(4.0, rel=1e-5)
 
 
+@pytest.mark.parametrize("window", [None, 6])
 def test_a_step_is_that_of_the_whole_batch(
+    window: int | None,
     trunk: Base,
     tiny: Base,
     experts: dict[Domain, LoraAdapter],
@@ -97,13 +99,15 @@ def test_a_step_is_that_of_the_whole_batch(
     at_once: Lanes,
     tmp_path: Path,
 ) -> None:
-    """Examples one by one in lanes; plain Adam on Transformers' own forward pass over all of them at once."""
+    """Examples packed in lanes; plain Adam on Transformers' own forward pass over all of them, a row each."""
     first = {domain: own[:1] for domain, own in training.items()}
     recipe = MoeRecipe(steps=1, learning_rate=0.01, balance=0.5)
     ours = mixture(trunk, tiny, experts, random_gates(0.3), tmp_path)
+    ours.config.sliding_window = window  # type: ignore[attr-defined]
     log = train_gates(ours, first, recipe, at_once)
 
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path).eval().requires_grad_(False)
+    theirs.config.sliding_window = window
     gates = [gate.weight.requires_grad_(True) for gate in mixture_gates(theirs)]
     found: list[torch.Tensor] = []
     for gate in mixture_gates(theirs):

@@ -139,7 +139,23 @@ def test_order_of_ballots_does_not_show(random: object, n: int) -> None:
     assert vote(cast, verification_rounds=1) == vote(shuffled, verification_rounds=1)
 
 
+@pytest.mark.parametrize("damage", [{"quality": float("nan")}, {"quality": 1.5}, {"round": -1}, {"quality": None}])
+def test_a_ballot_that_is_none_stops_no_vote(damage: dict[str, object]) -> None:
+    four = names(4)
+    cast: list[object] = [one.model_dump() for one in everybody(four, set(four[:3]))]
+    cast = [one | damage if one["voter"] == four[3] else one for one in cast]  # type: ignore[operator,index]
+    for voters in (four, None):
+        outcome = vote(cast, voters=voters, verification_rounds=1)  # type: ignore[arg-type]
+        assert outcome.accepted == tuple(four[:3]) and outcome.absent == (four[3],)
+        assert {(one.voter, one.fault) for one in outcome.refused} == {(four[3], "malformed")}
+        assert outcome.refused[0].why.startswith(next(iter(damage)))
+    assert vote([*cast, {}, {"voter": 3}], voters=four, verification_rounds=1).accepted == outcome.accepted  # type: ignore[list-item]
+
+
 def test_refusals_are_stated() -> None:
+    for share in (-1.0, float("nan")):
+        with pytest.raises(ValueError, match="fault_tolerance is a share"):
+            vote([], fault_tolerance=share)
     with pytest.raises(ValueError, match=r"n >= 3f \+ 1 voters, but n=4, f=2"):
         vote(everybody(names(4), set()), fault_tolerance=0.7)
     with pytest.raises(ValueError, match=r"thresholds lie in \(0, 1\]"):
