@@ -21,6 +21,7 @@ from capibara_assets.planning.tpu import NOT_COMPILED, TpuPlan
 from capibara_assets.planning.xla_cache import VerdictCache
 from capibara_assets.planning.xla_case import XlaCase, case_digest, case_of, versions
 from capibara_assets.planning.xla_compile import SETTINGS, lower_case
+from capibara_assets.planning.xla_flops import StepFlops
 
 TIME_LIMIT_S = 600.0
 
@@ -40,7 +41,12 @@ class XlaVerdict(BaseModel):
         description="bytes per chip as the compiler allotted them; of a refusal what it needs and what there is",
     )
     collectives: dict[str, int] | None = Field(
-        default=None, description="collective operations in the program by kind; None where it cannot be printed"
+        default=None,
+        description="collective operations in the program's text by kind, those of a scanned layer once; None where it"
+        " cannot be printed",
+    )
+    flops: StepFlops | None = Field(
+        default=None, description="of a step and chip, XLA's count beside ours; None where it was not lowered"
     )
     versions: dict[str, str] = Field(default_factory=dict)
     lower_seconds: float | None = Field(default=None, description="volatile: not part of the plan's document")
