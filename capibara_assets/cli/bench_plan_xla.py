@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -30,6 +30,7 @@ QUICK = 4  # cases of `--quick`: the smallest of those judged
 @click.option("--role", "roles", multiple=True, metavar="ROLE", help="Only cases of that role; may be repeated.")
 @click.option("--draw", "seed", type=int, metavar="SEED", help="Steps near the limit newly drawn by this seed.")
 @click.option("--count", type=click.IntRange(min=1), default=DRAWN, show_default=True, help="With --draw: how many.")
+@click.option("--choice", "choosing", is_flag=True, help="The plans that the search chooses for 15 models and slices.")
 @click.option("--fit", "fitting", is_flag=True, help="Fit the numbers of copies on the calibration cases again.")
 @click.option(
     "--cache",
@@ -65,6 +66,7 @@ def measure(
     roles: Sequence[str] = (),
     seed: int | None = None,
     count: int = DRAWN,
+    choosing: bool = False,
     fitting: bool = False,
     cache: Path | None = None,
     save: Path | None = None,
@@ -72,12 +74,12 @@ def measure(
     """The figures; errors are relative to what the compiler allots, verdicts those of cases near the limit.
 
     Raises:
-        InputError: a name that no case has; or --draw and --save without asking the compiler.
+        InputError: a name that no case has; or --draw, --choice and --save without asking the compiler.
     """
     from capibara_assets.planning.xla_cases import fit_copies, known_cases, with_answers
 
-    if not compiling and (seed is not None or save is not None):
-        raise InputError("cases that are drawn or saved need the compiler's answers: add --compile")
+    if not compiling and (seed is not None or choosing or save is not None):
+        raise InputError("cases that are drawn, chosen or saved need the compiler's answers: add --compile")
     known = known_cases()
     cases: Sequence[KnownCase] = known.cases
     if quick:
@@ -89,8 +91,12 @@ def measure(
     if roles:
         cases = [one for one in cases if one.role in roles]
     about: dict[str, Any] = {}
-    if compiling:
-        cases, about = _ask(cases, whole, cache) if seed is None else _draw(seed, count, whole, cache)
+    if seed is not None:
+        cases, about = _draw(seed, count, whole, cache)
+    elif choosing:
+        cases, about = _choose(whole, cache)
+    elif compiling:
+        cases, about = _ask(cases, whole, cache)
     if save is not None:
         write_json_atomic(save, with_answers(known_cases(save) if save.exists() else known, cases).document())
     result: dict[str, Any] = {
@@ -108,7 +114,7 @@ def measure(
         **about,
     }
     if fitting:
-        result["copies"] = fit_copies(known.fitted).model_dump()
+        result["copies"] = fit_copies(known.of("calibration")).model_dump()
     return result
 
 
@@ -144,7 +150,21 @@ def _verdicts(cases: "Sequence[KnownCase]") -> dict[str, Any]:
         "right": len(cases) - len(wrong),
         "share_right": round(1 - len(wrong) / len(cases), 4),
         "wrong": wrong,
+        "right_by_draw": _right(cases, _drawn_by),
+        "right_by_remat": _right(cases, lambda one: one.case.remat.value),
     }
+
+
+def _drawn_by(case: "KnownCase") -> str:
+    """The seed that a case near the limit was drawn by; `chosen` for those from before there were draws."""
+    return f"seed {case.name[1:].split('-')[0]}" if case.name.startswith("D") else "chosen"
+
+
+def _right(cases: "Sequence[KnownCase]", part: "Callable[[KnownCase], str]") -> dict[str, str]:
+    counts: dict[str, list[bool]] = {}
+    for one in cases:
+        counts.setdefault(part(one), []).append(one.fits_by_ours == one.fits)
+    return {name: f"{sum(right)} of {len(right)}" for name, right in sorted(counts.items())}
 
 
 def _choice(cases: "Sequence[KnownCase]") -> dict[str, Any]:
@@ -207,6 +227,13 @@ def _draw(seed: int, count: int, whole: bool, folder: Path | None) -> Asked:
     drawn = drawn_cases(seed, count)
     asked = _answers([(name, NEAR, case) for name, case in drawn], whole, folder)
     return Asked(asked.cases, {"seed": seed, "drawn": len(drawn), **asked.about})
+
+
+def _choose(whole: bool, folder: Path | None) -> Asked:
+    """The plans that the search chooses, with the compiler's answers."""
+    from capibara_assets.planning.xla_draw import chosen_cases
+
+    return _answers([(name, "choice", case) for name, case in chosen_cases()], whole, folder)
 
 
 def _answers(cases: "Iterable[tuple[str, Role, XlaCase]]", whole: bool, folder: Path | None) -> Asked:

@@ -111,10 +111,10 @@ def check_case(
         _check_mesh(case.mesh)
         case.settings  # noqa: B018 (raises for what the step does not have)
     except InputError as refused:
-        return XlaVerdict(status=NOT_COMPILED, lowered=False, detail=f"not lowered and not compiled: {refused}")
+        return XlaVerdict(status=NOT_COMPILED, lowered=False, detail=f"{NOT_COMPILED}, not even lowered: {refused}")
     if not find_spec("jax"):
         why = "jax is not installed (extra tpu)"
-        return XlaVerdict(status=NOT_COMPILED, lowered=False, detail=f"not lowered and not compiled: {why}")
+        return XlaVerdict(status=NOT_COMPILED, lowered=False, detail=f"{NOT_COMPILED}, not even lowered: {why}")
     installed = libtpu_is_there()
     if compile_program and not installed:
         raise InputError("compiling for a TPU slice needs libtpu: pip install 'capibara-assets[aot]' (x86-64 Linux)")

@@ -26,7 +26,6 @@ from capibara_assets.planning.xla_flops import StepFlops
 
 # What the compiler itself says that it leaves a program, of each kind of chip by its topology's name (libtpu 0.0.51).
 USABLE_GIB = {"v4": 30.75, "v5e": 15.75, "v5": 95.73, "v6e": 31.24}
-FITTED = ("calibration", "choice")
 SMALLEST = GIB // 2  # smaller programs keep much of theirs in a chip's vector memory, which is not HBM
 ROUNDS = 60
 LARGEST = 1.3  # of the limit: what is refused by more is given up before the compiler has tried to make it fit
@@ -56,8 +55,9 @@ Role = Literal["calibration", "judged", "near the limit", "choice", "left out"]
 class KnownCase(BaseModel):
     """A step and what the compiler said about it.
 
-    Our figures are fitted on `calibration` and `choice`, but never on a model that is `judged`; `left out` are cases
-    that were drawn for calibration and are of such a model: neither fitted nor counted.
+    Our figures are fitted on `calibration` alone, in which no model is that is `judged`; `left out` are cases that were
+    drawn for calibration and are of such a model: neither fitted nor counted. `choice` are the plans of
+    `xla_draw.chosen_cases`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -112,12 +112,6 @@ class KnownCases(BaseModel):
     def of(self, *roles: str) -> list[KnownCase]:
         return [one for one in self.cases if one.role in roles]
 
-    @property
-    def fitted(self) -> list[KnownCase]:
-        """What the numbers of copies are fitted on: the roles FITTED without the models that are judged."""
-        judged = {one.case.shape.name for one in self.of("judged")}
-        return [one for one in self.of(*FITTED) if one.case.shape.name not in judged]
-
     def document(self) -> dict[str, Any]:
         """The file's content; what was not measured of a case is left out."""
         cases = [{name: value for name, value in one.items() if value is not None} for one in self._cases()]
@@ -167,8 +161,8 @@ def known_cases(file: Path | None = None) -> KnownCases:
 def fit_copies(cases: Sequence[KnownCase]) -> Copies:
     """The numbers of copies for which our figures come nearest to the compiler's: least squares of relative errors.
 
-    Meant for `KnownCases.fitted`. With the fuller phase of every case given the figures are linear in the numbers: each
-    round solves a bounded linear problem for the phases that the round before made the fuller ones. Deterministic.
+    Meant for the role `calibration`. With the fuller phase of every case given the figures are linear in the numbers:
+    each round solves a bounded linear problem for the phases that the round before made the fuller ones. Deterministic.
     """
     import numpy as np
     from scipy.optimize import lsq_linear

@@ -44,7 +44,8 @@ def test_arguments_are_the_compilers_to_a_thousandth() -> None:
         if known.fits:
             found = quantities(known.case.shape, known.case.mesh, step_of(known.case), known.case.micro_steps)
             ours = found.weights + found.adapters + found.optimizer + found.batch
-            assert ours == pytest.approx(known.memory["arguments"], rel=1e-3, abs=2**21), known.name
+            # Or, of small models on large chips, to what the chip's memory would not notice.
+            assert ours == pytest.approx(known.memory["arguments"], rel=1e-3, abs=3e-4 * known.limit), known.name
 
 
 def test_what_was_never_fitted_on_lies_within_ten_per_cent_of_the_compilers_figure() -> None:
@@ -62,8 +63,7 @@ def test_what_was_never_fitted_on_lies_within_ten_per_cent_of_the_compilers_figu
 
 def test_calibration_and_judged_cases_are_different_models() -> None:
     known = known_cases()
-    fitted_on = {one.case.shape.name for one in known.fitted}
-    assert not {one.case.shape.name for one in known.of("calibration")} - fitted_on
+    fitted_on = {one.case.shape.name for one in known.of("calibration")}
     assert not fitted_on & {one.case.shape.name for one in known.of("judged")}
 
 
@@ -75,7 +75,7 @@ def test_a_verdict_near_the_limit_is_the_compilers() -> None:
 
 
 def test_the_shipped_numbers_are_the_fit_of_the_calibration_cases() -> None:
-    again = fit_copies(known_cases().fitted)
+    again = fit_copies(known_cases().of("calibration"))
     for name, value in fitted().model_dump().items():
         assert getattr(again, name) == pytest.approx(value, abs=0.3), name
 
