@@ -61,7 +61,7 @@ def test_what_is_extrapolated_is_what_a_deeper_model_has() -> None:
 
 
 def test_parts_of_a_batch_are_the_same_work() -> None:
-    asked = []
+    asked: list[XlaCase] = []
 
     class Lowered:
         def cost_analysis(self) -> dict[str, float]:
