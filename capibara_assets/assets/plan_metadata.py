@@ -192,6 +192,12 @@ def xla_table(plan: "TpuPlan", verdict: "XlaVerdict | None" = None) -> str:
         ("arguments", "", _gib(allotted.get("arguments"))),
         ("temporaries", "", _gib(allotted.get("temporaries"))),
     ]
+    if flops := xla.get("flops"):
+        rows += [
+            ("FLOPs of a step and chip, recomputation counted", _tera(flops["same"]), _tera(flops["xla"])),
+            ("attention in a fused kernel", _tera(flops["kernel"]), "not counted" if flops["kernel"] else "none"),
+            ("model FLOPs of a step and chip, attention in full", _tera(flops["model"]), ""),
+        ]
     rows += [(kind, "", str(count)) for kind, count in (xla.get("collectives") or {}).items()]
     rows += [(f"version of {name}", "", version) for name, version in (xla.get("versions") or {}).items()]
     if flags := xla.get("flags"):
@@ -243,6 +249,10 @@ def _shown(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _gib(count: float | None) -> str:
     return "not compiled" if count is None else f"{count / GIB:.2f} GiB"
+
+
+def _tera(flops: float) -> str:
+    return f"{flops / 1e12:.4g} TFLOP"
 
 
 def _hours(cost: "Cost") -> str:

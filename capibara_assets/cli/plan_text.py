@@ -124,8 +124,18 @@ def _throughput(plan: Mapping[str, Any]) -> Lines:
 def _xla(plan: Mapping[str, Any]) -> Lines:
     if xla := plan.get("xla"):
         yield "XLA", f"{xla['status']}: {xla['detail']}"
+        if flops := xla.get("flops"):
+            words = (
+                f"{_tera(flops['xla'])} TFLOP a step and chip; ours {_tera(flops['same'])} of the same operations"
+                f" (recomputation in them, fused attention not); model FLOPs {_tera(flops['model'])}"
+            )
+            yield "XLA counts", words
         if flags := xla.get("flags"):
             yield "XLA flags", f"{' '.join(flags['flags']) or 'none'}: {flags['detail']}"
+
+
+def _tera(flops: float) -> str:
+    return f"{flops / 1e12:.4g}"
 
 
 def _cost(cost: Mapping[str, Any]) -> Lines:

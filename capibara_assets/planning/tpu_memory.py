@@ -30,7 +30,8 @@ from capibara_assets.planning.workload import Workload
 
 CASES = "planning/xla_cases.json"
 WIDE, NARROW = 4, 2  # bytes of float32 and of bfloat16
-PRESSED = 1.05  # of a chip's room: a guess between what was refused at 1.09 and taken at 1.02; see `fits`
+SQUEEZED = 0.08  # of what passes through a layer: what XLA does without when it is short of memory; see `least_memory`
+LEAST_LOGITS = 0.5  # of their size in float32: one narrow copy
 SUBLANES = 8  # rows of a tile
 SCORE_BYTES = 6  # T5's attention keeps, of each score, the exponential in float32 and the weight in bfloat16
 
@@ -39,10 +40,12 @@ class Copies(Declared):
     """How many of each thing XLA's schedule holds at once."""
 
     layer_weights_full: float = Field(description="gathered bf16 matrices of a layer, with their gradients")
+    hoisted: float = Field(description="bf16 copies of all layers' trained shards, converted before the loops")
     layer_weights_lora: float = Field(description="the same where the matrices have no gradients")
     rebuilt: float = Field(description="tensors as wide as the MLP, where a layer is computed again")
     rebuilt_wide: float = Field(description="tensors as wide as the model, where a layer is computed again")
     passing: float = Field(description="tensors as wide as the MLP, where it is not")
+    passing_wide: float = Field(description="tensors as wide as the model, where it is not")
     partial_sums: float = Field(description="tensors as wide as the model, where tensor shards are summed")
     scores: float = Field(description="float32 scores of an attention that is written out, where it is computed again")
     scores_passing: float = Field(description="the same where it is not, or only its products are kept")
@@ -62,6 +65,7 @@ class Quantities:
         sums: of gradients over micro-steps.
         kept: residuals of all layers.
         copies: bf16 copies of the layers' weights that are residuals too (`none` on trained weights).
+        narrow: the same where they are none: XLA converts a chip's shards of all layers before the loops over them.
         layer: gathered bf16 matrices of one layer.
         mlp: one bf16 tensor (tokens, MLP).
         wide: one bf16 tensor (tokens, hidden).
@@ -79,6 +83,7 @@ class Quantities:
     sums: int
     kept: float
     copies: int
+    narrow: int
     layer: float
     mlp: float
     wide: float
@@ -151,7 +156,7 @@ def breakdown(found: Quantities, held: Copies) -> Breakdown:
     if found.rebuilds:
         passing = held.rebuilt * found.mlp + held.rebuilt_wide * found.wide
     else:
-        passing = held.passing * found.mlp
+        passing = held.passing * found.mlp + held.passing_wide * found.wide
     passing += held.partial_sums * found.wide if found.sharded else 0
     passing += (held.scores if found.rebuilds else held.scores_passing) * found.scores
     gathered = per_layer * found.layer
@@ -167,7 +172,7 @@ def breakdown(found: Quantities, held: Copies) -> Breakdown:
         adapters=found.adapters,
         gradients=found.gradients + found.sums,
         optimizer=found.optimizer,
-        activations=round(found.kept) + found.copies,
+        activations=round(found.kept) + found.copies + round(held.hoisted * found.narrow),
         logits=round(logits + shards),
         gathered=round(gathered + embeddings),
         temporaries=round(passing),
@@ -183,7 +188,7 @@ def quantities(shape: ModelShape, mesh: Mesh, step: Step, micro_steps: int = 1) 
     matrices = {name: entry for name, entry in {**trained, **frozen}.items() if _matrix(name, entry)}
     tokens, tensor = step.tokens, mesh.tensor
     embedding = shape.vocabulary * shape.hidden / tensor
-    arrays = batch_table(shape, settings, step.sequences, step.sequence)
+    arrays = batch_table(shape, settings, step.sequences * micro_steps, step.sequence)
     stacks = {name.split(".")[0] for name in matrices}
     fused = shape.family == "decoder" and step.sequence % LANES == 0
     return Quantities(
@@ -195,6 +200,7 @@ def quantities(shape: ModelShape, mesh: Mesh, step: Step, micro_steps: int = 1) 
         sums=_bytes(trained, mesh, WIDE) if micro_steps > 1 else 0,
         kept=tokens * _kept_per_token(shape, step, tensor, fused=fused),
         copies=_bytes(matrices, mesh, NARROW) if step.remat is Remat.NONE and not lora else 0,
+        narrow=_bytes(matrices, mesh, NARROW) if step.remat is not Remat.NONE and not lora else 0,
         layer=NARROW
         / tensor
         * max(sum(prod(one.size[1:]) for name, one in matrices.items() if name.startswith(stack)) for stack in stacks),
@@ -262,20 +268,46 @@ def _kept_per_token(shape: ModelShape, step: Step, tensor: int, *, fused: bool) 
         encoder, decoder = _t5_kept(shape, step, tensor)
         return shape.encoder_layers * encoder + shape.layers * decoder
     hidden, width = shape.hidden, shape.intermediate / tensor
-    lanes = -(-shape.head_dim // LANES) * LANES
-    query, key = shape.heads * lanes / tensor, shape.kv_heads * lanes / tensor
     if step.remat is Remat.FULL:
         return shape.layers * NARROW * hidden
-    if step.remat is Remat.MINIMAL:  # the layer's input and the results of six of its seven products
-        return shape.layers * NARROW * (2 * hidden + query + 2 * key + 2 * width)
-    lora = step.method is Method.LORA
-    # A norm keeps its input in float32, the scaled value where its weight is trained, and its result.
-    norm = (WIDE + NARROW) if lora else (WIDE + 2 * NARROW)
-    kept = 2 * norm * hidden + NARROW * 6 * width  # the gated MLP: two products, three of SiLU, what goes down
-    kept += NARROW * (2 * query + 2 * key + shape.heads * shape.head_dim / tensor)
-    kept += norm * (query + key) if shape.qk_norm else 0
+    if step.remat is Remat.MINIMAL:
+        # The layer's input and the results of six of its seven products, which are not yet cut into heads.
+        products = (shape.heads + 2 * shape.kv_heads) * shape.head_dim / tensor
+        return shape.layers * NARROW * (2 * hidden + products + 2 * width)
+    # Queries, keys and values are kept as the heads that they are cut into; a head fills whole lanes.
+    lanes = -(-shape.head_dim // LANES) * LANES
+    query, key = shape.heads * lanes / tensor, shape.kv_heads * lanes / tensor
+    # The input of a matrix is kept where its own gradient is wanted (or that of LoRA factors beside it).
+    wanted = {name for name in _DECODER if _trains(step, name)}
+    attended, gated = bool(wanted & set(_DECODER[:3])), bool(wanted & set(_DECODER[4:6]))
+    kept: float = _norm(step, attended) * hidden + _norm(step, gated) * hidden
+    # The gated MLP: two products and three tensors of SiLU, and what goes down.
+    kept += NARROW * (5 + ("down_proj" in wanted)) * width
+    kept += NARROW * (2 * query + 2 * key)
+    kept += NARROW * shape.heads * shape.head_dim / tensor if "o_proj" in wanted else 0
+    # Rotation follows these norms: it is linear, and wants no result of theirs.
+    kept += (WIDE + (NARROW if step.method is Method.FULL else 0)) * (query + key) if shape.qk_norm else 0
     kept += WIDE * shape.heads / tensor if fused else SCORE_BYTES * step.sequence * shape.heads / tensor
-    return shape.layers * kept
+    return shape.layers * (kept + _between_factors(step, wanted))
+
+
+_DECODER = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+_T5 = ("q", "k", "v", "o", "wi", "wi_0", "wi_1", "wo")
+
+
+def _trains(step: Step, name: str) -> bool:
+    return step.method is Method.FULL or name in step.lora_modules
+
+
+def _norm(step: Step, wanted: bool) -> int:
+    """Bytes per element that a norm keeps: its input in float32, its result where a matrix behind it wants it, and the
+    scaled value where its own weight is trained."""
+    return WIDE + NARROW * (2 if step.method is Method.FULL else int(wanted))
+
+
+def _between_factors(step: Step, wanted: set[str]) -> int:
+    """Bytes per token between the LoRA factors of a layer's matrices."""
+    return NARROW * step.lora_rank * len(wanted) if step.method is Method.LORA else 0
 
 
 def _t5_kept(shape: ModelShape, step: Step, tensor: int) -> tuple[float, float]:
@@ -289,19 +321,30 @@ def _t5_kept(shape: ModelShape, step: Step, tensor: int) -> tuple[float, float]:
             NARROW * (2 * hidden + 3 * inner + first * width),
             NARROW * (3 * hidden + 6 * inner + first * width),
         )
+    wanted = {name for name in _T5 if _trains(step, name)}
+    attended, gated = bool(wanted & {"q", "k", "v"}), bool(wanted & {"wi", "wi_0", "wi_1"})
     scores = SCORE_BYTES * step.sequence * shape.heads / tensor
-    mlp = NARROW * (8 if shape.gated else 3) * width  # a GELU by its tanh keeps five tensors of its own
-    norm = WIDE + 2 * NARROW
+    # A GELU by its tanh keeps five tensors of its own.
+    mlp = NARROW * ((7 if shape.gated else 2) + ("wo" in wanted)) * width
+    products = NARROW * (3 + ("o" in wanted)) * inner
+    norms = _norm(step, attended) * hidden + _norm(step, gated) * hidden
+    between = _between_factors(step, wanted)
     return (
-        2 * norm * hidden + NARROW * 4 * inner + mlp + scores,
-        3 * norm * hidden + NARROW * 8 * inner + mlp + 2 * scores,
+        norms + products + mlp + scores + between,
+        norms + _norm(step, attended) * hidden + 2 * products + mlp + 2 * scores + 2 * between,
     )
 
 
-def fits(found: Breakdown, limit: int) -> bool:
-    """Whether XLA will take a program of this size where it leaves `limit` bytes.
+def least_memory(shape: ModelShape, mesh: Mesh, step: Step, *, micro_steps: int = 1) -> Breakdown:
+    """Bytes on one chip when XLA is short of memory: it takes a program whose least it has room for.
 
-    Short of memory the compiler does better than with plenty: it orders updates before the next gradients and computes
-    cheap results again, so that a program PRESSED times as large as the room is still taken.
+    Arguments and what is kept for the backward pass are there in any case. Of what passes through a layer the compiler
+    then holds less than when it has plenty (it schedules later and computes cheap results again), and of the logits no
+    more than one narrow copy, in whose place their gradient comes.
     """
-    return found.total <= PRESSED * limit
+    held = fitted()
+    passing = ("rebuilt", "rebuilt_wide", "passing", "passing_wide", "partial_sums", "scores", "scores_passing")
+    logits = ("logits", "logits_whole")
+    fewer = {name: (1 - SQUEEZED) * getattr(held, name) for name in passing}
+    fewer |= {name: min(LEAST_LOGITS, getattr(held, name)) for name in logits}
+    return tpu_memory(shape, mesh, step, held.model_copy(update=fewer), micro_steps=micro_steps)

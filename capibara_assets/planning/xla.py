@@ -21,6 +21,7 @@ from capibara_assets.planning.tpu import NOT_COMPILED, TpuPlan
 from capibara_assets.planning.xla_cache import VerdictCache
 from capibara_assets.planning.xla_case import XlaCase, case_digest, case_of, versions
 from capibara_assets.planning.xla_compile import SETTINGS, lower_case
+from capibara_assets.planning.xla_flops import StepFlops
 
 TIME_LIMIT_S = 600.0
 
@@ -40,7 +41,12 @@ class XlaVerdict(BaseModel):
         description="bytes per chip as the compiler allotted them; of a refusal what it needs and what there is",
     )
     collectives: dict[str, int] | None = Field(
-        default=None, description="collective operations in the program by kind; None where it cannot be printed"
+        default=None,
+        description="collective operations in the program's text by kind, those of a scanned layer once; None where it"
+        " cannot be printed",
+    )
+    flops: StepFlops | None = Field(
+        default=None, description="of a step and chip, XLA's count beside ours; None where it was not lowered"
     )
     versions: dict[str, str] = Field(default_factory=dict)
     lower_seconds: float | None = Field(default=None, description="volatile: not part of the plan's document")
@@ -105,10 +111,10 @@ def check_case(
         _check_mesh(case.mesh)
         case.settings  # noqa: B018 (raises for what the step does not have)
     except InputError as refused:
-        return XlaVerdict(status=NOT_COMPILED, lowered=False, detail=f"not lowered and not compiled: {refused}")
+        return XlaVerdict(status=NOT_COMPILED, lowered=False, detail=f"{NOT_COMPILED}, not even lowered: {refused}")
     if not find_spec("jax"):
         why = "jax is not installed (extra tpu)"
-        return XlaVerdict(status=NOT_COMPILED, lowered=False, detail=f"not lowered and not compiled: {why}")
+        return XlaVerdict(status=NOT_COMPILED, lowered=False, detail=f"{NOT_COMPILED}, not even lowered: {why}")
     installed = libtpu_is_there()
     if compile_program and not installed:
         raise InputError("compiling for a TPU slice needs libtpu: pip install 'capibara-assets[aot]' (x86-64 Linux)")

@@ -22,6 +22,7 @@ from capibara_assets.modeling.jax.placement import MESH_AXES, Placement
 from capibara_assets.modeling.jax.step import abstract_arguments, train_step
 from capibara_assets.planning.hardware import GIB
 from capibara_assets.planning.xla_case import XlaCase, versions
+from capibara_assets.planning.xla_flops import StepFlops, step_flops
 
 if TYPE_CHECKING:
     from capibara_assets.planning.xla import XlaVerdict
@@ -58,14 +59,11 @@ def lower(case: XlaCase, mesh: Any) -> Any:
 
 def lower_case(case: XlaCase) -> "XlaVerdict":
     """Trace and lower over an abstract mesh: no device and no libtpu needed."""
-    from jax.sharding import AbstractMesh
-
     from capibara_assets.planning.tpu import NOT_COMPILED
     from capibara_assets.planning.xla import XlaVerdict
 
-    mesh = AbstractMesh((case.mesh.data, case.mesh.fsdp, case.mesh.tensor), MESH_AXES)
     try:
-        lower(case, mesh)
+        lower(case, abstract_mesh(case))
     except ValueError as error:
         return XlaVerdict(
             status="does not lower", lowered=False, detail=f"does not lower: {error}", versions=versions()
@@ -74,8 +72,22 @@ def lower_case(case: XlaCase) -> "XlaVerdict":
         status=NOT_COMPILED,
         lowered=True,
         detail=f"lowered for TPU over {case.mesh}: every sharding divides; memory is arithmetic only",
+        flops=flops_of(case),
         versions=versions(),
     )
+
+
+def abstract_mesh(case: XlaCase) -> Any:
+    """The case's mesh without devices."""
+    from jax.sharding import AbstractMesh
+
+    return AbstractMesh((case.mesh.data, case.mesh.fsdp, case.mesh.tensor), MESH_AXES)
+
+
+def flops_of(case: XlaCase) -> StepFlops:
+    """XLA's FLOPs of the step beside ours: two or three shallow models are lowered, seconds."""
+    mesh = abstract_mesh(case)
+    return step_flops(case, lambda shallow: lower(shallow, mesh))
 
 
 def compile_case(case: XlaCase, *, whole: bool) -> "XlaVerdict":
@@ -101,13 +113,17 @@ def compile_case(case: XlaCase, *, whole: bool) -> "XlaVerdict":
     started = time.monotonic()
     lowered = lower(case, mesh)
     lowered_at = time.monotonic()
+    # Before the compiler starts: what it is asked for may end this process.
+    flops = flops_of(case)
+    counted_at = time.monotonic()
 
     def verdict(**said: Any) -> XlaVerdict:
         return XlaVerdict(
             lowered=True,
             versions=versions(),
+            flops=flops,
             lower_seconds=lowered_at - started,
-            compile_seconds=time.monotonic() - lowered_at,
+            compile_seconds=time.monotonic() - counted_at,
             host_peak_bytes=host_peak_bytes(),
             **said,
         )
@@ -179,8 +195,11 @@ def read_report(folder: Path) -> Report | None:
     if not whole:
         return None
     stem = whole[-1].name.removesuffix("_after_buffer_assignment.txt")
-    usage = (folder / f"{stem}-memory-usage-report.txt").read_text(encoding="utf-8")
-    buffers = (folder / f"{stem}-buffer-assignment.txt").read_text(encoding="utf-8")
+    try:
+        usage = (folder / f"{stem}-memory-usage-report.txt").read_text(encoding="utf-8")
+        buffers = (folder / f"{stem}-buffer-assignment.txt").read_text(encoding="utf-8")
+    except FileNotFoundError:  # the compiler writes them one after the other
+        return None
     program = whole[-1].read_text(encoding="utf-8")
     total = re.search(r"Memory Space: default \(color=0\)\s+Total bytes: (\d+)", usage)
     if total is None or not program.rstrip().endswith("}"):

@@ -111,10 +111,14 @@ def test_xlas_figures_stand_beside_ours(nano: Path) -> None:
         "detail": "compiled for v5e:8x8",
         "memory": {"arguments": gib, "temporaries": 2 * gib, "peak": 3 * gib},
         "collectives": {"all-gather": 61},
+        "flops": {"xla": 2.1e12, "same": 2.0e12, "kernel": 0.3e12, "model": 1.9e12},
         "versions": {"libtpu": "0.0.51"},
     }
     compiled = plan.model_copy(update={"xla": xla})
     table = xla_table(compiled)
+    assert "| FLOPs of a step and chip, recomputation counted | 2 TFLOP | 2.1 TFLOP |" in table
+    assert "| attention in a fused kernel | 0.3 TFLOP | not counted |" in table
+    assert "optimal_seconds" not in table
     assert "| memory of a chip |" in table and "3.00 GiB" in table and "| all-gather |  | 61 |" in table
     shown = tpu_entries(compiled, target, tpu_cost(compiled, target), {"t5x.gin": ""})
     assert ">XLA<" in picture(shown["memory"].md_str or "") and "temporaries" in picture(shown["memory"].md_str or "")

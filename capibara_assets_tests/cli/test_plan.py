@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from capibara_assets.cli.plan import plan
+from capibara_assets.cli.plan_text import plan_lines
 from capibara_assets.errors import InputError
 from capibara_assets.planning.gin import check_gin
 from capibara_assets.planning.jax_config import read_jax_config
@@ -50,6 +51,14 @@ def test_a_slices_plan_has_mesh_memory_time_and_cost() -> None:
     assert 0 < cost["seconds"][0] < cost["seconds"][1] < cost["seconds"][2]
     assert cost["usd"][1] == pytest.approx(cost["seconds"][1] / 3600 * 64 * 1.2)
     assert "t5x.gin" in document["files"] and "jax.yaml" in document["files"]
+
+
+def test_xlas_count_stands_beside_ours() -> None:
+    document = as_json(*SLICE)
+    flops = {"xla": 2.16e14, "same": 2.15e14, "kernel": 1e13, "model": 1.88e14}
+    document["plan"]["xla"] = {"status": "compiled", "detail": "compiled for v5e:8x8: 4.33 GiB a chip", "flops": flops}
+    text = " ".join(" ".join(plan_lines(document)).split())
+    assert "216 TFLOP a step and chip; ours 215 of the same operations" in text and "model FLOPs 188" in text
 
 
 def test_the_lines_say_what_a_person_asks() -> None:

@@ -10,8 +10,8 @@ from capibara_assets.planning.accounting import Method, Remat, Step
 from capibara_assets.planning.hardware import GIB
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import read_shape
-from capibara_assets.planning.tpu_memory import fits, fitted, quantities, tiled, tpu_memory
-from capibara_assets.planning.xla_cases import FITTED, fit_copies, known_cases, step_of
+from capibara_assets.planning.tpu_memory import fitted, quantities, tiled, tpu_memory
+from capibara_assets.planning.xla_cases import fit_copies, known_cases, step_of
 from capibara_assets_tests.planning.shapes import NANO
 
 LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -42,9 +42,10 @@ def test_tiles_are_laid_so_that_they_pad_least() -> None:
 def test_arguments_are_the_compilers_to_a_thousandth() -> None:
     for known in known_cases().cases:
         if known.fits:
-            found = quantities(known.case.shape, known.case.mesh, step_of(known.case))
+            found = quantities(known.case.shape, known.case.mesh, step_of(known.case), known.case.micro_steps)
             ours = found.weights + found.adapters + found.optimizer + found.batch
-            assert ours == pytest.approx(known.memory["arguments"], rel=1e-3, abs=2**20), known.name
+            # Or, of small models on large chips, to what the chip's memory would not notice.
+            assert ours == pytest.approx(known.memory["arguments"], rel=1e-3, abs=3e-4 * known.limit), known.name
 
 
 def test_what_was_never_fitted_on_lies_within_ten_per_cent_of_the_compilers_figure() -> None:
@@ -68,13 +69,13 @@ def test_calibration_and_judged_cases_are_different_models() -> None:
 
 def test_a_verdict_near_the_limit_is_the_compilers() -> None:
     near = known_cases().of("near the limit")
-    right = sum(fits(one.ours, one.limit) == one.fits for one in near)
+    right = sum(one.fits_by_ours == one.fits for one in near)
     assert right >= 0.9 * len(near)
     assert {one.fits for one in near} == {True, False}
 
 
 def test_the_shipped_numbers_are_the_fit_of_the_calibration_cases() -> None:
-    again = fit_copies(known_cases().of(*FITTED))
+    again = fit_copies(known_cases().of("calibration"))
     for name, value in fitted().model_dump().items():
         assert getattr(again, name) == pytest.approx(value, abs=0.3), name
 

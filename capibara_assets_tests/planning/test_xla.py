@@ -55,10 +55,12 @@ def test_what_the_step_does_not_have_is_said(monkeypatch: pytest.MonkeyPatch) ->
     for change, words in (
         ({"shape": NANO.model_copy(update={"experts": 8})}, "mixtures"),
         ({"mesh": Mesh(data=8, fsdp=2, tensor=1, pipeline=4)}, "pipeline 4"),
+        ({"mesh": Mesh(data=8, fsdp=2, tensor=1, expert=4)}, "expert 4"),
+        ({"mesh": Mesh(data=1, fsdp=64, tensor=1, slices=2)}, "slices 2"),
     ):
         verdict = xla.check_case(case.model_copy(update=change))
         assert (verdict.status, verdict.lowered) == ("not compiled", False)
-        assert verdict.detail.startswith("not lowered and not compiled: ") and words in verdict.detail
+        assert verdict.detail.startswith("not compiled, not even lowered: ") and words in verdict.detail
 
 
 @pytest.mark.parametrize(
@@ -121,6 +123,7 @@ def test_collectives_are_counted_once_each() -> None:
 def test_a_report_that_is_not_whole_is_none(tmp_path) -> None:  # type: ignore[no-untyped-def]
     assert read_report(tmp_path) is None
     (tmp_path / "m.after_optimizations_after_buffer_assignment.txt").write_text("HloModule m\nENTRY")
+    assert read_report(tmp_path) is None, "the other reports are not there yet"
     (tmp_path / "m.after_optimizations-buffer-assignment.txt").write_text(
         "allocation 0: size 8, page 0, parameter 0,\n"
     )
