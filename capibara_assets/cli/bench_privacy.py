@@ -1,6 +1,6 @@
-"""`capibara bench privacy`: what differential privacy of the clients costs in loss, by epsilon and by what is trained.
+"""`capibara bench privacy`: what differential privacy costs in loss, by epsilon and by what is trained.
 
-One round: each of the clients trains once for each set of trained numbers, without looking at any epsilon; the same
+Clients: one round; each of them trains once for each set of trained numbers, without looking at any epsilon; the same
 clients' changes are then clipped, noised and put together by the product's own federated training for every epsilon.
 The clip is the median length of these very changes, so the figures flatter: a deployment has to know it beforehand.
 """
@@ -11,6 +11,7 @@ import os
 import shutil
 import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from capibara_assets.cli.bench_output import print_result
 
 if TYPE_CHECKING:
     from capibara_assets.training.request import TrainingRequest
+    from capibara_assets.training.strategies import Federated
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, math.inf)
 ARMS = {  # what is trained, rank, learning rate
@@ -39,26 +41,31 @@ _TEMPLATE = "clients-trained"
 @click.command("privacy")
 @click.option("--experience", help="Folder of experience; default: the shared collection, else what ships.")
 @click.option("--arm", "arms", multiple=True, type=click.Choice(list(ARMS)), help="Only this; may be repeated.")
-@click.option("--clients", default=20, show_default=True)
+@click.option("--clients", "cohorts", multiple=True, default=(20,), show_default=True, help="May be repeated.")
+@click.option("--epsilon", "epsilons", multiple=True, type=float, default=EPSILONS, help="Only this; may be repeated.")
 @click.option("--examples", default=160, show_default=True, help="Train examples, shared out to the clients.")
 @click.option("--draws", default=3, show_default=True, help="Draws of the noise for each point.")
 @click.option("--work", type=click.Path(path_type=Path), help="Folder that is gone on from; default: a temporary one.")
 @click.option("--svg", type=click.Path(path_type=Path), help="Write the plot here.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
 def privacy(
-    experience: str | None, arms: tuple[str, ...], clients: int, examples: int, draws: int,
-    work: Path | None, svg: Path | None, as_json: bool,
+    experience: str | None, arms: tuple[str, ...], cohorts: tuple[int, ...], epsilons: tuple[float, ...],
+    examples: int, draws: int, work: Path | None, svg: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Validation loss of federated clients under differential privacy, against epsilon, by what they train."""
+    """Validation loss under differential privacy of clients, against epsilon, by what is trained."""
     began = time.monotonic()
     given = bench_input(experience, None)
     with TemporaryDirectory() as temporary:
         home = work or Path(temporary)
         home.mkdir(parents=True, exist_ok=True)
         request = base_request(given, home, examples)
-        found = {arm: measure_arm(arm, request, home, clients, draws) for arm in arms or tuple(ARMS)}
+        found = {}
+        for arm in arms or tuple(ARMS):
+            for clients in cohorts:
+                name = arm if len(cohorts) == 1 else f"{arm}, {clients} clients"
+                found[name] = measure_arm(arm, request, home, clients, epsilons, draws)
     result = {
-        "arms": found, "clients": clients, "rounds": 1, "delta": DELTA, "examples": examples, "draws": draws,
+        "arms": found, "clients": list(cohorts), "rounds": 1, "delta": DELTA, "examples": examples, "draws": draws,
         "experience": given.name, "base": request.base_model.name, "seconds": round(time.monotonic() - began, 1),
         "load_average": os.getloadavg()[0],
     }  # fmt: skip
@@ -94,22 +101,29 @@ def base_request(given: Any, home: Path, examples: int) -> "TrainingRequest":
     return make_request(NANO, data / "examples.parquet", home / "work", changes)
 
 
-def measure_arm(arm: str, request: "TrainingRequest", home: Path, clients: int, draws: int) -> dict[str, Any]:
-    """All epsilons of one set of trained numbers; what `home` has already is not measured again."""
-    from capibara_assets.training.privacy import predicted_snr
-
-    trained, rank, rate = ARMS[arm]
+def at_rank(request: "TrainingRequest", rank: int, rate: float) -> "TrainingRequest":
+    """The same with another rank and learning rate."""
     lora = request.recipe.model.lora.model_copy(update={"rank": rank, "alpha": 2 * rank})
     model = request.recipe.model.model_copy(update={"lora": lora})
     training = request.recipe.training.model_copy(update={"learning_rate": rate})
     recipe = request.recipe.model_copy(update={"model": model, "training": training})
-    request = request.model_copy(update={"recipe": recipe})
+    return request.model_copy(update={"recipe": recipe})
+
+
+def measure_arm(
+    arm: str, request: "TrainingRequest", home: Path, clients: int, epsilons: Sequence[float], draws: int
+) -> dict[str, Any]:
+    """All epsilons of one set of trained numbers; what `home` has already is not measured again."""
+    from capibara_assets.training.privacy import dp_noise_multiplier, predicted_snr
+
+    trained, rank, rate = ARMS[arm]
+    request = at_rank(request, rank, rate)
     place = home / f"{trained}-{rank}-{clients}-{request.dataset_digest[:8]}"
     choice = {"kind": "federated", "clients": clients, "rounds": 1, "local_epochs": 2.0, "trained": trained}
     lengths = trained_clients(request, choice, place)
     clip = statistics.median(lengths)
     points, base_loss, numbers = {}, None, 0
-    for epsilon in EPSILONS:
+    for epsilon in epsilons:
         losses, document = [], None
         for draw in range(draws if math.isfinite(epsilon) else 1):
             privacy = {"epsilon": epsilon, "delta": DELTA, "clip": clip, "seed": draw}
@@ -123,13 +137,8 @@ def measure_arm(arm: str, request: "TrainingRequest", home: Path, clients: int, 
             document = manifest["published"].get("privacy")
         if document:
             numbers = document["dimensions"]
-        points[str(epsilon)] = {
-            "loss": round(statistics.median(losses), 4),
-            "losses": [round(loss, 4) for loss in losses],
-            "predicted_snr": round(document["predicted_snr"], 4) if document else None,
-            "noise_multiplier": round(document["noise_multiplier"], 4) if document else 0.0,
-        }
-    at_one = points["1.0"]["noise_multiplier"]
+        points[str(epsilon)] = point_of(losses, document)
+    at_one = dp_noise_multiplier(1.0, 1.0, 1, DELTA)
     return {
         "trained": trained,
         "rank": rank,
@@ -138,7 +147,19 @@ def measure_arm(arm: str, request: "TrainingRequest", home: Path, clients: int, 
         "lengths": [round(min(lengths), 4), round(max(lengths), 4)],
         "base_loss": round(base_loss or math.nan, 4),
         "points": points,
-        "clients_for_snr_1_at_epsilon_1": math.ceil(clients / predicted_snr(1.0, at_one, clients, numbers).snr),
+        "clients_for_snr_1_at_epsilon_1": math.ceil(clients / predicted_snr(1.0, at_one, clients, numbers).snr)
+        if numbers
+        else None,
+    }
+
+
+def point_of(losses: Sequence[float], document: dict[str, Any] | None) -> dict[str, Any]:
+    """The figures of one epsilon."""
+    return {
+        "loss": round(statistics.median(losses), 4),
+        "losses": [round(loss, 4) for loss in losses],
+        "predicted_snr": round(document["predicted_snr"], 4) if document else None,
+        "noise_multiplier": round(document["noise_multiplier"], 4) if document else 0.0,
     }
 
 
@@ -151,8 +172,9 @@ def trained_clients(request: "TrainingRequest", choice: dict[str, Any], place: P
     from capibara_assets.training.events import EventLog
     from capibara_assets.training.federated import start_run, train_clients
     from capibara_assets.training.ranks import ALONE
+    from capibara_assets.training.strategies import Federated
 
-    request, voter, strategy = with_strategy(request, choice)
+    request, voter, strategy = with_strategy(request, choice, Federated)
     folder = place / _TEMPLATE
     run = start_run(request, voter, strategy, folder, go_on, ALONE)
     log = EventLog(folder / "events.jsonl", run="bench", listener=say)
@@ -170,8 +192,9 @@ def put_together(request: "TrainingRequest", choice: dict[str, Any], place: Path
     """The round's end by federated training itself, on links to the trained clients: its manifest."""
     from capibara_assets.training.federated import train_federated
     from capibara_assets.training.ranks import ALONE
+    from capibara_assets.training.strategies import Federated
 
-    request, voter, strategy = with_strategy(request, choice)
+    request, voter, strategy = with_strategy(request, choice, Federated)
     folder = place / "putting-together"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(place / _TEMPLATE, folder, copy_function=os.link)
@@ -182,11 +205,11 @@ def put_together(request: "TrainingRequest", choice: dict[str, Any], place: Path
     return manifest
 
 
-def with_strategy(request: "TrainingRequest", choice: dict[str, Any]) -> tuple["TrainingRequest", Any, Any]:
+def with_strategy(
+    request: "TrainingRequest", choice: dict[str, Any], kind: type["Federated"]
+) -> tuple["TrainingRequest", Any, Any]:
     """The request of one voter with that strategy, the voter, the strategy."""
-    from capibara_assets.training.strategies import Federated
-
-    strategy = Federated.model_validate(choice)
+    strategy = kind.model_validate(choice)
     voter = request.recipe.voters[0].model_copy(update={"strategy": strategy})
     recipe = request.recipe.model_copy(update={"voters": (voter,)})
     return request.model_copy(update={"recipe": recipe}), voter, strategy

@@ -15,7 +15,7 @@ def privacy_svg(result: dict[str, Any]) -> str:
     Dots are single draws of the noise; the dashed line is the base without any adapter.
     """
     arms = result["arms"]
-    epsilons = list(next(iter(arms.values()))["points"])
+    epsilons = sorted({name for arm in arms.values() for name in arm["points"]}, key=float)
     base = next(iter(arms.values()))["base_loss"]
     losses = [loss for arm in arms.values() for point in arm["points"].values() for loss in point["losses"]]
     low, high = math.log(min([base, *losses])) - 0.03, math.log(max([base, *losses])) + 0.03
@@ -42,10 +42,11 @@ def privacy_svg(result: dict[str, Any]) -> str:
     parts.append(_text(WIDTH - RIGHT + 14, HEIGHT - BOTTOM - 4, f"base {base:.3g}", "start", "#6b7280"))
     for index, (name, arm) in enumerate(arms.items()):
         colour = COLOURS[index % len(COLOURS)]
-        line = " ".join(f"{x(at):.1f},{y(arm['points'][key]['loss']):.1f}" for at, key in enumerate(epsilons))
+        own = [(at, arm["points"][key]) for at, key in enumerate(epsilons) if key in arm["points"]]
+        line = " ".join(f"{x(at):.1f},{y(point['loss']):.1f}" for at, point in own)
         parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.8"/>')
-        for at, key in enumerate(epsilons):
-            for loss in arm["points"][key]["losses"]:
+        for at, point in own:
+            for loss in point["losses"]:
                 parts.append(f'<circle cx="{x(at):.1f}" cy="{y(loss):.1f}" r="2.4" fill="{colour}"/>')
         label = f"{name} ({arm['dimensions']:,})"
         parts.append(_text(WIDTH - RIGHT + 14, TOP + 12 + 16 * index, label, "start", colour))
