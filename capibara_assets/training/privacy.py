@@ -33,6 +33,8 @@ Vector = NDArray[np.float64]
 ADJACENCY = "add_or_remove_one_client"
 ACCOUNTANT = "pld"
 _LIBRARY = "dp-accounting"
+_INTERVAL = 1e-4  # of privacy losses: dp-accounting's own
+_LITTLE, _CELLS = 0.2, 5e5  # below this noise, so many intervals at most
 
 
 @lru_cache(maxsize=512)
@@ -56,7 +58,13 @@ def dp_epsilon(noise_multiplier: float, sampling_rate: float, steps: int, delta:
     import dp_accounting  # type: ignore[import-untyped]  # takes seconds
     from dp_accounting import pld
 
-    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    # With hardly any noise a privacy loss is of the order 1 / noise^2: its grid has to be coarser, or it fills the
+    # memory. Losses are rounded up all the same, so epsilon is never too small.
+    losses = steps * (noise_multiplier**-2 + 20 / noise_multiplier)
+    interval = _INTERVAL if noise_multiplier >= _LITTLE else max(_INTERVAL, losses / _CELLS)
+    accountant = pld.PLDAccountant(
+        dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=interval
+    )
     event = dp_accounting.GaussianDpEvent(noise_multiplier)
     if sampling_rate < 1:
         event = dp_accounting.PoissonSampledDpEvent(sampling_rate, event)

@@ -23,6 +23,7 @@ from capibara_assets.consensus.privacy import (
     privacy_problems,
     replace_one,
 )
+from capibara_assets.training.privacy import analytic_noise
 
 
 def analytic(noise_multiplier: float, steps: int, delta: float) -> float:
@@ -92,6 +93,13 @@ def test_large_budgets_need_little_noise() -> None:
         noise = dp_noise_multiplier(epsilon, 1.0, 1, 1e-5)
         assert analytic(noise, 1, 1e-5) == pytest.approx(epsilon, abs=1e-4)
     assert dp_noise_multiplier(math.inf, 1.0, 3, 1e-5) == 0.0 and dp_epsilon(0.0, 1.0, 1, 1e-5) == math.inf
+
+
+def test_hardly_any_noise_takes_no_more_memory_and_still_no_epsilon_is_too_small() -> None:
+    for epsilon in (100.0, 1e4, 1e8):
+        found = dp_epsilon(analytic_noise(epsilon, 1e-5), 1.0, 1, 1e-5)
+        assert epsilon * (1 - 1e-6) <= found <= epsilon * (1 + 1e-3)
+    assert dp_epsilon(1e-3, 0.5, 20, 1e-5) > 1e5
 
 
 def test_sampling_amplifies_and_steps_add_up() -> None:
