@@ -109,7 +109,7 @@ class Writer:
         self._folder = folder
         self._executor = executor
         self._stop = stop or threading.Event()
-        self._memory = _Memory(min(_PIECES // beside, 2 * threads + 2 * _WRITES) * (PIECE + _ALIGNED))
+        self._memory = _Memory(min(_PIECES // beside, threads + _WRITES) * (PIECE + _ALIGNED))
         self._offset = 0
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._error: BaseException | None = None
