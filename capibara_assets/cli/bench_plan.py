@@ -40,15 +40,16 @@ def measure(file: Path | None = None, calibrate: Path | None = None) -> dict[str
         raise InputError(f"no file {file}: name a CSV of published runs with --rows")
     table = read_published(file)
     calibration = shipped() if calibrate is None else _renew(file, calibrate)
-    fitted_to = SHARED if calibrate is None else file
-    at_hand = fitted_to.is_file() and file_digest(fitted_to) == calibration.provenance.sha256
-    known = only_measured(read_published(fitted_to).runs) if at_hand else []
+    digest, fitted_to = file_digest(file), calibration.provenance.sha256
+    beside = SHARED.is_file() and file_digest(SHARED) == fitted_to
+    source = table if digest == fitted_to else read_published(SHARED) if beside else None
+    known = only_measured(source.runs) if source else []
     result = {
         "file": file.name,
-        "sha256": file_digest(file),
-        "calibration_sha256": calibration.provenance.sha256,
-        "calibrated_on_this_file": file_digest(file) == calibration.provenance.sha256,
-        "calibration_runs_at_hand": at_hand,
+        "sha256": digest,
+        "calibration_sha256": fitted_to,
+        "calibrated_on_this_file": digest == fitted_to,
+        "calibration_runs_at_hand": source is not None,
     }
     return result | assess(table, calibration, known)
 

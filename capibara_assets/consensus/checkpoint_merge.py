@@ -258,7 +258,7 @@ def _make(stack: Stack, merge: Merge, blocks: Sequence[Block], dtype: str, into:
     at_once = merge.write if aligned and dtype in ("F32", "BF16") else None
     if at_once is not None and at_once(first, last, np.uint64(made.ctypes.data), FLOATS[dtype]):
         return
-    # By another way, or something is not finite: then it is made again, and named.
+    # The method or the element type has no such pass, or it met a value that is not finite: below that one is named.
     largest = max(stop - start for start, stop in blocks)
     scratch = np.empty(0 if direct else largest, np.float32)
     for start, stop in blocks:

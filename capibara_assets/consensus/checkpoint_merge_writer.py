@@ -105,7 +105,7 @@ class Writer:
     def __init__(
         self, folder: Path, executor: Executor, threads: int, beside: int = 1, stop: threading.Event | None = None
     ) -> None:
-        """`beside`: writers at work at the same time, this one counted; one that fails sets `stop` for the others."""
+        """`beside`: writers at work at the same time, this one counted; `stop` is set where one of them has failed."""
         self._folder = folder
         self._executor = executor
         self._stop = stop or threading.Event()

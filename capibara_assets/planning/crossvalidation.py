@@ -62,8 +62,8 @@ def leave_out(
         groups: of each run, what is left out together.
         own: the first so many runs are of one source, which may be less regular than the rest: an interval among them
             is as wide as either all others or, where they are enough, those of its source demand. Default: all.
-        prior: where the runs that it was fitted to are not at hand; it also says how wide intervals are as long as
-            the runs are too few to.
+        prior: where the runs that it was fitted to are not at hand; it also says how wide intervals are where
+            the other groups' runs are too few to.
     """
     task = problem(runs)
     logs, spreads = predicted(task, groups, set(groups), prior)
@@ -76,8 +76,8 @@ def leave_out(
         inside = [row for row, one in enumerate(groups) if one == name]
         outside = [row for row, one in enumerate(groups) if one != name]
         near = [row for row in outside if own is None or row < own]
-        if few is not None:
-            widths[inside] = few.calibration.width
+        if prior is not None and len(outside) < ENOUGH_RUNS:
+            widths[inside] = prior.calibration.width
             continue
         widths[inside] = quantile_of(ratios[outside])
         if len(near) >= ENOUGH_NEAR:

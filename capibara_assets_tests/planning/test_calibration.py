@@ -184,6 +184,24 @@ def test_without_the_calibrations_runs_it_stands_for_them_where_it_never_saw_the
     assert "runs" not in known["shipped_on_unseen"] or known["shipped_on_unseen"]["runs"] == 0
 
 
+def test_many_runs_of_one_model_are_judged_without_any_other_run() -> None:
+    """No other group is there to say how wide an interval is: the calibration does."""
+    fitted = calibrate(RUNS, width=1.6, noise=0.03, coverage=0.9, provenance=PROVENANCE)
+    own = [
+        replace(
+            run,
+            row=f"{run.row}-{copy}",
+            model="one-model",
+            workload=replace(run.workload, shape=RUNS[0].workload.shape),
+        )
+        for copy in range(6)
+        for run in RUNS[:8]
+    ]
+    found = assess(table(own), fitted, [])
+    assert found["runs_scored"] == found["fitted_runs"] == len(own) >= 40
+    assert found["median_error"] is not None and found["naive_median_error"] is None
+
+
 def test_a_model_under_another_name_is_left_out_with_its_own() -> None:
     """A wrong copy of a run must not reach its prediction: equal sizes are one model, and so are spellings."""
     own = RUNS[0]
