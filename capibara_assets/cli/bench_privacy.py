@@ -3,6 +3,7 @@
 Clients: one round; each of them trains once for each set of trained numbers, without looking at any epsilon; the same
 clients' changes are then clipped, noised and put together by the product's own federated training for every epsilon.
 The clip is the median length of these very changes, so the figures flatter: a deployment has to know it beforehand.
+The arms without clients are in `bench_private_sgd`.
 """
 
 import json
@@ -20,10 +21,11 @@ import click
 
 from capibara_assets.cli.bench_experience import bench_input
 from capibara_assets.cli.bench_output import print_result
+from capibara_assets.cli.bench_privacy_inputs import at_rank, base_request, go_on, point_of, say, with_strategy
+from capibara_assets.cli.bench_private_sgd import EXAMPLE_ARMS, measure_example_arm
 
 if TYPE_CHECKING:
     from capibara_assets.training.request import TrainingRequest
-    from capibara_assets.training.strategies import Federated
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, math.inf)
 ARMS = {  # what is trained, rank, learning rate
@@ -32,15 +34,14 @@ ARMS = {  # what is trained, rank, learning rate
     "scales, rank 1": ("scales", 1, 4e-2),
     "factors": ("factors", 8, 6e-3),
 }
+NAMES = [*ARMS, *EXAMPLE_ARMS]
 DELTA = 1e-5
-_LONGEST = 192  # tokens of an example: short ones, so that a client takes seconds
-_JUDGED = 16
 _TEMPLATE = "clients-trained"
 
 
 @click.command("privacy")
 @click.option("--experience", help="Folder of experience; default: the shared collection, else what ships.")
-@click.option("--arm", "arms", multiple=True, type=click.Choice(list(ARMS)), help="Only this; may be repeated.")
+@click.option("--arm", "arms", multiple=True, type=click.Choice(NAMES), help="Only this; may be repeated.")
 @click.option("--clients", "cohorts", multiple=True, default=(20,), show_default=True, help="May be repeated.")
 @click.option("--epsilon", "epsilons", multiple=True, type=float, default=EPSILONS, help="Only this; may be repeated.")
 @click.option("--examples", default=160, show_default=True, help="Train examples, shared out to the clients.")
@@ -52,7 +53,7 @@ def privacy(
     experience: str | None, arms: tuple[str, ...], cohorts: tuple[int, ...], epsilons: tuple[float, ...],
     examples: int, draws: int, work: Path | None, svg: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Validation loss under differential privacy of clients, against epsilon, by what is trained."""
+    """Validation loss under differential privacy of clients or examples, against epsilon, by what is trained."""
     began = time.monotonic()
     given = bench_input(experience, None)
     with TemporaryDirectory() as temporary:
@@ -60,7 +61,10 @@ def privacy(
         home.mkdir(parents=True, exist_ok=True)
         request = base_request(given, home, examples)
         found = {}
-        for arm in arms or tuple(ARMS):
+        for arm in arms or NAMES:
+            if arm in EXAMPLE_ARMS:
+                found[arm] = measure_example_arm(arm, request, home, DELTA, epsilons, draws)
+                continue
             for clients in cohorts:
                 name = arm if len(cohorts) == 1 else f"{arm}, {clients} clients"
                 found[name] = measure_arm(arm, request, home, clients, epsilons, draws)
@@ -74,40 +78,6 @@ def privacy(
 
         svg.write_text(privacy_svg(result), "utf-8")
     print_result(result, as_json)
-
-
-def base_request(given: Any, home: Path, examples: int) -> "TrainingRequest":
-    """The request that all arms share: the shipped base, one core, the experience's own examples."""
-    from capibara_assets.cli.bench_train_inputs import NANO, make_request, write_examples
-
-    data = home / f"data-{examples}"
-    if not (data / "examples.parquet").is_file():
-        import polars as pl
-
-        data.mkdir(exist_ok=True)
-        everything = write_examples(given, home, 8 * examples)
-        lengths = pl.read_parquet(home / "tokens.parquet").select(pl.col("input_ids").list.len()).to_series()
-        short = pl.read_parquet(everything).filter(lengths <= _LONGEST)
-        kept = [
-            short.filter(pl.col("split") == split).head(most)
-            for split, most in (("train", examples), ("validation", _JUDGED))
-        ]
-        pl.concat(kept).write_parquet(data / "examples.parquet")
-    changes = {
-        "hardware": {"threads": 1, "parallel": 1, "precision": "auto"},
-        "data": {"max_validation_examples": _JUDGED},
-        "training": {"global_batch": 4, "final_learning_rate": 0.1},
-    }
-    return make_request(NANO, data / "examples.parquet", home / "work", changes)
-
-
-def at_rank(request: "TrainingRequest", rank: int, rate: float) -> "TrainingRequest":
-    """The same with another rank and learning rate."""
-    lora = request.recipe.model.lora.model_copy(update={"rank": rank, "alpha": 2 * rank})
-    model = request.recipe.model.model_copy(update={"lora": lora})
-    training = request.recipe.training.model_copy(update={"learning_rate": rate})
-    recipe = request.recipe.model_copy(update={"model": model, "training": training})
-    return request.model_copy(update={"recipe": recipe})
 
 
 def measure_arm(
@@ -153,16 +123,6 @@ def measure_arm(
     }
 
 
-def point_of(losses: Sequence[float], document: dict[str, Any] | None) -> dict[str, Any]:
-    """The figures of one epsilon."""
-    return {
-        "loss": round(statistics.median(losses), 4),
-        "losses": [round(loss, 4) for loss in losses],
-        "predicted_snr": round(document["predicted_snr"], 4) if document else None,
-        "noise_multiplier": round(document["noise_multiplier"], 4) if document else 0.0,
-    }
-
-
 def trained_clients(request: "TrainingRequest", choice: dict[str, Any], place: Path) -> list[float]:
     """Train the clients of the only round, or go on with them; the lengths of their changes.
 
@@ -203,24 +163,3 @@ def put_together(request: "TrainingRequest", choice: dict[str, Any], place: Path
     manifest: dict[str, Any] = json.loads((found / "manifest.json").read_text("utf-8"))
     shutil.rmtree(folder)
     return manifest
-
-
-def with_strategy(
-    request: "TrainingRequest", choice: dict[str, Any], kind: type["Federated"]
-) -> tuple["TrainingRequest", Any, Any]:
-    """The request of one voter with that strategy, the voter, the strategy."""
-    strategy = kind.model_validate(choice)
-    voter = request.recipe.voters[0].model_copy(update={"strategy": strategy})
-    recipe = request.recipe.model_copy(update={"voters": (voter,)})
-    return request.model_copy(update={"recipe": recipe}), voter, strategy
-
-
-def say(event: dict[str, Any]) -> None:
-    """Finished clients, warnings and rounds, on stderr."""
-    if event["event"] in ("part_finished", "warning", "round"):
-        said = event.get("text") or f"{event.get('part', 'round')}: loss {event['validation_loss']:.4f}"
-        click.echo(said, err=True)
-
-
-def go_on() -> None:
-    """Nothing asks a bench to stop."""

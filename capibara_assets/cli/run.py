@@ -19,7 +19,8 @@ from capibara_assets.storage.mirror import is_remote
 
 # The last ones train voters by resources/recipes/strategies
 PROFILES = (
-    "demo", "full", "hierarchical", "convexity", "incremental_soup", "huggingface", "federated", "integrated",
+    "demo", "full", "hierarchical", "convexity", "incremental_soup", "huggingface", "federated", "private",
+    "integrated",
 )  # fmt: skip
 
 

@@ -118,12 +118,17 @@ def mean_change(
         factor = clip_factor(length(change), how.clip) if isinstance(how, Mechanism) else how[position]
         for module, value in change.items():
             total[module] += factor * value
-    if isinstance(how, Mechanism):
-        generator = np.random.default_rng(how.seed)
-        for module in sorted(total):
-            noise = generator.standard_normal(total[module].shape)
-            total[module] = (total[module] + how.noise_multiplier * how.clip * noise) / how.denominator
-    return total
+    return noised(total, how) if isinstance(how, Mechanism) else total
+
+
+def noised(total: Coordinates, how: Mechanism) -> Coordinates:
+    """A sum of clipped vectors as the mechanism lets it out: with its noise, over its denominator."""
+    generator = np.random.default_rng(how.seed)
+    found = {}
+    for name in sorted(total):
+        noise = generator.standard_normal(total[name].shape)
+        found[name] = (total[name] + how.noise_multiplier * how.clip * noise) / how.denominator
+    return found
 
 
 def length(change: Coordinates) -> float:

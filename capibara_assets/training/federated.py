@@ -23,7 +23,6 @@ that a resumed run draws the same; two runs from scratch differ.
 
 import io
 import json
-import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,11 +55,12 @@ from capibara_assets.training.products import Average, detached
 from capibara_assets.training.ranks import Ranks
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
+from capibara_assets.training.secret_seed import drop_secret, secret_seed
 from capibara_assets.training.strategies import Federated, Plain
 from capibara_assets.training.subject import Subject
 
 _ROUND, _GLOBAL, _CLIENTS = "round.json", "global", "clients"
-_SERVER, _SECRET = "server.safetensors", "secret"
+_SERVER = "server.safetensors"
 _BOUNDS = ("max_steps", "max_tokens")  # of a client's whole training, over all rounds
 _SAMPLED, _SILENT, _NOISE = 1, 2, 3  # streams of the seed
 
@@ -162,8 +162,9 @@ def train_federated(
         began,
         base_loss,
     )
-    for path in (folder / _CLIENTS, folder / _SECRET, *folder.glob("round-*")):
+    for path in (folder / _CLIENTS, *folder.glob("round-*")):
         shutil.rmtree(path, ignore_errors=True)
+    drop_secret(folder)
     return result
 
 
@@ -178,7 +179,8 @@ def start_run(
     """The clients' files, the budget, and the seed, drawn only once; raises InputError as `train_federated`."""
     budget = budget_of(strategy) if strategy.privacy else None
     clients, unit = _clients(request, voter, strategy, folder, ranks)
-    seed = _seed(voter, strategy, folder, ranks)
+    privacy = strategy.privacy
+    seed = secret_seed(folder, privacy.seed, ranks) if privacy else part_seed(voter, "participants")
     return Run(request, voter, strategy, folder, poll, ranks, clients, unit, budget, seed)
 
 
@@ -206,25 +208,12 @@ def _began_with_the_base(parts: Mapping[str, Any]) -> bool:
     return any(name.startswith("round-1/") for name in parts)
 
 
-def _seed(voter: VoterSpec, strategy: Federated, folder: Path, ranks: Ranks) -> int:
-    """Of the voter, except under privacy: then declared, or drawn once and kept where only its owner reads it."""
-    if strategy.privacy is None:
-        return part_seed(voter, "participants")
-    if strategy.privacy.seed is not None:
-        return strategy.privacy.seed
-    file = folder / _SECRET / "seed.json"
-    if ranks.main and not file.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        file.parent.mkdir(mode=0o700, exist_ok=True)
-        write_json_atomic(file, secrets.randbits(128))
-    ranks.wait()
-    return int(json.loads(file.read_text("utf-8")))
-
-
 def _said_before(run: Run) -> list[str]:
     settings = settings_on(run.request, pick_device(run.ranks))
     sizes = read_weights(run.request.base_model).adapted(settings.modules).values()
-    return warnings_of(run.strategy, dimensions(run.strategy.trained, sizes, settings.rank))
+    numbers = dimensions(run.strategy.trained, sizes, settings.rank)
+    assert run.strategy.privacy is not None and run.budget is not None
+    return warnings_of(run.strategy.privacy, run.budget, run.strategy.rounds, numbers)
 
 
 def _clients(
@@ -329,7 +318,7 @@ def _document(run: Run, rounds: int, numbers: int) -> dict[str, Any]:
     """What the certificate says of privacy."""
     choice, budget = run.strategy.privacy, run.budget
     assert choice is not None and budget is not None
-    noise = predicted(run.strategy, numbers)
+    noise = predicted(choice, budget, numbers)
     return privacy_document(
         noise_multiplier=budget.noise_multiplier,
         sampling_rate=run.strategy.sampling_rate,

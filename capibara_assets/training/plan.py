@@ -6,7 +6,7 @@ where there are any. Imports no torch. What the run could not do is refused here
 
 import dataclasses
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,17 @@ from capibara_assets.training.order import Plan, micro_batches, training_part, v
 from capibara_assets.training.plan_files import PlannedFiles, Sizes, kept_weights, planned_files, sizes
 from capibara_assets.training.plan_memory import MemoryPlan, predict_memory, shape_of, target_budget
 from capibara_assets.training.plan_time import Speed, TimePlan, predict_time, training_flops
-from capibara_assets.training.privacy_plan import dimensions, warnings_of
+from capibara_assets.training.privacy_plan import (
+    budget_of,
+    budget_of_steps,
+    dimensions,
+    trained_numbers,
+    warnings_of,
+)
 from capibara_assets.training.recipe import TrainingRecipe, VoterSpec
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.settings import Settings, auto_epochs, resolve, total_steps
-from capibara_assets.training.strategies import Federated, Hierarchical, Seeds
+from capibara_assets.training.strategies import Federated, Hierarchical, Privacy, Private, Seeds
 from capibara_assets.training.token_counts import TokenCounts, count_tokens, percentile
 
 _COUNTED_STEPS = 5000  # whose micro-batches are counted one by one; those of longer trainings at their rate
@@ -217,7 +223,7 @@ def plan_training(
         time=time,
         warnings=(
             *_warnings(settings, recipe, memory, target, lengths),
-            *_privacy_warnings(recipe, settings, adapted.values()),
+            *_privacy_warnings(recipe, settings, list(adapted.values()), voters),
         ),
     )
 
@@ -301,6 +307,9 @@ def _voter(
             f"voter {voter.name}: none of the {part} examples can be used with max_length {settings.max_length} "
             f"({counts.left_out} of {len(examples)} left out): raise max_length, or mend the dataset"
         )
+    if isinstance(voter.strategy, Private):  # examples go through the model one by one
+        alone = recipe.training.model_copy(update={"micro_batch": 1, "micro_batch_tokens": None})
+        recipe = recipe.model_copy(update={"training": alone})
     validation = judged[: recipe.data.max_validation_examples]
     steps = micro_steps = tokens = validations = 0
     passes = 0.0
@@ -400,13 +409,21 @@ def _warnings(
     return found
 
 
-def _privacy_warnings(recipe: TrainingRecipe, settings: Settings, sizes: Iterable[tuple[int, int]]) -> list[str]:
-    """Before anything is trained: how much noise the clients' privacy takes, beside what they can say."""
-    found, sizes = [], list(sizes)
-    for voter in recipe.voters:
-        if isinstance(voter.strategy, Federated) and voter.strategy.privacy:
-            numbers = dimensions(voter.strategy.trained, sizes, settings.rank)
-            found += [f"{voter.name}: {line}" for line in warnings_of(voter.strategy, numbers)]
+def _privacy_warnings(
+    recipe: TrainingRecipe, settings: Settings, sizes: Sequence[tuple[int, int]], plans: Sequence[VoterPlan]
+) -> list[str]:
+    """Before anything is trained: how much noise privacy takes, beside what clients or examples can say."""
+    found = []
+    for voter, plan in zip(recipe.voters, plans, strict=True):
+        match voter.strategy:
+            case Federated(privacy=Privacy() as privacy, trained=trained, rounds=asked) as strategy:
+                budget, numbers = budget_of(strategy), dimensions(trained, sizes, settings.rank)
+            case Private(privacy=privacy, trained=trained):
+                asked, numbers = plan.steps, trained_numbers(trained, sizes, settings.rank)
+                budget = budget_of_steps(privacy, settings.global_batch, plan.examples, asked)
+            case _:
+                continue
+        found += [f"{voter.name}: {line}" for line in warnings_of(privacy, budget, asked, numbers)]
     return found
 
 

@@ -1,6 +1,7 @@
-"""Differential privacy of sums of clipped changes: the Gaussian mechanism, its budget, and what it leaves of a signal.
+"""Differential privacy of sums of clipped vectors: the Gaussian mechanism, its budget, and what it leaves of a signal.
 
 Central model: a trusted server adds up what the clients hand in, clips and noises the sum, and only that leaves it.
+What is said of a client and its change holds of a train example and its gradient (DP-SGD, `training.private_sgd`) too.
 
 Sensitivity. Each change u is scaled by min(1, C / |u|), so no term of the sum is longer than the clip C. With one
 client more or less the sum moves by one such term: by at most C in the 2-norm (add-or-remove-one adjacency, whatever
@@ -22,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,7 +31,9 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 Vector = NDArray[np.float64]
-ADJACENCY = "add_or_remove_one_client"
+Unit = Literal["client", "example"]
+ADJACENCY: dict[Unit, str] = {"client": "add_or_remove_one_client", "example": "add_or_remove_one_example"}
+_OF = {"client": "updates", "example": "gradients"}
 ACCOUNTANT = "pld"
 _LIBRARY = "dp-accounting"
 _INTERVAL = 1e-4  # of privacy losses: dp-accounting's own
@@ -212,8 +215,9 @@ class Prediction:
 
     Attributes:
         noise_multiplier, clip: of the mechanism.
-        denominator: clients that are expected to take part in a round.
+        denominator: clients (or examples) that are expected to take part in a round (or step).
         dimensions: trained numbers that a client hands in.
+        unit: whose vectors are summed.
         noise_norm: root mean square length of the noise on the mean, in the clip's unit.
         snr: clip / noise_norm: the longest that the mean of clipped updates can be, over the noise's length.
     """
@@ -222,6 +226,7 @@ class Prediction:
     clip: float
     denominator: float
     dimensions: int
+    unit: Unit = "client"
 
     @property
     def noise_norm(self) -> float:
@@ -235,8 +240,9 @@ class Prediction:
         """The sum, for people."""
         return (
             f"noise of {self.noise_multiplier:.3g} x clip x sqrt({self.dimensions:,} trained numbers) / "
-            f"{self.denominator:g} clients = {self.noise_norm / self.clip:.3g} x clip a round, a mean update at most "
-            f"1 x clip: signal-to-noise at most {self.snr:.2g}"
+            f"{self.denominator:g} {self.unit}s = {self.noise_norm / self.clip:.3g} x clip a "
+            f"{'round' if self.unit == 'client' else 'step'}, a mean {_OF[self.unit][:-1]} at most 1 x clip: "
+            f"signal-to-noise at most {self.snr:.2g}"
         )
 
 
@@ -264,25 +270,33 @@ def privacy_document(
     steps: int,
     delta: float,
     clip: float,
-    clients: int,
+    clients: int | None = None,
+    examples: int | None = None,
     **further: Any,
 ) -> dict[str, Any]:
     """What a certificate says of privacy; `recomputed_epsilon` gives its epsilon again from its parameters.
 
     Args:
+        clients, examples: how many there are; the one that is given is what epsilon holds for one more or less of.
         further: what else there is to say.
+
+    Raises:
+        ValueError: both or neither are given, or a number is out of its range.
     """
+    if (clients is None) == (examples is None):
+        raise ValueError("give either clients or examples: epsilon is for one more or less of them")
+    of: Unit = "example" if clients is None else "client"
     epsilon = dp_epsilon(noise_multiplier, sampling_rate, steps, delta)
     return {
-        "mechanism": "gaussian_on_sum_of_clipped_updates",
+        "mechanism": f"gaussian_on_sum_of_clipped_{_OF[of]}",
         "noise_multiplier": noise_multiplier,
         "sampling_rate": sampling_rate,
         "steps": steps,
         "delta": delta,
         "epsilon": epsilon,
         "clip": clip,
-        "clients": clients,
-        "adjacency": ADJACENCY,
+        f"{of}s": examples if clients is None else clients,
+        "adjacency": ADJACENCY[of],
         "replace_one": replace_one(epsilon, delta),
         "accountant": ACCOUNTANT,
         "library": f"{_LIBRARY} {version(_LIBRARY)}",
@@ -296,10 +310,10 @@ def recomputed_epsilon(document: Mapping[str, Any]) -> float:
     Raises:
         ValueError: a parameter is missing or out of range, or it was accounted otherwise than here.
     """
-    if document.get("accountant") != ACCOUNTANT or document.get("adjacency") != ADJACENCY:
+    if document.get("accountant") != ACCOUNTANT or document.get("adjacency") not in ADJACENCY.values():
         raise ValueError(
             f"accounted by {document.get('accountant')!r} for {document.get('adjacency')!r}: only {ACCOUNTANT!r} for "
-            f"{ADJACENCY!r} can be computed again here"
+            f"{' or '.join(map(repr, ADJACENCY.values()))} can be computed again here"
         )
     names = ("noise_multiplier", "sampling_rate", "steps", "delta")
     if missing := [name for name in names if name not in document]:
@@ -312,16 +326,21 @@ def combined_privacy(documents: Mapping[str, Mapping[str, Any] | None]) -> dict[
     """The privacy of what is made of several voters' weights, by voter: their budgets add up (basic composition).
 
     Voters' clients hold the same experience, so nothing better is assumed. Where one voter was trained without privacy
-    (None) there is no guarantee: epsilon and delta are null, and `without` names such voters.
+    (None) there is no guarantee: epsilon and delta are null, and `without` names such voters. Where some voters protect
+    clients and others single examples, only examples are protected by all: the former count by `replace_one`, since an
+    example more or less is an exchange of its client's data.
     """
     without = sorted(name for name, document in documents.items() if document is None)
     private = {name: dict(document) for name, document in sorted(documents.items()) if document is not None}
+    kinds = {document["adjacency"] for document in private.values()}
+    adjacency = ADJACENCY["example"] if ADJACENCY["example"] in kinds else ADJACENCY["client"]
+    spent = [one if one["adjacency"] == adjacency else one["replace_one"] for one in private.values()]
     return {
         "voters": private,
         "without": without,
-        "epsilon": None if without else math.fsum(document["epsilon"] for document in private.values()),
-        "delta": None if without else math.fsum(document["delta"] for document in private.values()),
-        "adjacency": ADJACENCY,
+        "epsilon": None if without else math.fsum(one["epsilon"] for one in spent),
+        "delta": None if without else min(1.0, math.fsum(one["delta"] for one in spent)),
+        "adjacency": adjacency,
         "composition": "basic",
     }
 
@@ -337,7 +356,7 @@ def privacy_problems(document: Mapping[str, Any], tolerance: float = 1e-3) -> li
             voters, without = document["voters"], document["without"]
             problems = [f"{name}: {text}" for name, one in voters.items() for text in privacy_problems(one, tolerance)]
             again = combined_privacy(voters | dict.fromkeys(without))
-            wrong = [key for key in ("epsilon", "delta") if document[key] != again[key]]
+            wrong = [key for key in ("epsilon", "delta", "adjacency") if document[key] != again[key]]
             return problems + [f"{key} is {again[key]} by its voters, not {document[key]}" for key in wrong]
         found, stated = recomputed_epsilon(document), float(document["epsilon"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:

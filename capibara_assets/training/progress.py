@@ -67,9 +67,10 @@ def progress_lines(every: int) -> Callable[[dict[str, Any]], str | None]:
             case "step" if pace and _due(pace, event, every):
                 pace.said, pace.said_step = event["time"], step
                 seconds, micro_steps = pace.left(event)
+                told = "loss" in event  # a private training does not tell it
+                loss = f"loss {_figure(event['loss'])} perplexity {_perplexity(event['loss'])} " if told else ""
                 return (
-                    f"{at} loss {_figure(event['loss'])} perplexity {_perplexity(event['loss'])} "
-                    f"lr {event['learning_rate']:.2e} gradient {event['gradient_norm']:.2f} "
+                    f"{at} {loss}lr {event['learning_rate']:.2e} gradient {event['gradient_norm']:.2f} "
                     f"{event['tokens_per_s']:,.0f} tokens/s {event['memory_mib']:,.0f} MiB, "
                     f"{event['of'] - step} steps ({micro_steps} micro-steps), {duration(seconds)} left"
                 )
@@ -137,7 +138,8 @@ class Standing:
             case "step":
                 row |= {key: event[key] for key in _STEP_FIGURES if key in event}
                 row |= {"state": "training", "steps": event["of"]}
-                if isinstance(event["loss"], float) and (found := perplexity(event["loss"])) is not None:
+                loss = event.get("loss")
+                if isinstance(loss, float) and (found := perplexity(loss)) is not None:
                     row["perplexity"] = round(found, 4)
                 if pace:
                     seconds, row["micro_steps_left"] = pace.left(event)

@@ -112,13 +112,19 @@ class Server(Declared):
 
 
 class Privacy(Declared):
-    """Differential privacy of the clients: clipped changes, noise on their sum, and a budget that is not passed."""
+    """Differential privacy: clipped vectors, noise on their sum, and a budget that is not passed.
 
-    epsilon: float = Field(1.0, gt=0, allow_inf_nan=False, description="Budget, for one client more or less")
-    delta: float = Field(1e-5, gt=0, lt=1, description="Well below 1 / clients")
-    clip: float = Field(1.0, gt=0, allow_inf_nan=False, description="Most length of a client's change in the sum")
+    `federated`: of the clients, whose changes are summed each round. `private`: of the train examples, whose gradients
+    are summed each step.
+    """
+
+    epsilon: float = Field(1.0, gt=0, allow_inf_nan=False, description="Budget, for one client (example) more or less")
+    delta: float = Field(1e-5, gt=0, lt=1, description="Well below 1 / clients (examples)")
+    clip: float = Field(
+        1.0, gt=0, allow_inf_nan=False, description="Most length of a client's change (example's gradient) in the sum"
+    )
     noise_multiplier: float | None = Field(
-        None, gt=0, description="Noise on the sum over the clip; None: the least with which all rounds fit the budget"
+        None, gt=0, description="Noise on the sum over the clip; None: the least with which all sums fit the budget"
     )
     seed: int | None = Field(
         None, ge=0, description="For tests: a seed that others can know voids the guarantee. None: the system's entropy"
@@ -149,8 +155,19 @@ class Federated(Declared):
         return Client(trained=self.trained, proximal=self.proximal)
 
 
+class Private(Declared):
+    """Differential privacy of single train examples (DP-SGD, Abadi et al. 2016, arXiv 1607.00133), without clients.
+
+    Every example is part of a step with the probability that makes the recipe's global batch the expected one.
+    """
+
+    kind: Literal["private"] = "private"
+    trained: Trained = Field("b_only", description=_TRAINED)
+    privacy: Privacy = Privacy.model_validate({})
+
+
 Strategy = Annotated[
-    Plain | Hierarchical | Convexity | Soup | Seeds | Federated | Client,
+    Plain | Hierarchical | Convexity | Soup | Seeds | Federated | Client | Private,
     Field(discriminator="kind"),
 ]
 
@@ -162,10 +179,12 @@ def needs_all_domains(strategy: Strategy) -> bool:
 
 def misfit(strategy: Strategy, recipe: Any) -> str | None:
     """Why a strategy cannot be had with the rest of a recipe (TrainingRecipe); None where it can."""
-    if recipe.model.lora.use_dora and isinstance(strategy, Convexity | Soup | Seeds | Federated | Client):
+    if recipe.model.lora.use_dora and isinstance(strategy, Convexity | Soup | Seeds | Federated | Client | Private):
         return "it works on products B A, and DoRA's change is more than that: set use_dora: false"
     if isinstance(strategy, Federated | Client) and (problem := _misfit_of_clients(strategy, recipe)):
         return problem
+    if isinstance(strategy, Private):
+        return _misfit_of_examples(strategy, recipe)
     if not isinstance(strategy, Convexity):
         return None
     if recipe.hardware.backend in ("fsdp2", "zero2"):
@@ -197,6 +216,20 @@ def _misfit_of_clients(strategy: Federated | Client, recipe: Any) -> str | None:
         )
     if strategy.proximal and recipe.hardware.precision == "fp16":
         return "the proximal term cannot be added to gradients that a loss scale stretches: use bf16 or fp32"
-    if strategy.trained == "scales" and recipe.training.optimizer != "adamw":
+    return _misfit_of_scales(strategy.trained, recipe)
+
+
+def _misfit_of_examples(strategy: Private, recipe: Any) -> str | None:
+    if recipe.hardware.backend != "single":
+        return f"it clips each example's gradient, and backend {recipe.hardware.backend} only has sums: use single"
+    if recipe.hardware.precision == "fp16":
+        return "gradients of single examples are not scaled for fp16: use bf16 or fp32"
+    if recipe.ema is not None:
+        return "an average over time is not built for it: leave ema out"
+    return _misfit_of_scales(strategy.trained, recipe)
+
+
+def _misfit_of_scales(trained: Trained, recipe: Any) -> str | None:
+    if trained == "scales" and recipe.training.optimizer != "adamw":
         return f"AdamW keeps a component along its signs, and {recipe.training.optimizer} rounds: use adamw"
     return None

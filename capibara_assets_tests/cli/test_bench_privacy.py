@@ -47,3 +47,16 @@ def test_two_clients_end_to_end_and_again_from_what_is_there(tmp_path: Path) -> 
     noises = [one["noise_multiplier"] for one in arm["points"].values()]
     assert noises == sorted(noises, reverse=True) and noises[-1] == 0.0
     assert arm["clients_for_snr_1_at_epsilon_1"] == 25 and "<polyline" in (tmp_path / "plot.svg").read_text()
+
+
+@pytest.mark.slow
+def test_examples_without_clients_by_dp_sgd(tmp_path: Path) -> None:
+    command = ["privacy", "--experience", str(resources_root() / "experience"), "--arm", "scales, rank 1, DP-SGD"]
+    command += ["--examples", "8", "--draws", "1", "--epsilon", "1", "--epsilon", "inf", "--work", str(tmp_path)]
+    done = CliRunner().invoke(bench, [*command, "--json"], catch_exceptions=False)
+    arm = json.loads(done.stdout.strip().splitlines()[-1])["arms"]["scales, rank 1, DP-SGD"]
+    assert (arm["unit"], arm["dimensions"], arm["steps"]) == ("example", 42, 32)
+    assert 0 < arm["lengths"][0] <= arm["clip"] <= arm["lengths"][1]
+    private, free = arm["points"]["1.0"], arm["points"]["inf"]
+    assert private["noise_multiplier"] > 1 and 0 < private["predicted_snr"] < 1 < arm["base_loss"]
+    assert free["predicted_snr"] is None and free["loss"] < private["loss"]
