@@ -210,9 +210,12 @@ def _show_outputs(outputs: "list[Output]") -> None:
         info = output.info
         base, loss = info["base_validation_loss"], info["validation_loss"]
         before = "" if base is None else f"{base:.4f} -> "
+        # A federated voter's epochs are its clients'; a private one does not tell what a step was made of.
+        epochs = f"{info['epochs']} epochs, " if info["epochs"] else ""
+        micro = f" of {info['micro_steps']} micro-steps" if info["micro_steps"] else ""
         click.echo(
-            f"{output.folder}: validation loss {before}{loss:.4f} nats per token, {info['epochs']} epochs, "
-            f"{info['steps']} optimizer steps of {info['micro_steps']} micro-steps, {info['minutes']:.1f} minutes"
+            f"{output.folder}: validation loss {before}{loss:.4f} nats per token, {epochs}{info['steps']} optimizer "
+            f"steps{micro}, {info['minutes']:.1f} minutes"
         )
         if info["examples_left_out"]:
             click.echo(

@@ -307,16 +307,17 @@ def _voter(
             f"voter {voter.name}: none of the {part} examples can be used with max_length {settings.max_length} "
             f"({counts.left_out} of {len(examples)} left out): raise max_length, or mend the dataset"
         )
-    if isinstance(voter.strategy, Private):  # examples go through the model one by one
-        alone = recipe.training.model_copy(update={"micro_batch": 1, "micro_batch_tokens": None})
-        recipe = recipe.model_copy(update={"training": alone})
     validation = judged[: recipe.data.max_validation_examples]
     steps = micro_steps = tokens = validations = 0
     passes = 0.0
     trainings = list(_trainings(voter, ids, lengths))
     for own_ids, own_lengths, epochs, times in trainings:
         count = total_steps(own_lengths, settings, recipe, epochs=epochs)
-        micro, trained = _micro_steps(own_ids, own_lengths, count, f"{request.seed}/{voter.seed}", settings, recipe)
+        if isinstance(voter.strategy, Private):  # drawn anew for each step, and through the model one by one
+            micro = count * min(settings.global_batch, len(own_ids))
+            trained = round(micro * sum(own_lengths) / len(own_lengths))
+        else:
+            micro, trained = _micro_steps(own_ids, own_lengths, count, f"{request.seed}/{voter.seed}", settings, recipe)
         steps, micro_steps, tokens = steps + times * count, micro_steps + times * micro, tokens + times * trained
         validations += times * (1 + -(-count // recipe.training.evaluate_every))
         chosen = settings.epochs if epochs is None else epochs

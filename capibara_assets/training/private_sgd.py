@@ -12,7 +12,8 @@ one number each, and not as the entries of B that they move together.
 What is told: weights after a step, and validation losses. What is not: losses of train examples, how many of them a
 step had, and which; token counts in the manifest are what the sampling makes one expect. An example whose gradient is
 not finite counts as zero. Sampling and noise have a secret seed (`secret_seed`). Not covered: the validation shard,
-which picks the weights that are published, and the number of examples there are, on which the sampling rate stands.
+which picks the weights that are published, the number of examples there are, on which the sampling rate stands, and how
+long a step took, from which one may guess how many examples it had.
 """
 
 import math
@@ -302,5 +303,5 @@ def _document(strategy: Private, budget: Budget, asked: int, numbers: int, examp
         predicted_snr=predicted(choice, budget, numbers).snr,
         seed="declared: no guarantee" if choice.seed is not None else "entropy of the system",
         covers="the weights of this adapter; several voters over the same examples compose",
-        not_covered=["validation examples", "the number of train examples"],
+        not_covered=["validation examples", "the number of train examples", "times of steps"],
     )
