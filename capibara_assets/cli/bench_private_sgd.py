@@ -24,7 +24,7 @@ EXAMPLE_ARMS: "dict[str, tuple[Trained, int, float]]" = {  # what is trained, ra
     "scales, rank 1, DP-SGD": ("scales", 1, 2e-2),
     "b_only, DP-SGD": ("b_only", 8, 3e-3),
 }
-EPOCHS, SHARE = 8.0, 4  # a step's expected batch is a quarter of the examples
+EPOCHS, SHARE = 4.0, 4  # a step's expected batch is a quarter of the examples
 
 
 def measure_example_arm(

@@ -55,7 +55,7 @@ def test_examples_without_clients_by_dp_sgd(tmp_path: Path) -> None:
     command += ["--examples", "8", "--draws", "1", "--epsilon", "1", "--epsilon", "inf", "--work", str(tmp_path)]
     done = CliRunner().invoke(bench, [*command, "--json"], catch_exceptions=False)
     arm = json.loads(done.stdout.strip().splitlines()[-1])["arms"]["scales, rank 1, DP-SGD"]
-    assert (arm["unit"], arm["dimensions"], arm["steps"]) == ("example", 42, 32)
+    assert (arm["unit"], arm["dimensions"], arm["steps"]) == ("example", 42, 16)
     assert 0 < arm["lengths"][0] <= arm["clip"] <= arm["lengths"][1]
     private, free = arm["points"]["1.0"], arm["points"]["inf"]
     assert private["noise_multiplier"] > 1 and 0 < private["predicted_snr"] < 1 < arm["base_loss"]
