@@ -41,7 +41,7 @@ from capibara_assets.consensus.checkpoint_merge_options import (
 )
 from capibara_assets.consensus.checkpoint_merge_output import Shape, index, manifest_bytes, shards
 from capibara_assets.consensus.checkpoint_merge_writer import PIECE, Writer, write_side_by_side
-from capibara_assets.consensus.merge_elements import first_non_finite, to_bfloat16
+from capibara_assets.consensus.merge_element_kernels import first_non_finite, to_bfloat16
 from capibara_assets.consensus.merge_interface import Merge, Recipe
 from capibara_assets.consensus.merge_methods import METHODS, Method
 from capibara_assets.consensus.merge_stack import Block, Part, Stack, grouped

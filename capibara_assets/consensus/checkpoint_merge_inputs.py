@@ -13,7 +13,7 @@ import numpy as np
 
 from capibara_assets.checkpoints.content import InFile, nbytes, to_bytes
 from capibara_assets.checkpoints.formats import huggingface
-from capibara_assets.consensus.merge_elements import BF16, F16, F32
+from capibara_assets.consensus.merge_element_kernels import BF16, F16, F32
 from capibara_assets.consensus.merge_stack import Part
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import CONFIG

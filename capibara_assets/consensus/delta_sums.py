@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from capibara_assets.consensus.merge_elements import F32
+from capibara_assets.consensus.merge_element_kernels import F32
 from capibara_assets.consensus.merge_interface import Recipe
 from capibara_assets.consensus.merge_sparsification import dare_linear, dare_ties, ties
 from capibara_assets.consensus.merge_stack import Part, Stack

@@ -3,13 +3,13 @@
 import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
-from capibara_assets.consensus.merge_elements import (
+from capibara_assets.consensus.kernel_compilation import pointer
+from capibara_assets.consensus.merge_element_kernels import (
     BF16,
     PIECE,
-    compiled,
+    exact,
     load,
     load_deltas,
-    pointer,
     read,
     summing,
     to_bfloat16,
@@ -50,7 +50,7 @@ def _dots_of_two(a, b, origin, count):  # type: ignore[no-untyped-def]
     return aa, ab, bb
 
 
-@compiled
+@exact
 def gram(addresses, kinds, base, base_kind, start, stop):  # type: ignore[no-untyped-def]
     """Inner products (n, n) of the models' elements start..stop, minus those of the base where there is one.
 
@@ -88,7 +88,7 @@ def gram(addresses, kinds, base, base_kind, start, stop):  # type: ignore[no-unt
     return products
 
 
-@compiled
+@exact
 def gram_of_columns(addresses, kinds, base, base_kind, columns, start, stop):  # type: ignore[no-untyped-def]
     """Inner products (columns, n, n) of each column's elements among start..stop, which begin and end with a row."""
     n = len(addresses)
@@ -106,7 +106,7 @@ def gram_of_columns(addresses, kinds, base, base_kind, columns, start, stop):  #
     return products
 
 
-@compiled
+@exact
 def _combine(addresses, kinds, coefficients, at, count, rows, total, made):  # type: ignore[no-untyped-def]
     """A piece of `combine`; `rows` (4, PIECE) and `total` (PIECE) are scratch."""
     n = len(addresses)
@@ -140,7 +140,7 @@ def _combine(addresses, kinds, coefficients, at, count, rows, total, made):  # t
         made[i] = np.float32(total[i])
 
 
-@compiled
+@exact
 def combine(addresses, kinds, coefficients, start, stop, out):  # type: ignore[no-untyped-def]
     """out = Σ coefficient × model, in float64 from the first model to the last, rounded once.
 
@@ -153,7 +153,7 @@ def combine(addresses, kinds, coefficients, start, stop, out):  # type: ignore[n
         _combine(addresses, kinds, coefficients, at, count, rows, total, out[at - start : at - start + count])
 
 
-@compiled
+@exact
 def combine_into(addresses, kinds, coefficients, start, stop, target, kind):  # type: ignore[no-untyped-def]
     """`combine`, rounded to `kind` (F32 or BF16) at the address `target`; False as soon as a value is not finite there.
 
@@ -182,7 +182,7 @@ def combine_into(addresses, kinds, coefficients, start, stop, target, kind):  # 
     return True
 
 
-@compiled
+@exact
 def combine_groups(addresses, kinds, coefficients, inner, by_row, start, stop, out):  # type: ignore[no-untyped-def]
     """`combine` with coefficients (groups, models) for each row (or column) of a matrix with `inner` columns."""
     row = np.empty(PIECE, np.float32)

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from capibara_assets.consensus.merge_elements import BF16, PIECE, compiled, load_deltas, read, round_to_bfloat16
+from capibara_assets.consensus.merge_element_kernels import BF16, PIECE, exact, load_deltas, read, round_to_bfloat16
 
 DELTA, VARIANCE, IMPORTANCE = 0, 1, 2
 """What is ranked: |model − base| of one model, the variance of the deltas over models, |model − base| × row factor."""
 
 
-@compiled
+@exact
 def _measure(what, addresses, kinds, base, base_kind, index, factors, inner, at, count, origin, rows, out):  # type: ignore[no-untyped-def]
     """Fill `out` with what is ranked: non-negative float32."""
     if what == VARIANCE:
@@ -36,7 +36,7 @@ def _measure(what, addresses, kinds, base, base_kind, index, factors, inner, at,
         round_to_bfloat16(out, count)
 
 
-@compiled
+@exact
 def histogram(what, addresses, kinds, base, base_kind, index, factors, inner, start, stop, prefixes, counts):  # type: ignore[no-untyped-def]
     """Add to `counts` (1, 65536) the upper 16 of the 31 bits, or, for each prefix, to its row the 15 bits below it.
 
@@ -60,7 +60,7 @@ def histogram(what, addresses, kinds, base, base_kind, index, factors, inner, st
                         counts[which, bits[i] & np.uint32(0x7FFF)] += 1
 
 
-@compiled
+@exact
 def count_equal(  # type: ignore[no-untyped-def]
     what, addresses, kinds, base, base_kind, index, factors, inner, start, stop, wanted, nth
 ):
@@ -82,7 +82,7 @@ def count_equal(  # type: ignore[no-untyped-def]
     return seen, place
 
 
-@compiled
+@exact
 def measures(what, addresses, kinds, base, base_kind, index, factors, inner, start, stop, out):  # type: ignore[no-untyped-def]
     """What is ranked, elements start..stop."""
     origin = np.empty(PIECE, np.float32)

@@ -8,7 +8,7 @@ import torch
 
 from capibara_assets.consensus import merge_ranking_kernels as ranking
 from capibara_assets.consensus import merge_sparsification_kernels as kernels
-from capibara_assets.consensus.merge_elements import load
+from capibara_assets.consensus.merge_element_kernels import load
 from capibara_assets.consensus.merge_interface import Merge, Recipe
 from capibara_assets.consensus.merge_masks import (
     SORTED,

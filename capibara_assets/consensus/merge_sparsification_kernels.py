@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from capibara_assets.consensus.merge_elements import (
+from capibara_assets.consensus.merge_element_kernels import (
     BF16,
     PIECE,
-    compiled,
+    exact,
     load_deltas,
     read,
     round_to_bfloat16,
@@ -13,7 +13,7 @@ from capibara_assets.consensus.merge_elements import (
 )
 
 
-@compiled
+@exact
 def mark_between(bits, start, low, low_first, low_last, high, high_last, marks):  # type: ignore[no-untyped-def]
     """1 where low < bits < high; among elements that equal a bound, those at the given indices."""
     for i in range(len(bits)):
@@ -28,7 +28,7 @@ def mark_between(bits, start, low, low_first, low_last, high, high_last, marks):
             marks[i] = above and below
 
 
-@compiled
+@exact
 def _uniform(key, index):  # type: ignore[no-untyped-def]
     """Uniform in [0, 1): number `index` of the SplitMix64 sequence that starts at `key` (Steele, Lea, Flood 2014)."""
     z = key + (np.uint64(index) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
@@ -38,14 +38,14 @@ def _uniform(key, index):  # type: ignore[no-untyped-def]
     return np.float64(z >> np.uint64(11)) * 2.0**-53
 
 
-@compiled
+@exact
 def mark_random(key, probability, start, marks):  # type: ignore[no-untyped-def]
     """1 with the given probability, each element on its own."""
     for i in range(len(marks)):
         marks[i] = _uniform(key, start + i) < probability
 
 
-@compiled
+@exact
 def mark_ranked(ordered, key, density, epsilon, start, marks):  # type: ignore[no-untyped-def]
     """1 with a probability that grows with the rank in the row from density − epsilon to density + epsilon.
 
@@ -79,7 +79,7 @@ def kept_mass(address, kind, base, base_kind, start, stop, marks):  # type: igno
     return total, kept
 
 
-@compiled
+@exact
 def add_sparse(  # type: ignore[no-untyped-def]
     addresses, kinds, base, base_kind, marks, scales, weights, elect, normalize, factor, start, stop, out
 ):
@@ -168,7 +168,7 @@ def squares(addresses, kinds, base, base_kind, marks, start, stop):  # type: ign
     return sums
 
 
-@compiled
+@exact
 def add_elected(addresses, kinds, base, base_kind, marks, weights, start, stop, out):  # type: ignore[no-untyped-def]
     """Base plus the weighted mean of those marked deltas that have the sign of their plain sum."""
     n = len(addresses)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from capibara_assets.consensus import merge_ranking_kernels as kernels
-from capibara_assets.consensus.merge_elements import F32, first_non_finite
+from capibara_assets.consensus.merge_element_kernels import F32, first_non_finite
 from capibara_assets.errors import InputError
 
 BLOCK = 1 << 17
@@ -41,7 +41,7 @@ class Part:
     Attributes:
         where: the file, for messages.
         data: its bytes, mapped from the file.
-        kind: element type, one of `merge_elements`'.
+        kind: element type, one of `merge_element_kernels`'.
     """
 
     where: str

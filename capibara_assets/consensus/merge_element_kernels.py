@@ -5,37 +5,21 @@ processor's first cache, so that nothing but the result is ever written to memor
 fixed size: they do not depend on the number of threads.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-from numba import carray, njit  # type: ignore[attr-defined]
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba import carray  # type: ignore[attr-defined]
+
+from capibara_assets.consensus.kernel_compilation import compiled, pointer
 
 F32, BF16, F16 = 0, 1, 2
 """Element types that kernels read; everything is computed in float32 or wider."""
 
 PIECE = 2048
 _TOO_LARGE = np.uint32(0x7F7F8000)  # bits of the smallest float32 that bfloat16 rounds to infinity
-compiled: Callable[..., Any] = njit(nogil=True, cache=True, boundscheck=False)
-summing: Callable[..., Any] = njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
+exact = compiled(boundscheck=False)
+summing = compiled(fastmath={"reassoc", "contract", "nsz"})
 
 
-_intrinsic: Callable[..., Any] = intrinsic
-
-
-@_intrinsic
-def pointer(context: Any, address: Any) -> Any:
-    """The address (an integer) as a pointer."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
-
-    return types.voidptr(address), code
-
-
-@compiled
+@exact
 def load(address, kind, start, count, out):  # type: ignore[no-untyped-def]
     """Elements start..start+count as float32 into `out`."""
     bits = out.view(np.uint32)
@@ -59,7 +43,7 @@ def load(address, kind, start, count, out):  # type: ignore[no-untyped-def]
         bits[i] |= np.uint32(halves[i] & 0x8000) << np.uint32(16)
 
 
-@compiled
+@exact
 def read(address, kind, start, count, scratch):  # type: ignore[no-untyped-def]
     """Elements start..start+count as float32: where they lie, if they are, or else in `scratch`. Not to be written."""
     if kind == F32:
@@ -68,7 +52,7 @@ def read(address, kind, start, count, scratch):  # type: ignore[no-untyped-def]
     return scratch[:count]
 
 
-@compiled
+@exact
 def first_non_finite(address, kind, start, stop):  # type: ignore[no-untyped-def]
     """Index of the first NaN or infinity; −1 if there is none."""
     scratch = np.empty(PIECE, np.float32)
@@ -85,7 +69,7 @@ def first_non_finite(address, kind, start, stop):  # type: ignore[no-untyped-def
     return -1
 
 
-@compiled
+@exact
 def to_bfloat16(values, out):  # type: ignore[no-untyped-def]
     """Float32 to the bits of bfloat16, to nearest, ties to even; index of the first that is not finite then, or −1."""
     bits = values.view(np.uint32)
@@ -101,7 +85,7 @@ def to_bfloat16(values, out):  # type: ignore[no-untyped-def]
     return -1
 
 
-@compiled
+@exact
 def round_to_bfloat16(values, count):  # type: ignore[no-untyped-def]
     """Finite float32 to the nearest bfloat16, in place."""
     bits = values.view(np.uint32)
@@ -110,7 +94,7 @@ def round_to_bfloat16(values, count):  # type: ignore[no-untyped-def]
         bits[i] = (bits[i] + np.uint32(0x7FFF) + even) & np.uint32(0xFFFF0000)
 
 
-@compiled
+@exact
 def load_deltas(addresses, kinds, base, base_kind, at, count, origin, rows):  # type: ignore[no-untyped-def]
     """Models minus base (address 0: the models themselves) into `rows` (models, PIECE), the base into `origin`."""
     if not base:
