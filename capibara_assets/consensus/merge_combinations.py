@@ -146,34 +146,40 @@ def _groups(stack: Stack, grouped: bool, by_column: bool) -> _Groups:
 
 
 def _gram(stack: Stack) -> Floats:
-    found: Floats = sum(
-        stack.scan(lambda start, stop: kernels.gram(*stack.inputs, start, stop)), np.zeros((len(stack.parts),) * 2)
-    )
-    if not np.isfinite(found).all():
-        stack.check_finite(0, stack.size)
-    return found
+    """Inner products (n, n) over the whole tensor."""
+    products: Floats = _grams(stack, "all")[0]
+    return products
 
 
 def _grams(stack: Stack, groups: _Groups) -> Floats:
-    """Inner products (groups, n, n)."""
-    if groups == "all":
-        return _gram(stack)[None]
-    columns = stack.columns
-    if groups == "rows":
+    """Inner products (groups, n, n).
 
-        def of_rows(start: int, stop: int) -> Any:
-            return np.stack([kernels.gram(*stack.inputs, at, at + columns) for at in range(start, stop, columns)])
-
-        return np.concatenate(list(stack.scan(of_rows, stack.row_blocks())))
-    if len(stack.shape) > 2:
+    Raises:
+        InputError: a value is not finite. It is named here: in a result that it spoils through a coefficient, it may
+            be looked for in another block.
+    """
+    columns, count = stack.columns, len(stack.parts)
+    if groups == "columns" and len(stack.shape) > 2:
         raise ValueError(f"{stack.name} has {len(stack.shape)} dimensions: row_wise merges matrices and vectors only")
+
+    def whole(start: int, stop: int) -> Any:
+        return kernels.gram(*stack.inputs, start, stop)
+
+    def of_rows(start: int, stop: int) -> Any:
+        return np.stack([kernels.gram(*stack.inputs, at, at + columns) for at in range(start, stop, columns)])
 
     def of_columns(start: int, stop: int) -> Any:
         return kernels.gram_of_columns(*stack.inputs, columns, start, stop)
 
-    found: Floats = sum(
-        stack.scan(of_columns, stack.row_blocks()), np.zeros((columns, len(stack.parts), len(stack.parts)))
-    )
+    found: Floats
+    if groups == "all":
+        found = sum(stack.scan(whole), np.zeros((count, count)))[None]
+    elif groups == "rows":
+        found = np.concatenate(list(stack.scan(of_rows, stack.row_blocks())))
+    else:
+        found = sum(stack.scan(of_columns, stack.row_blocks()), np.zeros((columns, count, count)))
+    if not np.isfinite(found).all():
+        stack.check_finite(0, stack.size)
     return found
 
 

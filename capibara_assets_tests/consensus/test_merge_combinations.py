@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capibara_assets.consensus.checkpoint_merge import merge_checkpoints
+from capibara_assets.errors import InputError
 from capibara_assets_tests.consensus.small_checkpoints import model, result, saved
 
 
@@ -66,3 +67,14 @@ def test_nuslerp_by_column_is_by_row_of_the_transpose(tmp_path: Path) -> None:
     merge_checkpoints(straight, "nuslerp", tmp_path / "columns", weights=[0.7, 0.3], flatten=False, row_wise=True)
     merge_checkpoints(turned, "nuslerp", tmp_path / "rows", weights=[0.7, 0.3], flatten=False)
     assert torch.allclose(result(tmp_path / "columns")["w"], result(tmp_path / "rows")["w"].T, atol=1e-7)
+
+
+@pytest.mark.parametrize("by_column", [False, True])
+def test_a_value_that_spoils_a_row_or_column_is_named_though_other_blocks_come_first(
+    tmp_path: Path, by_column: bool
+) -> None:
+    tensors = [torch.ones(3, 100_000), torch.ones(3, 100_000)]  # rows and columns that lie in several blocks
+    tensors[0][2, 99_999] = torch.nan
+    paths = [saved(tmp_path / f"m{n}", {"w": tensor}) for n, tensor in enumerate(tensors)]
+    with pytest.raises(InputError, match=r"w of .*m0.* not finite, at \[2, 99999\]"):
+        merge_checkpoints(paths, "nuslerp", tmp_path / "out", flatten=False, row_wise=by_column)
