@@ -58,13 +58,13 @@ def _renew(file: Path, output: Path) -> Any:
     """Fit to all measured rows; the interval's width and the noise come from leaving models out."""
     from capibara_assets.planning.calibration import write_calibration
     from capibara_assets.planning.crossvalidation import COVERAGE, ENOUGH_MODELS, ENOUGH_RUNS, leave_out
-    from capibara_assets.planning.fit import calibrate, file_digest
+    from capibara_assets.planning.fit import calibrate, file_digest, problem
     from capibara_assets.planning.published import model_groups, only_measured, read_published
 
     runs = only_measured(read_published(file).runs)
     if len(runs) < ENOUGH_RUNS or len({run.model for run in runs}) < ENOUGH_MODELS:
         raise InputError(f"{file}: {len(runs)} measured rows are too few to fit on; {ENOUGH_RUNS} are needed")
-    held = leave_out(runs, model_groups(runs))
+    held = leave_out(problem(runs), model_groups(runs))
     words = WORDS.format(
         runs=len(runs),
         file=file.name,

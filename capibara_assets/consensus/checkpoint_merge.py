@@ -24,7 +24,6 @@ from capibara_assets.checkpoints.content import nbytes, of_bytes, to_bytes
 from capibara_assets.checkpoints.formats.beside import write_files
 from capibara_assets.checkpoints.formats.publish import new_folder
 from capibara_assets.checkpoints.formats.safetensors_file import layout
-from capibara_assets.consensus import merge_kernels as kernels
 from capibara_assets.consensus.checkpoint_merge_inputs import (
     FLOATS,
     Model,
@@ -42,7 +41,9 @@ from capibara_assets.consensus.checkpoint_merge_options import (
 )
 from capibara_assets.consensus.checkpoint_merge_output import Shape, index, manifest_bytes, shards
 from capibara_assets.consensus.checkpoint_merge_writer import PIECE, Writer, write_side_by_side
-from capibara_assets.consensus.merge_methods import METHODS, Merge, Method, Recipe
+from capibara_assets.consensus.merge_element_kernels import first_non_finite, to_bfloat16
+from capibara_assets.consensus.merge_interface import Merge, Recipe
+from capibara_assets.consensus.merge_methods import METHODS, Method
 from capibara_assets.consensus.merge_stack import Block, Part, Stack, grouped
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import CONFIG, INDEX
@@ -281,11 +282,11 @@ def _rounded(values: Any, dtype: str) -> tuple[Any, int]:
     """(float32 values in another element type, to nearest, ties to even; place of the first not finite, or −1)."""
     if dtype == "BF16":
         rounded = np.empty(len(values), np.uint16)
-        return rounded, kernels.to_bfloat16(values, rounded)
+        return rounded, to_bfloat16(values, rounded)
     if dtype == "F16":
         with np.errstate(over="ignore", invalid="ignore"):
             values = values.astype(np.float16)
-    return values, kernels.first_non_finite(np.uint64(values.ctypes.data), FLOATS[dtype], 0, len(values))
+    return values, first_non_finite(np.uint64(values.ctypes.data), FLOATS[dtype], 0, len(values))
 
 
 def _copy(name: str, parts: Sequence[Part], start: int, stop: int, into: memoryview) -> None:

@@ -13,12 +13,12 @@ import numpy as np
 
 from capibara_assets.checkpoints.content import InFile, nbytes, to_bytes
 from capibara_assets.checkpoints.formats import huggingface
-from capibara_assets.consensus import merge_kernels as kernels
+from capibara_assets.consensus.merge_element_kernels import BF16, F16, F32
 from capibara_assets.consensus.merge_stack import Part
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import CONFIG
 
-FLOATS: Mapping[str, int] = {"F32": kernels.F32, "BF16": kernels.BF16, "F16": kernels.F16}
+FLOATS: Mapping[str, int] = {"F32": F32, "BF16": BF16, "F16": F16}
 """Element types that are merged; whole numbers and truth values are taken over where the models agree on them."""
 
 _COPIED = (

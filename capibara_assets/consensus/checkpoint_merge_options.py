@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from capibara_assets.consensus.merge_methods import METHODS, Method, Recipe
+from capibara_assets.consensus.merge_interface import Recipe
+from capibara_assets.consensus.merge_methods import METHODS, Method
 
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 _COMMON = {"base": None, "dtype": None, "max_shard_size": "500MB", "threads": None}

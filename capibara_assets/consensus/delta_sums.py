@@ -14,18 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from capibara_assets.consensus import merge_kernels, merge_methods
+from capibara_assets.consensus.merge_element_kernels import F32
+from capibara_assets.consensus.merge_interface import Recipe
+from capibara_assets.consensus.merge_sparsification import dare_linear, dare_ties, ties
 from capibara_assets.consensus.merge_stack import Part, Stack
 from capibara_assets.consensus.recipe import MergeMethod, MergeRecipe
 from capibara_assets.domains import Domain
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.low_rank import merge_adapters
 
-_SPARSE = {
-    "ties": merge_methods.ties,
-    "dare_linear": merge_methods.dare_linear,
-    "dare_ties": merge_methods.dare_ties,
-}
+_SPARSE = {"ties": ties, "dare_linear": dare_linear, "dare_ties": dare_ties}
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ def sparse_sum(
 ) -> Tensor:
     """`ties`, `dare_linear` or `dare_ties` of deltas, summed, not averaged; what DARE keeps regains its L1 norm."""
     density = recipe.ties_density if method == "ties" else recipe.dare_density
-    options = merge_methods.Recipe(
+    options = Recipe(
         weights=tuple(weights),
         density=(density,) * len(parts),
         normalize=False,
@@ -98,4 +96,4 @@ def sparse_sum(
 
 
 def _part(array: "np.ndarray[tuple[int, ...], np.dtype[np.float32]]") -> Part:
-    return Part("memory", array.reshape(-1).view(np.uint8), merge_kernels.F32)
+    return Part("memory", array.reshape(-1).view(np.uint8), F32)

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import carray, njit, types  # type: ignore[attr-defined]
+from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
-_PLAIN: dict[str, Any] = {"nogil": True, "error_model": "numpy", "cache": True}
+from capibara_assets.consensus.kernel_compilation import compiled, pointer
+
+_plain = compiled(error_model="numpy")
 _STRIP = 192  # columns of a strip: 16 rows of it in float64 are 24 KB, half of a first-level cache
 _LANES = 8
 _LINE = 64  # bytes that memory comes in
@@ -20,17 +22,7 @@ _WORD = ir.IntType(64)
 _NUMBER = ir.DoubleType()
 
 
-@intrinsic
-def pointer(typing_context: Any, address: Any) -> Any:
-    """An address as a pointer that `carray` makes an array of."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-
-    return types.voidptr(address), generate
-
-
-@njit(**_PLAIN)
+@_plain
 def strip_of(address, like, start, length):  # type: ignore[no-untyped-def]
     """Columns start..start+length of the row at an address, of the type of `like`."""
     return carray(pointer(address + np.uintp(start * like.itemsize)), (length,), like.dtype)  # type: ignore[call-arg]
@@ -120,7 +112,7 @@ def _sum_of(builder: Any, lanes: Any) -> Any:
 _square, _half_square = _tile(diagonal=False), _tile(diagonal=True)
 
 
-@njit(**_PLAIN)
+@_plain
 def gram_of_block(where, like, start, stop):  # type: ignore[no-untyped-def]
     """Upper triangle of the inner products of columns start..stop; rows are at addresses `where`, of `like`'s type.
 

@@ -12,16 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from numba import njit  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
 from capibara_assets.consensus.gram_kernel import gram_of_block, strip_of
+from capibara_assets.consensus.kernel_compilation import compiled
 
 Rows = Sequence[NDArray[np.floating]]
 
 BLOCK = 1 << 17  # columns that a thread takes at a time
 _STRIP = 256  # columns of a strip: 16 rows of it in float64 are 32 KB
-_PLAIN: dict[str, Any] = {"nogil": True, "error_model": "numpy", "cache": True}
+_plain = compiled(error_model="numpy")
 
 
 def workers() -> int:
@@ -91,19 +91,19 @@ def over_blocks(columns: int, work: Callable[[int, int], Any], width: int = BLOC
         return list(pool.map(lambda block: work(*block), bounds))
 
 
-@njit(**_PLAIN)
+@_plain
 def _add(total, a, x):  # type: ignore[no-untyped-def]
     for k in range(total.size):
         total[k] += a * x[k]
 
 
-@njit(**_PLAIN)
+@_plain
 def _add_four(total, a, b, c, d, x, y, z, w):  # type: ignore[no-untyped-def]
     for k in range(total.size):
         total[k] = total[k] + a * x[k] + b * y[k] + c * z[k] + d * w[k]
 
 
-@njit(**_PLAIN)
+@_plain
 def _combine(where, like, weights, start, stop, out, width):  # type: ignore[no-untyped-def]
     n = len(where)
     finite = True
@@ -126,7 +126,7 @@ def _combine(where, like, weights, start, stop, out, width):  # type: ignore[no-
     return finite
 
 
-@njit(**_PLAIN)
+@_plain
 def _exchange(low, high):  # type: ignore[no-untyped-def]
     for k in range(low.size):
         x, y = low[k], high[k]
@@ -134,7 +134,7 @@ def _exchange(low, high):  # type: ignore[no-untyped-def]
         high[k] = y if x < y else x
 
 
-@njit(**_PLAIN)
+@_plain
 def _mean_of(ordered, low, high, length, out):  # type: ignore[no-untyped-def]
     """The mean of rows low..high-1 of a strip, added from the lowest value up."""
     total = out[:length]
@@ -147,7 +147,7 @@ def _mean_of(ordered, low, high, length, out):  # type: ignore[no-untyped-def]
         total[k] /= high - low
 
 
-@njit(**_PLAIN)
+@_plain
 def _closest_mean(ordered, keep, length, centre, window, out):  # type: ignore[no-untyped-def]
     """As `coordinate_rules.mean_around_median`: the window of sorted values moves up while the newcomer is closer."""
     n = len(ordered)
@@ -160,7 +160,7 @@ def _closest_mean(ordered, keep, length, centre, window, out):  # type: ignore[n
                 out[k] = window[k]
 
 
-@njit(**_PLAIN)
+@_plain
 def _peak(values, mask):  # type: ignore[no-untyped-def]
     """The largest of the values' magnitudes as bits: NaN and Inf are at or above Inf's."""
     top = values[0] & mask
@@ -169,7 +169,7 @@ def _peak(values, mask):  # type: ignore[no-untyped-def]
     return top
 
 
-@njit(**_PLAIN)
+@_plain
 def _reduce_sorted(  # type: ignore[no-untyped-def]
     where, like, bits, magnitude, endless, network, low, high, keep, start, stop, out, width
 ):

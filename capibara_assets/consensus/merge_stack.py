@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from capibara_assets.consensus import merge_kernels as kernels
+from capibara_assets.consensus import merge_ranking_kernels as kernels
+from capibara_assets.consensus.merge_element_kernels import F32, first_non_finite
 from capibara_assets.errors import InputError
 
 BLOCK = 1 << 17
@@ -40,7 +41,7 @@ class Part:
     Attributes:
         where: the file, for messages.
         data: its bytes, mapped from the file.
-        kind: element type, one of the kernels'.
+        kind: element type, one of `merge_element_kernels`'.
     """
 
     where: str
@@ -118,7 +119,7 @@ class Stack:
     def page_in(self, start: int, stop: int) -> None:
         """Map the pages of elements start..stop at once: advice only, without it they come one fault at a time."""
         for part in self.everything:
-            width = 4 if part.kind == kernels.F32 else 2
+            width = 4 if part.kind == F32 else 2
             first = (part.address + start * width) // mmap.PAGESIZE * mmap.PAGESIZE
             size = part.address + stop * width - first
             _madvise(ctypes.c_void_p(first), ctypes.c_size_t(size), _POPULATE_READ)
@@ -134,7 +135,7 @@ class Stack:
     def check_finite(self, start: int, stop: int) -> None:
         """Raises InputError: a NaN or an infinity among the elements start..stop; it names tensor, place and file."""
         for part in self.everything:
-            at = kernels.first_non_finite(np.uint64(part.address), part.kind, start, stop)
+            at = first_non_finite(np.uint64(part.address), part.kind, start, stop)
             if at >= 0:
                 place = [int(index) for index in np.unravel_index(at, self.shape)] if self.shape else []
                 raise InputError(
@@ -145,7 +146,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Ranked:
-    """What a method ranks elements by: see the kernels."""
+    """What a method ranks elements by: see `merge_ranking_kernels`."""
 
     what: int
     index: int = 0

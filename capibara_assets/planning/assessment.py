@@ -26,7 +26,7 @@ from capibara_assets.planning.crossvalidation import (
     predicted,
     speed_errors,
 )
-from capibara_assets.planning.fit import Array, problem, step_seconds
+from capibara_assets.planning.fit import Array, Problem, problem, step_seconds
 from capibara_assets.planning.footprint import footprint, least_bytes
 from capibara_assets.planning.prediction import Prediction, predict
 from capibara_assets.planning.published import PublishedRun, Table, model_groups, model_keys, only_measured, run_digest
@@ -65,8 +65,8 @@ def assess(table: Table, calibration: Calibration, known: Sequence[PublishedRun]
     result |= dict.fromkeys(HEADLINE)  # null where nothing was measured
     guesses: list[Guess] = []
     if runs:
-        groups = model_groups(pool)
-        held = leave_out(pool, groups, len(runs), None if known else _prior(calibration, pool, groups))
+        groups, task = model_groups(pool), problem(pool)
+        held = leave_out(task, groups, len(runs), None if known else _prior(calibration, pool, groups))
         scored = len(runs)
         halves = (held.widths * held.spreads)[:scored]
         logs = held.logs[:scored]
@@ -86,7 +86,7 @@ def assess(table: Table, calibration: Calibration, known: Sequence[PublishedRun]
         }
         shipped = [by_row[run.row] for run in runs]
         result["shipped_on_unseen"] = _unseen(runs, shipped, [saw(calibration, run) for run in runs])
-        result["chip_left_out"] = _chips(pool, scored, held)
+        result["chip_left_out"] = _chips(pool, task, scored, held)
     result |= _memory(table.runs)
     result["rows"] = len(table.runs) + len(table.refused)
     result["rows_predicted"] = len(table.runs)
@@ -151,9 +151,8 @@ def _unseen(runs: Sequence[PublishedRun], shipped: Sequence[Prediction], seen: S
     return _errors(logs, [runs[index] for index in new]) | {"runs": len(new)}
 
 
-def _chips(pool: Sequence[PublishedRun], scored: int, held: HeldOut) -> dict[str, Any]:
+def _chips(pool: Sequence[PublishedRun], task: Problem, scored: int, held: HeldOut) -> dict[str, Any]:
     """Every chip of the first `scored` runs predicted by a fit without that chip; intervals as wide as models need."""
-    task = problem(pool)
     families = [run.machine.family for run in pool]
     logs, spreads = predicted(task, families, set(families[:scored]))
     runs, logs = pool[:scored], logs[:scored]

@@ -12,7 +12,7 @@ from statistics import median
 import numpy as np
 
 from capibara_assets.planning.calibration import Calibration
-from capibara_assets.planning.fit import Array, Problem, estimate, problem, solve, step_seconds
+from capibara_assets.planning.fit import Array, Problem, estimate, solve, step_seconds
 from capibara_assets.planning.published import PublishedRun
 
 Label = str | int
@@ -52,26 +52,23 @@ class Prior:
     groups: frozenset[Label]
 
 
-def leave_out(
-    runs: Sequence[PublishedRun], groups: Sequence[Label], own: int | None = None, prior: Prior | None = None
-) -> HeldOut:
+def leave_out(task: Problem, groups: Sequence[Label], own: int | None = None, prior: Prior | None = None) -> HeldOut:
     """Predict each group by a fit to the others.
 
     Args:
-        runs: measured runs of at least two groups.
+        task: measured runs of at least two groups.
         groups: of each run, what is left out together.
         own: the first so many runs are of one source, which may be less regular than the rest: an interval among them
             is as wide as either all others or, where they are enough, those of its source demand. Default: all.
         prior: where the runs that it was fitted to are not at hand; it also says how wide intervals are where
             the other groups' runs are too few to.
     """
-    task = problem(runs)
     logs, spreads = predicted(task, groups, set(groups), prior)
-    few = prior if len(runs) < ENOUGH_RUNS else None
+    few = prior if len(groups) < ENOUGH_RUNS else None
     noise = in_sample_noise(task) if few is None else few.calibration.noise
     spreads = np.sqrt(spreads**2 + noise**2)
     ratios = np.abs(logs - task.logs) / spreads
-    widths = np.zeros(len(runs))
+    widths = np.zeros(len(groups))
     for name in set(groups):
         inside = [row for row, one in enumerate(groups) if one == name]
         outside = [row for row, one in enumerate(groups) if one != name]

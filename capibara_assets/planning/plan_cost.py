@@ -11,7 +11,7 @@ from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape
 from capibara_assets.planning.prediction import Prediction, predict
 from capibara_assets.planning.target import HardwareTarget
-from capibara_assets.planning.tpu import TpuPlan
+from capibara_assets.planning.tpu_plan import TpuPlan
 from capibara_assets.planning.workload import Workload, policy
 
 TRAINER = "transformers"  # our PyTorch trainer runs its layers, uncompiled; no published run tells it from others

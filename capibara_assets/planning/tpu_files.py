@@ -8,7 +8,7 @@ from capibara_assets.planning.hardware import HardwareTarget
 from capibara_assets.planning.jax_config import JaxConfig, Schedule, render_jax_config
 from capibara_assets.planning.launch import CONFIGURATIONS, LaunchJob, Trainer, launch_files
 from capibara_assets.planning.recipe import TpuRecipe
-from capibara_assets.planning.tpu import TpuPlan
+from capibara_assets.planning.tpu_plan import TpuPlan
 
 TASKS_FILE = "capibara_tasks.py"
 T5X_REQUIREMENTS = "requirements-t5x.txt"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from capibara_assets.errors import InputError
 from capibara_assets.planning.gin import check_gin
 from capibara_assets.planning.recipe import PlanningRecipe
-from capibara_assets.planning.tpu import TpuPlan
+from capibara_assets.planning.tpu_plan import TpuPlan
 
 if TYPE_CHECKING:
     from capibara_assets.planning.xla import XlaVerdict

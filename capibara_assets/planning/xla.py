@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.jax.sizes import check_supported
 from capibara_assets.planning.mesh import Mesh
-from capibara_assets.planning.tpu import NOT_COMPILED, TpuPlan
+from capibara_assets.planning.tpu_plan import NOT_COMPILED, TpuPlan
 from capibara_assets.planning.xla_cache import VerdictCache
 from capibara_assets.planning.xla_case import XlaCase, case_digest, case_of, versions
 from capibara_assets.planning.xla_compile import SETTINGS, lower_case

@@ -17,7 +17,7 @@ from capibara_assets.planning.accounting import Method, Optimizer, Remat
 from capibara_assets.planning.hardware import HardwareTarget, find_target
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape
-from capibara_assets.planning.tpu import TpuPlan
+from capibara_assets.planning.tpu_plan import TpuPlan
 
 PACKAGES = ("jax", "jaxlib", "libtpu")
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from capibara_assets.modeling.jax.placement import MESH_AXES, Placement
 from capibara_assets.modeling.jax.step import abstract_arguments, train_step
 from capibara_assets.planning.hardware import GIB
+from capibara_assets.planning.tpu_plan import NOT_COMPILED
 from capibara_assets.planning.xla_case import XlaCase, versions
 from capibara_assets.planning.xla_flops import StepFlops, step_flops
 
@@ -59,7 +60,6 @@ def lower(case: XlaCase, mesh: Any) -> Any:
 
 def lower_case(case: XlaCase) -> "XlaVerdict":
     """Trace and lower over an abstract mesh: no device and no libtpu needed."""
-    from capibara_assets.planning.tpu import NOT_COMPILED
     from capibara_assets.planning.xla import XlaVerdict
 
     try:

@@ -19,7 +19,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from capibara_assets.errors import InputError
-from capibara_assets.planning.tpu import TpuPlan
+from capibara_assets.planning.tpu_plan import TpuPlan
 from capibara_assets.planning.xla_compile import SETTINGS
 
 VARIABLE = "LIBTPU_INIT_ARGS"

@@ -15,6 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from capibara_assets.domains import Domain
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.base import Base, load_base
+from capibara_assets_tests.consensus.small_checkpoints import model, saved
 
 VOCABULARY = 64
 _STEPS = {Domain.PYTHON: 5, Domain.SQL: 7, Domain.API: 11}
@@ -139,3 +140,11 @@ def experts(tiny: Base) -> dict[Domain, LoraAdapter]:
 @pytest.fixture(scope="session")
 def domain_validation() -> dict[Domain, list[Tokens]]:
     return {domain: counting(step, 24, seed=1000 + step) for domain, step in _STEPS.items()}
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> tuple[Path, list[Path]]:
+    """A base and three models that were trained from it."""
+    base = model(0)
+    folders = [saved(tmp_path / f"m{n}", model(n, base)) for n in (1, 2, 3)]
+    return saved(tmp_path / "base", base), folders

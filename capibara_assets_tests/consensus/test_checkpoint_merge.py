@@ -1,21 +1,17 @@
-"""Merging checkpoints: known answers, the algebra of the methods, real files in every layout, errors by name."""
+"""Merging checkpoints: real files in every layout, any order and number of threads, errors by name."""
 
 import json
 import resource
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from capibara_assets.checkpoints.formats import huggingface
@@ -23,38 +19,7 @@ from capibara_assets.cli.merge import merge as merge_command
 from capibara_assets.consensus.checkpoint_merge import merge_checkpoints
 from capibara_assets.consensus.merge_methods import METHODS
 from capibara_assets.errors import InputError
-
-SHAPES = {"model.embed_tokens.weight": (48, 24), "a.weight": (40, 24), "b.weight": (24, 40), "norm.weight": (24,)}
-NEEDS = {
-    "slerp": {"t": 0.35},
-    "convex": {"weights": [0.5, 0.3, 0.2]},
-    "ties": {"density": 0.5},
-    "dare_linear": {"density": 0.5, "seed": 3},
-    "dare_ties": {"density": 0.5, "seed": 3},
-    "della": {"density": 0.5, "epsilon": 0.1, "seed": 3},
-    "breadcrumbs": {"density": 0.8, "gamma": 0.05},
-    "breadcrumbs_ties": {"density": 0.8, "gamma": 0.05},
-    "sce": {"select_topk": 0.4},
-}
-COUNTS = {"slerp": 2, "nuslerp": 2, "arcee_fusion": 1}
-
-
-def model(
-    seed: int, around: Mapping[str, Tensor] | None = None, dtype: torch.dtype = torch.float32
-) -> dict[str, Tensor]:
-    random = torch.Generator().manual_seed(seed)
-    made = {name: 0.1 * torch.randn(shape, generator=random) for name, shape in SHAPES.items()}
-    if around is not None:
-        made = {name: around[name] + 0.2 * made[name] for name in SHAPES}
-    return {name: tensor.to(dtype) for name, tensor in made.items()}
-
-
-def saved(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any] | None = None) -> Path:
-    folder.mkdir(parents=True)
-    save_file(dict(tensors), folder / "model.safetensors", {"format": "pt"})
-    if config is not None:
-        (folder / "config.json").write_text(json.dumps(config))
-    return folder
+from capibara_assets_tests.consensus.small_checkpoints import COUNTS, NEEDS, SHAPES, model, options_of, result, saved
 
 
 def sharded(folder: Path, source: Path, size: int) -> Path:
@@ -64,106 +29,6 @@ def sharded(folder: Path, source: Path, size: int) -> Path:
     huggingface.write(fresh, folder, max_shard_size=size)
     assert len(list(folder.glob("*.safetensors"))) > 1
     return folder
-
-
-def result(folder: Path) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        found |= load_file(path)
-    return found
-
-
-def options_of(method: str, base: Path, models: Sequence[Path]) -> dict[str, Any]:
-    wanted = dict(NEEDS.get(method, {}))
-    if "weights" in wanted:
-        wanted["weights"] = wanted["weights"][: len(models)]
-    return wanted | ({"base": base} if METHODS[method].base == "required" else {})
-
-
-@pytest.fixture
-def checkpoints(tmp_path: Path) -> tuple[Path, list[Path]]:
-    """A base and three models that were trained from it."""
-    base = model(0)
-    folders = [saved(tmp_path / f"m{n}", model(n, base)) for n in (1, 2, 3)]
-    return saved(tmp_path / "base", base), folders
-
-
-def oracle_cases() -> list[str]:
-    return [
-        *("linear_float32", "linear_nonorm_float32", "slerp_float32", "nuslerp_float32", "nuslerp_base_float32"),
-        *("task_arithmetic_float32", "ties_float32", "ties_nonorm_float32", "breadcrumbs_float32"),
-        *("breadcrumbs_ties_float32", "model_stock_float32", "karcher_float32", "multislerp_float32"),
-        *("sce_float32", "arcee_fusion_float32", "dare_linear_density1_float32", "dare_linear_seed7_float32"),
-        *("dare_ties_seed7_float32", "della_seed7_float32", "linear_bfloat16", "slerp_bfloat16"),
-        *("task_arithmetic_bfloat16", "ties_bfloat16", "model_stock_bfloat16"),
-    ]
-
-
-def oracle(shared: Path, name: str, out: Path) -> tuple[dict[str, Any], dict[str, Tensor], Path]:
-    """(the case, what we make of it, the folder of the inputs)."""
-    root = shared / "oracles" / "consensus"
-    case = next(c for c in json.loads((root / "index.json").read_text())["mergekit"] if c["name"] == name)
-    config = case["config"]
-    inputs = root / "mergekit" / f"inputs_{config['dtype']}"
-    wanted = dict(config.get("parameters", {}))
-    for key in ("weight", "density", "gamma", "epsilon"):
-        if values := [m["parameters"][key] for m in config["models"] if key in m.get("parameters", {})]:
-            wanted[key] = values
-    if "base_model" in config:
-        wanted["base"] = inputs / f"{config['base_model']}.safetensors"
-    if case["random"]:
-        wanted["seed"] = case["seed"]
-    paths = [inputs / f"{m['model']}.safetensors" for m in config["models"]]
-    merge_checkpoints(paths, config["merge_method"], out, **wanted)
-    return case, result(out), inputs
-
-
-def at_the_cut(base: Tensor, model: Tensor) -> Tensor:
-    """Entries whose importance lies within 1e-4 of arcee_fusion's threshold; a handful at most."""
-    p, q = (torch.softmax(tensor.double(), -1) + 1e-8 for tensor in (model, base))
-    importance = (model - base).abs() * (p * torch.log(p / q)).sum(-1, keepdim=True)
-    ordered = importance.flatten().sort().values
-    q1, median, q3 = (ordered[int(share * (len(ordered) - 1))] for share in (0.25, 0.5, 0.75))
-    least = median + 1.5 * (q3 - q1)
-    near = (importance - least).abs() <= 1e-4 * least
-    assert int(near.sum()) <= 8
-    return near
-
-
-def test_every_oracle_is_listed(shared: Path) -> None:
-    index = json.loads((shared / "oracles" / "consensus" / "index.json").read_text())
-    assert {case["name"] for case in index["mergekit"]} == set(oracle_cases())
-
-
-@pytest.mark.parametrize("name", oracle_cases())
-def test_known_answers_of_mergekit(shared: Path, tmp_path: Path, name: str) -> None:
-    case, got, inputs = oracle(shared, name, tmp_path / "out")
-    if case["random"]:
-        base = load_file(inputs / "base.safetensors")
-        models = [load_file(inputs / f"m{n}.safetensors") for n in (1, 2, 3)]
-        weights = [m["parameters"]["weight"] for m in case["config"]["models"]]
-        plain = torch.cat(
-            [sum(w * (m[n] - base[n]) for w, m in zip(weights, models, strict=True)).flatten() for n in base]  # type: ignore[union-attr]
-        )
-        change = torch.cat([(got[n] - base[n]).flatten() for n in base])
-        expected = case["statistical"]
-        # Four standard errors of a share among as many entries as there are; the other two move with it.
-        spread = 4 * (0.125 * 0.875 / len(change)) ** 0.5
-        assert float((change == 0).float().mean()) == pytest.approx(expected["expected_fraction_unchanged"], abs=spread)
-        cosine = float(torch.cosine_similarity(plain, change, dim=0))
-        assert cosine == pytest.approx(expected["cosine_with_task_arithmetic"], abs=0.015)
-        assert float(change.norm() / plain.norm()) == pytest.approx(expected["norm_ratio"], rel=0.02)
-        return
-    wanted = load_file(shared / "oracles" / "consensus" / case["file"])
-    assert got.keys() == wanted.keys()
-    for tensor, answer in wanted.items():
-        assert got[tensor].dtype == answer.dtype
-        apart = (got[tensor].double() - answer.double()).abs()
-        if case["config"]["merge_method"] == "arcee_fusion":
-            # Its float32 divergence has the rounding of the processor's own vectors: it decides what is at the cut
-            base, model = (load_file(inputs / f"{name}.safetensors")[tensor] for name in ("base", "m1"))
-            apart = apart[~at_the_cut(base, model)]
-        assert apart.max() <= case["atol"], tensor
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if m not in COUNTS])
@@ -184,23 +49,6 @@ def test_the_result_is_the_same_for_any_order_layout_and_threads(
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 6])
-def test_combinations_are_summed_in_float64_and_rounded_as_torch_rounds(tmp_path: Path, count: int, dtype: str) -> None:
-    """Rounded once to float32, from there to bfloat16; across the ends of the compiled loops' pieces."""
-    random = torch.Generator().manual_seed(count)
-    kind = getattr(torch, dtype)
-    tensors = [torch.randn(3, 2049, generator=random).to(kind) for _ in range(count)]
-    paths = [saved(tmp_path / f"m{n}", {"w": tensor}) for n, tensor in enumerate(tensors)]
-    weights = torch.rand(count, generator=random).double().tolist()
-    merge_checkpoints(paths, "linear", tmp_path / "out", weights=weights, normalize=False)
-    order = sorted(range(count), key=weights.__getitem__)
-    total = torch.zeros(3, 2049, dtype=torch.float64)
-    for n in order:
-        total = total + weights[n] * tensors[n].double()
-    assert torch.equal(result(tmp_path / "out")["w"], total.float().to(kind))
-
-
 def test_models_that_differ_late_are_told_apart(tmp_path: Path) -> None:
     base = torch.zeros(1 << 15)
     one, two = base.clone(), base.clone()
@@ -210,124 +58,6 @@ def test_models_that_differ_late_are_told_apart(tmp_path: Path) -> None:
     for name, places in (("a", paths), ("b", paths[::-1])):
         merge_checkpoints(places, "dare_linear", tmp_path / name, base=start, density=0.5)
     assert torch.equal(result(tmp_path / "a")["w"], result(tmp_path / "b")["w"])
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_identical_models_give_the_model(tmp_path: Path, method: str) -> None:
-    same = model(1)
-    count = COUNTS.get(method, 3)
-    models = [saved(tmp_path / f"m{n}", same) for n in range(count)]
-    base = saved(tmp_path / "base", same)
-    merge_checkpoints(models, method, tmp_path / "out", **options_of(method, base, models))
-    got = result(tmp_path / "out")
-    # Coefficients that sum to 1 only up to rounding may move the last digit.
-    assert all(torch.allclose(got[name], same[name], rtol=3e-7, atol=0) for name in same)
-
-
-@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    weights=st.lists(st.floats(0.01, 10), min_size=2, max_size=4),
-    dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
-    seed=st.integers(0, 1000),
-)
-def test_linear_is_the_weighted_mean(
-    tmp_path_factory: pytest.TempPathFactory, weights: list[float], dtype: torch.dtype, seed: int
-) -> None:
-    place = tmp_path_factory.mktemp("linear")
-    models = [model(seed + n, dtype=dtype) for n in range(len(weights))]
-    paths = [saved(place / f"m{n}", tensors) for n, tensors in enumerate(models)]
-    merge_checkpoints(paths, "linear", place / "out", weights=weights)
-    for name, got in result(place / "out").items():
-        exact = sum(w * m[name].double() for w, m in zip(weights, models, strict=True)) / sum(weights)
-        assert torch.allclose(got.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-7)  # type: ignore[arg-type]
-
-
-@settings(deadline=None, max_examples=15)
-@given(density=st.floats(0.05, 0.95), seed=st.integers(0, 1000), rounded=st.booleans())
-def test_ties_keeps_exactly_the_largest_entries(
-    tmp_path_factory: pytest.TempPathFactory, density: float, seed: int, rounded: bool
-) -> None:
-    place = tmp_path_factory.mktemp("ties")
-    base, one = model(seed), model(seed + 1)
-    if rounded:  # many equal magnitudes
-        base, one = ({n: (8 * t).round() / 8 for n, t in tensors.items()} for tensors in (base, one))
-    paths = saved(place / "base", base), saved(place / "m", one)
-    merge_checkpoints([paths[1]], "ties", place / "out", base=paths[0], density=density)
-    for name, got in result(place / "out").items():
-        delta, change = (one[name] - base[name]).flatten(), (got - base[name]).flatten()
-        kept = max(1, int(density * delta.numel()))
-        largest = delta.abs().sort(descending=True).values[:kept]
-        assert torch.allclose(change.abs().sort(descending=True).values[:kept], largest, atol=1e-6)
-        assert int((change != 0).sum()) <= kept
-
-
-def test_ties_of_agreeing_models_is_their_mean(tmp_path: Path) -> None:
-    base = model(0)
-    up = [{n: base[n] + (0.1 + 0.1 * k) * model(k)[n].abs() for n in base} for k in (1, 2, 3)]
-    paths = [saved(tmp_path / f"m{k}", tensors) for k, tensors in enumerate(up)]
-    merge_checkpoints(paths, "ties", tmp_path / "out", base=saved(tmp_path / "base", base))
-    for name, got in result(tmp_path / "out").items():
-        assert torch.allclose(got, torch.stack([tensors[name] for tensors in up]).mean(0), atol=1e-6)
-
-
-def test_random_masks_depend_on_seed_tensor_and_model(checkpoints: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    base, models = checkpoints
-    for number, seed in enumerate((1, 1, 2)):
-        merge_checkpoints(models[:1], "dare_linear", tmp_path / f"o{number}", base=base, density=0.5, seed=seed)
-    first, again, other = (result(tmp_path / f"o{number}") for number in range(3))
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    origin = load_file(base / "model.safetensors")
-    a, b = ((made["a.weight"] != origin["a.weight"]).flatten().double() for made in (first, other))
-    assert abs(np.corrcoef(a, b)[0, 1]) < 0.15
-    c = (first["b.weight"] != origin["b.weight"]).flatten().double()
-    assert abs(np.corrcoef(a, c)[0, 1]) < 0.15
-
-
-@pytest.mark.parametrize("method", ["nuslerp", "model_stock"])
-def test_interpolation_by_row_is_that_of_each_row_alone(tmp_path: Path, method: str) -> None:
-    base, tensors = model(0), [model(n, model(0)) for n in (1, 2)]
-    asked: dict[str, Any] = {"flatten": False} if method == "nuslerp" else {"filter_wise": True}
-    paths = [saved(tmp_path / f"m{n}", t) for n, t in enumerate(tensors)]
-    merge_checkpoints(paths, method, tmp_path / "out", base=saved(tmp_path / "base", base), **asked)
-    rows = [saved(tmp_path / f"r{n}", {"a.weight": t["a.weight"][7]}) for n, t in enumerate(tensors)]
-    row = saved(tmp_path / "row", {"a.weight": base["a.weight"][7]})
-    merge_checkpoints(rows, method, tmp_path / "one", base=row)
-    assert torch.allclose(result(tmp_path / "out")["a.weight"][7], result(tmp_path / "one")["a.weight"], atol=1e-7)
-
-
-def test_nuslerp_by_column_is_by_row_of_the_transpose(tmp_path: Path) -> None:
-    tensors = [model(n)["a.weight"] for n in (1, 2)]
-    straight = [saved(tmp_path / f"s{n}", {"w": t}) for n, t in enumerate(tensors)]
-    turned = [saved(tmp_path / f"t{n}", {"w": t.T.contiguous()}) for n, t in enumerate(tensors)]
-    merge_checkpoints(straight, "nuslerp", tmp_path / "columns", weights=[0.7, 0.3], flatten=False, row_wise=True)
-    merge_checkpoints(turned, "nuslerp", tmp_path / "rows", weights=[0.7, 0.3], flatten=False)
-    assert torch.allclose(result(tmp_path / "columns")["w"], result(tmp_path / "rows")["w"].T, atol=1e-7)
-
-
-@pytest.mark.parametrize("method", [m for m in METHODS if m not in COUNTS])
-def test_tensors_that_are_zero_in_all_models_stay_zero(tmp_path: Path, method: str) -> None:
-    """A bias that was never trained has no direction to interpolate."""
-    tensors = [model(seed) | {"bias": torch.zeros(24)} for seed in range(4)]
-    base, *models = (saved(tmp_path / f"m{n}", own) for n, own in enumerate(tensors))
-    merge_checkpoints(models, method, tmp_path / "out", **options_of(method, base, models))
-    assert torch.equal(result(tmp_path / "out")["bias"], torch.zeros(24))
-
-
-def test_arcee_fusion_ranks_rows_that_hardly_changed(tmp_path: Path) -> None:
-    """Their divergence is rounding, of either sign; the quartiles are those of the numbers as they are."""
-    random = torch.Generator().manual_seed(4)
-    base = 0.03 * torch.randn(18, 18, generator=random)
-    changed = base + 3e-4 * torch.randn(18, 18, generator=random)
-    paths = saved(tmp_path / "base", {"w": base}), saved(tmp_path / "m", {"w": changed})
-    merge_checkpoints([paths[1]], "arcee_fusion", tmp_path / "out", base=paths[0])
-    p, q = (torch.softmax(tensor, -1) + 1e-8 for tensor in (changed, base))
-    divergence = (p * torch.log(p / q)).sum(-1, keepdim=True)
-    assert bool((divergence < 0).any())
-    importance = (changed - base).abs() * divergence
-    q1, median, q3 = importance.flatten().sort().values[[80, 161, 242]]
-    kept = importance >= median + 1.5 * (q3 - q1)
-    assert 0 < int(kept.sum()) < 162
-    assert torch.equal(result(tmp_path / "out")["w"], torch.where(kept, changed, base))
 
 
 def test_weights_may_differ_by_pattern(checkpoints: tuple[Path, list[Path]], tmp_path: Path) -> None:

@@ -80,15 +80,15 @@ MODELS = [run.model for run in RUNS]
 
 
 def test_the_fit_predicts_models_and_chips_it_has_not_seen() -> None:
-    by_model = leave_out(RUNS, MODELS)
+    by_model = leave_out(problem(RUNS), MODELS)
     assert np.median(speed_errors(by_model.logs, RUNS)) < 0.03
-    by_chip = leave_out(RUNS, [run.machine.family for run in RUNS])
+    by_chip = leave_out(problem(RUNS), [run.machine.family for run in RUNS])
     assert np.median(speed_errors(by_chip.logs, RUNS)) < 0.10
     assert np.median(naive_errors(RUNS, MODELS)) > 1.5 * np.median(speed_errors(by_model.logs, RUNS))
 
 
 def test_intervals_cover_what_they_are_made_to_cover() -> None:
-    held = leave_out(RUNS, MODELS)
+    held = leave_out(problem(RUNS), MODELS)
     inside = held.covered(problem(RUNS).logs)
     assert 0.8 <= inside.mean() <= 1.0
 
@@ -99,7 +99,7 @@ def test_the_held_out_group_touches_nothing_that_predicts_it() -> None:
         replace(run, tokens_per_second=(run.tokens_per_second or 1) / 10) if run.model == "made-4096" else run
         for run in RUNS
     ]
-    before, after = (leave_out(runs, MODELS).logs for runs in (RUNS, slowed))
+    before, after = (leave_out(problem(runs), MODELS).logs for runs in (RUNS, slowed))
     own = [index for index, run in enumerate(RUNS) if run.model == "made-4096"]
     others = [index for index, run in enumerate(RUNS) if run.model != "made-4096"]
     assert np.array_equal(before[own], after[own])

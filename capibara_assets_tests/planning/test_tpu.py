@@ -16,7 +16,8 @@ from capibara_assets.planning.hardware import find_target
 from capibara_assets.planning.maxtext import check_maxtext
 from capibara_assets.planning.models import ModelShape, read_shape
 from capibara_assets.planning.recipe import LEVELS, PlanningRecipe
-from capibara_assets.planning.tpu import TpuPlan, plan_tpu, tpu_plans
+from capibara_assets.planning.tpu import plan_tpu, tpu_plans
+from capibara_assets.planning.tpu_plan import TpuPlan
 from capibara_assets_tests.planning.shapes import NANO, statistics
 
 RECIPE = shipped_recipe("planning", PlanningRecipe)

@@ -12,8 +12,9 @@ from capibara_assets.planning.jax_config import read_jax_config
 from capibara_assets.planning.launch import GKE, QUEUED, RUN
 from capibara_assets.planning.models import ModelShape, read_shape
 from capibara_assets.planning.recipe import PlanningRecipe
-from capibara_assets.planning.tpu import TpuPlan, plan_tpu
+from capibara_assets.planning.tpu import plan_tpu
 from capibara_assets.planning.tpu_files import T5X_REQUIREMENTS, tpu_files, write_files
+from capibara_assets.planning.tpu_plan import TpuPlan
 from capibara_assets_tests.planning.shapes import NANO, statistics
 
 RECIPE = shipped_recipe("planning", PlanningRecipe)

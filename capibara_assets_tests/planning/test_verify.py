@@ -7,7 +7,8 @@ from capibara_assets.errors import InputError
 from capibara_assets.planning import xla
 from capibara_assets.planning.hardware import find_target
 from capibara_assets.planning.recipe import PlanningRecipe
-from capibara_assets.planning.tpu import TpuPlan, tpu_plans
+from capibara_assets.planning.tpu import tpu_plans
+from capibara_assets.planning.tpu_plan import TpuPlan
 from capibara_assets.planning.verify import first_verified
 from capibara_assets.planning.xla import XlaVerdict
 from capibara_assets_tests.planning.shapes import NANO, statistics

@@ -14,8 +14,9 @@ from capibara_assets.planning.hardware import GIB, find_target
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape, read_shape
 from capibara_assets.planning.recipe import PlanningRecipe
-from capibara_assets.planning.tpu import TpuPlan, plan_tpu
+from capibara_assets.planning.tpu import plan_tpu
 from capibara_assets.planning.tpu_memory import tpu_memory
+from capibara_assets.planning.tpu_plan import TpuPlan
 from capibara_assets.planning.xla_case import XlaCase, case_of
 from capibara_assets.planning.xla_cases import known_cases, step_of
 from capibara_assets.planning.xla_compile import count_collectives, read_report, shortage
