@@ -15,7 +15,6 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -230,9 +229,12 @@ def write_side_by_side(
         writer = Writer(folder, executor, threads, beside, stop)
         done = False
         try:
-            with suppress(queue.Empty):
-                while True:
-                    write(waiting.get_nowait(), executor, writer)
+            while True:
+                try:
+                    name = waiting.get_nowait()
+                except queue.Empty:
+                    break
+                write(name, executor, writer)
             done = True
         except Stopped:
             pass
