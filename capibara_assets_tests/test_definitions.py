@@ -90,6 +90,16 @@ def test_loads_without_heavy_imports_and_without_credentials(tmp_path: Path):
     assert load(code, tmp_path).strip() == "[]"
 
 
+def test_reading_every_recipe_imports_nothing_heavy(tmp_path: Path):
+    """As each `capibara run` does, and one that finds all current, or makes tables only, needs no model."""
+    code = (
+        "import sys; from importlib import import_module; from capibara_assets.assets.settings import RECIPES\n"
+        "for where in RECIPES.values(): import_module('capibara_assets.' + where.split(':')[0])\n"
+        f"print([m for m in {HEAVY!r} if m in sys.modules])"
+    )
+    assert load(code, tmp_path).strip() == "[]"
+
+
 @pytest.mark.slow
 def test_loading_takes_at_most_1_6_times_dagster(tmp_path: Path):
     def seconds(module: str) -> float:

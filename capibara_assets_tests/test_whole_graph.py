@@ -117,10 +117,27 @@ def test_everything_again_by_force_gives_the_same_data_versions(
     assert versions(deployment_environment, monkeypatch) == before
 
 
+UP_TO_CONSENSUS = (
+    *(name for name in PARTITIONED if name != "evaluation"),
+    "ace_playbooks",
+    "e2b_logs",
+    "example_groups",
+)
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        pytest.param(",".join(UP_TO_CONSENSUS), id="up_to_consensus"),
+        pytest.param("*", marks=pytest.mark.long, id="everything"),
+    ],
+)
 def test_one_new_sql_execution_changes_no_other_domain(
-    first_run: str, deployment_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    selection: str, first_run: str, deployment_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ):
+    """What a domain's adapter is made of; in `make test-long` also all that is then made of every domain's again."""
     before = versions(deployment_environment, monkeypatch)
+    place, where = ("harbour", "coast") if selection != "*" else ("airport", "region")
     logs = Path(deployment_environment["CAPIBARA_EXPERIENCE"]) / "e2b_logs"
     record = {
         "sandbox_id": f"i{uuid.uuid4().hex[:20]}",
@@ -128,10 +145,10 @@ def test_one_new_sql_execution_changes_no_other_domain(
         "timestamp": "2026-10-20T10:00:00.000Z",
         "template_id": "code-interpreter-v1",
         "language": "sql",
-        "task": "How many harbours does each coast have, largest first?",
-        "code": "SELECT coast, COUNT(*) AS harbours FROM harbour GROUP BY coast ORDER BY harbours DESC, coast;",
+        "task": f"How many {place}s does each {where} have, largest first?",
+        "code": f"SELECT {where}, COUNT(*) AS {place}s FROM {place} GROUP BY {where} ORDER BY {place}s DESC, {where};",
         "execution": {
-            "results": [{"text": "coast | harbours\nnorth | 3\nsouth | 2"}],
+            "results": [{"text": f"{where} | {place}s\nnorth | 3\nsouth | 2"}],
             "logs": json.dumps({"stdout": [], "stderr": []}),
             "error": None,
         },
@@ -139,8 +156,8 @@ def test_one_new_sql_execution_changes_no_other_domain(
         "duration_ms": 1.5,
         "timeout_s": 10,
     }
-    (logs / "new.jsonl").write_text(json.dumps(record) + "\n")
-    capibara(deployment_environment, "run")
+    (logs / f"{place}s.jsonl").write_text(json.dumps(record) + "\n")
+    capibara(deployment_environment, "run", "--select", selection)
     after = versions(deployment_environment, monkeypatch)
     changed = {name for name in after if after[name] != before[name]}
     assert {"e2b_logs", "e2b_executions[sql]", "e2b_patterns[sql]"} <= changed

@@ -1,6 +1,7 @@
 """Which results failed a blocking check: Dagster stops their dependents within a run, and this in the runs after it."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 import dagster as dg
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
@@ -20,18 +21,38 @@ def blocking_checks(graph: BaseAssetGraph) -> dict[str, list[dg.AssetCheckKey]]:
     return found
 
 
+def failed_partitions(
+    instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckKey], partitions: Sequence[str | None]
+) -> set[str | None]:
+    """The partitions (None: an asset without any) for which `failed` holds.
+
+    Most checks have never failed at all, which takes one query, not one per partition.
+    """
+    once_failed = [key for key in checks if _latest(instance, key, {AssetCheckExecutionRecordStatus.FAILED})]
+    return {partition for partition in partitions if failed(instance, once_failed, partition)}
+
+
 def failed(instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckKey], partition: str | None) -> bool:
     """Whether the latest verdict of one of the checks on an asset (partition) is a failure.
 
     A check that was planned and never came to a verdict leaves the one before it standing.
     """
-    for key in checks:
-        records = instance.event_log_storage.get_asset_check_execution_history(
-            key,
-            limit=1,
-            status=COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES,
-            partition_filter=PartitionKeyFilter(key=str(partition) if partition else None),
-        )
-        if records and records[0].status == AssetCheckExecutionRecordStatus.FAILED:
-            return True
-    return False
+    of_it = PartitionKeyFilter(key=str(partition) if partition else None)
+    return any(
+        _latest(instance, key, COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES, of_it)
+        == AssetCheckExecutionRecordStatus.FAILED
+        for key in checks
+    )
+
+
+def _latest(
+    instance: dg.DagsterInstance,
+    key: dg.AssetCheckKey,
+    among: AbstractSet[AssetCheckExecutionRecordStatus],
+    partition: PartitionKeyFilter | None = None,
+) -> AssetCheckExecutionRecordStatus | None:
+    """The latest of a check's records whose status is among these, of all partitions where none is named."""
+    records = instance.event_log_storage.get_asset_check_execution_history(
+        key, limit=1, status=among, partition_filter=partition
+    )
+    return records[0].status if records else None

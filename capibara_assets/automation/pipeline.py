@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 
 from capibara_assets.assets.inputs import HELD, INPUTS, WHOLE, latest_digest, latest_metadata, source_name
-from capibara_assets.automation.held import blocking_checks, failed
+from capibara_assets.automation.held import blocking_checks, failed_partitions
 from capibara_assets.domains import DOMAINS, Domain
 
 PROGRESS: dict[str, Any] = {"loggers": {"progress": {}}}
@@ -83,8 +83,9 @@ class Graph:
         return {
             source_name(name, partition)
             for name in names
-            for partition in (DOMAINS if self.partitioned[name] else (None,))
-            if failed(instance, self.checks.get(name, ()), partition)
+            for partition in failed_partitions(
+                instance, self.checks.get(name, ()), DOMAINS if self.partitioned[name] else (None,)
+            )
         }
 
     def joined(self, batch: set[str], pending: Sequence[str], sure: set[str]) -> set[str]:

@@ -105,7 +105,8 @@ def _prompts(base: Any, folder: Any, most: int) -> Tokens:
 
 
 def _ours(base: Any, prompts: Tokens, new_tokens: int) -> Callable[[], Tokens]:
-    from capibara_assets.evaluation.generation import Decoding, generate, stop_ids
+    from capibara_assets.evaluation.decoding import Decoding
+    from capibara_assets.evaluation.generation import generate, stop_ids
     from capibara_assets.modeling.column_major import column_major
 
     stops, decoding = stop_ids(base), Decoding(max_new_tokens=new_tokens)

@@ -137,7 +137,7 @@ def _compared(
 
 def _answers(base: "Base", epochs: "Sequence[EpochFolder]", ask: int, file: Path | None) -> dict[str, dict[str, str]]:
     """Prompt → epoch → its greedy answer."""
-    from capibara_assets.evaluation.generation import Decoding
+    from capibara_assets.evaluation.decoding import Decoding
     from capibara_assets.evaluation.prompts import read_prompts, shipped_prompts
     from capibara_assets.evaluation.speaking import answers
     from capibara_assets.modeling.adapters import applied, read_adapter

@@ -13,7 +13,7 @@ from capibara_assets.cli.model_choice import Choice, on_model
 from capibara_assets.errors import InputError
 
 if TYPE_CHECKING:
-    from capibara_assets.evaluation.generation import Decoding
+    from capibara_assets.evaluation.decoding import Decoding
     from capibara_assets.evaluation.prompts import Prompt
     from capibara_assets.modeling.base import Base
 
@@ -46,7 +46,7 @@ def test_model(
     as_json: bool,
 ) -> None:
     """Ask a model something: a whole model, or an adapter on the base it was trained on."""
-    from capibara_assets.evaluation.generation import Decoding
+    from capibara_assets.evaluation.decoding import Decoding
     from capibara_assets.evaluation.model_folder import opened, require_its_base
     from capibara_assets.evaluation.speaking import quiet
 

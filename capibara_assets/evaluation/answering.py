@@ -26,8 +26,9 @@ from capibara_assets.evaluation.contenders import (
     identity,
     loaded,
 )
+from capibara_assets.evaluation.decoding import Decoding
 from capibara_assets.evaluation.endpoints import client_of, reply
-from capibara_assets.evaluation.generation import Decoding, generate, longest_context, stop_ids
+from capibara_assets.evaluation.generation import generate, longest_context, stop_ids
 from capibara_assets.modeling.adapters import LoraAdapter, applied
 from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.column_major import column_major

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from capibara_assets.datasets.tokenising import Encoded, encode
+from capibara_assets.evaluation.decoding import Decoding
 from capibara_assets.evaluation.diagnosis_catalogue import Diagnosis
-from capibara_assets.evaluation.generation import Decoding
 from capibara_assets.evaluation.sane_texts import SANE
 from capibara_assets.evaluation.speaking import answers, distinct, looping
 from capibara_assets.modeling.losses import token_losses

@@ -13,7 +13,7 @@ from capibara_assets.storage.digests import combine
 if TYPE_CHECKING:
     import httpx2
 
-    from capibara_assets.evaluation.generation import Decoding
+    from capibara_assets.evaluation.decoding import Decoding
 
 Protocol = Literal["openai", "ollama"]
 OPENAI_URL = "https://api.openai.com/v1"

@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from capibara_assets.declarations import Declared
-from capibara_assets.evaluation.generation import Decoding
+from capibara_assets.evaluation.decoding import Decoding
 
 Arm = Literal[
     "base", "playbook", "consensus", "consensus+playbook", "voters", "experts", "merged", "routed", "promoted"

@@ -14,11 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from capibara_assets.declarations import Declared
 from capibara_assets.errors import InputError
+from capibara_assets.evaluation.decoding import Decoding
 from capibara_assets.evaluation.slots import SlotCache
 from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.losses import head_logits
@@ -27,18 +26,6 @@ Finish = Literal["stop", "length"]
 _PREFILL_TOKENS = 2048  # read at once, padding included
 _SHORTEST_PREFIX = 16  # tokens in common that are worth a pass of their own
 _CACHE_MIB = 1024
-
-
-class Decoding(Declared):
-    """How every contender answers: the same for all of them."""
-
-    max_new_tokens: int = Field(default=256, ge=1, description="Budget of an answer, its end-of-turn token included.")
-    temperature: float = Field(default=0.0, ge=0, description="0: greedy, always the likeliest token.")
-    top_p: float = Field(
-        default=1.0, gt=0, le=1, description="Share of probability that is drawn from, likeliest first."
-    )
-    samples: int = Field(default=1, ge=1, description="Answers per item (n of pass@k); greedy ones are all the same.")
-    seed: int = Field(default=20_261_121, ge=0)
 
 
 @dataclass(frozen=True)

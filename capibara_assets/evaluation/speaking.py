@@ -15,7 +15,8 @@ import torch
 
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.answering import prompt_tokens
-from capibara_assets.evaluation.generation import Decoding, Generated, choose, generate, longest_context, stop_ids
+from capibara_assets.evaluation.decoding import Decoding
+from capibara_assets.evaluation.generation import Generated, choose, generate, longest_context, stop_ids
 
 if TYPE_CHECKING:
     from capibara_assets.modeling.base import Base

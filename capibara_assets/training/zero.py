@@ -126,6 +126,10 @@ def _start_deepspeed() -> Any:
         import deepspeed
     except ImportError as error:
         raise InputError("backend zero2 needs deepspeed (extra `gpu`): install it, or name another backend") from error
+    if not cuda:
+        # Else it compiles a collective of its own when it first starts: a minute of a core, and no start at all where
+        # there is no compiler. Gloo, which it falls back to, is there already.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     group_of_one()
     deepspeed.init_distributed("nccl" if cuda else "gloo")
     return deepspeed

@@ -22,7 +22,7 @@ from capibara_assets.evaluation.contenders import (
     StoredContender,
     identity,
 )
-from capibara_assets.evaluation.generation import Decoding
+from capibara_assets.evaluation.decoding import Decoding
 from capibara_assets.modeling.adapters import LoraAdapter, applied
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.storage.records import table
@@ -206,7 +206,7 @@ import sys, time
 from pathlib import Path
 from capibara_assets.evaluation import answering
 from capibara_assets.evaluation.contenders import ModelContender
-from capibara_assets.evaluation.generation import Decoding
+from capibara_assets.evaluation.decoding import Decoding
 from capibara_assets_tests.evaluation.test_answering import items
 
 made = answering._from_model

@@ -11,8 +11,8 @@ import pytest
 
 from capibara_assets.evaluation.answering import Answer, answered
 from capibara_assets.evaluation.contenders import EndpointContender, Framing
+from capibara_assets.evaluation.decoding import Decoding
 from capibara_assets.evaluation.endpoints import Endpoint, EndpointError, Reply, client_of, reply
-from capibara_assets.evaluation.generation import Decoding
 from capibara_assets.evaluation.named_contenders import contender_of
 
 ASK = [{"role": "user", "content": "Say four."}]

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation import generation
-from capibara_assets.evaluation.generation import Decoding, Generated, choose, generate, keeps_rows_apart, stop_ids
+from capibara_assets.evaluation.decoding import Decoding
+from capibara_assets.evaluation.generation import Generated, choose, generate, keeps_rows_apart, stop_ids
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.modeling.column_major import column_major
 from capibara_assets_tests.modeling.tiny import save_tiny

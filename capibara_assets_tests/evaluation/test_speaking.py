@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.generation import Decoding
+from capibara_assets.evaluation.decoding import Decoding
 from capibara_assets.evaluation.speaking import answer, answers, distinct, looping
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets_tests.modeling.tiny import save_tiny
