@@ -4,8 +4,8 @@ import html
 import math
 from typing import Any
 
-WIDTH, HEIGHT = 640, 300
-LEFT, RIGHT, TOP, BOTTOM = 64, 130, 18, 40
+WIDTH, HEIGHT = 720, 300
+LEFT, RIGHT, TOP, BOTTOM = 64, 210, 18, 40
 COLOURS = ("#3568c0", "#d1602a", "#3a8f4d", "#9a4cb5", "#b58a00", "#2f9aa0")
 
 
@@ -39,7 +39,8 @@ def privacy_svg(result: dict[str, Any]) -> str:
     parts.append(
         f'<path d="M{LEFT} {y(base):.1f} H{WIDTH - RIGHT + 10}" stroke="#6b7280" stroke-dasharray="4 3" fill="none"/>'
     )
-    parts.append(_text(WIDTH - RIGHT + 14, HEIGHT - BOTTOM - 4, f"base {base:.3g}", "start", "#6b7280"))
+    under_the_arms = TOP + 12 + 16 * len(arms)
+    parts.append(_text(WIDTH - RIGHT + 14, under_the_arms, f"base {base:.3g} (dashed)", "start", "#6b7280"))
     for index, (name, arm) in enumerate(arms.items()):
         colour = COLOURS[index % len(COLOURS)]
         own = [(at, arm["points"][key]) for at, key in enumerate(epsilons) if key in arm["points"]]

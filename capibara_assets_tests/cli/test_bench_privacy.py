@@ -28,7 +28,7 @@ def test_the_plot_has_a_line_for_each_arm_and_a_dot_for_each_draw() -> None:
     first, last = (pair.split(",") for pair in (lines[0].get("points") or "").split())
     assert float(first[0]) < float(last[0]) and float(first[1]) < float(last[1])  # a lower loss is further down
     texts = [text.text for text in root.iter(f"{of}text")]
-    assert "scales < 2 (10)" in texts and "∞" in texts and "base 3" in texts
+    assert "scales < 2 (10)" in texts and "∞" in texts and "base 3 (dashed)" in texts
 
 
 @pytest.mark.long
