@@ -21,6 +21,8 @@ Rows = Sequence[NDArray[np.floating]]
 
 BLOCK = 1 << 17  # columns that a thread takes at a time
 _STRIP = 256  # columns of a strip: 16 rows of it in float64 are 32 KB
+_STRETCH = 1 << 15  # columns that are summed at a time: the sums are 256 KB, within a second-level cache
+_LONG_BLOCK = 1 << 20
 _plain = compiled(error_model="numpy")
 
 
@@ -47,9 +49,12 @@ def combination(rows: Rows, weights: NDArray[np.float64], out: NDArray[np.float6
     """Writes the sum of weights[i] * rows[i], added in row order, into `out` (d,); whether all of it is finite."""
     where, like = _addresses(rows), rows[0][:0]
     weights = np.ascontiguousarray(weights, dtype=np.float64)
-    return all(
-        over_blocks(len(out), lambda start, stop: bool(_combine(where, like, weights, start, stop, out, 4 * _STRIP)))
+    # Long stretches of a row, or memory is read ahead for columns that are not wanted yet; but some blocks per thread.
+    width = max(BLOCK, min(_LONG_BLOCK, len(out) // (4 * workers())))
+    found = over_blocks(
+        len(out), lambda start, stop: bool(_combine(where, like, weights, start, stop, out, _STRETCH)), width
     )
+    return all(found)
 
 
 def reduce_sorted(
