@@ -100,11 +100,17 @@ def agree(
         hold: how the voters are asked; by default each in a process of its own (`polling.hold_here`: none).
 
     Raises:
-        ConsensusError: fewer than 2f + 1 voters answered or were accepted, or no candidate passes the gate; nothing
-            may be published then.
+        ConsensusError: there is one voter alone, fewer than 2f + 1 answered or were accepted, or no candidate passes
+            the gate; nothing may be published then.
         InputError: a voter has no shard or an empty one.
     """
     names = sorted(voters)
+    if len(names) < 2:
+        raise ConsensusError(
+            f"no consensus: {names[0] if names else 'no voter'} is alone, and nobody votes for itself. Name two voters "
+            "or more in the training recipe, or use the trained adapter as it is",
+            dict.fromkeys(names, "alone"),
+        )
     f = faults(len(names), recipe.fault_tolerance)
     submissions = {name: read_submission(name, voters[name], base.digest) for name in names}
     verdicts = _attestation(base, submissions, recipe)

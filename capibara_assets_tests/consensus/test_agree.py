@@ -132,6 +132,15 @@ def test_below_quorum_nothing_comes_out(
     assert raised.value.reasons["voter-2"].startswith("accepted by 2 of 3 ballots")
 
 
+def test_a_voter_alone_has_nobody_to_vote_for_it(
+    tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens], shards: dict[str, list[int]], on_disk: Writer
+) -> None:
+    alone = on_disk({"voter-2": honest["voter-2"]})
+    with pytest.raises(ConsensusError, match=r"voter-2 is alone.*Name two voters or more") as raised:
+        agree(tiny, alone, validation, shards, RECIPE, {})
+    assert raised.value.reasons == {"voter-2": "alone"}
+
+
 def test_missing_damaged_and_foreign_adapters(
     tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens], shards: dict[str, list[int]], on_disk: Writer
 ) -> None:
