@@ -21,7 +21,7 @@ import click
 
 from capibara_assets.cli.bench_experience import bench_input
 from capibara_assets.cli.bench_output import print_result
-from capibara_assets.cli.bench_privacy_inputs import at_rank, base_request, go_on, point_of, say, with_strategy
+from capibara_assets.cli.bench_privacy_inputs import DELTA, at_rank, base_request, go_on, measured, say, with_strategy
 from capibara_assets.cli.bench_private_sgd import EXAMPLE_ARMS, measure_example_arm
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ ARMS = {  # what is trained, rank, learning rate
     "factors": ("factors", 8, 6e-3),
 }
 NAMES = [*ARMS, *EXAMPLE_ARMS]
-DELTA = 1e-5
 _TEMPLATE = "clients-trained"
 
 
@@ -63,7 +62,7 @@ def privacy(
         found = {}
         for arm in arms or NAMES:
             if arm in EXAMPLE_ARMS:
-                found[arm] = measure_example_arm(arm, request, home, DELTA, epsilons, draws)
+                found[arm] = measure_example_arm(arm, request, home, epsilons, draws)
                 continue
             for clients in cohorts:
                 name = arm if len(cohorts) == 1 else f"{arm}, {clients} clients"
@@ -92,22 +91,11 @@ def measure_arm(
     choice = {"kind": "federated", "clients": clients, "rounds": 1, "local_epochs": 2.0, "trained": trained}
     lengths = trained_clients(request, choice, place)
     clip = statistics.median(lengths)
-    points, base_loss, numbers = {}, None, 0
-    for epsilon in epsilons:
-        losses, document = [], None
-        for draw in range(draws if math.isfinite(epsilon) else 1):
-            privacy = {"epsilon": epsilon, "delta": DELTA, "clip": clip, "seed": draw}
-            file = place / f"epsilon-{epsilon}-{draw}.json"
-            if not file.is_file():
-                changed = choice | ({"privacy": privacy} if math.isfinite(epsilon) else {})
-                file.write_text(json.dumps(put_together(request, changed, place)), "utf-8")
-            manifest = json.loads(file.read_text("utf-8"))
-            base_loss = manifest["base_validation_loss"]
-            losses.append(manifest["validation_loss"])
-            document = manifest["published"].get("privacy")
-        if document:
-            numbers = document["dimensions"]
-        points[str(epsilon)] = point_of(losses, document)
+
+    def made(privacy: dict[str, Any] | None) -> dict[str, Any]:
+        return put_together(request, choice | ({"privacy": privacy} if privacy else {}), place)
+
+    points, manifest, numbers = measured(place, epsilons, draws, clip, made)
     at_one = dp_noise_multiplier(1.0, 1.0, 1, DELTA)
     return {
         "trained": trained,
@@ -115,7 +103,7 @@ def measure_arm(
         "dimensions": numbers,
         "clip": round(clip, 4),
         "lengths": [round(min(lengths), 4), round(max(lengths), 4)],
-        "base_loss": round(base_loss or math.nan, 4),
+        "base_loss": round(manifest["base_validation_loss"], 4),
         "points": points,
         "clients_for_snr_1_at_epsilon_1": math.ceil(clients / predicted_snr(1.0, at_one, clients, numbers).snr)
         if numbers
@@ -132,9 +120,8 @@ def trained_clients(request: "TrainingRequest", choice: dict[str, Any], place: P
     from capibara_assets.training.events import EventLog
     from capibara_assets.training.federated import start_run, train_clients
     from capibara_assets.training.ranks import ALONE
-    from capibara_assets.training.strategies import Federated
 
-    request, voter, strategy = with_strategy(request, choice, Federated)
+    request, voter, strategy = with_strategy(request, choice)
     folder = place / _TEMPLATE
     run = start_run(request, voter, strategy, folder, go_on, ALONE)
     log = EventLog(folder / "events.jsonl", run="bench", listener=say)
@@ -152,9 +139,8 @@ def put_together(request: "TrainingRequest", choice: dict[str, Any], place: Path
     """The round's end by federated training itself, on links to the trained clients: its manifest."""
     from capibara_assets.training.federated import train_federated
     from capibara_assets.training.ranks import ALONE
-    from capibara_assets.training.strategies import Federated
 
-    request, voter, strategy = with_strategy(request, choice, Federated)
+    request, voter, strategy = with_strategy(request, choice)
     folder = place / "putting-together"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(place / _TEMPLATE, folder, copy_function=os.link)

@@ -1,16 +1,19 @@
 """What the arms of `capibara bench privacy` share: base, short examples, requests of one voter, figures of a point."""
 
+import json
+import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
+    from capibara_assets.training.recipe import VoterSpec
     from capibara_assets.training.request import TrainingRequest
-    from capibara_assets.training.strategies import Client, Federated, Private
 
+DELTA = 1e-5
 _LONGEST = 192  # tokens of an example: short ones, so that a client takes seconds
 _JUDGED = 16
 
@@ -49,24 +52,48 @@ def at_rank(request: "TrainingRequest", rank: int, rate: float) -> "TrainingRequ
     return request.model_copy(update={"recipe": recipe})
 
 
+def measured(
+    place: Path, epsilons: Sequence[float], draws: int, clip: float, made: Callable[[dict[str, Any] | None], Any]
+) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """(figures by epsilon, the last manifest, trained numbers); what `place` has already is not measured again.
+
+    Args:
+        clip: of all epsilons.
+        made: privacy's settings (None for an infinite epsilon) -> manifest of a voter with them.
+    """
+    points, manifest, numbers = {}, dict[str, Any](), 0
+    for epsilon in epsilons:
+        losses, document = [], None
+        for draw in range(draws if math.isfinite(epsilon) else 1):
+            file = place / f"epsilon-{epsilon}-{draw}.json"
+            if not file.is_file():
+                privacy = {"epsilon": epsilon, "delta": DELTA, "clip": clip, "seed": draw}
+                file.write_text(json.dumps(made(privacy if math.isfinite(epsilon) else None)), "utf-8")
+            manifest = json.loads(file.read_text("utf-8"))
+            losses.append(manifest["validation_loss"])
+            document = (manifest["published"] or {}).get("privacy")
+        numbers = document["dimensions"] if document else numbers
+        points[str(epsilon)] = point_of(losses, document)
+    return points, manifest, numbers
+
+
 def point_of(losses: Sequence[float], document: dict[str, Any] | None) -> dict[str, Any]:
-    """The figures of one epsilon."""
+    """The figures of one epsilon; the signal-to-noise ratio over all sums, where there are several."""
+    snr = document["predicted_snr"] * math.sqrt(document["steps"]) if document else None
     return {
         "loss": round(statistics.median(losses), 4),
         "losses": [round(loss, 4) for loss in losses],
-        "predicted_snr": round(document["predicted_snr"], 4) if document else None,
+        "predicted_snr": None if snr is None else round(snr, 4),
         "noise_multiplier": round(document["noise_multiplier"], 4) if document else 0.0,
     }
 
 
-def with_strategy(
-    request: "TrainingRequest", choice: dict[str, Any], kind: "type[Federated | Private | Client]"
-) -> tuple["TrainingRequest", Any, Any]:
+def with_strategy(request: "TrainingRequest", choice: dict[str, Any]) -> tuple["TrainingRequest", "VoterSpec", Any]:
     """The request of one voter with that strategy, the voter, the strategy."""
-    strategy = kind.model_validate(choice)
-    voter = request.recipe.voters[0].model_copy(update={"strategy": strategy})
+    spec = request.recipe.voters[0]
+    voter = type(spec).model_validate(spec.model_dump() | {"strategy": choice})
     recipe = request.recipe.model_copy(update={"voters": (voter,)})
-    return request.model_copy(update={"recipe": recipe}), voter, strategy
+    return request.model_copy(update={"recipe": recipe}), voter, voter.strategy
 
 
 def say(event: dict[str, Any]) -> None:

@@ -7,14 +7,13 @@ numbers are trained on the same batches' size, neither clipped nor noised.
 """
 
 import json
-import math
 import shutil
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capibara_assets.cli.bench_privacy_inputs import at_rank, go_on, point_of, say, with_strategy
+from capibara_assets.cli.bench_privacy_inputs import at_rank, go_on, measured, say, with_strategy
 
 if TYPE_CHECKING:
     from capibara_assets.training.request import TrainingRequest
@@ -28,7 +27,7 @@ EPOCHS, SHARE = 4.0, 4  # a step's expected batch is a quarter of the examples
 
 
 def measure_example_arm(
-    arm: str, request: "TrainingRequest", home: Path, delta: float, epsilons: Sequence[float], draws: int
+    arm: str, request: "TrainingRequest", home: Path, epsilons: Sequence[float], draws: int
 ) -> dict[str, Any]:
     """All epsilons of one set of trained numbers; what `home` has already is not measured again."""
     trained, rank, rate = EXAMPLE_ARMS[arm]
@@ -37,33 +36,21 @@ def measure_example_arm(
     place.mkdir(parents=True, exist_ok=True)
     lengths = gradient_lengths(request, trained)
     clip = statistics.median(lengths)
-    points, base_loss, numbers, steps = {}, math.nan, 0, 0
-    for epsilon in epsilons:
-        losses, document = [], None
-        for draw in range(draws if math.isfinite(epsilon) else 1):
-            file = place / f"epsilon-{epsilon}-{draw}.json"
-            if not file.is_file():
-                privacy = {"epsilon": epsilon, "delta": delta, "clip": clip, "seed": draw}
-                choice = {"kind": "private", "trained": trained, "privacy": privacy}
-                if math.isinf(epsilon):
-                    choice = {"kind": "client", "trained": trained}
-                file.write_text(json.dumps(trained_voter(request, choice, place / "training")), "utf-8")
-            manifest = json.loads(file.read_text("utf-8"))
-            base_loss, steps = manifest["base_validation_loss"], manifest["steps"]
-            losses.append(manifest["validation_loss"])
-            if document := (manifest["published"] or {}).get("privacy"):
-                numbers = document["dimensions"]
-                document["predicted_snr"] *= math.sqrt(document["steps"])
-        points[str(epsilon)] = point_of(losses, document)
+
+    def made(privacy: dict[str, Any] | None) -> dict[str, Any]:
+        choice = {"kind": "private", "privacy": privacy} if privacy else {"kind": "client"}
+        return trained_voter(request, choice | {"trained": trained}, place / "training")
+
+    points, manifest, numbers = measured(place, epsilons, draws, clip, made)
     return {
         "trained": trained,
         "rank": rank,
         "unit": "example",
-        "steps": steps,
+        "steps": manifest["steps"],
         "dimensions": numbers,
         "clip": round(clip, 4),
         "lengths": [round(min(lengths), 4), round(max(lengths), 4)],
-        "base_loss": round(base_loss, 4),
+        "base_loss": round(manifest["base_validation_loss"], 4),
         "points": points,
     }
 
@@ -83,7 +70,6 @@ def gradient_lengths(request: "TrainingRequest", trained: "Trained") -> list[flo
     import polars as pl
 
     from capibara_assets.training.changes import length
-    from capibara_assets.training.client import lora_only
     from capibara_assets.training.environment import compute_settings, pick_device, settings_on
     from capibara_assets.training.examples import chosen, read_examples, tokens_of
     from capibara_assets.training.private_sgd import Gradients
@@ -96,21 +82,15 @@ def gradient_lengths(request: "TrainingRequest", trained: "Trained") -> list[flo
     table = read_examples(request.dataset)
     encoded = tokens_of(request, table, subject.base.tokenizer, settings)
     _, examples = chosen("train", table.filter(pl.col("split") == "train"), encoded, settings)
-    gradients, lengths = Gradients(trained, subject, tuple(lora_only(subject))), []
-    for example in examples:
-        for parameter in subject.trainable.values():
-            parameter.grad = None
-        subject.loss(subject.collate([example])).mean().backward()
-        lengths.append(length(gradients.read()))
-    return lengths
+    gradients = Gradients.of(trained, subject)
+    return [length(gradients.of_example(example)) for example in examples]
 
 
 def trained_voter(request: "TrainingRequest", choice: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Train the voter of that strategy by the product's own code: its manifest."""
-    from capibara_assets.training.strategies import Client, Private
     from capibara_assets.training.voters import train_by_strategy
 
-    request, voter, _ = with_strategy(request, choice, Private if choice["kind"] == "private" else Client)
+    request, voter, _ = with_strategy(request, choice)
     shutil.rmtree(folder, ignore_errors=True)
     found = train_by_strategy(request, voter, folder, say, go_on)
     manifest: dict[str, Any] = json.loads((found / "manifest.json").read_text("utf-8"))

@@ -100,17 +100,11 @@ def agree(
         hold: how the voters are asked; by default each in a process of its own (`polling.hold_here`: none).
 
     Raises:
-        ConsensusError: there is one voter alone, fewer than 2f + 1 answered or were accepted, or no candidate passes
+        ConsensusError: one voter is left alone, fewer than 2f + 1 answered or were accepted, or no candidate passes
             the gate; nothing may be published then.
         InputError: a voter has no shard or an empty one.
     """
     names = sorted(voters)
-    if len(names) < 2:
-        raise ConsensusError(
-            f"no consensus: {names[0] if names else 'no voter'} is alone, and nobody votes for itself. Name two voters "
-            "or more in the training recipe, or use the trained adapter as it is",
-            dict.fromkeys(names, "alone"),
-        )
     f = faults(len(names), recipe.fault_tolerance)
     submissions = {name: read_submission(name, voters[name], base.digest) for name in names}
     verdicts = _attestation(base, submissions, recipe)
@@ -120,7 +114,15 @@ def agree(
         if verdicts[name].accepted and (adapter := submissions[name].adapter) is not None
     }
     excluded = [name for name in names if name not in candidates]
-    _require_quorum(names, len(candidates), f, {n: verdicts[n].reason or "accepted by attestation" for n in names})
+    attested = {name: verdicts[name].reason or "accepted by attestation" for name in names}
+    _require_quorum(names, len(candidates), f, attested)
+    if len(candidates) == 1:
+        (alone,) = candidates
+        raise ConsensusError(
+            f"no consensus: {alone} is alone, and nobody votes for itself. Name two voters or more in the training "
+            "recipe, or use the trained adapter as it is",
+            {**attested, alone: "alone"},
+        )
 
     digests = {name: submission.digest for name, submission in submissions.items() if submission.digest is not None}
     thresholds, software = _thresholds(recipe), software_versions()

@@ -354,14 +354,9 @@ def _validate_where_due(
             with autocast(subject.device, settings.precision):
                 found = token_nll(subject.loss.model, batch)
             nll, tokens = nll + float(found.double().sum()), tokens + len(found)
-    loss, progress.validated = nll / tokens, progress.step
-    if math.isfinite(loss):
-        progress.curve.append({"step": progress.step, "validation_loss": loss})
-        if progress.step == 0:
-            progress.base_loss = loss
-        elif progress.best_loss is None or loss < progress.best_loss:
-            progress.best_step, progress.best_loss = progress.step, loss
-            voter.best = {name: value.detach().clone() for name, value in voter.parameters.items()}
+    loss = nll / tokens
+    if progress.judged(loss):
+        voter.best = {name: value.detach().clone() for name, value in voter.parameters.items()}
     elif progress.step == total and not voter.best:
         raise TrainingDiverged(f"{voter.spec.name}: no validation loss was finite")
     voter.log.write("validation", progress.step, of=total, validation_loss=loss)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.low_rank import truncated
-from capibara_assets.training.client import lora_only, scales_of, signs
+from capibara_assets.training.client import along, lora_only, signs, spread
 from capibara_assets.training.privacy import clip_factor
 from capibara_assets.training.privacy_plan import dimensions
 from capibara_assets.training.products import Average, Product
@@ -59,7 +59,7 @@ class Space:
                 case "b_only":
                     value = b
                 case "scales":
-                    value = math.sqrt(len(b)) * scales_of(b, signs(part.module, b.shape))
+                    value = along(b, signs(part.module, b.shape))
             found[part.module] = value.numpy()
         return found
 
@@ -79,7 +79,7 @@ class Space:
                 case "b_only":
                     weights[part.b] = _float32(value)
                 case "scales":
-                    weights[part.b] = _float32(signs(part.module, shape).double().numpy() * value / math.sqrt(shape[0]))
+                    weights[part.b] = _float32(spread(torch.from_numpy(value), signs(part.module, shape)).numpy())
         return Average(weights, math.sqrt(lost / whole) if whole else 0.0)
 
 

@@ -8,6 +8,7 @@ gradient is projected onto the signs; its entries are then alike in a column up 
 and its step is exactly AdamW's on s. (VeRA, Kopiczko et al. 2024, arXiv 2310.11454, trains such vectors, others too.)
 """
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -30,6 +31,16 @@ def signs(module: str, shape: torch.Size | tuple[int, int]) -> Tensor:
 def scales_of(b: Tensor, sign: Tensor) -> Tensor:
     """(r,) the numbers s whose S diag(s) is nearest to B (out, r); float64."""
     return (b.double() * sign.double()).mean(dim=0)
+
+
+def along(b: Tensor, sign: Tensor) -> Tensor:
+    """(r,) coordinates of B (out, r) along the unit vectors sign / sqrt(out): lengths are those of B; float64."""
+    return math.sqrt(len(b)) * scales_of(b, sign)
+
+
+def spread(values: Tensor, sign: Tensor) -> Tensor:
+    """(out, r) the B with these coordinates, the reverse of `along`; float64."""
+    return sign.double() * values / math.sqrt(len(sign))
 
 
 def lora_only(subject: Subject) -> list[Product]:

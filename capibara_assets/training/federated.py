@@ -49,8 +49,7 @@ from capibara_assets.training.examples import COLUMNS, read_examples
 from capibara_assets.training.judging import Judged, judge, judge_average
 from capibara_assets.training.order import training_part, validation_shard
 from capibara_assets.training.parts import part_adapter, part_seed, train_part, write_whole
-from capibara_assets.training.privacy import privacy_document
-from capibara_assets.training.privacy_plan import Budget, budget_of, dimensions, predicted, warnings_of
+from capibara_assets.training.privacy_plan import Budget, budget_of, dimensions, document_of, warnings_of
 from capibara_assets.training.products import Average, detached
 from capibara_assets.training.ranks import Ranks
 from capibara_assets.training.recipe import VoterSpec
@@ -147,7 +146,7 @@ def train_federated(
     best = min(range(len(rounds)), key=lambda at: rounds[at]["validation_loss"])
     figures = {"clients": strategy.clients, "unit": run.unit, "rounds": rounds, "best_round": best + 1}
     if run.budget:
-        figures["privacy"] = _document(run, len(rounds), rounds[0]["dimensions"])
+        figures["privacy"] = _document(run, rounds[0]["dimensions"])
         parts = {name: one | {"skipped_steps": [], "rolled_back_steps": []} for name, one in parts.items()}
     result = write_whole(
         request,
@@ -314,29 +313,16 @@ def _mechanism(run: Run, number: int) -> Mechanism | None:
     return Mechanism(run.strategy.privacy.clip, run.budget.noise_multiplier, run.budget.denominator, seed)
 
 
-def _document(run: Run, rounds: int, numbers: int) -> dict[str, Any]:
+def _document(run: Run, numbers: int) -> dict[str, Any]:
     """What the certificate says of privacy."""
-    choice, budget = run.strategy.privacy, run.budget
-    assert choice is not None and budget is not None
-    noise = predicted(choice, budget, numbers)
-    return privacy_document(
-        noise_multiplier=budget.noise_multiplier,
-        sampling_rate=run.strategy.sampling_rate,
-        steps=rounds,
-        delta=choice.delta,
-        clip=choice.clip,
-        clients=run.strategy.clients,
-        budget=choice.epsilon,
-        stopped_by_budget=rounds < run.strategy.rounds,
+    choice = run.strategy
+    assert choice.privacy is not None and run.budget is not None
+    return document_of(
+        choice.privacy, run.budget, choice.rounds, choice.clients, choice.trained, numbers,
         unit=run.unit,
-        trained=run.strategy.trained,
-        dimensions=numbers,
-        denominator=budget.denominator,
-        predicted_snr=noise.snr,
-        seed="declared: no guarantee" if choice.seed is not None else "entropy of the system",
         covers="the weights of this adapter; several voters over the same clients compose",
         not_covered=["validation examples", "counts of examples, steps and tokens"],
-    )
+    )  # fmt: skip
 
 
 def _untouched(run: Run) -> Judged:

@@ -227,15 +227,10 @@ def train_voter(
                         loss = evaluate(
                             subject, stepper, validation, recipe.training.micro_batch_tokens, ranks, poll_all
                         )
-                        progress.validated = progress.step
-                        if math.isfinite(loss):
-                            progress.curve.append({"step": progress.step, "validation_loss": loss})
-                        if progress.step == 0:
-                            progress.base_loss = loss if math.isfinite(loss) else None
-                        elif math.isfinite(loss):
+                        better = progress.judged(loss)
+                        if progress.step and math.isfinite(loss):
                             weights = stepper.full(subject.trainable)
-                            if progress.best_loss is None or loss < progress.best_loss:
-                                progress.best_step, progress.best_loss = progress.step, loss
+                            if better:
                                 best = {name: value.detach().clone() for name, value in weights.items()}
                             tactic.after_validation(progress.step, loss, weights)
                             moments = stepper.state() if epochs.with_optimizer else {}

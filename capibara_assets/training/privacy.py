@@ -33,7 +33,8 @@ from scipy.special import log_ndtr, ndtr
 Vector = NDArray[np.float64]
 Unit = Literal["client", "example"]
 ADJACENCY: dict[Unit, str] = {"client": "add_or_remove_one_client", "example": "add_or_remove_one_example"}
-_OF = {"client": "updates", "example": "gradients"}
+SUM: dict[Unit, str] = {"client": "round", "example": "step"}  # what sums a unit's vectors
+_OF: dict[Unit, str] = {"client": "update", "example": "gradient"}
 ACCOUNTANT = "pld"
 _LIBRARY = "dp-accounting"
 _INTERVAL = 1e-4  # of privacy losses: dp-accounting's own
@@ -240,9 +241,8 @@ class Prediction:
         """The sum, for people."""
         return (
             f"noise of {self.noise_multiplier:.3g} x clip x sqrt({self.dimensions:,} trained numbers) / "
-            f"{self.denominator:g} {self.unit}s = {self.noise_norm / self.clip:.3g} x clip a "
-            f"{'round' if self.unit == 'client' else 'step'}, a mean {_OF[self.unit][:-1]} at most 1 x clip: "
-            f"signal-to-noise at most {self.snr:.2g}"
+            f"{self.denominator:g} {self.unit}s = {self.noise_norm / self.clip:.3g} x clip a {SUM[self.unit]}, a mean "
+            f"{_OF[self.unit]} at most 1 x clip: signal-to-noise at most {self.snr:.2g}"
         )
 
 
@@ -288,7 +288,7 @@ def privacy_document(
     of: Unit = "example" if clients is None else "client"
     epsilon = dp_epsilon(noise_multiplier, sampling_rate, steps, delta)
     return {
-        "mechanism": f"gaussian_on_sum_of_clipped_{_OF[of]}",
+        "mechanism": f"gaussian_on_sum_of_clipped_{_OF[of]}s",
         "noise_multiplier": noise_multiplier,
         "sampling_rate": sampling_rate,
         "steps": steps,

@@ -2,12 +2,19 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from capibara_assets.errors import InputError
-from capibara_assets.training.privacy import Prediction, Unit, affordable_steps, dp_epsilon, dp_noise_multiplier
+from capibara_assets.training.privacy import (
+    SUM,
+    Prediction,
+    Unit,
+    affordable_steps,
+    dp_epsilon,
+    dp_noise_multiplier,
+    privacy_document,
+)
 from capibara_assets.training.strategies import Federated, Privacy, Trained
-
-SUM: dict[Unit, str] = {"client": "round", "example": "step"}
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,35 @@ def _budget(choice: Privacy, rate: float, rounds: int, expected: float, unit: Un
 def predicted(privacy: Privacy, budget: Budget, dimensions: int) -> Prediction:
     """The noise of one sum."""
     return Prediction(budget.noise_multiplier, privacy.clip, budget.denominator, dimensions, budget.unit)
+
+
+def document_of(
+    privacy: Privacy, budget: Budget, asked: int, there: int, trained: Trained, dimensions: int, **further: Any
+) -> dict[str, Any]:
+    """What the certificate says of privacy, all rounds or steps of the budget counted.
+
+    Args:
+        asked: rounds or steps without a budget.
+        there: clients or examples.
+        further: what else there is to say.
+    """
+    return privacy_document(
+        noise_multiplier=budget.noise_multiplier,
+        sampling_rate=budget.sampling_rate,
+        steps=budget.rounds,
+        delta=privacy.delta,
+        clip=privacy.clip,
+        clients=there if budget.unit == "client" else None,
+        examples=there if budget.unit == "example" else None,
+        budget=privacy.epsilon,
+        stopped_by_budget=budget.rounds < asked,
+        trained=trained,
+        dimensions=dimensions,
+        denominator=budget.denominator,
+        predicted_snr=predicted(privacy, budget, dimensions).snr,
+        seed="declared: no guarantee" if privacy.seed is not None else "entropy of the system",
+        **further,
+    )
 
 
 def warnings_of(privacy: Privacy, budget: Budget, asked: int, dimensions: int) -> list[str]:

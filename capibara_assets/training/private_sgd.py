@@ -19,20 +19,20 @@ long a step took, from which one may guess how many examples it had.
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from capibara_assets.checkpoints.saving import AsyncSaver
+from capibara_assets.datasets.tokenising import Encoded
 from capibara_assets.errors import InputError
 from capibara_assets.training.backends import make_stepper
 from capibara_assets.training.changes import Coordinates, Mechanism, length, noised
-from capibara_assets.training.client import ClientTraining, lora_only, scales_of, signs
+from capibara_assets.training.client import ClientTraining, along, lora_only, signs, spread
 from capibara_assets.training.environment import (
     compute_settings,
     differences,
@@ -48,9 +48,8 @@ from capibara_assets.training.examples import chosen, read_examples, tokens_of, 
 from capibara_assets.training.guards import should_stop
 from capibara_assets.training.loop import Interrupted, TrainingDiverged
 from capibara_assets.training.order import rank, training_part
-from capibara_assets.training.privacy import clip_factor, privacy_document
-from capibara_assets.training.privacy_plan import Budget, budget_of_steps, predicted, warnings_of
-from capibara_assets.training.products import Product
+from capibara_assets.training.privacy import clip_factor
+from capibara_assets.training.privacy_plan import budget_of_steps, document_of, warnings_of
 from capibara_assets.training.ranks import ALONE
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
@@ -69,43 +68,54 @@ class Gradients:
     """The coordinates in which an example's gradient is clipped and the sum noised.
 
     `factors`: A (r, in) and B (out, r). `b_only`: B. `scales`: (r,) a module, along unit vectors: signs / sqrt(out).
+
+    Attributes:
+        signs: name of each B -> (out, r), for `scales`.
     """
 
     trained: Trained
     subject: Subject
-    parts: tuple[Product, ...]
+    names: tuple[str, ...]
+    signs: Mapping[str, Tensor]
 
-    def read(self) -> Coordinates:
-        """What the backward pass left; float64, zero where it left nothing."""
+    @classmethod
+    def of(cls, trained: Trained, subject: Subject) -> "Gradients":
+        """Raises InputError: more is trained than LoRA's products."""
+        parts = lora_only(subject)
+        names = [part.b for part in parts] + [part.a for part in parts if trained == "factors"]
+        scaled = parts if trained == "scales" else []
+        of_b = {part.b: signs(part.module, subject.trainable[part.b].shape) for part in scaled}
+        return cls(trained, subject, tuple(names), of_b)
+
+    def zeros(self) -> Coordinates:
+        """A sum of none."""
+        shapes = {name: self.subject.trainable[name].shape for name in self.names}
+        return {name: np.zeros(shape[1:] if name in self.signs else shape) for name, shape in shapes.items()}
+
+    def of_example(self, example: Encoded) -> Coordinates:
+        """Of the mean loss of one example's supervised tokens; float64."""
+        self._clear()
+        self.subject.loss(self.subject.collate([example])).mean().backward()
         found = {}
-        for part in self.parts:
-            b = self._of(part.b)
-            if self.trained == "scales":
-                b = math.sqrt(len(b)) * scales_of(b, signs(part.module, b.shape))
-            found[part.b] = b.numpy()
-            if self.trained == "factors":
-                found[part.a] = self._of(part.a).numpy()
+        for name in self.names:
+            parameter = self.subject.trainable[name]
+            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            value = gradient.detach().cpu().double()
+            found[name] = (along(value, self.signs[name]) if name in self.signs else value).numpy()
         return found
 
     def write(self, mean: Coordinates) -> None:
-        """Let the optimizer find it as the gradient."""
-        for part in self.parts:
-            b = torch.from_numpy(mean[part.b])
-            if self.trained == "scales":
-                shape = self.subject.trainable[part.b].shape
-                b = signs(part.module, shape).double() * b / math.sqrt(shape[0])
-            self._put(part.b, b)
-            if self.trained == "factors":
-                self._put(part.a, torch.from_numpy(mean[part.a]))
+        """Let the optimizer find it as the gradient, and none of what is not trained."""
+        self._clear()
+        for name, coordinates in mean.items():
+            value, parameter = torch.from_numpy(coordinates), self.subject.trainable[name]
+            if name in self.signs:
+                value = spread(value, self.signs[name])
+            parameter.grad = value.to(parameter.device, parameter.dtype)
 
-    def _of(self, name: str) -> Tensor:
-        parameter = self.subject.trainable[name]
-        gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        return gradient.detach().cpu().double()
-
-    def _put(self, name: str, value: Tensor) -> None:
-        parameter = self.subject.trainable[name]
-        parameter.grad = value.to(parameter.device, parameter.dtype)
+    def _clear(self) -> None:
+        for parameter in self.subject.trainable.values():
+            parameter.grad = None
 
 
 def train_private(
@@ -135,7 +145,7 @@ def train_private(
     subject = load_subject(request, settings, device)
     stepper = make_stepper(recipe, subject, settings, ALONE)
     tactic = ClientTraining(Client(trained=strategy.trained, proximal=0.0), subject)
-    gradients = Gradients(strategy.trained, subject, tuple(lora_only(subject)))
+    gradients = Gradients.of(strategy.trained, subject)
     examples, tokenizer = read_examples(request.dataset), subject.base.tokenizer
     encoded = tokens_of(request, examples, tokenizer, settings, poll=poll)
     ids, train = chosen("train", training_part(examples, voter.shard, len(recipe.voters)), encoded, settings)
@@ -144,7 +154,7 @@ def train_private(
     # The budget: how much noise, for how many of the steps that the recipe asks for.
     asked = total_steps([len(example.input_ids) for example in train], settings, recipe)
     budget = budget_of_steps(strategy.privacy, settings.global_batch, len(train), asked)
-    numbers = sum(value.size for value in gradients.read().values())
+    numbers = sum(value.size for value in gradients.zeros().values())
     secret = secret_seed(folder, strategy.privacy.seed, ALONE)
     total = budget.rounds
     expected_tokens = budget.sampling_rate * sum(example.supervised for example in train)
@@ -189,7 +199,7 @@ def train_private(
                 due = progress.step % recipe.training.evaluate_every == 0 or progress.step == total
                 if due and progress.validated < progress.step:
                     loss = evaluate(subject, stepper, validation, recipe.training.micro_batch_tokens, ALONE, poll)
-                    if _judged(progress, loss):
+                    if progress.judged(loss):
                         best = {name: value.detach().clone() for name, value in subject.trainable.items()}
                     log.write("validation", progress.step, of=total, validation_loss=loss)
                 if progress.step == total:
@@ -202,15 +212,12 @@ def train_private(
                 begun = time.monotonic()
                 drawn = np.random.default_rng((secret, progress.step, _SAMPLED)).random(len(train))
                 subject.loss.train()
-                summed = {name: np.zeros_like(value) for name, value in gradients.read().items()}
+                summed = gradients.zeros()
                 for index in np.flatnonzero(drawn < budget.sampling_rate):
                     poll()
-                    stepper.clear()
                     # Dropout of its own: drawn one after the other, an example more would change all later gradients.
                     seed_all(int(rank(request.seed, voter.seed, "dropout", progress.step, ids[index])[:15], 16))
-                    stepper.backward(stepper.loss(subject.collate([train[index]])).mean())
-                    add_clipped(summed, gradients.read(), strategy.privacy.clip)
-                stepper.clear()
+                    add_clipped(summed, gradients.of_example(train[index]), strategy.privacy.clip)
                 noise = (secret, progress.step, _NOISE)
                 how = Mechanism(strategy.privacy.clip, budget.noise_multiplier, budget.denominator, noise)
                 gradients.write(noised(summed, how))
@@ -243,7 +250,13 @@ def train_private(
 
     progress.tokens = round(progress.step * expected_tokens)
     progress.seconds = seconds_before + time.monotonic() - started
-    published = {"privacy": _document(strategy, budget, asked, numbers, len(train))}
+    # All planned steps count, also where training stopped early.
+    document = document_of(
+        strategy.privacy, budget, asked, len(train), strategy.trained, numbers,
+        covers="the weights of this adapter; several voters over the same examples compose",
+        not_covered=["validation examples", "the number of train examples", "times of steps"],
+    )  # fmt: skip
+    published = {"privacy": document}
     log.write("published", progress.step, strategy=strategy.kind, **published)
     counts = {
         "validation_loss": progress.best_loss,
@@ -268,40 +281,3 @@ def add_clipped(total: Coordinates, gradient: Coordinates, clip: float) -> None:
         factor = clip_factor(norm, clip)
         for name, value in gradient.items():
             total[name] += factor * value
-
-
-def _judged(progress: Progress, loss: float) -> bool:
-    """Note a validation loss; whether it is the best so far of a step after the first."""
-    progress.validated = progress.step
-    if not math.isfinite(loss):
-        return False
-    progress.curve.append({"step": progress.step, "validation_loss": loss})
-    if progress.step == 0:
-        progress.base_loss = loss
-        return False
-    if progress.best_loss is not None and loss >= progress.best_loss:
-        return False
-    progress.best_step, progress.best_loss = progress.step, loss
-    return True
-
-
-def _document(strategy: Private, budget: Budget, asked: int, numbers: int, examples: int) -> dict[str, Any]:
-    """What the certificate says of privacy; all planned steps count, also where training stopped early."""
-    choice = strategy.privacy
-    return privacy_document(
-        noise_multiplier=budget.noise_multiplier,
-        sampling_rate=budget.sampling_rate,
-        steps=budget.rounds,
-        delta=choice.delta,
-        clip=choice.clip,
-        examples=examples,
-        budget=choice.epsilon,
-        stopped_by_budget=budget.rounds < asked,
-        trained=strategy.trained,
-        dimensions=numbers,
-        denominator=budget.denominator,
-        predicted_snr=predicted(choice, budget, numbers).snr,
-        seed="declared: no guarantee" if choice.seed is not None else "entropy of the system",
-        covers="the weights of this adapter; several voters over the same examples compose",
-        not_covered=["validation examples", "the number of train examples", "times of steps"],
-    )

@@ -8,6 +8,7 @@ they change in every byte, and two points that share pieces would be damaged tog
 """
 
 import json
+import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -73,6 +74,20 @@ class Progress:
     watched: dict[str, Any] | None = None
     curve: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
+
+    def judged(self, loss: float) -> bool:
+        """Note the validation loss at this step, nats per token; whether it is the best after at least one step."""
+        self.validated = self.step
+        if not math.isfinite(loss):
+            return False
+        self.curve.append({"step": self.step, "validation_loss": loss})
+        if self.step == 0:
+            self.base_loss = loss
+            return False
+        if self.best_loss is not None and loss >= self.best_loss:
+            return False
+        self.best_step, self.best_loss = self.step, loss
+        return True
 
 
 @dataclass(frozen=True)

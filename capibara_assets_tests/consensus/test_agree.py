@@ -139,6 +139,10 @@ def test_a_voter_alone_has_nobody_to_vote_for_it(
     with pytest.raises(ConsensusError, match=r"voter-2 is alone.*Name two voters or more") as raised:
         agree(tiny, alone, validation, shards, RECIPE, {})
     assert raised.value.reasons == {"voter-2": "alone"}
+    left = on_disk({"voter-1": changed(honest["voter-1"], float("nan")), "voter-2": honest["voter-2"]})
+    with pytest.raises(ConsensusError, match=r"voter-2 is alone") as raised:
+        agree(tiny, left, validation, shards, RECIPE, {})
+    assert "not finite" in raised.value.reasons["voter-1"]
 
 
 def test_missing_damaged_and_foreign_adapters(
