@@ -11,17 +11,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import (
-    checkpoint_promises,
-    consensus_promises,
-    dataset_promises,
-    evaluation_promises,
-    experience_promises,
-    graph_promises,
-    plan_promises,
-    train_promises,
-)
+from benchmarks.checkpoints import promises as checkpoint_promises
+from benchmarks.consensus import promises as consensus_promises
+from benchmarks.datasets import promises as dataset_promises
+from benchmarks.evaluation import promises as evaluation_promises
+from benchmarks.experience import promises as experience_promises
+from benchmarks.graph import promises as graph_promises
+from benchmarks.planning import promises as plan_promises
 from benchmarks.promises import Line
+from benchmarks.training import promises as train_promises
 from capibara_assets.storage.jsonfiles import write_json_atomic
 
 ROOT = Path(__file__).resolve().parent.parent

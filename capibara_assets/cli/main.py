@@ -13,7 +13,6 @@ from capibara_assets.errors import InputError, IntegrityError
 # Command -> module:function, and its first sentence (a test holds it to the command's own). A module is imported when
 # its command is used, since Dagster takes a second.
 COMMANDS = {
-    "bench": ("bench:bench", "Measure what the project promises."),
     "checkpoint": (
         "checkpoint:checkpoint",
         "Checkpoints: kept whole and checked, in every format, small, private when asked.",
@@ -98,16 +97,18 @@ class Commands(click.Group):
             formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "bench":
+            raise InputError("benches run as `python -m benchmarks NAME` from a checkout of the repository")
         if cmd_name not in COMMANDS:
             return None
         if cmd_name not in WITHOUT_DAGSTER:
-            _hush_dagster()
+            hush_dagster()
         module, name = COMMANDS[cmd_name][0].split(":")
         command: click.Command = getattr(import_module(f"capibara_assets.cli.{module}"), name)
         return command
 
 
-def _hush_dagster() -> None:
+def hush_dagster() -> None:
     """Dagster's notes on its own unfinished parts are not for users."""
     import dagster as dg
 
@@ -123,16 +124,21 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
+    run_command_line(cli, "capibara")
+
+
+def run_command_line(command: click.Command, name: str) -> None:
+    """Run a command on this process's arguments; what a user can mend is one sentence after `name`."""
     # Threads that wait for work sleep instead of spinning: on a busy machine spinning costs several times the work.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")  # its default keeps hundreds of MB of kernels
     try:
-        cli(standalone_mode=False)
+        command(standalone_mode=False)
     except InputError as error:
-        click.echo(f"capibara: {error}", err=True)
+        click.echo(f"{name}: {error}", err=True)
         sys.exit(2)
     except IntegrityError as error:
-        click.echo(f"capibara: damaged: {error}", err=True)
+        click.echo(f"{name}: damaged: {error}", err=True)
         sys.exit(1)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
@@ -140,5 +146,5 @@ def main() -> None:
         error.show()
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("capibara: interrupted; the same command again goes on where this one stopped", err=True)
+        click.echo(f"{name}: interrupted; the same command again goes on where this one stopped", err=True)
         sys.exit(130)

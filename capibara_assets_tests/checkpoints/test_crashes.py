@@ -13,11 +13,11 @@ import pytest
 from capibara_assets.checkpoints import files
 from capibara_assets.checkpoints.places import LocalPlace
 from capibara_assets.checkpoints.store import CheckpointStore
-from capibara_assets.cli.bench_checkpoint_disk import LOSSES, Change
-from capibara_assets.cli.bench_checkpoint_flips import flip_bits
-from capibara_assets.cli.bench_checkpoint_kills import kill_writers
-from capibara_assets.cli.bench_checkpoint_replay import crash, fill_disk, record, record_between, replay
-from capibara_assets.cli.bench_checkpoint_states import encrypted_store
+from capibara_assets_tests.checkpoints.drills.disk import LOSSES, Change
+from capibara_assets_tests.checkpoints.drills.flips import flip_bits
+from capibara_assets_tests.checkpoints.drills.kills import kill_writers
+from capibara_assets_tests.checkpoints.drills.replay import crash, fill_disk, record, record_between, replay
+from capibara_assets_tests.checkpoints.drills.states import encrypted_store
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 

@@ -133,7 +133,7 @@ def test_right_answers_pass_wrong_ones_fail_and_the_rest_is_said(isolated: Isola
 
 @pytest.mark.slow
 def test_programs_that_cheat_do_not_pass_and_what_follows_is_right(isolated: Isolation) -> None:
-    from capibara_assets.cli.bench_evaluate_hostile import run_hostile
+    from capibara_assets_tests.evaluation.drills.hostile import run_hostile
 
     only = {
         "python: leaves before the tests", "python: leaves when it is called", "python: prints success",
@@ -153,7 +153,7 @@ def test_programs_that_cheat_do_not_pass_and_what_follows_is_right(isolated: Iso
 
 @pytest.mark.long
 def test_no_hostile_program_passes_or_harms(isolated: Isolation) -> None:
-    from capibara_assets.cli.bench_evaluate_hostile import run_hostile
+    from capibara_assets_tests.evaluation.drills.hostile import run_hostile
 
     found = run_hostile()
     assert found["hostile_programs"] >= 30

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capibara_assets.cli.bench_evaluate_statistics import planted, significant
+from benchmarks.evaluation.statistical_tests import planted, significant
 from capibara_assets.evaluation.paired import mcnemar_exact, paired_difference_interval, table_of, wilson_interval
 from capibara_assets.evaluation.recipe import DecisionRule, ScoreRule
 from capibara_assets.evaluation.schema import ExampleLoss, ItemScore

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from capibara_assets.domains import Domain
-from capibara_assets.executions.classify import classify_session
-from capibara_assets.executions.ingest import Ingest
-from capibara_assets.executions.measure import (
+from benchmarks.experience.measure import (
     FAMILIES,
     ClassifierScores,
     classifier_scores,
     read_labels,
     read_source_domains,
 )
+from capibara_assets.domains import Domain
+from capibara_assets.executions.classify import classify_session
+from capibara_assets.executions.ingest import Ingest
 from capibara_assets_tests.executions.conftest import recorded
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.experience.measure import read_labels, repair_scores
 from capibara_assets.domains import DOMAINS
 from capibara_assets.executions.ingest import Ingest, read_experience
-from capibara_assets.executions.measure import read_labels, repair_scores
 from capibara_assets.executions.repairs import distance, find_repairs, similarity, unified_diff
 from capibara_assets.executions.schema import RepairPair
 from capibara_assets.executions.selection import of_domain

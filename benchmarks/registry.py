@@ -1,0 +1,204 @@
+"""Every bench: its stage, where its command is, what it measures, and the sizes of its quick run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from benchmarks.output import ROUGH
+
+STAGES = ("experience", "datasets", "planning", "checkpoints", "training", "consensus", "evaluation", "graph")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One bench.
+
+    Attributes:
+        stage: the folder of `benchmarks/` it is in.
+        command: "module:command" in that folder.
+        line: the first sentence of its help (a test holds them equal, so that listing imports nothing).
+        quick: option's name in Python -> its value with --quick, where the command line does not give the option.
+    """
+
+    stage: str
+    command: str
+    line: str
+    quick: Mapping[str, Any] = field(default_factory=dict)
+
+    def load(self) -> click.Command:
+        """The command with --quick."""
+        module, name = self.command.split(":")
+        command: click.Command = getattr(import_module(f"benchmarks.{self.stage}.{module}"), name)
+        return with_quick(command, self.quick)
+
+
+def with_quick(command: click.Command, sizes: Mapping[str, Any]) -> click.Command:
+    """The command with --quick, which sets these options where they are not given and marks the result as rough.
+
+    A bench that has to know (`quick` among its own options) is told as well.
+    """
+    own = [param for param in command.params if param.name == "quick"]
+    option = click.Option(["--quick"], is_flag=True, help="Small sizes: under two minutes, and rough figures.")
+    assert command.callback is not None
+    callback = command.callback
+
+    def run(quick: bool, **options: Any) -> Any:
+        context = click.get_current_context()
+        context.meta[ROUGH] = quick
+        if quick:
+            missing = (name for name in sizes if context.get_parameter_source(name) is ParameterSource.DEFAULT)
+            options |= {name: sizes[name] for name in missing}
+        return callback(**options, **({"quick": quick} if own else {}))
+
+    params = [*(param for param in command.params if param.name != "quick"), own[0] if own else option]
+    return click.Command(command.name, callback=run, params=params, help=command.help)
+
+
+BENCHES: dict[str, Bench] = {
+    "ingest": Bench(
+        "experience",
+        "ingest:ingest",
+        "Records per second of read + check + redact + ledger + write, beside datatrove and beside parsing alone.",
+        {"records": 1_000, "repeats": 1},
+    ),
+    "recorder": Bench(
+        "experience",
+        "recorder:recorder",
+        "Milliseconds that one line costs the agent's run: a sandbox that answers at once, recorded and bare.",
+        {"executions": 50},
+    ),
+    "redact": Bench(
+        "experience",
+        "redact:redact",
+        "Recall and precision of redaction on seeded secrets, and those of detect-secrets and gitleaks' rules.",
+        {"secrets": 100},
+    ),
+    "classify": Bench(
+        "experience",
+        "knowledge:classify",
+        "Domains by sandbox session, each family of sources held out; executions per second with patterns.",
+    ),
+    "repair": Bench(
+        "experience",
+        "knowledge:repair",
+        'Repair pairs against the labels of the benchmark sources, beside "the next success with similar code".',
+    ),
+    "consolidate": Bench(
+        "experience",
+        "consolidate:consolidate_command",
+        "Merging of seeded rephrasings and of changed advice, round trips, speed, and independence of file order.",
+        {"bullets": 1_000},
+    ),
+    "sensor": Bench(
+        "experience",
+        "sensor:sensor_command",
+        "Ticks over a big folder, then a real daemon with files that arrive while it and its runs are killed.",
+        {"files": 1_000, "new": 10, "drops": 40, "kills": 1, "seconds": 5.0, "wait": 60.0},
+    ),
+    "replay": Bench(
+        "experience",
+        "replay:replay_command",
+        "Executions replayed per second, the share that can be, agreement with the recorded output, and the isolation.",
+        {"most": 10},
+    ),
+    "dataset": Bench(
+        "datasets",
+        "dataset:dataset",
+        "Seconds from logs to the datasets of all domains, for everything and for one new file; equal in any order?",
+    ),
+    "dedup": Bench(
+        "datasets",
+        "dedup:dedup",
+        "Documents per second and recall of true pairs, beside datatrove's and text-dedup's MinHash.",
+        {"documents": 500, "repeats": 1},
+    ),
+    "split": Bench(
+        "datasets",
+        "split:split",
+        "How much straddles train and test (exact, structural, brute-force Jaccard) with near-duplicates planted.",
+        {"planted": 100},
+    ),
+    "tokenize": Bench(
+        "datasets",
+        "tokenizing:tokenize",
+        "Tokenising with masks and packing beside tokenizers' encode_batch on the same rendered text, interleaved.",
+        {"examples": 300, "repeats": 1},
+    ),
+    "plan": Bench(
+        "planning",
+        "plan:plan",
+        "Predicted against published step times: by model and chip left out, with coverage, regret and memory verdicts.",
+    ),
+    "plan-xla": Bench(
+        "planning",
+        "plan_xla:plan_xla",
+        "Memory of compiled steps against our arithmetic, verdicts near the limit, and what the compiler took for it.",
+    ),
+    "checkpoint": Bench(
+        "checkpoints",
+        "checkpoint:checkpoint",
+        "Saving, loading, memory, disk, stall of a training step, and crashes; ratios, both sides in one run.",
+        {"mib": 8, "memory_mib": "8,16", "repeats": 1, "voters": 2, "epochs": 3, "crashes": 8},
+    ),
+    "train": Bench(
+        "training",
+        "train:train",
+        "Tokens per second, loss, memory and start beside TRL's SFTTrainer; many voters in one pass; the loop's share.",
+    ),
+    "aggregate": Bench(
+        "consensus",
+        "aggregate:aggregate_command",
+        "Seconds of each rule beside the fastest back end of ByzFL and Flower, and beside one read of the vectors.",
+        {"repeats": 1, "seconds": 2.0},
+    ),
+    "merge": Bench(
+        "consensus",
+        "merge:merge",
+        "Seconds of merges beside mergekit's, and of linear beside reading, writing, syncing and hashing the same.",
+        {"repeats": 1},
+    ),
+    "vote": Bench(
+        "consensus",
+        "vote.bench:vote",
+        "Games of n voters, f of them bad, out of a pool of really trained adapters: test loss against honest voters'.",
+    ),
+    "vote-table": Bench(
+        "consensus",
+        "vote.table:vote_table",
+        "ByzFL's rules and ours on the same deltas: distance to the honest mean, and test loss.",
+        {"seeds": 1},
+    ),
+    "privacy": Bench(
+        "consensus",
+        "privacy.bench:privacy",
+        "Validation loss under differential privacy of clients or examples, against epsilon, by what is trained.",
+        {"examples": 20, "cohorts": (2,), "draws": 1},
+    ),
+    "evaluate": Bench(
+        "evaluation",
+        "evaluate:evaluate",
+        "Tokens per second of batched answers, false alarms and power of the tests, hostile programs that pass.",
+    ),
+    "graph": Bench(
+        "graph",
+        "graph:graph",
+        "Whole runs in fresh homes: seconds, memory, losses, and one adapter trained on all domains beside.",
+        {"domains": "sql"},
+    ),
+    "faults": Bench(
+        "graph",
+        "faults:faults",
+        "One voter of each domain sign-flipped, NaN or 100 times as large: is it named, does the loss move?",
+        {"domains": "sql"},
+    ),
+    "load": Bench(
+        "graph",
+        "load:load",
+        "Loading the definitions beside `import dagster`, in interleaved fresh processes.",
+        {"repeats": 1},
+    ),
+}

@@ -1,0 +1,112 @@
+"""From the corpus to token streams: shuffled training windows and held-out text."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from capibara_assets.errors import InputError
+from workshop.base_model.corpus import LANGUAGES, Corpus, Document, build_corpus
+from workshop.base_model.files import write_json
+from workshop.base_model.model import save_tokenizer
+from workshop.base_model.settings import Settings
+from workshop.base_model.tokenizer import DOCUMENT_END, train_bpe
+
+Tokens = NDArray[np.uint16]
+
+SOURCES = "sources.json"
+SETTINGS = "settings.json"
+_MAY_CHANGE = ("minutes", "threads", "save_minutes", "compiled")  # what a resumed run may do otherwise
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Token ids: training windows (n, sequence + 1) in a fixed order, and the held-out stream of each language."""
+
+    training: NDArray[np.uint16]
+    held_out: dict[str, Tokens]
+
+
+def sample_for_tokenizer(corpus: Corpus, share: int = 3_000_000) -> list[str]:
+    """Training texts in corpus order, up to ``share`` bytes of each language (twice that for Python)."""
+    room = {language: share * (2 if language == "python" else 1) for language in LANGUAGES}
+    texts = []
+    for document in corpus.training:
+        if room[document.language] > 0:
+            room[document.language] -= len(document.text)
+            texts.append(document.text)
+    return texts
+
+
+def encode(bpe: Tokenizer, documents: tuple[Document, ...]) -> Tokens:
+    """All documents as one stream, each with the document separator before it."""
+    separator = bpe.token_to_id(DOCUMENT_END)
+    parts = []
+    for start in range(0, len(documents), 512):
+        for encoding in bpe.encode_batch_fast([document.text for document in documents[start : start + 512]]):
+            parts.append(np.array([separator, *encoding.ids], np.uint16))
+    return np.concatenate(parts) if parts else np.empty(0, np.uint16)
+
+
+def make_streams(bpe: Tokenizer, corpus: Corpus, sequence: int, seed: int) -> Streams:
+    """Cut the training stream into shuffled windows; neighbours share one token, the last one's target.
+
+    Raises:
+        InputError: the training text or a language's held-out text does not fill one window.
+    """
+    stream = encode(bpe, corpus.training)
+    held_out = {
+        language: encode(bpe, tuple(document for document in corpus.held_out if document.language == language))
+        for language in LANGUAGES
+    }
+    for name, length in (("training", stream.size), *((language, ids.size) for language, ids in held_out.items())):
+        if length <= sequence:
+            raise InputError(f"{length} tokens of {name} text do not fill a window of {sequence}: use a larger corpus")
+    windows = np.lib.stride_tricks.sliding_window_view(stream, sequence + 1)[::sequence]
+    return Streams(windows[np.random.default_rng(seed).permutation(len(windows))], held_out)
+
+
+def prepare(settings: Settings, out: Path, state: Path) -> tuple[Tokenizer, Streams]:
+    """Tokenizer and token streams; kept in ``state`` so that a resumed run reads the very same tokens.
+
+    Raises:
+        InputError: ``state`` was made with other settings.
+    """
+    kept = state / SETTINGS
+    if not kept.exists():
+        return tokenize_corpus(build_corpus(settings.corpus_bytes, settings.seed), settings, out, state)
+    _check_same(settings, json.loads(kept.read_text()), state)
+    bpe = Tokenizer.from_file(str(state / "tokenizer.json"))
+    held_out = {language: np.load(_held_out_file(state, language)) for language in LANGUAGES}
+    return bpe, Streams(np.load(state / "training.npy", mmap_mode="r"), held_out)
+
+
+def tokenize_corpus(corpus: Corpus, settings: Settings, out: Path, state: Path) -> tuple[Tokenizer, Streams]:
+    """Train the tokenizer, encode the corpus, and keep both in ``state`` (the tokenizer in ``out`` as well)."""
+    bpe = train_bpe(sample_for_tokenizer(corpus), settings.vocabulary)
+    streams = make_streams(bpe, corpus, settings.sequence, settings.seed)
+    np.save(state / "training.npy", streams.training)
+    for language, stream in streams.held_out.items():
+        np.save(_held_out_file(state, language), stream)
+    bpe.save(str(state / "tokenizer.json"))
+    write_json(state / SOURCES, [asdict(source) for source in corpus.sources])
+    save_tokenizer(bpe, out)
+    write_json(state / SETTINGS, asdict(settings))  # last: its presence says that all the rest is there
+    return bpe, streams
+
+
+def _held_out_file(state: Path, language: str) -> Path:
+    return state / f"held_out_{language}.npy"
+
+
+def _check_same(settings: Settings, kept: dict[str, object], state: Path) -> None:
+    wanted = asdict(settings)
+    differ = [name for name in wanted if name not in _MAY_CHANGE and wanted[name] != kept.get(name)]
+    if differ:
+        said = ", ".join(f"{name} {kept.get(name)} (now {wanted[name]})" for name in differ)
+        raise InputError(f"{state} belongs to a run with {said}: give the same settings or another --state")
