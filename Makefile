@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 EXTRAS := dev,gcp,k8s,tpu,metrics
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test test-fast test-long test-numbers test-fuzz soak-resume ui lint format setup evidence bench-env bench-gitleaks experience base-model clean
+.PHONY: run test test-fast test-long test-numbers test-fuzz soak-resume ui lint format setup evidence evidence-quick evidence-check bench-env bench-gitleaks experience base-model clean
 
 run: setup ## the whole graph for all six domains on the shipped experience
 	$(BIN)/capibara run --profile demo
@@ -42,8 +42,14 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-evidence: setup bench-env ## docs/evidence/<stage>.json: the figure of each promise (over an hour)
-	$(BIN)/python -m benchmarks.evidence
+evidence: setup bench-env ## docs/evidence/<stage>.json: the figure of each promise, all eight stages (over an hour)
+	$(BIN)/python -m benchmarks evidence
+
+evidence-quick: setup bench-env ## every bench with --quick: does each still run and print its keys? nothing is written
+	$(BIN)/python -m benchmarks evidence --quick
+
+evidence-check: setup ## which lines of docs/evidence are red, missing or stale
+	$(BIN)/python -m benchmarks evidence --check
 
 bench-env: ## the peers of the benches, in an environment of their own
 	test -x .benchmarks-venv/bin/python || $(PYTHON) -m venv .benchmarks-venv
@@ -51,15 +57,15 @@ bench-env: ## the peers of the benches, in an environment of their own
 	.benchmarks-venv/bin/pip install --quiet -r benchmarks/requirements.txt
 	.benchmarks-venv/bin/pip install --quiet --no-deps -r benchmarks/requirements-alone.txt
 
-bench-gitleaks: bench-env ## gitleaks' rules (MIT), another peer of `capibara bench redact`
+bench-gitleaks: bench-env ## gitleaks' rules (MIT), another peer of `python -m benchmarks redact`
 	test -d .benchmarks-venv/gitleaks || git clone --quiet --depth 1 --branch v8.30.1 \
 		https://github.com/gitleaks/gitleaks .benchmarks-venv/gitleaks
 
 experience: setup ## re-generate the shipped experience by really running it
-	$(BIN)/python -m capibara_assets.executions.fleet --out resources/experience
+	$(BIN)/python -m workshop.experience --out resources/experience
 
 base-model: setup ## pre-train the shipped base model again (an hour and a half)
-	$(BIN)/python -m capibara_assets.modeling.pretraining --compile --minutes 85 \
+	$(BIN)/python -m workshop.base_model --compile --minutes 85 \
 		--out resources/base_models/capibara-nano --state .capibara/pretraining
 
 setup: $(STAMP)

@@ -131,7 +131,7 @@ BENCHES: dict[str, Bench] = {
     "plan": Bench(
         "planning",
         "plan:plan",
-        "Predicted against published step times: by model and chip left out, with coverage, regret and memory verdicts.",
+        "Predicted against published step times, by model and chip left out; coverage, regret and memory verdicts.",
     ),
     "plan-xla": Bench(
         "planning",

@@ -1,4 +1,4 @@
-"""`capibara bench checkpoint`: the store beside safetensors + fsync + SHA-256, and what crashes leave of it."""
+"""The bench `checkpoint`: the store beside safetensors + fsync + SHA-256, and what crashes leave of it."""
 
 import json
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def checkpoint(
 
 
 def measure(parts: tuple[str, ...], settings: dict[str, Any], folder: Path | None, keep: Path | None) -> dict[str, Any]:
-    """The figures of these parts, as `capibara bench checkpoint --json` prints them.
+    """The figures of these parts, as `python -m benchmarks checkpoint --json` prints them.
 
     With `keep`, what a part found is kept there and not measured again, as long as the settings are the same.
     """

@@ -1,4 +1,4 @@
-"""`capibara bench aggregate`: robust rules beside ByzFL's and Flower's, on the same vectors in memory."""
+"""The bench `aggregate`: robust rules beside ByzFL's and Flower's, on the same vectors in memory."""
 
 import json
 import os

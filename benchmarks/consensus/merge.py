@@ -1,4 +1,4 @@
-"""`capibara bench merge`: merging checkpoints of a gigabyte beside mergekit, on the same files, and beside copying."""
+"""The bench `merge`: merging checkpoints of a gigabyte beside mergekit, on the same files, and beside copying."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""ByzFL's and Flower's aggregation on the same vectors. Run by `capibara bench aggregate`.
+"""ByzFL's and Flower's aggregation on the same vectors. Run by the bench `aggregate`.
 
     python peer_aggregate.py FILE N D OUT
 

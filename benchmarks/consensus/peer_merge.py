@@ -1,4 +1,4 @@
-"""mergekit on the same checkpoints, through its library entry. Run by `capibara bench merge`, which stays in touch:
+"""mergekit on the same checkpoints, through its library entry. Run by the bench `merge`, which stays in touch:
 
     python peer_merge.py
 

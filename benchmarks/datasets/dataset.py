@@ -1,4 +1,4 @@
-"""`capibara bench dataset`: from logs to datasets in fresh folders: whole, after one new file, and in other orders."""
+"""The bench `dataset`: from logs to datasets in fresh folders: whole, after one new file, and in other orders."""
 
 import gzip
 import io

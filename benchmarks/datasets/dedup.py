@@ -1,4 +1,4 @@
-"""`capibara bench dedup`: near-duplicates beside datatrove and text-dedup, on the same documents and settings."""
+"""The bench `dedup`: near-duplicates beside datatrove and text-dedup, on the same documents and settings."""
 
 import json
 import os

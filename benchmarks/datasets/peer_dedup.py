@@ -1,4 +1,4 @@
-"""datatrove's MinHash pipeline, or text-dedup's, on the same documents. Run by `capibara bench dedup`.
+"""datatrove's MinHash pipeline, or text-dedup's, on the same documents. Run by the bench `dedup`.
 
     python peer_dedup.py datatrove|datatrove-split|text-dedup FOLDER OUT WORKERS PERMUTATIONS BANDS NGRAM
 

@@ -1,4 +1,4 @@
-"""`capibara bench split`: near-duplicates planted across problems; does anything train that is also tested on?"""
+"""The bench `split`: near-duplicates planted across problems; does anything train that is also tested on?"""
 
 import ast
 import hashlib

@@ -1,4 +1,4 @@
-"""`capibara bench tokenize`: tokens, masks and packs beside the bare tokenizers library on the same text."""
+"""The bench `tokenize`: tokens, masks and packs beside the bare tokenizers library on the same text."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def tokenize(
 
 
 def measure(given: BenchInput, count: int, repeats: int, max_length: int, folder: str | None) -> dict[str, Any]:
-    """The figures, as `capibara bench tokenize --json` prints them.
+    """The figures, as `python -m benchmarks tokenize --json` prints them.
 
     `speed_ratio` is against `encode_batch`, `without_offsets_ratio` against `encode_batch_fast`, which cannot tell
     where a token stands; neither reads the ids out. `ours` reads the messages, renders, encodes, labels and packs.

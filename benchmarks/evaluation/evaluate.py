@@ -1,4 +1,4 @@
-"""`capibara bench evaluate`: generation beside Transformers', what the statistics promise, and hostile programs."""
+"""The bench `evaluate`: generation beside Transformers', what the statistics promise, and hostile programs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""`capibara bench evaluate`, generation: our batches beside Transformers' own batched `generate`, the same tokens out.
+"""The bench `evaluate`, generation: our batches beside Transformers' own batched `generate`, the same tokens out.
 
 Both sides get the shipped base in float32, the same prompts and budget, greedy, the same threads, in one process, by
 turns. Transformers' side is padded on the left and runs at the best of a small grid of batch sizes, with prompts in

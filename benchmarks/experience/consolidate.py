@@ -1,4 +1,4 @@
-"""`capibara bench consolidate`: near-duplicates found, round trips, speed and memory, on copies with a known answer."""
+"""The bench `consolidate`: near-duplicates found, round trips, speed and memory, on copies with a known answer."""
 
 import json
 import os

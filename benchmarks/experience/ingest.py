@@ -1,4 +1,4 @@
-"""`capibara bench ingest`: reading, checking, redacting, ledger and writing beside datatrove, on the same records."""
+"""The bench `ingest`: reading, checking, redacting, ledger and writing beside datatrove, on the same records."""
 
 import json
 import os

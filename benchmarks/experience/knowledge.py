@@ -1,4 +1,4 @@
-"""`capibara bench classify` and `capibara bench repair`: domains and repair pairs against labels, and how fast."""
+"""The benches `classify` and `repair`: domains and repair pairs against labels, and how fast."""
 
 import time
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""datatrove on the same records: JsonlReader -> PIIFormatter -> ParquetWriter. Run by `bench ingest`.
+"""datatrove on the same records: JsonlReader -> PIIFormatter -> ParquetWriter. Run by the bench `ingest`.
 
     python peer_ingest.py CORPUS OUT WORKERS COMPRESSION
 

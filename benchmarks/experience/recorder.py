@@ -1,4 +1,4 @@
-"""`capibara bench recorder`: what recording adds to an execution."""
+"""The bench `recorder`: what recording adds to an execution."""
 
 import statistics
 import tempfile

@@ -1,4 +1,4 @@
-"""`capibara bench redact`: seeded secrets over real logs, found by us and by other detectors on the same text."""
+"""The bench `redact`: seeded secrets over real logs, found by us and by other detectors on the same text."""
 
 import gzip
 import json
@@ -41,7 +41,7 @@ def redact(experience: Path | None, secrets: int, seed: int, gitleaks: Path | No
 
 
 def measure(experience: Path | None, secrets: int, seed: int, python: Path, rules: Path) -> dict[str, Any]:
-    """The figures, as `capibara bench redact --json` prints them.
+    """The figures, as `python -m benchmarks redact --json` prints them.
 
     Args:
         python: of the peers' environment; where it is absent, there are no peers.

@@ -1,4 +1,4 @@
-"""`capibara bench replay`: recorded executions run again in the local sandbox: how fast, how many, how often alike."""
+"""The bench `replay`: recorded executions run again in the local sandbox: how fast, how many, how often alike."""
 
 import os
 from collections import Counter

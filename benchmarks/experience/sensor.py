@@ -1,4 +1,4 @@
-"""`capibara bench sensor`: how long a tick takes, and whether anything is lost or read twice while processes die."""
+"""The bench `sensor`: how long a tick takes, and whether anything is lost or read twice while processes die."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""The code location of `capibara bench sensor`: the sensor and what it wakes, without the stages that follow."""
+"""The code location of the bench `sensor`: the sensor and what it wakes, without the stages that follow."""
 
 import dagster as dg
 

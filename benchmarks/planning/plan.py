@@ -1,4 +1,4 @@
-"""`capibara bench plan`: every row of a file of published runs predicted, and how wrong the predictions are."""
+"""The bench `plan`: every row of a file of published runs predicted, and how wrong the predictions are."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ WORDS = "published training runs: {runs} measured rows of {file}, chips {chips},
 @click.option("--calibrate", help="Also fit the efficiencies to all measured rows and write them to this YAML file.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line, with every row's prediction.")
 def plan(file: str | None, calibrate: str | None, as_json: bool) -> None:
-    """Predicted against published step times: by model and chip left out, with coverage, regret and memory verdicts."""
+    """Predicted against published step times, by model and chip left out; coverage, regret and memory verdicts."""
     result = measure(Path(file) if file else None, Path(calibrate) if calibrate else None)
     if not as_json:
         result = {name: value for name, value in result.items() if name != "predictions"}
@@ -77,7 +77,7 @@ def _renew(file: Path, output: Path) -> Any:
         noise=held.noise,
         coverage=COVERAGE,
         provenance={
-            "command": f"capibara bench plan --rows {file.name} --calibrate resources/planning/calibration.yaml",
+            "command": f"python -m benchmarks plan --rows {file.name} --calibrate resources/planning/calibration.yaml",
             "rows": words,
             "sha256": file_digest(file),
         },

@@ -1,4 +1,4 @@
-"""`capibara bench plan-xla`: our memory figures and verdicts beside those of the real TPU compiler."""
+"""The bench `plan-xla`: our memory figures and verdicts beside those of the real TPU compiler."""
 
 import statistics
 import time

@@ -1,4 +1,4 @@
-"""What both sides of `bench train` are given: the same base, tokens, LoRA, batch, rate and schedule."""
+"""What both sides of the bench `train` are given: the same base, tokens, LoRA, batch, rate and schedule."""
 
 import hashlib
 import json

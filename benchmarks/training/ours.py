@@ -1,4 +1,4 @@
-"""Our side of `bench train`, a process of its own: `python -m benchmarks.training.ours JOB`.
+"""Our side of the bench `train`, a process of its own: `python -m benchmarks.training.ours JOB`.
 
 JOB is a JSON file: request (a `TrainingRequest`), folder, started (time.time() when the process was asked for),
 warm_steps, batched (all voters in one pass), stopwatch (tell the loop from the model). Prints one JSON line.

@@ -1,4 +1,4 @@
-"""TRL's SFTTrainer on the same base, tokens, LoRA, global batch and schedule. Run by `bench train`.
+"""TRL's SFTTrainer on the same base, tokens, LoRA, global batch and schedule. Run by the bench `train`.
 
     python peer_train.py JOB
 

@@ -1,4 +1,4 @@
-"""`capibara bench train`: our training beside TRL's SFTTrainer, on the same base, tokens, LoRA, batch and schedule."""
+"""The bench `train`: our training beside TRL's SFTTrainer, on the same base, tokens, LoRA, batch and schedule."""
 
 import json
 import os

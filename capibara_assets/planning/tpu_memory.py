@@ -6,7 +6,7 @@ results stand alone as rows of `head_dim` elements and are padded to the 128 lan
 On top comes the larger of two phases: the loss (gathered embeddings, logits of a chunk, gradients of the embeddings) or
 the backward pass through the layers (all gradients, the gathered weights of a layer and their gradients before they are
 scattered, what a layer computes again). How many copies of each coexist is the scheduler's business; those numbers are
-fitted on compiled cases (resources/planning/xla_cases.json; `capibara bench plan-xla --fit` fits them again).
+fitted on compiled cases (resources/planning/xla_cases.json; `python -m benchmarks plan-xla --fit` fits them again).
 """
 
 import json

@@ -1,7 +1,8 @@
 """Steps to ask XLA about: near a chip's memory limit, drawn by a rule from a seed, and those that plans choose.
 
 Every choice is the seed's; a draw is kept where OUR figure lies within BAND of the limit, whatever the compiler will
-say of it. So nobody picks the cases that come out right, and anyone can draw others (`capibara bench plan-xla --draw`).
+say of it. So nobody picks the cases that come out right, and anyone can draw others
+(`python -m benchmarks plan-xla --draw`).
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Killed writers, lost power, full disks, flipped bits: readers see whole checkpoints, and all that were published.
 
-The same drills as `capibara bench checkpoint --part crashes`, fewer of them; and stores made careless on purpose, to
-see that the drills find it.
+The same drills as `python -m benchmarks checkpoint --part crashes`, fewer of them; and stores made careless on
+purpose, to see that the drills find it.
 """
 
 import random

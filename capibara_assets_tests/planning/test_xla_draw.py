@@ -38,4 +38,4 @@ def test_plans_are_asked_about_as_the_search_chose_them() -> None:
     assert len(chosen) == len(CHOICES) >= 15
     assert [case.shape.name for _, case in chosen] == [model for model, _ in CHOICES]
     shipped = {one.name: one.case for one in known_cases().of("choice")}
-    assert shipped == dict(chosen), "the search chooses otherwise now: `capibara bench plan-xla --compile --choice`"
+    assert shipped == dict(chosen), "the search chooses differently: `python -m benchmarks plan-xla --compile --choice`"

@@ -1,4 +1,4 @@
-"""`capibara bench privacy`: what differential privacy costs in loss, by epsilon and by what is trained.
+"""The bench `privacy`: what differential privacy costs in loss, by epsilon and by what is trained.
 
 Clients: one round; each of them trains once for each set of trained numbers, without looking at any epsilon; the same
 clients' changes are then clipped, noised and put together by the product's own federated training for every epsilon.

@@ -1,4 +1,4 @@
-"""What the arms of `capibara bench privacy` share: base, short examples, requests of one voter, figures of a point."""
+"""What the arms of the bench `privacy` share: base, short examples, requests of one voter, figures of a point."""
 
 import json
 import math

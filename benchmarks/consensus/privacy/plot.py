@@ -1,4 +1,4 @@
-"""Loss against epsilon as a small SVG, from the result of `capibara bench privacy`."""
+"""Loss against epsilon as a small SVG, from the result of the bench `privacy`."""
 
 import html
 import math

@@ -1,4 +1,4 @@
-"""`capibara bench privacy`, the arms without clients: DP-SGD on the same examples, a whole training for each draw.
+"""The bench `privacy`, the arms without clients: DP-SGD on the same examples, a whole training for each draw.
 
 Unlike the clients' arms nothing is shared between epsilons: noise enters at every step. The weights judged are those
 after the last step, so that no epsilon profits from choosing an early one. The clip is the median length of the

@@ -1,4 +1,4 @@
-"""The bad voters of `bench vote`: adapters made by someone who knows every honest voter's adapter, the rule and f.
+"""The bad voters of the bench `vote`: adapters made by someone who knows every honest voter's adapter, the rule and f.
 
 Every attack works on the deltas scale * B @ A. The strengths are those of the literature, and games go through them in
 turn: sign flipping and inner-product manipulation (Xie et al. 2020, arXiv 1903.03936), ALIE (Baruch et al. 2019,

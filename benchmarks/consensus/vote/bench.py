@@ -1,4 +1,4 @@
-"""`capibara bench vote`: what the consensus is worth under attack, beside the same steps on the honest voters alone."""
+"""The bench `vote`: what the consensus is worth under attack, beside the same steps on the honest voters alone."""
 
 import os
 import sys
@@ -113,7 +113,7 @@ def vote(
     else:
         found = measure_apart(opening, plan, attacks, processes, journal)
     if document:
-        write_between(Path(document), "capibara bench vote", markdown({**described, **found}))
+        write_between(Path(document), "python -m benchmarks vote", markdown({**described, **found}))
     print_result({**found, **described}, as_json)
 
 

@@ -1,4 +1,4 @@
-"""One domain's examples for `bench vote`: split by group, and the poisoned versions that bad voters train on."""
+"""One domain's examples for the bench `vote`: split by group, and the poisoned versions that bad voters train on."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""What games of `bench vote` add up to: increases of the loss, points of a trigger, shares with their intervals."""
+"""What games of the bench `vote` add up to: increases of the loss, points of a trigger, shares with their intervals."""
 
 import math
 import sys

@@ -1,4 +1,4 @@
-"""One game of `bench vote`: n voters drawn from the pool, f of them bad, through attestation, vote and choice.
+"""One game of the bench `vote`: n voters drawn from the pool, f of them bad, through attestation, vote and choice.
 
 The stages are the library's own functions in the order of `consensus.agree.agree`; what a game saves is the processes,
 and losses that are known already. Bad voters lie in the vote, too: they accept one another and refuse all others.

@@ -1,4 +1,4 @@
-"""Games of `bench vote` that were played, one JSON line each, so that a run goes on where another one stopped."""
+"""Games of the bench `vote` that were played, one JSON line each, so that a run goes on where another one stopped."""
 
 import json
 from collections.abc import Iterable
@@ -42,7 +42,7 @@ class Journal:
                     found[game.attack, game.n, game.seed] = game
             except (ValueError, KeyError, AttributeError, TypeError) as error:
                 raise InputError(
-                    f"{self.file}, line {number}: expected a game of `bench vote --games`: {error!r}. "
+                    f"{self.file}, line {number}: expected a game of `vote --games`: {error!r}. "
                     "Take the line out, or name another file"
                 ) from error
         return found

@@ -1,4 +1,4 @@
-"""ByzFL's rules on the vectors of `bench vote-table`. Run by it.
+"""ByzFL's rules on the vectors of the bench `vote-table`. Run by it.
 
     python peer_attacks.py JOB
 

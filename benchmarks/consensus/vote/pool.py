@@ -1,4 +1,4 @@
-"""The pool of `bench vote`: adapters really trained, honest ones and bad ones, each there or not, kept between runs."""
+"""The pool of the bench `vote`: trained adapters, honest ones and bad ones, each there or not, kept between runs."""
 
 import sys
 from collections.abc import Collection, Iterator

@@ -1,4 +1,4 @@
-"""`capibara bench vote-table`: rules alone on attacked adapters, ours and ByzFL's, and with the vote before."""
+"""The bench `vote-table`: rules alone on attacked adapters, ours and ByzFL's, and with the vote before."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from benchmarks.consensus.vote.game import Entrant, Table
     from capibara_assets.modeling.precision import Precision
 
-COMMAND = "capibara bench vote-table"
+COMMAND = "python -m benchmarks vote-table"
 # One strength each: ByzFL's own defaults where it has the attack
 COLUMNS = (
     ("sign_flip", 1.0), ("alie", 0.5), ("alie", 1.5), ("inner_product", 2.0), ("label_noise", 1.0), ("mimic", 0.01),
@@ -57,9 +57,9 @@ class Cell:
 @click.option("--n", default=7, show_default=True, help="Voters, f = floor((n - 1) / 3) of them bad.")
 @click.option("--seeds", default=2, show_default=True)
 @click.option(
-    "--precision", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="As of `bench vote`."
+    "--precision", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="As of `vote`."
 )
-@click.option("--compiled", is_flag=True, help="As of `bench vote`.")
+@click.option("--compiled", is_flag=True, help="As of `vote`.")
 @click.option("--write", "document", help="Markdown file whose marked part is replaced.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
 def vote_table(

@@ -1,4 +1,4 @@
-"""`capibara bench aggregate`: same vectors every time, the residual is the gradient, peers are asked for."""
+"""The bench `aggregate`: same vectors every time, the residual is the gradient, peers are asked for."""
 
 from pathlib import Path
 

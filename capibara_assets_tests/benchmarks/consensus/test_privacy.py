@@ -1,13 +1,13 @@
-"""`capibara bench privacy` on two clients, gone on from, and its plot."""
+"""The bench `privacy` on two clients, gone on from, and its plot."""
 
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from capibara_assets.cli.bench import bench
 from click.testing import CliRunner
 
+from benchmarks.command import benches
 from benchmarks.consensus.privacy.plot import privacy_svg
 from capibara_assets.locations import resources_root
 
@@ -37,7 +37,7 @@ def test_two_clients_end_to_end_and_again_from_what_is_there(tmp_path: Path) -> 
     command += ["--clients", "2", "--examples", "8", "--draws", "1", "--work", str(tmp_path / "work"), "--json"]
     outputs = []
     for _ in range(2):
-        done = CliRunner().invoke(bench, [*command, "--svg", str(tmp_path / "plot.svg")], catch_exceptions=False)
+        done = CliRunner().invoke(benches, [*command, "--svg", str(tmp_path / "plot.svg")], catch_exceptions=False)
         outputs.append(json.loads(done.stdout.strip().splitlines()[-1]))
     first, second = outputs
     assert first["arms"] == second["arms"] and second["seconds"] < first["seconds"]
@@ -53,7 +53,7 @@ def test_two_clients_end_to_end_and_again_from_what_is_there(tmp_path: Path) -> 
 def test_examples_without_clients_by_dp_sgd(tmp_path: Path) -> None:
     command = ["privacy", "--experience", str(resources_root() / "experience"), "--arm", "scales, rank 1, DP-SGD"]
     command += ["--examples", "8", "--draws", "1", "--epsilon", "1", "--epsilon", "inf", "--work", str(tmp_path)]
-    done = CliRunner().invoke(bench, [*command, "--json"], catch_exceptions=False)
+    done = CliRunner().invoke(benches, [*command, "--json"], catch_exceptions=False)
     arm = json.loads(done.stdout.strip().splitlines()[-1])["arms"]["scales, rank 1, DP-SGD"]
     assert (arm["unit"], arm["dimensions"], arm["steps"]) == ("example", 42, 16)
     assert 0 < arm["lengths"][0] <= arm["clip"] <= arm["lengths"][1]

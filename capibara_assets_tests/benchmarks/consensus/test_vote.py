@@ -301,7 +301,7 @@ def test_table_is_written_between_its_markers(tmp_path: Path) -> None:
     write_between(document, COMMAND, text)
     assert document.read_text("utf-8") == f"before\n{begin}\n{text}\n{end}\nafter\n{end}\n"
     with pytest.raises(InputError, match="no lines"):
-        write_between(document, "capibara bench vote", text)
+        write_between(document, "python -m benchmarks vote", text)
 
 
 def test_games_as_a_table() -> None:
@@ -370,7 +370,7 @@ def test_byzfl_gets_the_very_vectors(table: Table) -> None:
 @pytest.mark.timeout(3600)
 def test_quick_run_keeps_its_promise() -> None:
     """Two seeds at n = 4 and one at 7 on the real pool (trained first where it is not there, a quarter of an hour)."""
-    command = [sys.executable, "-m", "capibara_assets.cli", "bench", "vote", "--quick", "--json"]
+    command = [sys.executable, "-m", "benchmarks", "vote", "--quick", "--json"]
     found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert found["pool"]["honest"] >= 32
     assert found["worst_loss_increase"] <= 0.02

@@ -1,4 +1,4 @@
-"""`capibara bench dataset`: dealt anew a collection holds the same lines, and small experience shows every figure."""
+"""The bench `dataset`: dealt anew a collection holds the same lines, and small experience shows every figure."""
 
 import gzip
 import shutil

@@ -1,4 +1,4 @@
-"""`capibara bench dedup`: its truth is brute force, planted similarities are what they say, missing peers are named."""
+"""The bench `dedup`: its truth is brute force, planted similarities are what they say, missing peers are named."""
 
 import random
 from pathlib import Path

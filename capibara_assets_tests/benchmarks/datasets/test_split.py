@@ -1,4 +1,4 @@
-"""`capibara bench split`: what straddles is counted, edits keep code alike, and grouping leaves nothing straddling."""
+"""The bench `split`: what straddles is counted, edits keep code alike, and grouping leaves nothing straddling."""
 
 import random
 from pathlib import Path

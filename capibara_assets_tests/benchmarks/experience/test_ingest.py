@@ -1,4 +1,4 @@
-"""`capibara bench ingest`: its corpus holds no two equal records, and a missing peer is named before it is measured."""
+"""The bench `ingest`: its corpus holds no two equal records, and a missing peer is named before it is measured."""
 
 import json
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""`capibara bench classify|repair`: where the input comes from, what is said without labels, honest copies."""
+"""The bench `classify|repair`: where the input comes from, what is said without labels, honest copies."""
 
 import json
 from concurrent.futures import ProcessPoolExecutor
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from capibara_assets.cli.bench import bench
 from click.testing import CliRunner
 
+from benchmarks.command import benches
 from benchmarks.experience.corpus import perturbed_code
 from benchmarks.experience.study import Copies, label, study_all
 from benchmarks.experience_input import bench_input
@@ -58,12 +58,12 @@ def write_labels(folder: Path) -> None:
 
 def test_classify_says_what_it_cannot_measure(experience: Path) -> None:
     command = ["classify", "--experience", str(experience), "--workers", "1", "--json"]
-    without = json.loads(CliRunner().invoke(bench, command, catch_exceptions=False).output)
+    without = json.loads(CliRunner().invoke(benches, command, catch_exceptions=False).output)
     assert "no labels" in without["not_measured"]
     assert without["abstained"] == 0
     assert without["executions_per_s"] > 0
     write_labels(experience)
-    scored = json.loads(CliRunner().invoke(bench, command, catch_exceptions=False).output)
+    scored = json.loads(CliRunner().invoke(benches, command, catch_exceptions=False).output)
     assert min(scored["classification_alone_per_s"], scored["patterns_alone_per_s"]) > 0
     assert scored["accuracy_by_family"] == {"mbpp": 1.0, "notebooks": 0.0}  # torch is no API
     assert (scored["worst_source_accuracy"], scored["mean_source_accuracy"]) == (0.0, 0.5)
@@ -72,9 +72,9 @@ def test_classify_says_what_it_cannot_measure(experience: Path) -> None:
 def test_repair_is_judged_by_labels(experience: Path) -> None:
     command = ["repair", "--experience", str(experience), "--json"]
     with pytest.raises(InputError, match="--labels"):
-        CliRunner().invoke(bench, command, catch_exceptions=False)
+        CliRunner().invoke(benches, command, catch_exceptions=False)
     write_labels(experience)
-    scored = json.loads(CliRunner().invoke(bench, command, catch_exceptions=False).output)
+    scored = json.loads(CliRunner().invoke(benches, command, catch_exceptions=False).output)
     assert (scored["precision"], scored["recall"], scored["pairs"]) == (1.0, 1.0, 1)
 
 

@@ -250,7 +250,7 @@ def test_the_conformal_quantile_is_the_next_larger_rank() -> None:
 
 def test_the_shipped_calibration_says_what_it_is_of() -> None:
     fitted: Calibration = shipped()
-    assert "capibara bench plan" in fitted.provenance.command and len(fitted.provenance.sha256) == 64
+    assert "python -m benchmarks plan" in fitted.provenance.command and len(fitted.provenance.sha256) == 64
     assert fitted.provenance.runs >= 200 and len(fitted.provenance.seen) >= fitted.provenance.models >= 20
     known = {effect.name.split()[0] for run in RUNS for effect in effects(run.workload, run.machine)}
     assert {name.split()[0] for name in fitted.effects} <= known | {

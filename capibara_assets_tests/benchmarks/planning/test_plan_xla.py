@@ -1,4 +1,4 @@
-"""`capibara bench plan-xla` on the answers that ship: no compiler needed; every figure says of how many cases it is."""
+"""The bench `plan-xla` on the answers that ship: no compiler needed; every figure says of how many cases it is."""
 
 import json
 from pathlib import Path

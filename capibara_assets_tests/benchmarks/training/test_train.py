@@ -1,13 +1,13 @@
-"""`capibara bench train`, small: every part gives its keys; the kernels' loops compute what the kernels do."""
+"""The bench `train`, small: every part gives its keys; the kernels' loops compute what the kernels do."""
 
 import json
 import os
 from pathlib import Path
 
 import pytest
-from capibara_assets.cli.bench import bench
 from click.testing import CliRunner
 
+from benchmarks.command import benches
 from benchmarks.peers import ROOT
 from benchmarks.training.cpu_kernels import measure_kernels, sparse_softmax
 
@@ -45,7 +45,7 @@ def test_each_part_gives_its_figures(part: str) -> None:
     if part in ("speed", "memory", "start") and not PEERS.is_file():
         pytest.skip("no environment of the peers: make bench-env")
     arguments = ["train", "--quick", "--threads", "1", "--part", part, "--json"]
-    done = CliRunner().invoke(bench, arguments, catch_exceptions=False)
+    done = CliRunner().invoke(benches, arguments, catch_exceptions=False)
     result = json.loads(done.stdout.strip().splitlines()[-1])
     for key in KEYS[part]:
         assert isinstance(result[key], float)

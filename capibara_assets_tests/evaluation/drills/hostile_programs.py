@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Programs that try to pass without being right, or to harm who grades them: what `bench evaluate` and its test run.
+"""Programs that try to pass without being right, or to harm who grades them: what the bench `evaluate` and its test run.
 
 Each is the answer to "write `add(a, b)`" unless it says otherwise. `{port}`, `{parent}`, `{file}` and `{variable}` stand
 for what is there to be reached: a listener, the process that grades, a file of its user, a variable of its environment.
