@@ -1,38 +1,48 @@
-"""`make evidence`: run what shows each promise, write its figure to docs/evidence/; a missing line is red."""
+"""`python -m benchmarks evidence`: run what shows each promise and write its figure to docs/evidence/; or check them.
 
-import argparse
+A line is red when its figure does not hold, when its command failed, and when it was not run. A figure of more than
+100 commits ago is stale.
+"""
+
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from functools import cache
 from typing import Any
 
-from benchmarks.checkpoints import promises as checkpoint_promises
-from benchmarks.consensus import promises as consensus_promises
-from benchmarks.datasets import promises as dataset_promises
-from benchmarks.evaluation import promises as evaluation_promises
-from benchmarks.experience import promises as experience_promises
-from benchmarks.graph import promises as graph_promises
-from benchmarks.planning import promises as plan_promises
+import click
+
+from benchmarks.checkpoints import promises as checkpoints
+from benchmarks.consensus import promises as consensus
+from benchmarks.datasets import promises as datasets
+from benchmarks.evaluation import promises as evaluation
+from benchmarks.experience import promises as experience
+from benchmarks.graph import promises as graph
+from benchmarks.peers import ROOT
+from benchmarks.planning import promises as planning
 from benchmarks.promises import Line
-from benchmarks.training import promises as train_promises
+from benchmarks.registry import BENCHES
+from benchmarks.registry import STAGES as STAGE_NAMES
+from benchmarks.training import promises as training
 from capibara_assets.storage.jsonfiles import write_json_atomic
 
-ROOT = Path(__file__).resolve().parent.parent
-CAPIBARA = (sys.executable, "-m", "capibara_assets.cli")
-STAGES = {
-    "graph": graph_promises.LINES,
-    "experience": experience_promises.LINES,
-    "datasets": dataset_promises.LINES,
-    "checkpoints": checkpoint_promises.LINES,
-    "plans": plan_promises.LINES,
-    "training": train_promises.LINES,
-    "consensus": consensus_promises.LINES,
-    "evaluation": evaluation_promises.LINES,
+FOLDER = ROOT / "docs" / "evidence"
+STALE_COMMITS = 100
+STAGES: dict[str, tuple[Line, ...]] = {
+    "experience": experience.LINES,
+    "datasets": datasets.LINES,
+    "planning": planning.LINES,
+    "checkpoints": checkpoints.LINES,
+    "training": training.LINES,
+    "consensus": consensus.LINES,
+    "evaluation": evaluation.LINES,
+    "graph": graph.LINES,
 }
 
 
@@ -41,10 +51,15 @@ class CommandFailed(Exception):
 
 
 def run(command: tuple[str, ...]) -> Any:
-    """The output of a command: parsed JSON of a bench, text of a test run. Raises CommandFailed."""
-    full = (*CAPIBARA, *command[1:]) if command[0] == "capibara" else (sys.executable, "-m", *command)
+    """The output of a command: parsed JSON of a bench or of `capibara`, text of a test run. Raises CommandFailed."""
+    programs = {
+        "python": (sys.executable,),
+        "capibara": (sys.executable, "-m", "capibara_assets.cli"),
+        "pytest": (sys.executable, "-m", "pytest"),
+    }
     with tempfile.TemporaryDirectory() as home:
         environment = {**os.environ, "CAPIBARA_HOME": home, "DAGSTER_HOME": ""}
+        full = (*programs[command[0]], *command[1:])
         done = subprocess.run(full, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if command[0] == "pytest":
         return done.stdout
@@ -74,9 +89,8 @@ def write_stage(stage: str, commit: str, shared: bool) -> int:
 
     An interrupted run goes on: what held at this very commit is not measured again.
     """
-    out = ROOT / "docs" / "evidence" / f"{stage}.json"
-    before = json.loads(out.read_text())["lines"] if out.is_file() else []
-    known = {entry["line"]: entry for entry in before if entry["commit"] == commit and entry["holds"]}
+    out = FOLDER / f"{stage}.json"
+    known = {entry["line"]: entry for entry in _written(stage) if entry["commit"] == commit and entry["holds"]}
     outputs: dict[tuple[str, ...], tuple[Any, float]] = {}
     written: list[dict[str, Any]] = []
     for line in STAGES[stage]:
@@ -85,23 +99,110 @@ def write_stage(stage: str, commit: str, shared: bool) -> int:
             entry = {"line": line.promise, "command": " ".join(line.command), "commit": commit}
             entry |= measured(line, shared, outputs)
         written.append(entry)
-        print(f"{'ok ' if entry['holds'] else 'RED'} {entry['line']}: {entry['figure']}", flush=True)
+        said = f"not run: {entry['missing']}" if "missing" in entry else entry["figure"]
+        click.echo(f"{'ok ' if entry['holds'] else 'RED'} {entry['line']}: {said}")
         write_json_atomic(out, {"made": datetime.now(UTC).isoformat(), "cores": os.cpu_count(), "lines": written})
     red = sum(not entry["holds"] for entry in written)
-    print(f"{len(written) - red} of {len(written)} hold; written to {out}")
+    click.echo(f"{len(written) - red} of {len(written)} hold; written to {out}")
     return red
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("stages", nargs="*", default=list(STAGES), choices=list(STAGES), metavar="STAGE")
-    stages = parser.parse_args().stages
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.strip()
-    shared = (ROOT.parent / "shared").is_dir()
-    return 1 if sum(write_stage(stage, commit, shared) for stage in stages) else 0
+def _written(stage: str) -> list[dict[str, Any]]:
+    """The lines of docs/evidence/<stage>.json; none where it was never written."""
+    file = FOLDER / f"{stage}.json"
+    return list(json.loads(file.read_text())["lines"]) if file.is_file() else []
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+@dataclass(frozen=True)
+class State:
+    """What is known of a promise.
+
+    Attributes:
+        stage, promise: which one.
+        word: "ok", "stale", "RED" or "not run".
+        why: the figure, and how old it is; or why there is none.
+    """
+
+    stage: str
+    promise: str
+    word: str
+    why: str
+
+
+def states(stages: Sequence[str]) -> Iterator[State]:
+    """Every promise of these stages against what docs/evidence says of it."""
+    for stage in stages:
+        entries = {entry["line"]: entry for entry in _written(stage)}
+        for line in STAGES[stage]:
+            yield State(stage, line.promise, *_judged(entries.get(line.promise)))
+
+
+def _judged(entry: dict[str, Any] | None) -> tuple[str, str]:
+    if entry is None:
+        return "not run", "no figure in docs/evidence"
+    if "missing" in entry:
+        return ("not run" if entry["holds"] is None else "RED"), entry["missing"]
+    age = commits_since(entry["commit"])
+    at = f"{json.dumps(entry['figure'])} at {entry['commit'][:8]}"
+    if not entry["holds"]:
+        return "RED", at
+    if age is None:
+        return "stale", f"{at}, which is not in this history"
+    return ("stale" if age > STALE_COMMITS else "ok"), f"{at}, {age} commits ago"
+
+
+@cache
+def commits_since(commit: str) -> int | None:
+    """Commits between a commit and the checkout's; None for one that its history does not hold."""
+    command = ["git", "rev-list", "--count", f"{commit}..HEAD"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return int(done.stdout) if done.returncode == 0 else None
+
+
+def check(stages: Sequence[str]) -> int:
+    """Print the state of every promise; how many are not shown by a figure that holds and is recent."""
+    found = list(states(stages))
+    for stage in stages:
+        click.echo(stage)
+        for state in (one for one in found if one.stage == stage):
+            click.echo(f"  {state.word:8}{state.promise}\n          {state.why}")
+    counts = {word: sum(one.word == word for one in found) for word in ("ok", "stale", "RED", "not run")}
+    click.echo(", ".join(f"{count} {word}" for word, count in counts.items()) + f"; of {len(found)} lines")
+    return len(found) - counts["ok"]
+
+
+def run_quick(stages: Sequence[str]) -> int:
+    """Run every bench of these stages with --quick and print its seconds; how many failed. Writes nothing."""
+    failed = 0
+    for name, bench in BENCHES.items():
+        if bench.stage not in stages:
+            continue
+        started = time.monotonic()
+        try:
+            result = run(("python", "-m", "benchmarks", name, "--quick", "--json"))
+            said = f"ok  {name}: {len(result)} keys, {time.monotonic() - started:.0f} s"
+        except CommandFailed as error:
+            failed += 1
+            said = f"RED {name}: not run: {error}"
+        click.echo(said)
+    return failed
+
+
+@click.command("evidence")
+@click.argument("stages", nargs=-1, type=click.Choice(STAGE_NAMES), metavar="[STAGE]...")
+@click.option("--check", "checking", is_flag=True, help="Run nothing: which lines are red, not run or stale.")
+@click.option("--quick", is_flag=True, help="Every bench once with --quick; nothing is written.")
+def evidence(stages: tuple[str, ...], checking: bool, quick: bool) -> None:
+    """Run what shows each promise of the stages (default: all eight) and write docs/evidence/<stage>.json."""
+    chosen = stages or STAGE_NAMES
+    if checking:
+        bad = check(chosen)
+    elif quick:
+        bad = run_quick(chosen)
+    else:
+        command = ["git", "rev-parse", "HEAD"]
+        commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+        shared = (ROOT.parent / "shared").is_dir()
+        bad = sum(write_stage(stage, commit, shared) for stage in chosen)
+    if bad:
+        click.get_current_context().exit(1)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-TESTS = "capibara_assets_tests"
+TESTS = "capibara_assets_tests"  # the folder of the tests
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,12 @@ class Line:
 
 
 def bench(*arguments: str) -> tuple[str, ...]:
-    return ("capibara", "bench", *arguments, "--json")
+    """The command of a bench."""
+    return ("python", "-m", "benchmarks", *arguments, "--json")
 
 
 def tests(*names: str, marker: str = "") -> tuple[str, ...]:
+    """The command that runs test modules, given by their place below the tests' folder."""
     chosen = ("-m", marker) if marker else ()
     return ("pytest", "-q", "--no-header", "-p", "no:cacheprovider", *chosen, *(f"{TESTS}/{name}" for name in names))
 

@@ -9,7 +9,9 @@ import click
 from click.core import ParameterSource
 
 from benchmarks.output import ROUGH
+from capibara_assets.locations import resources_root
 
+NANO = resources_root() / "base_models" / "capibara-nano"
 STAGES = ("experience", "datasets", "planning", "checkpoints", "training", "consensus", "evaluation", "graph")
 
 
@@ -126,7 +128,7 @@ BENCHES: dict[str, Bench] = {
         "datasets",
         "tokenizing:tokenize",
         "Tokenising with masks and packing beside tokenizers' encode_batch on the same rendered text, interleaved.",
-        {"examples": 300, "repeats": 1},
+        {"examples": 300, "repeats": 1, "tokenizer": str(NANO)},
     ),
     "plan": Bench(
         "planning",
@@ -142,12 +144,13 @@ BENCHES: dict[str, Bench] = {
         "checkpoints",
         "checkpoint:checkpoint",
         "Saving, loading, memory, disk, stall of a training step, and crashes; ratios, both sides in one run.",
-        {"mib": 8, "memory_mib": "8,16", "repeats": 1, "voters": 2, "epochs": 3, "crashes": 8},
+        {"mib": 8, "memory_mib": "8", "repeats": 1, "voters": 2, "epochs": 3, "crashes": 8, "flips": 10},
     ),
     "train": Bench(
         "training",
         "train:train",
         "Tokens per second, loss, memory and start beside TRL's SFTTrainer; many voters in one pass; the loop's share.",
+        {"examples": 72, "repeats": 1},
     ),
     "aggregate": Bench(
         "consensus",
@@ -165,23 +168,25 @@ BENCHES: dict[str, Bench] = {
         "consensus",
         "vote.bench:vote",
         "Games of n voters, f of them bad, out of a pool of really trained adapters: test loss against honest voters'.",
+        {"sizes": ("4",), "seeds": 1, "pool_steps": 4},
     ),
     "vote-table": Bench(
         "consensus",
         "vote.table:vote_table",
         "ByzFL's rules and ours on the same deltas: distance to the honest mean, and test loss.",
-        {"seeds": 1},
+        {"n": 4, "seeds": 1, "pool_steps": 4},
     ),
     "privacy": Bench(
         "consensus",
         "privacy.bench:privacy",
         "Validation loss under differential privacy of clients or examples, against epsilon, by what is trained.",
-        {"examples": 20, "cohorts": (2,), "draws": 1},
+        {"examples": 20, "cohorts": (2,), "draws": 1, "epsilons": (8.0,)},
     ),
     "evaluate": Bench(
         "evaluation",
         "evaluate:evaluate",
         "Tokens per second of batched answers, false alarms and power of the tests, hostile programs that pass.",
+        {"prompts": 8, "new_tokens": 16, "rounds": 1, "draws": 200},
     ),
     "graph": Bench(
         "graph",

@@ -22,6 +22,7 @@ PARTS = ("save", "memory", "dedup", "compression", "stall", "crashes")
 @click.option("--voters", default=4, show_default=True)
 @click.option("--epochs", default=20, show_default=True)
 @click.option("--crashes", default=2000, show_default=True, help="Half of them kills of real processes.")
+@click.option("--flips", default=300, show_default=True, help="Bits flipped at random in each setting of the store.")
 @click.option("--seed", default=1, show_default=True, help="Of the crashes and flipped bits.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Where to write; default: the temporary folder.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Folder of finished parts, to go on from.")
@@ -34,6 +35,7 @@ def checkpoint(
     voters: int,
     epochs: int,
     crashes: int,
+    flips: int,
     seed: int,
     folder: Path | None,
     keep: Path | None,
@@ -42,7 +44,7 @@ def checkpoint(
     """Saving, loading, memory, disk, stall of a training step, and crashes; ratios, both sides in one run."""
     sizes = tuple(int(each) << 20 for each in memory_mib.split(","))
     settings = {"mib": mib, "memory": sizes, "repeats": repeats, "voters": voters, "epochs": epochs}
-    settings |= {"crashes": crashes, "seed": seed}
+    settings |= {"crashes": crashes, "flips": flips, "seed": seed}
     print_result(measure(parts or PARTS, settings, folder, keep), as_json)
 
 
@@ -83,5 +85,5 @@ def _measures() -> dict[str, Callable[[Path, dict[str, Any], Path | None], dict[
         "dedup": lambda folder, s, _: measure_dedup(folder, s["voters"], s["epochs"]),
         "compression": lambda folder, s, _: measure_compression(folder, (s["mib"] << 20) // 2, s["repeats"]),
         "stall": lambda folder, s, _: measure_stall(folder, s["repeats"]),
-        "crashes": lambda folder, s, keep: measure_crashes(folder, s["crashes"], s["seed"], keep),
+        "crashes": lambda folder, s, keep: measure_crashes(folder, s["crashes"], s["seed"], keep, s["flips"]),
     }

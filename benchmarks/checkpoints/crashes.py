@@ -20,11 +20,10 @@ SETTINGS: tuple[Setting, ...] = (("zstd", False), ("none", False), ("zstd", True
 
 _BATCH = 100
 _FILL = 4  # of the crashes that are not kills, one in so many is a full disk
-_FLIPS = 300  # bits flipped at random in each setting
 _WORKERS = 2
 
 
-def measure_crashes(folder: Path, crashes: int, seed: int, keep: Path | None) -> dict[str, Any]:
+def measure_crashes(folder: Path, crashes: int, seed: int, keep: Path | None, flips: int) -> dict[str, Any]:
     """Half the crashes are kills of real processes, a quarter of the others full disks, the rest losses of power.
 
     `corrupt_reads` and `lost_checkpoints` list what went wrong. Finished batches stay in `keep`.
@@ -35,7 +34,7 @@ def measure_crashes(folder: Path, crashes: int, seed: int, keep: Path | None) ->
         for kind, total in (("kill", kills), ("full", rest // _FILL), ("power", rest - rest // _FILL))
         for number, count in enumerate(_counts(total))
     ]
-    batches += [("flip", number, _FLIPS) for number in range(len(SETTINGS))]
+    batches += [("flip", number, flips) for number in range(len(SETTINGS))]
 
     def work(batch: tuple[str, int, int]) -> dict[str, Any]:
         kind, number, count = batch

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from capibara_assets.modeling.precision import Precision
 
 SEEDS = {4: 100, 7: 100, 13: 20, 16: 20}
-QUICK_SEEDS = {4: 2, 7: 1}
 Plan = Mapping[int, Iterable[int]]
 """n -> seeds."""
 Draw = tuple[int, int, tuple[str, ...]]
@@ -37,7 +36,7 @@ _SHOWN = 4  # adapters of each kind whose own figures are given
 
 @click.command("vote")
 @click.option("--pool", "pool_folder", help="Folder of trained adapters; default: bench-vote in the deployment's home.")
-@click.option("--quick", is_flag=True, help="Two seeds at n = 4, one at n = 7.")
+@click.option("--pool-steps", default=60, show_default=True, help="Optimizer steps of each adapter of the pool.")
 @click.option("--seeds", type=int, help="Seeds for every n, in place of 100 (n = 4, 7) and 20 (n = 13, 16).")
 @click.option("--first-seed", default=0, show_default=True, help="To play other draws than those of the results.")
 @click.option("--n", "sizes", type=click.Choice(["4", "7", "13", "16"]), multiple=True, help="Only these.")
@@ -63,7 +62,7 @@ _SHOWN = 4  # adapters of each kind whose own figures are given
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
 def vote(
     pool_folder: str | None,
-    quick: bool,
+    pool_steps: int,
     seeds: int | None,
     first_seed: int,
     sizes: tuple[str, ...],
@@ -90,7 +89,7 @@ def vote(
     from benchmarks.consensus.vote.journal import Journal
 
     torch.set_num_threads(1)
-    counts = dict(QUICK_SEEDS if quick else SEEDS)
+    counts = dict(SEEDS)
     if seeds:
         counts = dict.fromkeys(counts, seeds)
     if sizes:
@@ -99,7 +98,7 @@ def vote(
     recipe = chosen_recipe(rule, pre)
     opening: dict[str, Any] = {
         "folder": pool_folder, "recipe": recipe, "sizes": tuple(plan), "kinds": kinds_for(attacks),
-        "choose": not rule_alone, "precision": precision, "compiled": compiled,
+        "choose": not rule_alone, "precision": precision, "compiled": compiled, "pool_steps": pool_steps,
     }  # fmt: skip
     table, described = open_table(**opening)
     if pool_only:
@@ -165,6 +164,7 @@ def open_table(
     choose: bool = False,
     precision: "Precision" = "fp32",
     compiled: bool = False,
+    pool_steps: int = 60,
 ) -> "tuple[Table, dict[str, Any]]":
     """The pool (trained where it is not there), the examples games are judged by, and a word on both."""
     from benchmarks.consensus.vote.attacks import Named
@@ -180,7 +180,7 @@ def open_table(
     from capibara_assets.modeling.adapters import read_adapter
     from capibara_assets.modeling.base import load_base
 
-    trained = PoolRecipe()
+    trained = PoolRecipe(steps=pool_steps)
     root = Path(folder) if folder else Deployment.from_environment().home / "bench-vote"
     pool = open_pool(root, NANO, resources_root() / "experience", trained, kinds)
     base = load_base(NANO)

@@ -54,6 +54,7 @@ class Cell:
 
 @click.command("vote-table")
 @click.option("--pool", "pool_folder", help="Folder of trained adapters; default: bench-vote in the deployment's home.")
+@click.option("--pool-steps", default=60, show_default=True, help="As of `vote`.")
 @click.option("--n", default=7, show_default=True, help="Voters, f = floor((n - 1) / 3) of them bad.")
 @click.option("--seeds", default=2, show_default=True)
 @click.option(
@@ -64,6 +65,7 @@ class Cell:
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
 def vote_table(
     pool_folder: str | None,
+    pool_steps: int,
     n: int,
     seeds: int,
     precision: "Precision",
@@ -78,7 +80,7 @@ def vote_table(
     python, script = peer_environment("consensus/vote/peer_attacks.py")
     table, described = open_table(
         pool_folder, chosen_recipe(None, None), (n,), {"honest", "noise"},
-        choose=True, precision=precision, compiled=compiled,
+        choose=True, precision=precision, compiled=compiled, pool_steps=pool_steps,
     )  # fmt: skip
     cells = measure(table, n, seeds, python, script)
     if document:

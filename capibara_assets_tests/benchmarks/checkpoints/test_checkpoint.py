@@ -20,7 +20,7 @@ from capibara_assets_tests.checkpoints.drills.states import disk_bytes, large_st
 MIB = 1 << 20
 
 
-@pytest.mark.long
+@pytest.mark.extended
 def test_speed_has_every_promised_key(tmp_path: Path) -> None:
     found = measure_speed(tmp_path, 4 * MIB, 2)
     for key in ("save_ratio", "load_ratio", "warm_load_ratio", "encrypted_ratio", "default_save_ratio"):
@@ -83,12 +83,12 @@ def test_compression_is_measured_on_trained_and_drawn_weights(tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "settings", [("_encrypted",), pytest.param(tuple(bench_checkpoint_memory._SETTINGS), marks=pytest.mark.long)]
+    "settings", [("_encrypted",), pytest.param(tuple(bench_checkpoint_memory._SETTINGS), marks=pytest.mark.extended)]
 )
 def test_memory_is_counted_over_the_tensors(
     settings: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two processes a setting: one that needs most of all of them, and all in `make test-long`."""
+    """Two processes a setting: one that needs most of all of them, and all in `make test-all`."""
     all_settings = bench_checkpoint_memory._SETTINGS
     monkeypatch.setattr(bench_checkpoint_memory, "_SETTINGS", {name: all_settings[name] for name in settings})
     found = measure_memory(tmp_path, (64 * MIB,))
@@ -97,22 +97,21 @@ def test_memory_is_counted_over_the_tensors(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [1, pytest.param(len(bench_checkpoint_crashes.SETTINGS), marks=pytest.mark.long)])
+@pytest.mark.parametrize("settings", [1, pytest.param(len(bench_checkpoint_crashes.SETTINGS), marks=pytest.mark.extended)])
 def test_crashes_add_up_and_go_on_where_they_stopped(
     settings: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bits are flipped in a process for each setting: the first of them, and all in `make test-long`."""
-    monkeypatch.setattr(bench_checkpoint_crashes, "_FLIPS", 10)
+    """Bits are flipped in a process for each setting: the first of them, and all in `make test-all`."""
     monkeypatch.setattr(bench_checkpoint_crashes, "SETTINGS", bench_checkpoint_crashes.SETTINGS[:settings])
     (tmp_path / "scratch").mkdir()
-    found = measure_crashes(tmp_path / "scratch", 16, 3, tmp_path / "keep")
+    found = measure_crashes(tmp_path / "scratch", 16, 3, tmp_path / "keep", 10)
     assert (found["crashes"], found["kills"], found["full_disks"], found["power_losses"]) == (16, 8, 2, 6)
     assert (found["corrupt_reads"], found["lost_checkpoints"]) == (0, 0), found["problems"]
     assert found["flips_detected"] == found["flips"] > 30
     assert sum(found["kills_while"].values()) == 8
 
     monkeypatch.setattr(bench_checkpoint_crashes, "_in_process", None)  # not measured again
-    assert measure_crashes(tmp_path / "scratch", 16, 3, tmp_path / "keep") == found
+    assert measure_crashes(tmp_path / "scratch", 16, 3, tmp_path / "keep", 10) == found
 
 
 def test_finished_parts_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ def test_the_ratio_is_the_smallest_of_the_medians() -> None:
     assert found["copy_ratio"] == 1.1 and found["synced_ratio"] == 6.5
 
 
-@pytest.mark.long
+@pytest.mark.extended
 def test_alone_measures_ours_and_the_copy(tmp_path: Path) -> None:
     found = measure(1, True, "bfloat16", ["linear", "model_stock"], True, str(tmp_path))
     assert found["checkpoint_mb"] > 30 and found["peak_rss_mb"] < found["peak_rss_allowed_mb"]

@@ -31,7 +31,7 @@ def test_the_plot_has_a_line_for_each_arm_and_a_dot_for_each_draw() -> None:
     assert "scales < 2 (10)" in texts and "∞" in texts and "base 3 (dashed)" in texts
 
 
-@pytest.mark.long
+@pytest.mark.extended
 def test_two_clients_end_to_end_and_again_from_what_is_there(tmp_path: Path) -> None:
     command = ["privacy", "--experience", str(resources_root() / "experience"), "--arm", "scales, rank 1"]
     command += ["--clients", "2", "--examples", "8", "--draws", "1", "--work", str(tmp_path / "work"), "--json"]

@@ -9,7 +9,7 @@ from benchmarks.experience_input import BenchInput
 
 
 @pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.extended
 def test_keys_and_counts(small_experience: Path, nano: Path) -> None:
     pytest.importorskip("transformers")
     given = BenchInput(small_experience, "small", None)

@@ -42,7 +42,7 @@ def test_templates_hold_no_key() -> None:
     assert private_key(Random(1)).count("-----") == 4
 
 
-@pytest.mark.parametrize("number", [11, pytest.param(12, marks=pytest.mark.long)])
+@pytest.mark.parametrize("number", [11, pytest.param(12, marks=pytest.mark.extended)])
 def test_recall_and_precision_on_the_real_logs(shared_data: Path, number: int) -> None:
     result = measure(shared_data / "experience", 1000, number, Path("no peers"), Path("no rules"))
     assert result["seeded"] == 1000

@@ -26,7 +26,7 @@ def test_the_dropper_knows_what_it_dropped(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.long
+@pytest.mark.extended
 def test_nothing_is_missed_or_doubled_while_processes_die() -> None:
     found = measure_storm(drops=120, kills=2, seconds=40.0, wait=300.0, seed=3)
     assert (found["missed"], found["doubled"], found["unexpected"]) == (0, 0, 0)

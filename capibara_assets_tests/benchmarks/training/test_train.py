@@ -39,7 +39,7 @@ def test_the_peers_environment_is_named_where_it_is_missing(monkeypatch: pytest.
         peer_environment("training/peer_train.py")
 
 
-@pytest.mark.long
+@pytest.mark.extended
 @pytest.mark.parametrize("part", KEYS)
 def test_each_part_gives_its_figures(part: str) -> None:
     if part in ("speed", "memory", "start") and not PEERS.is_file():
