@@ -122,7 +122,10 @@ def test_loads_from_an_installed_wheel_in_an_empty_folder(tmp_path: Path):
     )
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     site, empty = tmp_path / "site", tmp_path / "empty"
-    zipfile.ZipFile(wheel).extractall(site)
+    held = zipfile.ZipFile(wheel)
+    folders = {name.split("/")[0] for name in held.namelist()}
+    assert {name for name in folders if not name.endswith(".dist-info")} == {"capibara_assets"}
+    held.extractall(site)
     empty.mkdir()
     code = (
         "import json, capibara_assets; from capibara_assets.definitions import defs; "

@@ -21,9 +21,7 @@ PARTS = {
 @click.option("--prompts", default=64, show_default=True, help="Of the generation.")
 @click.option("--new-tokens", default=64, show_default=True, help="Budget of an answer.")
 @click.option("--rounds", default=5, show_default=True, help="Interleaved runs of the generation.")
-@click.option(
-    "--draws", default=2_000, show_default=True, help="Of the statistics; a tenth of them for power."
-)
+@click.option("--draws", default=2_000, show_default=True, help="Of the statistics; a tenth of them for power.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
 def evaluate(only: str, prompts: int, new_tokens: int, rounds: int, draws: int, as_json: bool) -> None:
     """Tokens per second of batched answers, false alarms and power of the tests, hostile programs that pass."""

@@ -1,0 +1,1 @@
+"""Benches of reading experience: ingest, recorder, redaction, domains and repairs, consolidation, sensor, replay."""

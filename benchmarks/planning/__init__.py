@@ -1,0 +1,1 @@
+"""Benches of plans, and the fit to published runs that made `resources/planning/calibration.yaml`."""

@@ -1,0 +1,1 @@
+"""Benches of training beside TRL's, and training of many voters in one pass over one base."""

@@ -1,0 +1,1 @@
+"""The bench `privacy`: loss under differential privacy of clients and of examples."""

@@ -97,7 +97,9 @@ def test_memory_is_counted_over_the_tensors(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [1, pytest.param(len(bench_checkpoint_crashes.SETTINGS), marks=pytest.mark.extended)])
+@pytest.mark.parametrize(
+    "settings", [1, pytest.param(len(bench_checkpoint_crashes.SETTINGS), marks=pytest.mark.extended)]
+)
 def test_crashes_add_up_and_go_on_where_they_stopped(
     settings: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,96 @@
+"""docs/evidence: every promise is told apart as ok, stale, red or not run; what shows it exists."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import evidence
+from benchmarks.promises import Line
+from benchmarks.registry import BENCHES, STAGES
+
+LINES = [line for lines in evidence.STAGES.values() for line in lines]
+TESTS = Path(__file__).parents[1]
+OLD = {"a" * 40: 101, "b" * 40: 100, "c" * 40: None}
+
+
+def line(promise: str) -> Line:
+    return Line(promise, ("pytest",), str, bool)
+
+
+@pytest.fixture
+def one_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The stage "graph" with promises of every state, in a folder of its own."""
+    entries: list[dict[str, Any]] = [
+        {"line": "recent", "commit": "b" * 40, "figure": 1.5, "holds": True},
+        {"line": "old", "commit": "a" * 40, "figure": 2, "holds": True},
+        {"line": "elsewhere", "commit": "c" * 40, "figure": 3, "holds": True},
+        {"line": "wrong", "commit": "b" * 40, "figure": 4, "holds": False},
+        {"line": "failed", "commit": "b" * 40, "figure": None, "holds": False, "missing": "it ended with 1"},
+        {"line": "left out", "commit": "b" * 40, "figure": None, "holds": None, "missing": "no ../shared"},
+    ]
+    (tmp_path / "graph.json").write_text(json.dumps({"lines": entries}))
+    promises = tuple(line(entry["line"]) for entry in entries)
+    monkeypatch.setattr(evidence, "FOLDER", tmp_path)
+    monkeypatch.setitem(evidence.STAGES, "graph", (*promises, line("new")))
+    monkeypatch.setattr(evidence, "commits_since", OLD.__getitem__)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("one_stage")
+def test_check_tells_what_became_of_each_promise() -> None:
+    found = {state.promise: (state.word, state.why) for state in evidence.states(["graph"])}
+    assert found == {
+        "recent": ("ok", "1.5 at bbbbbbbb, 100 commits ago"),
+        "old": ("stale", "2 at aaaaaaaa, 101 commits ago"),
+        "elsewhere": ("stale", "3 at cccccccc, which is not in this history"),
+        "wrong": ("RED", "4 at bbbbbbbb"),
+        "failed": ("RED", "it ended with 1"),
+        "left out": ("not run", "no ../shared"),
+        "new": ("not run", "no figure in docs/evidence"),
+    }
+    done = CliRunner().invoke(evidence.evidence, ["graph", "--check"])
+    assert done.exit_code == 1
+    assert done.stdout.splitlines()[-1] == "1 ok, 2 stale, 2 RED, 2 not run; of 7 lines"
+
+
+def test_writing_keeps_what_held_at_this_commit_and_says_what_did_not_run(
+    one_stage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(command: tuple[str, ...]) -> str:
+        raise evidence.CommandFailed("no peers")
+
+    monkeypatch.setattr(evidence, "run", run)
+    assert evidence.write_stage("graph", "b" * 40, shared=False) == 6
+    written = {entry["line"]: entry for entry in json.loads((one_stage / "graph.json").read_text())["lines"]}
+    assert written["recent"]["figure"] == 1.5
+    assert {name for name, entry in written.items() if entry.get("missing") == "no peers"} == set(written) - {"recent"}
+
+
+def test_the_age_of_a_commit_is_counted_in_commits() -> None:
+    assert evidence.commits_since("HEAD") == 0
+    assert evidence.commits_since("0" * 40) is None
+
+
+def test_all_eight_stages_have_promises() -> None:
+    assert tuple(evidence.STAGES) == STAGES and len(STAGES) == 8
+    assert all(evidence.STAGES.values())
+    assert {bench.stage for bench in BENCHES.values()} == set(STAGES)
+
+
+@pytest.mark.parametrize("command", sorted({line.command for line in LINES}), ids=" ".join)
+def test_what_shows_a_promise_exists(command: tuple[str, ...]) -> None:
+    """A bench that takes these options, or test modules that are there."""
+    if command[:3] == ("python", "-m", "benchmarks"):
+        bench = BENCHES[command[3]].load()
+        assert isinstance(bench.make_context(command[3], list(command[4:])), click.Context)
+        return
+    if command[0] == "capibara":
+        assert command[1] == "plan"
+        return
+    files = [part.split("::")[0] for part in command if part.endswith(".py") or "::" in part]
+    assert command[0] == "pytest" and files
+    assert [file for file in files if not (TESTS.parent / file).is_file()] == []
