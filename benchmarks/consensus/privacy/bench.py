@@ -3,7 +3,7 @@
 Clients: one round; each of them trains once for each set of trained numbers, without looking at any epsilon; the same
 clients' changes are then clipped, noised and put together by the product's own federated training for every epsilon.
 The clip is the median length of these very changes, so the figures flatter: a deployment has to know it beforehand.
-The arms without clients are in `bench_private_sgd`.
+The arms without clients are in `private_sgd.py`.
 """
 
 import json

@@ -8,9 +8,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from benchmarks.checkpoints import checkpoint as bench_checkpoint
-from benchmarks.checkpoints import crashes as bench_checkpoint_crashes
-from benchmarks.checkpoints import memory as bench_checkpoint_memory
+from benchmarks.checkpoints import checkpoint, crashes, memory
 from benchmarks.checkpoints.crashes import measure_crashes
 from benchmarks.checkpoints.memory import measure_memory
 from benchmarks.checkpoints.space import base_weights, epochs_of, measure_compression
@@ -83,28 +81,26 @@ def test_compression_is_measured_on_trained_and_drawn_weights(tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "settings", [("_encrypted",), pytest.param(tuple(bench_checkpoint_memory._SETTINGS), marks=pytest.mark.extended)]
+    "settings", [("_encrypted",), pytest.param(tuple(memory._SETTINGS), marks=pytest.mark.extended)]
 )
 def test_memory_is_counted_over_the_tensors(
     settings: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two processes a setting: one that needs most of all of them, and all in `make test-all`."""
-    all_settings = bench_checkpoint_memory._SETTINGS
-    monkeypatch.setattr(bench_checkpoint_memory, "_SETTINGS", {name: all_settings[name] for name in settings})
+    all_settings = memory._SETTINGS
+    monkeypatch.setattr(memory, "_SETTINGS", {name: all_settings[name] for name in settings})
     found = measure_memory(tmp_path, (64 * MIB,))
     assert 0 <= found["memory_over_tensors_mib"] < 256
     assert 30 < found["interpreter_mib"] < 1000
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "settings", [1, pytest.param(len(bench_checkpoint_crashes.SETTINGS), marks=pytest.mark.extended)]
-)
+@pytest.mark.parametrize("settings", [1, pytest.param(len(crashes.SETTINGS), marks=pytest.mark.extended)])
 def test_crashes_add_up_and_go_on_where_they_stopped(
     settings: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bits are flipped in a process for each setting: the first of them, and all in `make test-all`."""
-    monkeypatch.setattr(bench_checkpoint_crashes, "SETTINGS", bench_checkpoint_crashes.SETTINGS[:settings])
+    monkeypatch.setattr(crashes, "SETTINGS", crashes.SETTINGS[:settings])
     (tmp_path / "scratch").mkdir()
     found = measure_crashes(tmp_path / "scratch", 16, 3, tmp_path / "keep", 10)
     assert (found["crashes"], found["kills"], found["full_disks"], found["power_losses"]) == (16, 8, 2, 6)
@@ -112,7 +108,7 @@ def test_crashes_add_up_and_go_on_where_they_stopped(
     assert found["flips_detected"] == found["flips"] > 30
     assert sum(found["kills_while"].values()) == 8
 
-    monkeypatch.setattr(bench_checkpoint_crashes, "_in_process", None)  # not measured again
+    monkeypatch.setattr(crashes, "_in_process", None)  # not measured again
     assert measure_crashes(tmp_path / "scratch", 16, 3, tmp_path / "keep", 10) == found
 
 
@@ -123,10 +119,10 @@ def test_finished_parts_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         calls.append(settings["mib"])
         return {"save_ratio": len(calls)}
 
-    monkeypatch.setattr(bench_checkpoint, "_measures", lambda: {"save": measured})
+    monkeypatch.setattr(checkpoint, "_measures", lambda: {"save": measured})
     arguments = ["--part", "save", "--keep", str(tmp_path), "--json"]
     for mib, expected in ((64, 1), (64, 1), (128, 2)):
-        done = CliRunner().invoke(bench_checkpoint.checkpoint, [*arguments, "--mib", str(mib)])
+        done = CliRunner().invoke(checkpoint.checkpoint, [*arguments, "--mib", str(mib)])
         assert json.loads(done.stdout.splitlines()[-1]) == {"save_ratio": expected}, done.output
     assert calls == [64, 128]
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.evaluation import generate as bench_evaluate_generate
+from benchmarks.evaluation import generate
 from benchmarks.evaluation.generate import run_generation
 
 
 @pytest.mark.slow
 def test_both_sides_give_the_same_tokens(small_experience: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(bench_evaluate_generate, "BATCH_SIZES", (2, 4))
+    monkeypatch.setattr(generate, "BATCH_SIZES", (2, 4))
     found = run_generation(str(small_experience), prompts=6, new_tokens=8, rounds=2)
     assert found["answers_equal"] and set(found["answers_equal_by_batch_size"].values()) == {6}
     assert found["batched_ratio"] > 0 and len(found["ratio_by_round"]) == 2
