@@ -42,11 +42,12 @@ def bench_input(experience: str | None, labels: str | None) -> BenchInput:
     Raises:
         InputError: the folder or the labels that were asked for do not exist.
     """
+    ships = resources_root() / "experience"
     if experience is not None:
-        folder, name = Path(experience), experience
+        folder, name = Path(experience), "shipped" if Path(experience) == ships else experience
     else:
         shared = Path(os.environ.get("CAPIBARA_SHARED", Path.cwd().parent / "shared")) / "data" / "experience"
-        folder, name = (shared, "shared") if shared.is_dir() else (resources_root() / "experience", "shipped")
+        folder, name = (shared, "shared") if shared.is_dir() else (ships, "shipped")
     if not folder.is_dir():
         raise InputError(f"no experience folder at {folder}")
     if labels is not None and not Path(labels).is_file():

@@ -18,7 +18,8 @@ import torch
 from benchmarks.consensus.vote.attacks import ATTACKS, BACKDOOR, Drawn, Named, mixed
 from benchmarks.consensus.vote.bench import chooser, chosen_recipe, measure, so_far
 from benchmarks.consensus.vote.data import shuffled_answers, split_by_group, triggered_examples, with_trigger
-from benchmarks.consensus.vote.figures import markdown, of_losses, summary, wilson, write_between
+from benchmarks.consensus.vote.figures import markdown as games_markdown
+from benchmarks.consensus.vote.figures import of_losses, summary, wilson, write_between
 from benchmarks.consensus.vote.game import (
     TEST,
     TRIGGERED,
@@ -307,7 +308,7 @@ def test_games_as_a_table() -> None:
     """One row for each attack and n, with the figures of the JSON."""
     door = replace(_result(0.0, 0), attack=BACKDOOR, success=0.05, honest_success=0.0)
     found = summary([*(_result(0.05 if seed < 6 else 0.01, seed) for seed in range(100)), _result(None, 100), door])
-    text = markdown({**found, "games": 102, "precision": "bf16", "compiled": False})
+    text = games_markdown({**found, "games": 102, "precision": "bf16", "compiled": False})
     assert "102 games, losses in bf16: " in text
     within = "| `alie` | 4 | 94 of 101 | 0.93, 0.864 to 0.966 | +1.00 % | +5.00 % | no quorum | 101 of 101 |"
     assert within in text.splitlines()
