@@ -16,7 +16,7 @@ import polars as pl
 from capibara_assets.datasets import apply, explain, predict, repair, solve
 from capibara_assets.datasets.balance import balance_factors
 from capibara_assets.datasets.clusters import Cluster, Member, cluster_members, cluster_table
-from capibara_assets.datasets.decontamination import contaminated
+from capibara_assets.datasets.decontamination import Contaminated, contaminated
 from capibara_assets.datasets.evidence import Candidate, Evidence
 from capibara_assets.datasets.groups import BRIDGE, COMMON
 from capibara_assets.datasets.imports import add_imported, import_figures
@@ -26,7 +26,7 @@ from capibara_assets.datasets.statistics import counts, statistics
 from capibara_assets.domains import Domain
 from capibara_assets.executions.replay import Batch, Verdict
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
-from capibara_assets.storage.records import table
+from capibara_assets.storage.records import Record, table
 
 __all__ = ["Dataset", "Evidence", "build_dataset"]
 
@@ -42,6 +42,9 @@ OTHER_TENANT = "belongs to a tenant that the recipe does not name"
 NOT_AGAIN = "its output was not executed again"
 CONTAMINATED = "holds an item of a named benchmark"
 
+VOLATILE = ("reexecution.json",)
+"""Outside the data version: seconds, cache hits and what this machine can isolate."""
+
 Reexecute = Callable[[Evidence, Sequence[str]], Batch]
 
 
@@ -55,6 +58,19 @@ class Dataset:
     contaminated: pl.DataFrame
     statistics: dict[str, Any]
     reexecution: dict[str, Any]  # of this machine and this run: what ran again, and what was isolated
+
+    def tables(self) -> dict[str, tuple[type[Record], pl.DataFrame]]:
+        """Name -> (row type, table)."""
+        return {
+            "examples": (Example, self.examples),
+            "left_out": (LeftOut, self.left_out),
+            "clusters": (Cluster, self.clusters),
+            "contaminated": (Contaminated, self.contaminated),
+        }
+
+    def documents(self) -> dict[str, Any]:
+        """Name -> JSON."""
+        return {"statistics": self.statistics, "reexecution": self.reexecution}
 
 
 @dataclass(frozen=True)

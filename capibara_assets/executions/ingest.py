@@ -26,10 +26,14 @@ from capibara_assets.executions.ledger import Generation, Ledger
 from capibara_assets.executions.output import Sources, write_tables
 from capibara_assets.executions.personal import personal_rules
 from capibara_assets.executions.plan import Plan, log_files, merged, plan
+from capibara_assets.executions.schema import Execution, LogFile, Quarantined
 from capibara_assets.executions.settle import KNOWN, Settled, settle, taken
 from capibara_assets.executions.spill import Spill, new_key
+from capibara_assets.storage.records import Record
 
-TABLES = ("executions", "quarantine", "files")
+TABLES: dict[str, type[Record]] = {"executions": Execution, "quarantine": Quarantined, "files": LogFile}
+VOLATILE = ("files.parquet", "summary.json")
+"""Outside the data version: names of files, and counts of what else was in them."""
 _BUCKET = 24 << 20  # bytes of text in a partition of sandboxes
 _INDEX_ROWS = 150_000  # lines in a partition of the index
 _RANGE_ROWS, _RANGE = 24_000, 48 << 20  # executions sorted at once, and bytes of their lines
@@ -59,6 +63,14 @@ class Tables:
 
     def path(self, table: str) -> Path:
         return self.folder / f"{table}.parquet"
+
+    def tables(self) -> dict[str, tuple[type[Record], Path]]:
+        """Name -> (row type, file)."""
+        return {name: (record, self.path(name)) for name, record in TABLES.items()}
+
+    def documents(self) -> dict[str, Any]:
+        """Name -> JSON."""
+        return {"summary": self.summary}
 
     def table(self, name: str) -> pl.DataFrame:
         return pl.read_parquet(self.path(name))
