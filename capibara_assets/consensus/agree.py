@@ -15,7 +15,6 @@ from capibara_assets.consensus.attestation import (
     attest,
     majority_shapes,
     read_submission,
-    stated_by,
 )
 from capibara_assets.consensus.certified import (
     Certificate,
@@ -40,6 +39,7 @@ from capibara_assets.consensus.voting import Outcome, faults
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.base import Base
+from capibara_assets.training.voter_manifest import VoterManifest
 
 if TYPE_CHECKING:
     import polars as pl
@@ -181,9 +181,8 @@ def agree_on_artifacts(base: Base, adapters: "Artifact", dataset: "Artifact", re
 
 def read_privacy(folders: Mapping[str, Path]) -> dict[str, Any] | None:
     """Parameters and epsilon of each voter that was trained with differential privacy, as its manifest states them."""
-    published = {name: stated_by(folder).get("published") for name, folder in sorted(folders.items())}
-    found = {name: one.get("privacy") for name, one in published.items() if isinstance(one, dict)}
-    return {name: document for name, document in found.items() if isinstance(document, dict)} or None
+    stated = {name: VoterManifest.readable(folder).privacy for name, folder in sorted(folders.items())}
+    return {name: privacy for name, privacy in stated.items() if privacy is not None} or None
 
 
 @dataclass(frozen=True)
