@@ -27,6 +27,7 @@ from capibara_assets.consensus.recipe import ConsensusRecipe, MoeRecipe
 from capibara_assets.consensus.sampling import subsample
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
+from capibara_assets.evaluation.router import train_router
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.modeling.gates import class_statistics, gate_rows
@@ -155,7 +156,8 @@ def mixture_of_experts(
             **utilisation(model, prompts, top_k, at_once),
         }
         if judged:
-            others, accuracy = contenders(base, trunk.model, ordered, examples.routes, judged, recipe.moe, at_once)
+            router = train_router(examples.routes, report["experts"], recipe.moe.seed)
+            others, accuracy = contenders(base, trunk.model, ordered, router, judged, at_once)
             rows = {**others, **losses}
             report |= {
                 "losses": {str(domain): {arm: row[domain] for arm, row in rows.items()} for domain in domains},

@@ -22,7 +22,7 @@ from capibara_assets.datasets.groups import BRIDGE, COMMON
 from capibara_assets.datasets.imports import add_imported, import_figures
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Example, Kind, LeftOut, Split, Verified, main_kind
-from capibara_assets.datasets.statistics import counts, statistics
+from capibara_assets.datasets.statistics import MadeFrom, counts, statistics
 from capibara_assets.domains import Domain
 from capibara_assets.executions.replay import Batch, Verdict
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
@@ -143,7 +143,7 @@ def build_dataset(
     examples = examples.with_columns(balance=pl.Series(factors, dtype=pl.Float64))
     clusters = cluster_table([_members(placed, by_id) for placed in kept])
     left_out = _left_out(examples, evidence, own, group_of, reasons)
-    figures = statistics(domain, examples, left_out, clusters, len(evidence.rows), recipe, again.notes)
+    figures = statistics(MadeFrom(domain, recipe, len(evidence.rows), again.notes), examples, left_out, clusters)
     figures["imported"] = import_figures(examples, unused)
     figures["contaminated"] = {"examples": len(banned), "by_benchmark": counts(held["benchmark"])}
     dropped = table(LeftOut, [LeftOut(unit_id=i, reason=CONTAMINATED) for i in sorted(banned - set(by_id))])

@@ -23,7 +23,7 @@ from capibara_assets.evaluation.report import Comparison, WorstExample
 from capibara_assets.evaluation.schema import Decision
 from capibara_assets.evaluation.scores import UNJUDGED, Score, graded_scores, of_losses, of_metric, prose_scores
 from capibara_assets.evaluation.scoring import Unfit
-from capibara_assets.evaluation.worst import worst_examples
+from capibara_assets.evaluation.worst import Roles, worst_examples
 from capibara_assets.storage.records import table
 
 ARMS = Arms()
@@ -156,6 +156,7 @@ def judge(
             "name another in decision.yaml, or give items and answers that it can be taken of"
         )
     reference = arms.base if arms else measured.contenders[0]
+    judged = arms.tuned if arms else measured.contenders[-1]
     references = (arms.base, arms.playbook) if arms else (reference,)
     found, comparisons, crashed = _figures(scores, rule, measured, references)
     decision = None
@@ -170,17 +171,14 @@ def judge(
         figures=found,
         comparisons=comparisons,
         decision=decision,
-        judged=arms.tuned if arms else measured.contenders[-1],
+        judged=judged,
         crashed=crashed,
         worst=worst_examples(
             [item for item in items if item.item_id in answered] or items,
             measured.losses,
             measured.answers,
             graded.grades,
-            judged=arms.tuned if arms else measured.contenders[-1],
-            reference=reference,
-            contenders=measured.contenders,
-            most=terms.recipe.worst_examples,
+            Roles(judged, reference, measured.contenders, terms.recipe.worst_examples),
         ),
         notes=notes(items, measured, graded.grades, crashed),
     )

@@ -129,46 +129,51 @@ def ingest(
         InputError: the folder, or a file of `files`, does not exist or cannot be read; `also` names something else.
     """
     personal_rules(also)
+    asked = _Settings(now, processes, labelled, tuple(also), forgotten)
     paths = log_files(folder, files)
     if ledger is None or files is not None:
         with tempfile.TemporaryDirectory(prefix="capibara-ingest-") as scratch:
-            yield _look(paths, now, Path(scratch), None, None, processes, labelled, tuple(also), forgotten)
+            yield _look(paths, asked, Path(scratch), None, None)
         return
     book = Ledger(ledger)
     with book.look() as scratch:
         # listed again: another look may have waited long for this one
         paths = log_files(folder, None)
-        tables = _look(paths, now, scratch, book, book.last(), processes, labelled, tuple(also), forgotten)
+        tables = _look(paths, asked, scratch, book, book.last())
     yield tables
 
 
+@dataclass(frozen=True)
+class _Settings:
+    """How `ingest` is to read; its arguments say what each means."""
+
+    now: datetime
+    processes: int | None
+    labelled: bool
+    also: tuple[str, ...]
+    forgotten: Forgotten
+
+
 def _look(
-    paths: dict[str, Path],
-    now: datetime,
-    scratch: Path,
-    book: Ledger | None,
-    base: Generation | None,
-    processes: int | None,
-    labelled: bool,
-    also: tuple[str, ...],
-    forgotten: Forgotten,
+    paths: dict[str, Path], asked: _Settings, scratch: Path, book: Ledger | None, base: Generation | None
 ) -> Tables:
+    forgotten = asked.forgotten
     planned = plan(paths, base)
     same = base is not None and base.current and base.forgotten == forgotten.digest
     if base is not None and same and planned.nothing_new and set(paths) == set(base.files):
         return Tables(base.folder, base.summary(), 0)
     size = _text_bytes(planned)
-    count = processes or (1 if size < _ALONE else len(os.sched_getaffinity(0)))
+    count = asked.processes or (1 if size < _ALONE else len(os.sched_getaffinity(0)))
     known = pl.scan_parquet(base.index).select(pl.len()).collect().item() if base else 0
     buckets = max(math.ceil(size / _BUCKET), 4 * count if count > 1 else 1)
     setup = Setup(
         folder=str(scratch / "spill"),
         key=new_key().hex(),
-        now=now.isoformat(),
+        now=asked.now.isoformat(),
         buckets=min(buckets, 8192),
         indexes=max(1, math.ceil((size / _LINE + known) / _INDEX_ROWS)),
-        labelled=labelled,
-        also=also,
+        labelled=asked.labelled,
+        also=asked.also,
         base=str(base.executions) if base else None,
     )
     Path(setup.folder).mkdir()
@@ -195,7 +200,7 @@ def _look(
     sources = Sources(spill, setup.indexes, planned, settled, reads, ranges, base, touched, forgotten)
     tables = scratch / "tables"
     tables.mkdir()
-    summary = write_tables(tables, sources, labelled, now)
+    summary = write_tables(tables, sources, asked.labelled, asked.now)
     if book is not None:
         tables = book.commit(tables, list(reads.values()), planned.names, forgotten.digest)
     return Tables(tables, summary, lines_read)
