@@ -212,11 +212,9 @@ def _look(
     inputs: Inputs, results: _Results, items: "list[Item]", recipe: "EvaluationRecipe", rule: "DecisionRule"
 ) -> "Look":
     from capibara_assets.assets.settings import setting_digest
-    from capibara_assets.evaluation.looks import LOOKS, take_look
+    from capibara_assets.evaluation.looks import LOOKS, Trial, take_look
 
-    return take_look(
-        inputs.store.root / LOOKS,
-        results.domain.value,
+    trial = Trial(
         items=[item.item_id for item in items],
         candidate=results.candidate.digest,
         contest=results.trained.digest,
@@ -226,8 +224,8 @@ def _look(
             "playbook": inputs.upstream[source_name("consolidated_playbook", results.domain)],
             **inputs.settings,
         },
-        alpha=1 - rule.confidence,
     )
+    return take_look(inputs.store.root / LOOKS, results.domain.value, trial, alpha=1 - rule.confidence)
 
 
 def _sources(results: _Results) -> "Iterator[Source]":

@@ -133,18 +133,16 @@ def _look(
 ) -> "Look | None":
     """Further candidates on the same file are counted, where the deployment has a store to count them in."""
     from capibara_assets.assets.settings import setting_digest
-    from capibara_assets.evaluation.looks import LOOKS, take_look
+    from capibara_assets.evaluation.looks import LOOKS, Trial, take_look
     from capibara_assets.storage.digests import sha256_file
 
     store = Path(settings.deployment.store)
     if not store.is_dir():
         return None
-    return take_look(
-        store / LOOKS,
-        f"compare-{sha256_file(dataset)[:16]}",
+    trial = Trial(
         items=[item.item_id for item in items],
         candidate=candidate,
         contest=candidate,  # where it comes from is not known: it is counted, and never refused
         settings={"rule": setting_digest(rule), "recipe": setting_digest(settings.recipe)},
-        alpha=1 - rule.confidence,
     )
+    return take_look(store / LOOKS, f"compare-{sha256_file(dataset)[:16]}", trial, alpha=1 - rule.confidence)

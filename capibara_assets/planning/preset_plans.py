@@ -14,12 +14,11 @@ from capibara_assets.planning.accounting import (
     Method,
     Remat,
     Step,
-    flops_per_token,
     size,
     training_memory,
 )
 from capibara_assets.planning.hardware import HardwareTarget, find_target
-from capibara_assets.planning.lora import LoraPlan, time_and_cost
+from capibara_assets.planning.lora import Length, LoraPlan, estimates_of
 from capibara_assets.planning.models import ModelShape, read_shape
 from capibara_assets.planning.recipe import PlanningRecipe, climb
 
@@ -71,7 +70,7 @@ def plan_preset(
         )
     by_number = stated.training["epochs"] == "auto"
     epochs = climb(recipe.lora.epochs, examples) if by_number else int(stated.training["epochs"])
-    held_in = {"memory_bytes_per_device": memory.document(), "memory_budget_bytes": round(budget)}
+    length = Length(examples, stated.global_batch, epochs)
     return LoraPlan(
         domain="preset",
         model=base.name,
@@ -82,7 +81,7 @@ def plan_preset(
         modules=step.lora_modules,
         quantization="nf4" if held == "nf4" else "none",
         epochs=epochs,
-        estimates=_estimates(base, step, held_in, _Length(examples, stated.global_batch, epochs), target),
+        estimates=estimates_of(base, step, memory, length, target, recipe.headroom),
         reasons=_reasons(stated, memory.arithmetic(), size(budget), target, recipe),
     )
 
@@ -163,43 +162,6 @@ class _Stated:
             "zero_stage": self.stage,
             "gradient_checkpointing": bool(hardware["gradient_checkpointing"]),
         }
-
-
-@dataclass(frozen=True)
-class _Length:
-    """How long a training is."""
-
-    examples: int
-    global_batch: int
-    epochs: int
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return ceil(self.examples / self.global_batch)
-
-    @property
-    def steps(self) -> int:
-        return self.steps_per_epoch * self.epochs
-
-
-def _estimates(
-    base: ModelShape, step: Step, memory: Mapping[str, Any], length: _Length, target: HardwareTarget
-) -> dict[str, Any]:
-    adapter = base.lora_parameters(step.lora_rank, step.lora_modules)
-    per_token = flops_per_token(base, step.sequence, method=Method.LORA, lora_parameters=adapter)
-    tokens = length.steps * length.global_batch * step.sequence
-    return {
-        "parameters": base.parameters,
-        "trainable_parameters": adapter,
-        "adapter_bytes": 4 * adapter,
-        **memory,
-        "steps_per_epoch": length.steps_per_epoch,
-        "optimizer_steps": length.steps,
-        "tokens_at_most": tokens,
-        "flops_convention": "4 x weights in matrix products + 6 x adapter, attention in full, no recomputation",
-        "flops_per_token": per_token,
-        **time_and_cost(per_token * tokens, target),
-    }
 
 
 def _reasons(of: _Stated, sums: str, budget: str, target: HardwareTarget, recipe: PlanningRecipe) -> dict[str, str]:
