@@ -116,6 +116,13 @@ class BaseModel(dg.ConfigurableResource[Any]):
         validate_base(path)
         return path
 
+    @property
+    def card_name(self) -> str:
+        """What a model card calls it: its id on the Hub, else the name of its folder."""
+        from capibara_assets.lineage.card import base_name
+
+        return base_name(self.location, self.path)
+
 
 def declared_targets() -> list[str]:
     """Names of the hardware targets that have a file; what they declare is read when one is used."""

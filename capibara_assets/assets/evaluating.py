@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from capibara_assets.assets.inputs import Inputs, latest_digest, source_name
 from capibara_assets.domains import DOMAINS, Domain
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
     from capibara_assets.datasets.recipe import NearDuplicates
     from capibara_assets.evaluation.domain_contenders import DomainModels
+    from capibara_assets.evaluation.evaluate import Terms
     from capibara_assets.evaluation.evaluation_recipe import EvaluationRecipe
     from capibara_assets.evaluation.items import Item
     from capibara_assets.evaluation.looks import Look
+    from capibara_assets.evaluation.outputs import Beside
     from capibara_assets.evaluation.recipe import DecisionRule
     from capibara_assets.evaluation.report import Source
     from capibara_assets.evaluation.router import Router
@@ -38,13 +40,9 @@ class DomainRun:
     items: "list[Item]"
     training: "pl.DataFrame"
     near: "NearDuplicates"
-    look: "Look"
-    recipe: "EvaluationRecipe"
-    rule: "DecisionRule"
+    terms: "Terms"
     work: Path
-    curves: Mapping[str, list[tuple[float, float]]]
-    router: Mapping[str, Any]
-    sources: "tuple[Source, ...]"
+    beside: "Beside"
 
 
 def read_run(inputs: Inputs, recipes: Recipes, base_model: BaseModel, domain: Domain) -> DomainRun:
@@ -55,36 +53,60 @@ def read_run(inputs: Inputs, recipes: Recipes, base_model: BaseModel, domain: Do
     """
     from capibara_assets.datasets.recipe import DatasetRecipe
     from capibara_assets.evaluation.contenders import held_out
+    from capibara_assets.evaluation.evaluate import Terms
     from capibara_assets.evaluation.evaluation_recipe import EvaluationRecipe
     from capibara_assets.evaluation.items import items_of
-    from capibara_assets.evaluation.outputs import curves_of
+    from capibara_assets.evaluation.outputs import Beside, curves_of
     from capibara_assets.evaluation.recipe import DecisionRule
-    from capibara_assets.modeling.base import load_base
 
     recipe = inputs.recipe(recipes, "evaluation", EvaluationRecipe)
     rule = inputs.recipe(recipes, "decision", DecisionRule)
-    base = load_base(base_model.path)
-    inputs.setting("base_model", base.digest)
-    dataset, trained = inputs.artifact("moe_dataset", domain), inputs.artifact("trained_adapters", domain)
-    consensus = inputs.every("consensus_checkpoint", needed=domain)
-    merged, router = inputs.artifact("merged_checkpoint"), inputs.artifact("expert_router")
-    playbook = inputs.artifact("consolidated_playbook", domain)
-    made_from = {"moe_dataset": dataset, "trained_adapters": trained, "consolidated_playbook": playbook}
-    items = items_of(held_out(dataset.frame("examples"), recipe), executions_of(inputs, dataset))
-    models = _models(inputs, domain, base, recipe, trained, consensus, merged, router, playbook)
+    base = inputs.base(base_model)
+    results = _Results.read(inputs, domain)
+    items = items_of(held_out(results.dataset.frame("examples"), recipe), executions_of(inputs, results.dataset))
+    models = _models(inputs, results, base, recipe)
+    training = training_examples(inputs, domain, results.dataset, results.consensus)
+    near = inputs.recipe(recipes, "dataset", DatasetRecipe).near_duplicates
     return DomainRun(
         models=models,
         items=items,
-        training=training_examples(inputs, domain, dataset, consensus),
-        near=inputs.recipe(recipes, "dataset", DatasetRecipe).near_duplicates,
-        look=_look(inputs, domain, items, trained, consensus[domain], recipe, rule),
-        recipe=recipe,
-        rule=rule,
+        training=training,
+        near=near,
+        terms=Terms(recipe, rule, _look(inputs, results, items, recipe, rule)),
         work=inputs.store.work_dir("evaluation", domain, JOURNALS),
-        curves=curves_of(trained.document("summary")),
-        router=router.document("report"),
-        sources=tuple(_sources(domain, made_from, consensus, {"merged_checkpoint": merged, "expert_router": router})),
+        beside=Beside(
+            curves=curves_of(results.trained.document("summary")),
+            router=results.router.document("report"),
+            sources=tuple(_sources(results)),
+        ),
     )
+
+
+@dataclass(frozen=True)
+class _Results:
+    """The results that an evaluation of a domain reads; `consensus` are those of all domains that there are."""
+
+    domain: Domain
+    dataset: "Artifact"
+    trained: "Artifact"
+    playbook: "Artifact"
+    consensus: "Mapping[Domain, Artifact]"
+    merged: "Artifact"
+    router: "Artifact"
+
+    @classmethod
+    def read(cls, inputs: Inputs, domain: Domain) -> "_Results":
+        """Those that Dagster's latest materializations name."""
+        dataset, trained = inputs.artifact("moe_dataset", domain), inputs.artifact("trained_adapters", domain)
+        consensus = inputs.every("consensus_checkpoint", needed=domain)
+        merged, router = inputs.artifact("merged_checkpoint"), inputs.artifact("expert_router")
+        playbook = inputs.artifact("consolidated_playbook", domain)
+        return cls(domain, dataset, trained, playbook, consensus, merged, router)
+
+    @property
+    def candidate(self) -> "Artifact":
+        """The domain's own consensus, which is judged."""
+        return self.consensus[self.domain]
 
 
 def executions_of(inputs: Inputs, dataset: "Artifact") -> "pl.DataFrame":
@@ -137,34 +159,24 @@ def training_examples(
     return pl.concat(frames).unique("example_id", maintain_order=True)
 
 
-def _models(
-    inputs: Inputs,
-    domain: Domain,
-    base: "Base",
-    recipe: "EvaluationRecipe",
-    trained: "Artifact",
-    consensus: "Mapping[Domain, Artifact]",
-    merged: "Artifact",
-    router: "Artifact",
-    playbook: "Artifact",
-) -> "DomainModels":
+def _models(inputs: Inputs, results: _Results, base: "Base", recipe: "EvaluationRecipe") -> "DomainModels":
     from capibara_assets.consensus.experts import read_accepted, read_experts
     from capibara_assets.evaluation.domain_contenders import DomainModels
     from capibara_assets.playbooks.render import render_playbook
 
-    experts = read_experts({d: a.directory("adapter") for d, a in consensus.items()})
+    domain, candidate = results.domain, results.candidate
+    experts = read_experts({d: a.directory("adapter") for d, a in results.consensus.items()})
+    bullets = results.playbook.frame("bullets")
     return DomainModels(
         domain=domain.value,
         base=base,
-        playbook=render_playbook(
-            playbook.frame("bullets"), lambda text: len(base.tokenizer.encode(text)), recipe.playbook_budget_tokens
-        ),
+        playbook=render_playbook(bullets, lambda text: len(base.tokenizer.encode(text)), recipe.playbook_budget_tokens),
         consensus=experts[domain],
-        voters=read_accepted(trained.directory("voters"), consensus[domain].document("certificate")),
+        voters=read_accepted(results.trained.directory("voters"), candidate.document("certificate")),
         experts={other.value: adapter for other, adapter in experts.items() if other != domain},
-        merged=merged.directory("model"),
-        router=_router(router, base),
-        promoted=_promoted(inputs, domain, consensus[domain].digest),
+        merged=results.merged.directory("model"),
+        router=_router(results.router, base),
+        promoted=_promoted(inputs, domain, candidate.digest),
     )
 
 
@@ -197,49 +209,38 @@ def _promoted(inputs: Inputs, domain: Domain, candidate: str) -> "LoraAdapter | 
 
 
 def _look(
-    inputs: Inputs,
-    domain: Domain,
-    items: "list[Item]",
-    trained: "Artifact",
-    candidate: "Artifact",
-    recipe: "EvaluationRecipe",
-    rule: "DecisionRule",
+    inputs: Inputs, results: _Results, items: "list[Item]", recipe: "EvaluationRecipe", rule: "DecisionRule"
 ) -> "Look":
     from capibara_assets.assets.settings import setting_digest
-    from capibara_assets.evaluation.looks import LOOKS, take_look
+    from capibara_assets.evaluation.looks import LOOKS, Trial, take_look
 
-    return take_look(
-        inputs.store.root / LOOKS,
-        domain.value,
+    trial = Trial(
         items=[item.item_id for item in items],
-        candidate=candidate.digest,
-        contest=trained.digest,
+        candidate=results.candidate.digest,
+        contest=results.trained.digest,
         settings={
             "rule": setting_digest(rule),
             "recipe": setting_digest(recipe),
-            "playbook": inputs.upstream[source_name("consolidated_playbook", domain)],
+            "playbook": inputs.upstream[source_name("consolidated_playbook", results.domain)],
             **inputs.settings,
         },
-        alpha=1 - rule.confidence,
     )
+    return take_look(inputs.store.root / LOOKS, results.domain.value, trial, alpha=1 - rule.confidence)
 
 
-def _sources(
-    domain: Domain,
-    own: "Mapping[str, Artifact]",
-    consensus: "Mapping[Domain, Artifact]",
-    whole: "Mapping[str, Artifact]",
-) -> "Iterator[Source]":
+def _sources(results: _Results) -> "Iterator[Source]":
+    """What the evaluation was made from: the domain's own results, every expert, and what is one for all domains."""
     from capibara_assets.evaluation.report import Source
 
-    for name, artifact in own.items():
-        yield Source(f"{name}[{domain}]", artifact.digest, _page(name, domain))
-    for other, artifact in consensus.items():
+    domain = results.domain
+    for artifact in (results.dataset, results.trained, results.playbook):
+        yield Source(f"{artifact.name}[{domain}]", artifact.digest, _page(artifact.name, domain))
+    for other, artifact in results.consensus.items():
         certificate = artifact.document("certificate")["digest"]
         name = f"consensus_checkpoint[{other}]"
         yield Source(name, artifact.digest, _page("consensus_checkpoint", other), f"certificate {certificate}")
-    for name, artifact in whole.items():
-        yield Source(name, artifact.digest, _page(name))
+    for artifact in (results.merged, results.router):
+        yield Source(artifact.name, artifact.digest, _page(artifact.name))
 
 
 def _page(name: str, domain: Domain | None = None) -> str:

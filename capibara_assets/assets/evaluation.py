@@ -45,12 +45,8 @@ def evaluation(
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)
     run = read_run(inputs, recipes, base_model, domain)
-    found = evaluate_domain(
-        run.models, run.items, run.training, run.recipe, run.rule, near=run.near, look=run.look, work=run.work
-    )
-    report = report_of(
-        found, domain.value, run.recipe, run.rule, curves=run.curves, router=run.router, sources=run.sources
-    )
+    found = evaluate_domain(run.models, run.items, run.training, run.terms, near=run.near, work=run.work)
+    report = report_of(found, domain.value, run.terms, beside=run.beside)
     with TemporaryDirectory() as folder:
         (Path(folder) / PAGE).write_text(page(report), "utf-8")
         artifact = inputs.publish(

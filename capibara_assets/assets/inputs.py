@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,13 @@ from capibara_assets import __version__
 from capibara_assets.assets.settings import setting_digest
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.errors import InputError
-from capibara_assets.resources import Recipes, Store
+from capibara_assets.resources import BaseModel, Recipes, Store
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from capibara_assets.modeling.base import Base
     from capibara_assets.storage.checkpointed import Checkpointed
     from capibara_assets.storage.records import Record
     from capibara_assets.storage.store import Artifact, ArtifactStore
@@ -48,6 +49,40 @@ def latest_digest(instance: dg.DagsterInstance, name: str, partition: str | None
 def source_name(name: str, partition: str | None = None) -> str:
     """How a record names an upstream result: `name|partition`."""
     return f"{name}|{partition or WHOLE}"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a checkpoint was made, and what is known of it.
+
+    Attributes:
+        recipe: what it was trained or merged with.
+        base, dataset: digests of the base model, and of the one dataset that it was trained on.
+        parent: id of the checkpoint whose weights it has.
+        metrics: what was measured; numbers that are not finite are left out.
+        tags: such as the voter's name.
+    """
+
+    recipe: Mapping[str, Any] | pydantic.BaseModel
+    base: str
+    dataset: str | None = None
+    step: int = 0
+    parent: str | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+
+    def description(self) -> dict[str, Any]:
+        """The fields of the checkpoint's description that it settles."""
+        recipe = self.recipe.model_dump(mode="json") if isinstance(self.recipe, pydantic.BaseModel) else self.recipe
+        return {
+            "step": self.step,
+            "parent": self.parent,
+            "base_digest": self.base,
+            "dataset_digest": self.dataset,
+            "recipe": dict(recipe),
+            "metrics": {name: value for name, value in self.metrics.items() if math.isfinite(value)},
+            "tags": self.tags,
+        }
 
 
 @dataclass
@@ -110,6 +145,22 @@ class Inputs:
         """Anything else that the result depends on: a base model's digest, a hardware target."""
         self.settings[name] = setting_digest(value)
 
+    def base(self, base_model: BaseModel) -> "Base":
+        """The base model, whose digest counts as an input."""
+        from capibara_assets.modeling.base import load_base
+
+        base = load_base(base_model.path)
+        self.setting("base_model", base.digest)
+        return base
+
+    def base_digest(self, base_model: BaseModel) -> str:
+        """The digest of the base model, which counts as an input, without loading its weights."""
+        from capibara_assets.modeling.base import base_digest
+
+        digest = base_digest(base_model.path)
+        self.setting("base_model", digest)
+        return digest
+
     def previous(self, name: str) -> "Artifact | None":
         """What an unpartitioned asset published before: its own memory, not an input."""
         digest = latest_digest(self.instance, name)
@@ -141,41 +192,19 @@ class Inputs:
             checkpoints=checkpoints,
         )
 
-    def checkpointed(
-        self,
-        model: str,
-        *,
-        recipe: Mapping[str, Any],
-        base: str,
-        dataset: str | None = None,
-        step: int = 0,
-        parent: str | None = None,
-        metrics: Mapping[str, float] | None = None,
-        tags: Sequence[str] = (),
-        beside: Collection[str] = (),
-    ) -> "Checkpointed":
+    def checkpointed(self, model: str, origin: Origin, beside: Collection[str] = ()) -> "Checkpointed":
         """Says of a folder to publish that it is a checkpoint of `model`, made of everything that was read.
 
         Args:
-            recipe: what it was trained or merged with, as JSON.
-            base, dataset: digests of the base model, and of the one dataset that it was trained on.
-            metrics: what is known of it; numbers that are not finite are left out.
-            tags: such as the voter's name.
             beside: patterns of files in the folder that are no part of the checkpoint.
         """
         from capibara_assets.storage.checkpointed import Checkpointed
 
         about = {
             "model": model,
-            "step": step,
-            "parent": parent,
-            "base_digest": base,
-            "dataset_digest": dataset,
-            "recipe": dict(recipe),
+            **origin.description(),
             "code_version": __version__,
-            "metrics": {name: value for name, value in (metrics or {}).items() if math.isfinite(value)},
             "sources": {_where(source): digest for source, digest in sorted(self.upstream.items()) if digest},
-            "tags": tuple(tags),
             "run": self.run_id,
         }
         return Checkpointed(about, beside)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from capibara_assets.planning.lora import LoraPlan
     from capibara_assets.planning.tpu_plan import FrontEntry, TpuPlan
     from capibara_assets.planning.xla import XlaVerdict
-    from capibara_assets.storage.artifact import Artifact
 
 OUTCOME, COST = "outcome", "cost"
 PAST_RUNS = 200  # materializations that are looked through for outcomes
@@ -55,17 +54,6 @@ def other_costs(instance: dg.DagsterInstance, asset: str, domain: Domain) -> "di
         if isinstance(kept, Mapping):
             found[other.value] = CostPlan.model_validate(kept).domain
     return found
-
-
-def recorded_outcome(plan: "Artifact", summary: Mapping[str, Any]) -> "Outcome | None":
-    """What a training took beside what its plan had predicted; None for a plan from before costs were kept."""
-    from capibara_assets.planning.cost import CostPlan, outcome_of
-
-    try:
-        cost = CostPlan.model_validate(plan.document(COST))
-    except KeyError:
-        return None
-    return outcome_of(cost, summary["voters"], plan.document("plan")["estimates"].get("optimizer_steps"))
 
 
 def outcome_entries(outcome: "Outcome | None") -> Entries:

@@ -22,6 +22,7 @@ def lora_config(
     target: Hardware,
 ) -> dg.MaterializeResult:
     """The LoRA/QLoRA recipe chosen for this data on this hardware, each choice with its reason."""
+    from capibara_assets.planning.cost import Known
     from capibara_assets.planning.lora import plan_lora
     from capibara_assets.planning.models import read_shape
     from capibara_assets.planning.plan_cost import lora_cost
@@ -43,16 +44,9 @@ def lora_config(
         trees = {"files": write_files(Path(place) / "files", plan_files(plan, hardware))}
         artifact = inputs.publish("lora_config", domain, documents=documents, trees=trees)
     # What past runs took is shown, not published: else each training would change its own input and ask for the next.
-    cost = lora_cost(
-        plan,
-        shape,
-        hardware,
-        voters=len(recipes.load("training", TrainingRecipe).voters),
-        outcomes=past_outcomes(context.instance),
-        others=other_costs(context.instance, "lora_config", domain),
-        domains=DOMAINS,
-    )
-    return materialized(artifact, inputs, lora_entries(plan, hardware, cost))
+    outcomes, others = past_outcomes(context.instance), other_costs(context.instance, "lora_config", domain)
+    known = Known(len(recipes.load("training", TrainingRecipe).voters), outcomes, others, DOMAINS)
+    return materialized(artifact, inputs, lora_entries(plan, hardware, lora_cost(plan, shape, hardware, known)))
 
 
 @dg.asset(partitions_def=domains, group_name="plans", kinds={"json", "gin"}, code_version="2", deps=[moe_dataset])
@@ -64,6 +58,7 @@ def tpu_config(
     tpu_target: Hardware,
 ) -> dg.MaterializeResult:
     """Mesh, batch, remat, predicted step time and memory for a TPU slice; files for T5X, MaxText and our trainer."""
+    from capibara_assets.planning.cost import Known
     from capibara_assets.planning.models import read_shape
     from capibara_assets.planning.plan_cost import tpu_cost
     from capibara_assets.planning.recipe import PlanningRecipe
@@ -88,5 +83,6 @@ def tpu_config(
     with TemporaryDirectory(prefix="capibara-plan-") as place:
         trees = {"files": write_files(Path(place) / "files", files)}
         artifact = inputs.publish("tpu_config", domain, documents=documents, trees=trees)
-    cost = tpu_cost(plan, hardware, others=other_costs(context.instance, "tpu_config", domain), domains=DOMAINS)
+    known = Known(others=other_costs(context.instance, "tpu_config", domain), domains=DOMAINS)
+    cost = tpu_cost(plan, hardware, known)
     return materialized(artifact, inputs, tpu_entries(plan, hardware, cost, files, found.verdict))

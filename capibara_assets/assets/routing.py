@@ -1,16 +1,15 @@
 """Which expert answers a prompt."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from capibara_assets.assets.consensus import consensus_checkpoint
 from capibara_assets.assets.datasets import routing_dataset
 from capibara_assets.assets.inputs import Inputs, materialized
-from capibara_assets.metadata import bar_chart, plot
+from capibara_assets.metadata.router_entries import router_entries
 from capibara_assets.resources import BaseModel, Recipes, Store
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def expert_router(
     with TemporaryDirectory() as folder:
         router.write(Path(folder))
         artifact = inputs.publish("expert_router", None, trees={"router": Path(folder)}, documents={"report": found})
-    return materialized(artifact, inputs, _shown(found, router, routes))
+    return materialized(artifact, inputs, router_entries(found, router, routes))
 
 
 def _trained(
@@ -55,24 +54,6 @@ def _trained(
     if recipe.kind != "embedding":
         return train_router(routes, experts, recipe.seed, recipe)
     from capibara_assets.evaluation.embedding import embedder
-    from capibara_assets.modeling.base import load_base
 
-    base = load_base(base_model.path)
-    inputs.setting("base_model", base.digest)
+    base = inputs.base(base_model)
     return train_router(routes, experts, recipe.seed, recipe, embedder(base, recipe.embedding_tokens), base.digest)
-
-
-def _shown(found: Mapping[str, Any], router: "Router", routes: "pl.DataFrame") -> dict[str, Any]:
-    """What a person wants to see; speeds stay out of the artifact."""
-    import polars as pl
-
-    from capibara_assets.evaluation.router_report import latency
-
-    prompts = routes.filter(pl.col("split") == "test")["prompt"].head(50).to_list()
-    timed = latency(router, prompts, repeats=1) if prompts else None
-    shown: dict[str, Any] = {"report": dg.MetadataValue.json(dict(found))}
-    if timed is not None:
-        shown |= {"median_ms": round(timed.median_ms, 3), "p99_ms": round(timed.p99_ms, 3)}
-    if "load" in found:
-        shown |= {"load": plot(bar_chart(found["load"], "share of test prompts")), "drifted": found["drift"]["drifted"]}
-    return shown

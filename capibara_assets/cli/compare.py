@@ -60,7 +60,7 @@ def compare(
     """
     from capibara_assets.evaluation.contenders import ModelContender, StoredContender, identity
     from capibara_assets.evaluation.decision import Arms
-    from capibara_assets.evaluation.evaluate import grade_and_score, judge
+    from capibara_assets.evaluation.evaluate import Terms, grade_and_score, judge
     from capibara_assets.evaluation.named_measures import measure_named
     from capibara_assets.evaluation.outputs import report_of
 
@@ -83,19 +83,11 @@ def compare(
     weak = options["allow_weak_isolation"]
     graded = grade_and_score(items, measured, settings.recipe, work=output / WORK, allow_weak_isolation=weak)
     rule = rule_of(metric, settings.rule, graded, measured)
-    found = judge(
-        dataset.name,
-        items,
-        measured,
-        graded,
-        settings.recipe,
-        rule,
-        arms=Arms(BASELINE, OPTIMIZED, FINETUNED, "", ""),
-        look=_look(settings, dataset, items, candidate, rule),
-    )
+    terms = Terms(settings.recipe, rule, _look(settings, dataset, items, candidate, rule))
+    found = judge(dataset.name, items, measured, graded, terms, Arms(BASELINE, OPTIMIZED, FINETUNED, "", ""))
     checked = f"{trained} training examples" if trained else "no training data is known here: leaks were not looked for"
     about = {"dataset": str(dataset), **named, "checked against": checked, "nearly training items": len(leaks)}
-    report = report_of(found, dataset.name, settings.recipe, rule, settings=about)
+    report = report_of(found, dataset.name, terms, settings=about)
     result = write_results(output, found, report, about)
     if options["as_json"]:
         click.echo(json.dumps(result))
@@ -141,18 +133,16 @@ def _look(
 ) -> "Look | None":
     """Further candidates on the same file are counted, where the deployment has a store to count them in."""
     from capibara_assets.assets.settings import setting_digest
-    from capibara_assets.evaluation.looks import LOOKS, take_look
+    from capibara_assets.evaluation.looks import LOOKS, Trial, take_look
     from capibara_assets.storage.digests import sha256_file
 
     store = Path(settings.deployment.store)
     if not store.is_dir():
         return None
-    return take_look(
-        store / LOOKS,
-        f"compare-{sha256_file(dataset)[:16]}",
+    trial = Trial(
         items=[item.item_id for item in items],
         candidate=candidate,
         contest=candidate,  # where it comes from is not known: it is counted, and never refused
         settings={"rule": setting_digest(rule), "recipe": setting_digest(settings.recipe)},
-        alpha=1 - rule.confidence,
     )
+    return take_look(store / LOOKS, f"compare-{sha256_file(dataset)[:16]}", trial, alpha=1 - rule.confidence)

@@ -83,19 +83,15 @@ def _of_domain(domain: Domain, output: Path | None) -> "tuple[Evaluation, Report
     with open_instance(deployment) as instance:
         inputs = Inputs(instance, Store(root=deployment.store, work=str(deployment.work)).open())
         run = read_run(inputs, recipes, BaseModel(location=deployment.base_model), domain)
-    found = evaluate_domain(
-        run.models, run.items, run.training, run.recipe, run.rule, near=run.near, look=run.look, work=run.work
-    )
-    report = report_of(
-        found, domain.value, run.recipe, run.rule, curves=run.curves, router=run.router, sources=run.sources
-    )
+    found = evaluate_domain(run.models, run.items, run.training, run.terms, near=run.near, work=run.work)
+    report = report_of(found, domain.value, run.terms, beside=run.beside)
     return found, report, output or deployment.home / "evaluations" / domain.value
 
 
 def _of_file(
     named: tuple[str, ...], dataset: Path, output: Path, options: dict[str, Any]
 ) -> "tuple[Evaluation, Report, dict[str, Any]]":
-    from capibara_assets.evaluation.evaluate import grade_and_score, judge
+    from capibara_assets.evaluation.evaluate import Terms, grade_and_score, judge
     from capibara_assets.evaluation.named_measures import measure_named
     from capibara_assets.evaluation.outputs import report_of
 
@@ -109,10 +105,11 @@ def _of_file(
         raise InputError("; ".join(f"{name}: {why}" for name, why in sorted(crashed.items())))
     weak = options["allow_weak_isolation"]
     graded = grade_and_score(items, measured, settings.recipe, work=output / WORK, allow_weak_isolation=weak)
-    found = judge(dataset.name, items, measured, graded, settings.recipe, settings.rule, arms=None)
+    terms = Terms(settings.recipe, settings.rule)
+    found = judge(dataset.name, items, measured, graded, terms, arms=None)
     checked = f"{trained} training examples" if trained else "no training data is known here: leaks were not looked for"
     about = {"dataset": str(dataset), **texts, "checked against": checked, "nearly training items": len(leaks)}
-    return found, report_of(found, dataset.name, settings.recipe, settings.rule, settings=about), about
+    return found, report_of(found, dataset.name, terms, settings=about), about
 
 
 def _by_name(named: tuple[str, ...]) -> dict[str, str]:

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,20 +118,10 @@ def _preview(deployment: Deployment, instance: dg.DagsterInstance, results: "Res
     traces = _traces(found, digests)
     ledgers = [str(one.root) for one in ledgers_of(results.store) if one.last() is not None]
     history, logs = _history(deployment, instance, traces, write=False)
-    return _report(
-        found,
-        results,
-        dry_run=True,
-        removed=removed,
-        checkpoints=behind(results.store, removed, digests | all_removed(results.store), found.needles),
-        ledgers=ledgers,
-        work=work_folders(results.store, digests, found.needles),
-        history=history,
-        logs=logs,
-        stale=_stale_after(results, found),
-        left=[],
-        failures={},
-    )
+    checkpoints = behind(results.store, removed, digests | all_removed(results.store), found.needles)
+    work = work_folders(results.store, digests, found.needles)
+    places = _Places(removed, checkpoints, ledgers, work, history, logs)
+    return _report(found, results, places, _Aftermath(_stale_after(results, found)), dry_run=True)
 
 
 def _carry_out(
@@ -158,20 +148,10 @@ def _carry_out(
     work = work_folders(store, digests, found.needles)
     delete(work)
     history, logs = _history(deployment, instance, _traces(found, digests), write=True)
-    report = _report(
-        found,
-        saw,
-        dry_run=False,
-        removed=removed,
-        checkpoints=checkpoints,
-        ledgers=ledgers,
-        work=work,
-        history=history,
-        logs=logs,
-        stale=_stale(deployment, instance, results),
-        left=[*(f"{_name(artifact)} could not be made without it: see failures" for artifact in waiting), *undeleted],
-        failures=failures,
-    )
+    unmade = [f"{_name(artifact)} could not be made without it: see failures" for artifact in waiting]
+    aftermath = _Aftermath(_stale(deployment, instance, results), [*unmade, *undeleted], failures)
+    places = _Places(removed, checkpoints, ledgers, work, history, logs)
+    report = _report(found, saw, places, aftermath, dry_run=False)
     remove(store, removed)
     store.sweep(0.0 if quiet else 3600.0)
     holding = [*_search(deployment, found), *still_holding(store, found.needles)]
@@ -313,21 +293,28 @@ def _search(deployment: Deployment, found: "Found") -> list[Path]:
     return [path for folder in sorted(outer) for path in holding(folder, found.needles, skip)]
 
 
-def _report(
-    found: "Found",
-    results: "Results",
-    *,
-    dry_run: bool,
-    removed: "list[Artifact]",
-    checkpoints: "list[Checkpoint]",
-    ledgers: list[str],
-    work: list[Path],
-    history: dict[str, int],
-    logs: list[Path],
-    stale: list[str],
-    left: list[str],
-    failures: dict[str, str],
-) -> Report:
+@dataclass(frozen=True)
+class _Places:
+    """Where the records are, or were: what is removed, deleted and rewritten."""
+
+    removed: "list[Artifact]"
+    checkpoints: "list[Checkpoint]"
+    ledgers: list[str]
+    work: list[Path]
+    history: dict[str, int]
+    logs: list[Path]
+
+
+@dataclass(frozen=True)
+class _Aftermath:
+    """What a forget leaves: results to make again, places that still hold a piece, and steps that failed."""
+
+    stale: list[str]
+    left: list[str] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+def _report(found: "Found", results: "Results", places: _Places, aftermath: _Aftermath, *, dry_run: bool) -> Report:
     from capibara_assets.lineage.checkpoints import title
     from capibara_assets.lineage.forget import examples_of
     from capibara_assets.lineage.records import sights
@@ -339,16 +326,16 @@ def _report(
         sources=tuple(asdict(line) for line in found.lines),
         quarantined=found.quarantined,
         domains=found.domains,
-        removed=tuple(_name(artifact) for artifact in removed),
-        checkpoints=tuple(title(checkpoint) for checkpoint in checkpoints),
-        ledgers=tuple(ledgers),
-        work=tuple(map(str, work)),
-        history=history,
-        logs=tuple(map(str, logs)),
+        removed=tuple(_name(artifact) for artifact in places.removed),
+        checkpoints=tuple(title(checkpoint) for checkpoint in places.checkpoints),
+        ledgers=tuple(places.ledgers),
+        work=tuple(map(str, places.work)),
+        history=places.history,
+        logs=tuple(map(str, places.logs)),
         saw_it=tuple(asdict(one) for one in sights(results, examples_of(found))),
-        stale=tuple(stale),
-        left=tuple(left),
-        failures=failures,
+        stale=tuple(aftermath.stale),
+        left=tuple(aftermath.left),
+        failures=aftermath.failures,
     )
 
 

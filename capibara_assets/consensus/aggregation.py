@@ -114,6 +114,7 @@ def aggregate(
     _check_options(rule, options)
     if f < 0:
         raise ValueError(f"f, the number of voters that may be arbitrary, has to be 0 at least, not {f}")
+    asked = _Arguments(rule, f, weights, pre, pre_options or {}, strict, options)
     rows = as_rows(vectors)
     ranked = canonical_order(rows)
     points = Points([rows[i] for i in ranked])
@@ -123,29 +124,33 @@ def aggregate(
     hopeful = gram is None and points.large and rows[0].dtype == np.float32 and _holds(rule, len(rows), f)
     found = None
     if hopeful:
-        found = _aggregated(points, None, ranked, np.full(len(rows), True), rule, f, weights, pre, {}, strict, options)
+        found = _aggregated(points, None, ranked, np.full(len(rows), True), asked)
     if found is None:
         finite = np.isfinite((_squared_lengths(points) if gram is None else np.diag(gram)) * len(rows))
-        found = _aggregated(points, gram, ranked, finite, rule, f, weights, pre, pre_options or {}, strict, options)
+        found = _aggregated(points, gram, ranked, finite, asked)
     if found is None:
         raise ValueError(f"{rule} of finite voters is not finite: their values are too large for float64")
     return found
 
 
+@dataclass(frozen=True)
+class _Arguments:
+    """What `aggregate` is asked for; its arguments say what each means."""
+
+    rule: str
+    f: int
+    weights: Sequence[float] | None
+    pre: str | None
+    pre_options: dict[str, Any]
+    strict: bool
+    options: dict[str, Any]
+
+
 def _aggregated(
-    points: Points,
-    gram: Matrix | None,
-    ranked: NDArray[np.intp],
-    finite: NDArray[np.bool_],
-    rule: str,
-    f: int,
-    weights: Sequence[float] | None,
-    pre: str | None,
-    pre_options: dict[str, Any],
-    strict: bool,
-    options: dict[str, Any],
+    points: Points, gram: Matrix | None, ranked: NDArray[np.intp], finite: NDArray[np.bool_], asked: _Arguments
 ) -> Aggregate | None:
     """The rule on the finite ones of the points, which the caller numbers `ranked`; None where it met NaN or Inf."""
+    rule, f, pre, strict, options = asked.rule, asked.f, asked.pre, asked.strict, asked.options
     n = len(ranked)
     rejected = tuple(sorted(ranked[~finite].tolist()))
     if len(rejected) > f:
@@ -156,13 +161,13 @@ def _aggregated(
     if not strict and rule in _KEEP_ALL_BUT_F and len(order) <= f_left:
         raise ValueError(f"{rule} of {len(order)} finite voters leaves out f={f_left}: none is left")
     points = Points([row for row, kept in zip(points.rows, finite, strict=True) if kept])
-    shares = _shares(weights, n, order)
+    shares = _shares(asked.weights, n, order)
     if rule == "monna":
         options = {**options, "reference": _position(order, options.get("reference", 0), rejected)}
     products = np.zeros((points.n, points.n)) if gram is None else gram[np.ix_(finite, finite)]
     distances = products if gram is None else squared_distances(points.rows, products)
     cloud = Cloud(products, distances, f_left, shares, order)
-    mixing = None if pre is None else mixing_matrix(cloud, pre, strict=strict, **pre_options)
+    mixing = None if pre is None else mixing_matrix(cloud, pre, strict=strict, **asked.pre_options)
     if mixing is not None:
         if rule == "monna" and len(mixing) != cloud.n:
             raise ValueError(f"after {pre} no point stands for monna's reference voter")

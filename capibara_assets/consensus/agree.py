@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +15,14 @@ from capibara_assets.consensus.attestation import (
     attest,
     majority_shapes,
     read_submission,
-    stated_by,
 )
 from capibara_assets.consensus.certified import (
     Certificate,
+    Election,
     ResultEntry,
     Thresholds,
     VoterEntry,
     count,
-    election_of,
     refused_entries,
     sealed,
     software_versions,
@@ -39,13 +39,17 @@ from capibara_assets.consensus.voting import Outcome, faults
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.base import Base
+from capibara_assets.training.voter_manifest import VoterManifest
 
 if TYPE_CHECKING:
     import polars as pl
 
     from capibara_assets.datasets.tokenising import Encoded
+    from capibara_assets.storage.artifact import Artifact
 
 CONSENSUS = "consensus"
+VOLATILE = ("certificate.json",)
+"""Outside the data version: keys and signatures; the model card holds the digest of all else in it."""
 
 
 class ConsensusError(InputError):
@@ -69,11 +73,21 @@ class Agreement:
         certificate: how it came about.
         losses: validation loss (nats per token, on the examples the vote read) of "base", every attested voter by its
             name, and "consensus".
+        distances: between the voters that took part (`attested_distances`), for a picture; empty where not asked for.
     """
 
     adapter: LoraAdapter
     certificate: Certificate
     losses: dict[str, float]
+    distances: dict[str, Any] = field(default_factory=dict)
+
+    def documents(self) -> dict[str, Any]:
+        """Name -> JSON."""
+        return {"certificate": self.certificate.model_dump(mode="json"), "losses": self.losses}
+
+    def metrics(self) -> dict[str, float]:
+        """What the adapter's checkpoint states of it."""
+        return {"validation_loss": self.losses[CONSENSUS], "base_validation_loss": self.losses[BASE]}
 
 
 def agree(
@@ -104,107 +118,18 @@ def agree(
             the gate; nothing may be published then.
         InputError: a voter has no shard or an empty one.
     """
-    names = sorted(voters)
-    f = faults(len(names), recipe.fault_tolerance)
-    submissions = {name: read_submission(name, voters[name], base.digest) for name in names}
-    verdicts = _attestation(base, submissions, recipe)
-    candidates = {
-        name: adapter
-        for name in names
-        if verdicts[name].accepted and (adapter := submissions[name].adapter) is not None
-    }
-    excluded = [name for name in names if name not in candidates]
-    attested = {name: verdicts[name].reason or "accepted by attestation" for name in names}
-    _require_quorum(names, len(candidates), f, attested)
-    if len(candidates) == 1:
-        (alone,) = candidates
-        raise ConsensusError(
-            f"no consensus: {alone} is alone, and nobody votes for itself. Name two voters or more in the training "
-            "recipe, or use the trained adapter as it is",
-            {**attested, alone: "alone"},
-        )
-
-    digests = {name: submission.digest for name, submission in submissions.items() if submission.digest is not None}
-    thresholds, software = _thresholds(recipe), software_versions()
-    without_vote = [name for name in candidates if not verdicts[name].votes]
-    election = election_of(
-        context=context, base_digest=base.digest, thresholds=thresholds,
-        voters={name: submissions[name].digest for name in names}, candidates=list(candidates),
-        without_vote=without_vote, rule=recipe.rule, pre=recipe.pre, rank=recipe.rank,
-        merge_strategy=recipe.merge_strategy, privacy=privacy, seeds={}, software=software,
-    )  # fmt: skip
-    electors = [name for name in candidates if name not in without_vote]
-    parts = {name: _parts(name, shards.get(name, ()), validation, recipe) for name in electors}
-    poll = hold(
-        base,
-        [
-            Assignment(
-                voter=name,
-                rounds=tuple(tuple(validation[index] for index in part) for part in parts[name]),
-                candidates={other: voters[other] for other in candidates if other != name},
-                digests={other: digests[other] for other in candidates if other != name},
-                election=election,
-                faults=max(0, f - len(excluded)),
-            )
-            for name in electors
-        ],
-        recipe.consensus_timeout,
-        recipe.max_retries,
-    )
-    outcome = count(
-        poll.ballots, thresholds, names, excluded, without_vote=without_vote, keys=poll.keys, election=election,
-        candidates=digests,
-    )  # fmt: skip
-    reasons = {name: verdicts[name].reason for name in excluded}
-    reasons |= {
-        tally.candidate: verdict_reason(tally, poll.ballots, verdicts[tally.candidate].votes)
-        for tally in outcome.tallies
-    }
-    _require_answers(electors, outcome, poll, reasons)
-    _require_quorum(names, len(outcome.accepted), f, reasons, poll.absent)
-
+    attested = _attested(base, voters, recipe)
+    _require_candidates(attested)
+    election = _election(attested, base, recipe, context, privacy)
+    parts = {name: _parts(name, shards.get(name, ()), validation, recipe) for name in attested.electors}
+    assignments = _assignments(attested, election, {n: _examples(own, validation) for n, own in parts.items()})
+    poll = hold(base, assignments, recipe.consensus_timeout, recipe.max_retries)
+    counted = _counted(attested, election, poll)
+    _require_answers(attested, counted)
+    _require_quorum(attested, len(counted.outcome.accepted), counted.reasons, poll.absent)
     used = sorted({index for rounds in parts.values() for part in rounds for index in part})
-    examples = [validation[index] for index in used]
-    strategies = read_strategies({name: voters[name] for name in outcome.accepted})
-    choice, losses = _choice(base, candidates, outcome, examples, recipe, reasons, strategies)
-    order = sorted(outcome.accepted, key=lambda name: (digests[name], name))
-    robust = next(entry for entry in choice.tried if entry.kind == "robust")
-    chosen = choice.chosen
-    certificate = Certificate(
-        context=dict(sorted(context.items())),
-        base_digest=base.digest,
-        n=outcome.n,
-        f=outcome.f,
-        quorum=outcome.quorum,
-        thresholds=thresholds,
-        election=election,
-        voters=_entries(submissions, verdicts, outcome, reasons, chosen, poll),
-        ballots=poll.ballots,
-        refused=refused_entries(outcome),
-        equivocated=outcome.equivocated,
-        absent={name: poll.absent.get(name, "none of its ballots counts") for name in outcome.absent},
-        tallies=tally_entries(outcome.tallies),
-        rule=recipe.rule,
-        pre=recipe.pre,
-        merge_strategy=recipe.merge_strategy,
-        faults_left=outcome.faults_left,
-        evidence={"order": order, **robust.figures},
-        tried=tuple(e.model_copy(update={"figures": {}}) if e.kind == "robust" else e for e in choice.tried),
-        chosen=chosen.name,
-        result=ResultEntry(
-            digest=chosen.digest,
-            rank=int(choice.adapter.config["r"]),
-            requested_rank=recipe.rank,
-            relative_error=choice.adapter.relative_error,
-            loss=losses[CONSENSUS],
-            base_loss=losses[BASE],
-        ),
-        privacy=None if privacy is None else dict(privacy),
-        seeds={},
-        software=software,
-    )
-    # Through JSON: what is read back is what was sealed, lists for tuples
-    certificate = Certificate.model_validate_json(certificate.model_dump_json())
+    choice, losses = _choice(base, attested, counted, [validation[index] for index in used], recipe)
+    certificate = _certificate(attested, election, counted, choice, losses)
     finite = {name: loss for name, loss in losses.items() if math.isfinite(loss)}
     return Agreement(choice.adapter, sealed(certificate), finite)
 
@@ -235,21 +160,161 @@ def agree_on_voters(
     return agree(base, voters, validation, shards, recipe, context, privacy=read_privacy(voters))
 
 
+def agree_on_artifacts(base: Base, adapters: "Artifact", dataset: "Artifact", recipe: ConsensusRecipe) -> Agreement:
+    """`agree_on_voters` on a domain's `trained_adapters` and `moe_dataset`, with the distances between voters.
+
+    Raises:
+        ConsensusError, InputError: as `agree_on_voters`.
+    """
+    from capibara_assets.consensus.distances import attested_distances
+
+    voters = adapters.directory("voters")
+    context = {
+        "domain": str(adapters.partition),
+        "trained_adapters": adapters.digest,
+        "moe_dataset": dataset.digest,
+    }
+    missing = adapters.document("summary")["missing"]
+    agreement = agree_on_voters(base, voters, dataset.frame("examples"), recipe, context, missing)
+    return replace(agreement, distances=attested_distances(voters, agreement.certificate.model_dump(mode="json")))
+
+
 def read_privacy(folders: Mapping[str, Path]) -> dict[str, Any] | None:
     """Parameters and epsilon of each voter that was trained with differential privacy, as its manifest states them."""
-    published = {name: stated_by(folder).get("published") for name, folder in sorted(folders.items())}
-    found = {name: one.get("privacy") for name, one in published.items() if isinstance(one, dict)}
-    return {name: document for name, document in found.items() if isinstance(document, dict)} or None
+    stated = {name: VoterManifest.readable(folder).privacy for name, folder in sorted(folders.items())}
+    return {name: privacy for name, privacy in stated.items() if privacy is not None} or None
 
 
-def _attestation(base: Base, submissions: Mapping[str, Submission], recipe: ConsensusRecipe) -> dict[str, Verdict]:
+@dataclass(frozen=True)
+class _Attested:
+    """What every registered voter handed in, and what attestation says of it.
+
+    Attributes:
+        folders: voter -> its adapter's folder.
+        f: voters that may be arbitrary.
+    """
+
+    folders: Mapping[str, Path]
+    submissions: Mapping[str, Submission]
+    verdicts: Mapping[str, Verdict]
+    f: int
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self.folders)
+
+    @cached_property
+    def candidates(self) -> dict[str, LoraAdapter]:
+        """The adapters that attestation let through."""
+        handed_in = {name: self.submissions[name].adapter for name in self.names if self.verdicts[name].accepted}
+        return {name: adapter for name, adapter in handed_in.items() if adapter is not None}
+
+    @property
+    def excluded(self) -> list[str]:
+        return [name for name in self.names if name not in self.candidates]
+
+    @property
+    def without_vote(self) -> list[str]:
+        return [name for name in self.candidates if not self.verdicts[name].votes]
+
+    @property
+    def electors(self) -> list[str]:
+        return [name for name in self.candidates if self.verdicts[name].votes]
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Voter -> digest of its adapter, of those that can be read."""
+        return {name: one.digest for name, one in self.submissions.items() if one.digest is not None}
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """The vote: what was handed in, how it was counted, and each voter's verdict in words."""
+
+    poll: Poll
+    outcome: Outcome
+    reasons: Mapping[str, str]
+
+    @property
+    def silent(self) -> dict[str, str]:
+        """Electors without a ballot that counts, and why."""
+        return {name: self.poll.absent.get(name, "none of its ballots counts") for name in self.outcome.absent}
+
+
+def _attested(base: Base, voters: Mapping[str, Path], recipe: ConsensusRecipe) -> _Attested:
+    submissions = {name: read_submission(name, voters[name], base.digest) for name in sorted(voters)}
+    f = faults(len(submissions), recipe.fault_tolerance)
     sound = {n: s.adapter for n, s in submissions.items() if s.adapter is not None and not s.problem}
     shapes = module_shapes(base.model, tuple(majority_shapes(sound)))
     limits = Limits(norm_ratio=recipe.norm_ratio_limit, copy_ratio=recipe.copy_ratio)
     digests = {name: submissions[name].digest or "" for name in sound}
-    verdicts = attest(sound, shapes, limits, digests, f=faults(len(submissions), recipe.fault_tolerance))
+    verdicts = attest(sound, shapes, limits, digests, f=f)
     refused = {n: Verdict(n, False, s.problem) for n, s in submissions.items() if n not in sound}
-    return {**verdicts, **refused}
+    return _Attested(voters, submissions, {**verdicts, **refused}, f)
+
+
+def _election(
+    attested: _Attested,
+    base: Base,
+    recipe: ConsensusRecipe,
+    context: Mapping[str, str],
+    privacy: Mapping[str, Any] | None,
+) -> Election:
+    return Election(
+        context=context,
+        base_digest=base.digest,
+        thresholds=_thresholds(recipe),
+        voters={name: attested.submissions[name].digest for name in attested.names},
+        candidates=list(attested.candidates),
+        without_vote=attested.without_vote,
+        rule=recipe.rule,
+        pre=recipe.pre,
+        rank=recipe.rank,
+        merge_strategy=recipe.merge_strategy,
+        privacy=privacy,
+        software=software_versions(),
+    )
+
+
+def _assignments(
+    attested: _Attested, election: Election, rounds: Mapping[str, tuple[tuple["Encoded", ...], ...]]
+) -> list[Assignment]:
+    """What each elector is asked: to judge everybody's candidate but its own, on its own examples."""
+    digests, left = attested.digests, max(0, attested.f - len(attested.excluded))
+    others = {name: [other for other in attested.candidates if other != name] for name in attested.electors}
+    return [
+        Assignment(
+            voter=name,
+            rounds=rounds[name],
+            candidates={other: attested.folders[other] for other in others[name]},
+            digests={other: digests[other] for other in others[name]},
+            election=election.digest,
+            faults=left,
+        )
+        for name in attested.electors
+    ]
+
+
+def _examples(rounds: Sequence[Sequence[int]], validation: Sequence["Encoded"]) -> tuple[tuple["Encoded", ...], ...]:
+    return tuple(tuple(validation[index] for index in part) for part in rounds)
+
+
+def _counted(attested: _Attested, election: Election, poll: Poll) -> _Counted:
+    outcome = count(
+        poll.ballots,
+        election.thresholds,
+        attested.names,
+        attested.excluded,
+        without_vote=attested.without_vote,
+        keys=poll.keys,
+        election=election.digest,
+        candidates=attested.digests,
+    )
+    reasons = {name: attested.verdicts[name].reason for name in attested.excluded}
+    for tally in outcome.tallies:
+        votes = attested.verdicts[tally.candidate].votes
+        reasons[tally.candidate] = verdict_reason(tally, poll.ballots, votes)
+    return _Counted(poll, outcome, reasons)
 
 
 def _parts(
@@ -268,16 +333,12 @@ def _parts(
 
 
 def _choice(
-    base: Base,
-    candidates: Mapping[str, LoraAdapter],
-    outcome: Outcome,
-    examples: Sequence["Encoded"],
-    recipe: ConsensusRecipe,
-    reasons: Mapping[str, str],
-    strategies: Mapping[str, str],
+    base: Base, attested: _Attested, counted: _Counted, examples: Sequence["Encoded"], recipe: ConsensusRecipe
 ) -> tuple[Choice, dict[str, float]]:
     """The consensus among its candidates; losses of the base, of every attested voter and of the consensus."""
-    accepted = {name: candidates[name] for name in outcome.accepted}
+    outcome = counted.outcome
+    accepted = {name: attested.candidates[name] for name in outcome.accepted}
+    strategies = read_strategies({name: attested.folders[name] for name in outcome.accepted})
     try:
         choice = choose(
             base,
@@ -289,13 +350,56 @@ def _choice(
             strategies=strategies,
         )
     except InputError as error:
-        raise ConsensusError(f"no consensus: {error}", reasons) from error
+        raise ConsensusError(f"no consensus: {error}", counted.reasons) from error
     losses = {BASE: choice.losses[BASE]}
-    for name, adapter in candidates.items():
+    for name, adapter in attested.candidates.items():
         known = choice.losses.get(name)
         losses[name] = measure(base, adapter, examples).by_example.mean if known is None else known
     losses[CONSENSUS] = choice.chosen.loss if choice.chosen.loss is not None else math.nan
     return choice, {name: round(loss, DIGITS) if math.isfinite(loss) else loss for name, loss in losses.items()}
+
+
+def _certificate(
+    attested: _Attested, election: Election, counted: _Counted, choice: Choice, losses: Mapping[str, float]
+) -> Certificate:
+    """The record of the agreement, not sealed yet."""
+    outcome, chosen, digests = counted.outcome, choice.chosen, attested.digests
+    robust = next(entry for entry in choice.tried if entry.kind == "robust")
+    certificate = Certificate(
+        context=dict(sorted(election.context.items())),
+        base_digest=election.base_digest,
+        n=outcome.n,
+        f=outcome.f,
+        quorum=outcome.quorum,
+        thresholds=election.thresholds,
+        election=election.digest,
+        voters=_entries(attested, counted, chosen),
+        ballots=counted.poll.ballots,
+        refused=refused_entries(outcome),
+        equivocated=outcome.equivocated,
+        absent=counted.silent,
+        tallies=tally_entries(outcome.tallies),
+        rule=election.rule,
+        pre=election.pre,
+        merge_strategy=election.merge_strategy,
+        faults_left=outcome.faults_left,
+        evidence={"order": sorted(outcome.accepted, key=lambda name: (digests[name], name)), **robust.figures},
+        tried=tuple(e.model_copy(update={"figures": {}}) if e.kind == "robust" else e for e in choice.tried),
+        chosen=chosen.name,
+        result=ResultEntry(
+            digest=chosen.digest,
+            rank=int(choice.adapter.config["r"]),
+            requested_rank=election.rank,
+            relative_error=choice.adapter.relative_error,
+            loss=losses[CONSENSUS],
+            base_loss=losses[BASE],
+        ),
+        privacy=None if election.privacy is None else dict(election.privacy),
+        seeds=dict(election.seeds),
+        software=dict(election.software),
+    )
+    # Through JSON: what is read back is what was sealed, lists for tuples
+    return Certificate.model_validate_json(certificate.model_dump_json())
 
 
 def _thresholds(recipe: ConsensusRecipe) -> Thresholds:
@@ -312,37 +416,44 @@ def _thresholds(recipe: ConsensusRecipe) -> Thresholds:
     )
 
 
-def _entries(
-    submissions: Mapping[str, Submission],
-    verdicts: Mapping[str, Verdict],
-    outcome: Outcome,
-    reasons: Mapping[str, str],
-    chosen: Tried,
-    poll: Poll,
-) -> tuple[VoterEntry, ...]:
+def _entries(attested: _Attested, counted: _Counted, chosen: Tried) -> tuple[VoterEntry, ...]:
+    outcome, verdicts = counted.outcome, attested.verdicts
     weights: dict[str, float | None] = dict.fromkeys(outcome.accepted, None if chosen.weights is None else 0.0)
     weights |= dict(zip(chosen.voters, chosen.weights or (None,) * len(chosen.voters), strict=True))
     return tuple(
         VoterEntry(
             name=name,
-            digest=submissions[name].digest,
+            digest=attested.submissions[name].digest,
             accepted=name in outcome.accepted,
             stage="attestation" if name in outcome.excluded else "accepted" if name in outcome.accepted else "vote",
-            reason=reasons[name],
+            reason=counted.reasons[name],
             norm=verdicts[name].norm,
             norm_ratio=verdicts[name].norm_ratio,
             weight=weights.get(name),
             votes=verdicts[name].votes and name not in outcome.excluded,
-            public_key=poll.keys.get(name),
+            public_key=counted.poll.keys.get(name),
         )
-        for name in sorted(submissions)
+        for name in attested.names
     )
 
 
-def _require_answers(electors: Sequence[str], outcome: Outcome, poll: Poll, reasons: Mapping[str, str]) -> None:
+def _require_candidates(attested: _Attested) -> None:
+    """Enough of them, and somebody else to vote for each."""
+    reasons = {name: attested.verdicts[name].reason or "accepted by attestation" for name in attested.names}
+    _require_quorum(attested, len(attested.candidates), reasons)
+    if len(attested.candidates) == 1:
+        (alone,) = attested.candidates
+        raise ConsensusError(
+            f"no consensus: {alone} is alone, and nobody votes for itself. Name two voters or more in the training "
+            "recipe, or use the trained adapter as it is",
+            {**reasons, alone: "alone"},
+        )
+
+
+def _require_answers(attested: _Attested, counted: _Counted) -> None:
     """Silence is a fault like any other: with more than f of them nobody can tell what honest voters think."""
-    silent = {name: poll.absent.get(name, "none of its ballots counts") for name in outcome.absent}
-    silent |= dict.fromkeys(outcome.equivocated, "contradicted itself")
+    outcome, electors = counted.outcome, attested.electors
+    silent = counted.silent | dict.fromkeys(outcome.equivocated, "contradicted itself")
     # Of a copied adapter's owners one at most is honest, and has no vote: it counts as one that answered
     answered = len(electors) - len(silent) + (len(outcome.tallies) - len(electors))
     if answered >= outcome.quorum or not silent:
@@ -351,20 +462,21 @@ def _require_answers(electors: Sequence[str], outcome: Outcome, poll: Poll, reas
     raise ConsensusError(
         f"no consensus: {answered} of {outcome.n} voters answered, {outcome.quorum} needed (f={outcome.f}). "
         f"Missing: {missing}. Run the asset again; a voter that needs longer wants a larger consensus_timeout",
-        {**reasons, **silent},
+        {**counted.reasons, **silent},
     )
 
 
 def _require_quorum(
-    names: Sequence[str], accepted: int, f: int, reasons: Mapping[str, str], absent: Mapping[str, str] | None = None
+    attested: _Attested, accepted: int, reasons: Mapping[str, str], absent: Mapping[str, str] | None = None
 ) -> None:
+    names, f = attested.names, attested.f
     quorum = 2 * f + 1
     if accepted >= quorum:
         return
-    found = "; ".join(f"{name}: {reasons[name]}" for name in names)
+    stated = "; ".join(f"{name}: {reasons[name]}" for name in names)
     silent = "".join(f" {name} gave no ballots: {why}." for name, why in sorted((absent or {}).items()))
     raise ConsensusError(
-        f"no consensus: {accepted} of {len(names)} voters accepted, {quorum} needed (f={f}). {found}.{silent} "
+        f"no consensus: {accepted} of {len(names)} voters accepted, {quorum} needed (f={f}). {stated}.{silent} "
         "Train the rejected voters again",
         reasons,
     )

@@ -13,7 +13,6 @@ honest voter nor stretch it beyond, and f of them around one voter do not hide i
 (f = 0) only equal adapters are copies.
 """
 
-import json
 import math
 import re
 from collections import Counter
@@ -34,8 +33,8 @@ from capibara_assets.modeling.adapters import LoraAdapter, read_adapter
 from capibara_assets.modeling.base import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from capibara_assets.modeling.low_rank import inner_products
 from capibara_assets.storage.digests import sha256_file
+from capibara_assets.training.voter_manifest import VoterManifest, json_object
 
-_MANIFEST = "manifest.json"
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _LARGEST = float(np.finfo(np.float32).max) / 2**16  # of what a product of factors may reach: sums of it stay finite
 _CANCELLATION = 1e5  # of factors' magnitude over their product's: beyond, float32 keeps less than two digits of it
@@ -87,15 +86,16 @@ def read_submission(name: str, folder: Path, base_digest: str) -> Submission:
     """Read a voter's adapter and compare it with what its manifest states; nothing here raises for a bad voter."""
     try:
         digest = adapter_digest(folder)
-        manifest = _json_object(folder / _MANIFEST)
-        if problem := _config_problem(_json_object(folder / ADAPTER_CONFIG)):
+        manifest = VoterManifest.read(folder)
+        if problem := _config_problem(json_object(folder / ADAPTER_CONFIG)):
             return Submission(name, digest, None, f"unusable: {ADAPTER_CONFIG}: {problem}")
         adapter = read_adapter(folder)
     except (InputError, SafetensorError, OSError, ValueError, RecursionError) as error:
         # Without the folder's path: the certificate says the same wherever it lies
         said = str(error).replace(f"{folder}/", "").replace(str(folder), name)
         return Submission(name, None, None, f"unreadable: {said}")
-    problem = _tensor_problem(adapter) or _contradiction(manifest, sha256_file(folder / ADAPTER_WEIGHTS), base_digest)
+    weights = sha256_file(folder / ADAPTER_WEIGHTS)
+    problem = _tensor_problem(adapter) or manifest.contradiction(weights, base_digest)
     return Submission(name, digest, adapter, problem)
 
 
@@ -241,27 +241,6 @@ def _usual(distances: np.ndarray, f: int) -> np.ndarray:
     return lesser
 
 
-def stated_by(folder: Path) -> dict[str, Any]:
-    """What a voter's manifest states; empty where it cannot be read: attestation judges that."""
-    try:
-        return _json_object(folder / _MANIFEST)
-    except (InputError, OSError, RecursionError):
-        return {}
-
-
-def _json_object(file: Path) -> dict[str, Any]:
-    """What a file states; empty where there is none."""
-    if not file.is_file():
-        return {}
-    try:
-        stated = json.loads(file.read_text("utf-8"))
-    except ValueError as error:
-        raise InputError(f"{file} is not JSON: {error}") from error
-    if not isinstance(stated, dict):
-        raise InputError(f"{file}: expected a JSON object, found {type(stated).__name__}")
-    return stated
-
-
 def _config_problem(config: Mapping[str, Any]) -> str:
     """Whether ranks and scale can be computed from it at all."""
     if not _is_number(config.get("r")) or config["r"] != int(config["r"]) or config["r"] < 1:
@@ -300,14 +279,3 @@ def _compiles(pattern: str) -> bool:
     except re.error:
         return False
     return True
-
-
-def _contradiction(manifest: Mapping[str, Any], weights: str, base_digest: str) -> str:
-    """What the manifest states and the files do not bear out; empty when nothing."""
-    stated = manifest.get("digest")
-    if stated is not None and stated != weights:
-        return f"weights are {weights[:12]}, its manifest states {str(stated)[:12]}: they changed after training"
-    base = manifest.get("base_digest")
-    if base is not None and base != base_digest:
-        return f"trained on base model {str(base)[:12]}, not on {base_digest[:12]}"
-    return ""

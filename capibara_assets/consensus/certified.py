@@ -1,6 +1,8 @@
 """What a certificate says: its models, the digests over it, and what follows from its parts alone."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import version
 from platform import python_version
 from typing import Any, Literal
@@ -169,51 +171,56 @@ def _digest_1(certificate: Certificate) -> str:
     return sha256_bytes(canonical_json(certificate.model_dump(mode="json", exclude={"digest"}, exclude_unset=True)))
 
 
-def election_of(
-    *,
-    context: Mapping[str, str],
-    base_digest: str,
-    thresholds: Thresholds,
-    voters: Mapping[str, str | None],
-    candidates: Collection[str],
-    without_vote: Collection[str],
-    rule: str,
-    pre: str | None,
-    rank: int | None,
-    merge_strategy: str | None,
-    privacy: Mapping[str, Any] | None,
-    seeds: Mapping[str, int],
-    software: Mapping[str, str],
-) -> str:
-    """The digest of all that is settled before the vote: whoever signs a ballot signs this, too.
+@dataclass(frozen=True)
+class Election:
+    """All that is settled before the vote: whoever signs a ballot signs the digest of this, too.
 
-    Args:
+    Attributes:
         voters: everybody registered -> digest of the adapter, None where it cannot be read.
         candidates: those that attestation let through.
+        seeds: of anything drawn at random.
     """
-    return election_id(
-        {
-            "context": dict(context),
-            "base_digest": base_digest,
-            "thresholds": thresholds.model_dump(mode="json"),
-            "voters": dict(voters),
-            "candidates": sorted(candidates),
-            "without_vote": sorted(without_vote),
-            "rule": rule,
-            "pre": pre,
-            "rank": rank,
-            "merge_strategy": merge_strategy,
-            "privacy": None if privacy is None else dict(privacy),
-            "seeds": dict(seeds),
-            "software": dict(software),
-        }
-    )
+
+    context: Mapping[str, str]
+    base_digest: str
+    thresholds: Thresholds
+    voters: Mapping[str, str | None]
+    candidates: Collection[str]
+    without_vote: Collection[str]
+    rule: str
+    pre: str | None
+    rank: int | None
+    merge_strategy: str | None
+    privacy: Mapping[str, Any] | None
+    software: Mapping[str, str]
+    seeds: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> str:
+        """What a ballot names."""
+        return election_id(
+            {
+                "context": dict(self.context),
+                "base_digest": self.base_digest,
+                "thresholds": self.thresholds.model_dump(mode="json"),
+                "voters": dict(self.voters),
+                "candidates": sorted(self.candidates),
+                "without_vote": sorted(self.without_vote),
+                "rule": self.rule,
+                "pre": self.pre,
+                "rank": self.rank,
+                "merge_strategy": self.merge_strategy,
+                "privacy": None if self.privacy is None else dict(self.privacy),
+                "seeds": dict(self.seeds),
+                "software": dict(self.software),
+            }
+        )
 
 
 def stated_election(certificate: Certificate) -> str:
-    """The election that a certificate's own fields make."""
+    """The digest of the election that a certificate's own fields make."""
     attested = [voter for voter in certificate.voters if voter.stage != "attestation"]
-    return election_of(
+    return Election(
         context=certificate.context,
         base_digest=certificate.base_digest,
         thresholds=certificate.thresholds,
@@ -225,9 +232,9 @@ def stated_election(certificate: Certificate) -> str:
         rank=certificate.result.requested_rank,
         merge_strategy=certificate.merge_strategy,
         privacy=certificate.privacy,
-        seeds=certificate.seeds,
         software=certificate.software,
-    )
+        seeds=certificate.seeds,
+    ).digest
 
 
 def count(

@@ -7,7 +7,6 @@ from typing import Any
 
 import polars as pl
 
-from capibara_assets.consensus.attestation import stated_by
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.datasets.routing import asked
 from capibara_assets.datasets.schema import Split
@@ -17,6 +16,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, read_adapter
 from capibara_assets.modeling.base import Base
 from capibara_assets.training.order import validation_shard
+from capibara_assets.training.voter_manifest import VoterManifest
 
 
 def read_experts(folders: Mapping[Domain, Path]) -> dict[Domain, LoraAdapter]:
@@ -94,5 +94,5 @@ def validation_shards(
 
 def _shard(folder: Path, position: int, n: int) -> int:
     """Attestation judges manifests; a damaged one only loses its say here."""
-    stated = stated_by(folder).get("shard")
-    return stated if isinstance(stated, int) and 0 <= stated < n else position
+    stated = VoterManifest.readable(folder).shard
+    return stated if stated is not None and 0 <= stated < n else position

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from capibara_assets.consensus.attestation import stated_by
 from capibara_assets.consensus.voting import quality
 from capibara_assets.errors import InputError
+from capibara_assets.training.voter_manifest import VoterManifest
 
 WEIGHTS: Mapping[str, float] = MappingProxyType({"hierarchical": 0.4, "convexity": 0.3, "soup": 0.3})
 THRESHOLD = 0.8
@@ -54,5 +54,5 @@ def integrated_verdict(loss: float, best: float, base: float, threshold: float =
 
 def read_strategies(folders: Mapping[str, Path]) -> dict[str, str]:
     """The kind of each voter's strategy, as its manifest states it; voters without such a statement are left out."""
-    stated = {name: stated_by(folder).get("strategy") for name, folder in sorted(folders.items())}
-    return {name: kind for name, kind in stated.items() if isinstance(kind, str)}
+    stated = {name: VoterManifest.readable(folder).strategy for name, folder in sorted(folders.items())}
+    return {name: kind for name, kind in stated.items() if kind is not None}

@@ -7,7 +7,8 @@ the gates begin as `gates` makes them and learn as `gate_training` says.
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
-from capibara_assets.consensus.experts import Asked
+from capibara_assets.consensus.experts import Asked, asked_sets
 from capibara_assets.consensus.gate_training import mixture_gates, train_gates, training_k
 from capibara_assets.consensus.lanes import Lanes, lanes
 from capibara_assets.consensus.merging import copy_tokenizer
@@ -26,6 +27,7 @@ from capibara_assets.consensus.recipe import ConsensusRecipe, MoeRecipe
 from capibara_assets.consensus.sampling import subsample
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
+from capibara_assets.evaluation.router import train_router
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.modeling.gates import class_statistics, gate_rows
@@ -35,30 +37,64 @@ if TYPE_CHECKING:
     import polars as pl
 
     from capibara_assets.datasets.tokenising import Encoded
+    from capibara_assets.storage.artifact import Artifact
 
 _BATCH_ROWS = 16
 _DEAD = 0.01
 Tokens = list[int]
 
 
+@dataclass(frozen=True)
+class MixtureExamples:
+    """What the gates of a mixture are made from, learn from and are judged on.
+
+    Attributes:
+        routes: table of `Route`; prompts outside the test split, by their first domain, make the gates.
+        training: examples that the gates train on; None: they stay as initialised.
+        validation: examples whose losses are reported, per domain and contender.
+    """
+
+    routes: "pl.DataFrame"
+    training: Mapping[Domain, Sequence["Encoded"]] | None = None
+    validation: Mapping[Domain, Sequence[Asked]] | None = None
+
+    @classmethod
+    def read(
+        cls,
+        base: Base,
+        routing: "Artifact",
+        datasets: Mapping[Domain, "Artifact"],
+        experts: Collection[Domain],
+        recipe: ConsensusRecipe,
+    ) -> "MixtureExamples":
+        """What `routing_dataset` and the `moe_dataset` of every domain with an expert hold."""
+        frames = {domain: one.frame("examples") for domain, one in datasets.items() if domain in experts}
+        train = asked_sets(base, frames, recipe, "train")
+        encoded = {domain: [one.encoded for one in own] for domain, own in train.items()}
+        return cls(routing.frame("routes"), encoded, asked_sets(base, frames, recipe))
+
+
+def left_out(routing: "Artifact", experts: Collection[Domain]) -> dict[str, Any] | None:
+    """The report of a mixture that cannot be made, because `routing_dataset` holds no prompts; None: it can be."""
+    why = routing.document("statistics")["left_out"]
+    return {"made": False, "why": why, "experts": sorted(experts)} if why else None
+
+
 def mixture_of_experts(
     base: Base,
     merged: Path,
     experts: Mapping[Domain, LoraAdapter],
-    routes: "pl.DataFrame",
+    examples: MixtureExamples,
     out: Path,
     recipe: ConsensusRecipe,
-    training: Mapping[Domain, Sequence["Encoded"]] | None = None,
-    validation: Mapping[Domain, Sequence[Asked]] | None = None,
 ) -> dict[str, Any]:
     """Write the mixture to `out` and say how its gates route, and how it compares.
 
+    With no training examples, no steps, or one expert only, the gates stay as initialised. Trained gates that are worse
+    on the validation examples (mean over the domains, at the recipe's k) are not kept: the initial ones are written.
+
     Args:
         merged: directory of the merged model: attention, embeddings and norms come from it.
-        routes: table of `Route`; prompts outside the test split, by their first domain, make the gates.
-        training: examples that the gates train on; None, no steps, or one expert only: they stay as initialised.
-        validation: examples whose losses are reported, per domain and contender. Trained gates that are worse there
-            (mean over the domains, at the recipe's k) are not kept: the initial ones are written.
 
     Returns:
         "utilisation": expert -> share of all routed (token, expert) pairs on the routing prompts; "per_layer": the
@@ -77,13 +113,12 @@ def mixture_of_experts(
     if not domains:
         raise InputError("no expert to mix: agree on at least one domain's consensus checkpoint first")
     ordered = {domain: experts[domain] for domain in domains}
-    judged = held(validation, domains, recipe.moe) if validation is not None else None
+    judged = held(examples.validation, domains, recipe.moe) if examples.validation is not None else None
     trunk = load_base(merged)
     config = mixtral_config(trunk.model.config, len(domains), recipe.moe.top_k, domains)
     top_k = config.num_experts_per_tok
-    ks = sorted({1, min(2, len(domains)), top_k})
     with lanes() as at_once:
-        prompts = {domain: _prompts(domain, routes, trunk, recipe.moe) for domain in domains}
+        prompts = {domain: _prompts(domain, examples.routes, trunk, recipe.moe) for domain in domains}
         gates = _gates(trunk.model, prompts, recipe.moe, at_once)
         tensors = mixtral_tensors(trunk.model, base.model, list(ordered.values()), gates)
         out.mkdir(parents=True, exist_ok=True)
@@ -94,19 +129,19 @@ def mixture_of_experts(
             out, dtype=torch.float32, local_files_only=True, trust_remote_code=False
         )
         model.eval().requires_grad_(False)
-        losses = _of_mixture(mixture_losses(model, judged, ks, at_once)) if judged else {}
-        trained = None
-        if training is not None and recipe.moe.steps and len(domains) > 1:
-            own = {domain: training.get(domain, ()) for domain in domains}
+
+        def judge() -> dict[str, Row]:
+            ks = sorted({1, min(2, len(domains)), top_k})
+            return _of_mixture(mixture_losses(model, judged, ks, at_once)) if judged else {}
+
+        losses, trained = judge(), None
+        if examples.training is not None and recipe.moe.steps and len(domains) > 1:
+            own = {domain: examples.training.get(domain, ()) for domain in domains}
             log = train_gates(model, own, recipe.moe, at_once)
-            after = _of_mixture(mixture_losses(model, judged, ks, at_once)) if judged else {}
-            name = f"moe_top{top_k}"
-            kept = not judged or _mean(after[name]) <= _mean(losses[name])
-            losses = {**(after if kept else losses), **{f"{arm}_initial": row for arm, row in losses.items()}}
-            trained = {"steps": recipe.moe.steps, "top_k": training_k(top_k, len(domains)), "kept": kept, "log": log}
-            if judged:
-                trained["mean_loss"] = {"before": _mean(losses[f"{name}_initial"]), "after": _mean(after[name])}
-            if kept:
+            losses, verdict = _better(losses, judge(), f"moe_top{top_k}")
+            about = {"steps": recipe.moe.steps, "top_k": training_k(top_k, len(domains)), "kept": verdict["kept"]}
+            trained = {**about, "log": log, **verdict}
+            if verdict["kept"]:
                 for layer, gate in enumerate(mixture_gates(model)):
                     tensors[gate_name(layer)] = gate.weight.detach()
                 write_mixture(tensors, out)
@@ -121,7 +156,8 @@ def mixture_of_experts(
             **utilisation(model, prompts, top_k, at_once),
         }
         if judged:
-            others, accuracy = contenders(base, trunk.model, ordered, routes, judged, recipe.moe, at_once)
+            router = train_router(examples.routes, report["experts"], recipe.moe.seed)
+            others, accuracy = contenders(base, trunk.model, ordered, router, judged, at_once)
             rows = {**others, **losses}
             report |= {
                 "losses": {str(domain): {arm: row[domain] for arm, row in rows.items()} for domain in domains},
@@ -130,6 +166,22 @@ def mixture_of_experts(
                 "validation_examples": {str(domain): len(own) for domain, own in judged.items()},
             }
     return report
+
+
+def _better(
+    before: Mapping[str, Row], after: Mapping[str, Row], decisive: str
+) -> tuple[dict[str, Row], dict[str, Any]]:
+    """Losses of the gates that are kept, beside those of the initial ones, and the verdict on the trained ones.
+
+    Args:
+        decisive: the contender whose mean loss decides; without losses the trained gates are kept.
+    """
+    kept = not after or _mean(after[decisive]) <= _mean(before[decisive])
+    losses = {**(after if kept else before), **{f"{arm}_initial": row for arm, row in before.items()}}
+    verdict: dict[str, Any] = {"kept": kept}
+    if after:
+        verdict["mean_loss"] = {"before": _mean(before[decisive]), "after": _mean(after[decisive])}
+    return losses, verdict
 
 
 def write_mixture(tensors: Mapping[str, Tensor], out: Path) -> None:

@@ -1,7 +1,7 @@
 """What a mixture is measured beside: the base, the dense merge, adapters by a router's choice, each domain's own."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +12,9 @@ from capibara_assets.consensus.recipe import MoeRecipe
 from capibara_assets.consensus.sampling import subsample
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.router import train_router
+from capibara_assets.evaluation.router import Router
 from capibara_assets.modeling.adapters import LoraAdapter, applied
 from capibara_assets.modeling.base import Base
-
-if TYPE_CHECKING:
-    import polars as pl
 
 Held = Mapping[Domain, Sequence[Asked]]
 Row = dict[Domain, float]  # nats per token of each domain
@@ -53,9 +50,8 @@ def contenders(
     base: Base,
     merged: Any,
     experts: Mapping[Domain, LoraAdapter],
-    routes: "pl.DataFrame",
+    router: Router,
     examples: Held,
-    recipe: MoeRecipe,
     lanes: Lanes,
 ) -> tuple[dict[str, Row], dict[Domain, float]]:
     """Losses of what needs no mixture, and the share of each domain's prompts that the router sends to its expert.
@@ -65,10 +61,9 @@ def contenders(
 
     Args:
         merged: the model of the dense merge.
-        routes: table of `Route`.
+        router: trained on prompts of the experts' domains.
     """
     tokens = {domain: [one.encoded for one in own] for domain, own in examples.items()}
-    router = train_router(routes, [str(domain) for domain in experts], recipe.seed)
     picked = {domain: np.array(router.pick([one.prompt for one in own])) for domain, own in examples.items()}
     nll = {arm: dict.fromkeys(examples, 0.0) for arm in ("routed_adapters", "oracle_adapters")}
     for expert, adapter in experts.items():

@@ -10,6 +10,7 @@ import polars as pl
 
 from capibara_assets.datasets.schema import Kind
 from capibara_assets.datasets.sessions import Context, Piece, Row, needed, sessions
+from capibara_assets.storage.artifact import Artifact
 
 _IMPORTS_ONLY = re.compile(r"^\s*((from\s+\S+\s+import\b.*|import\b.*|pass|[%!].*|#.*)?\s*)*$")
 
@@ -22,6 +23,12 @@ class Evidence:
     patterns: pl.DataFrame
     repairs: pl.DataFrame
     bullets: pl.DataFrame
+
+    @classmethod
+    def of(cls, patterns: Artifact, playbook: Artifact) -> "Evidence":
+        """What `e2b_patterns` and `consolidated_playbook` published."""
+        tables = (patterns.frame(name) for name in ("executions", "patterns", "repairs"))
+        return cls(*tables, playbook.frame("bullets"))
 
     @cached_property
     def rows(self) -> dict[str, Row]:

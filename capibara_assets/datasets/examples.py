@@ -16,17 +16,17 @@ import polars as pl
 from capibara_assets.datasets import apply, explain, predict, repair, solve
 from capibara_assets.datasets.balance import balance_factors
 from capibara_assets.datasets.clusters import Cluster, Member, cluster_members, cluster_table
-from capibara_assets.datasets.decontamination import contaminated
+from capibara_assets.datasets.decontamination import Contaminated, contaminated
 from capibara_assets.datasets.evidence import Candidate, Evidence
 from capibara_assets.datasets.groups import BRIDGE, COMMON
 from capibara_assets.datasets.imports import add_imported, import_figures
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Example, Kind, LeftOut, Split, Verified, main_kind
-from capibara_assets.datasets.statistics import counts, statistics
+from capibara_assets.datasets.statistics import MadeFrom, counts, statistics
 from capibara_assets.domains import Domain
 from capibara_assets.executions.replay import Batch, Verdict
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
-from capibara_assets.storage.records import table
+from capibara_assets.storage.records import Record, table
 
 __all__ = ["Dataset", "Evidence", "build_dataset"]
 
@@ -42,6 +42,9 @@ OTHER_TENANT = "belongs to a tenant that the recipe does not name"
 NOT_AGAIN = "its output was not executed again"
 CONTAMINATED = "holds an item of a named benchmark"
 
+VOLATILE = ("reexecution.json",)
+"""Outside the data version: seconds, cache hits and what this machine can isolate."""
+
 Reexecute = Callable[[Evidence, Sequence[str]], Batch]
 
 
@@ -55,6 +58,19 @@ class Dataset:
     contaminated: pl.DataFrame
     statistics: dict[str, Any]
     reexecution: dict[str, Any]  # of this machine and this run: what ran again, and what was isolated
+
+    def tables(self) -> dict[str, tuple[type[Record], pl.DataFrame]]:
+        """Name -> (row type, table)."""
+        return {
+            "examples": (Example, self.examples),
+            "left_out": (LeftOut, self.left_out),
+            "clusters": (Cluster, self.clusters),
+            "contaminated": (Contaminated, self.contaminated),
+        }
+
+    def documents(self) -> dict[str, Any]:
+        """Name -> JSON."""
+        return {"statistics": self.statistics, "reexecution": self.reexecution}
 
 
 @dataclass(frozen=True)
@@ -127,7 +143,7 @@ def build_dataset(
     examples = examples.with_columns(balance=pl.Series(factors, dtype=pl.Float64))
     clusters = cluster_table([_members(placed, by_id) for placed in kept])
     left_out = _left_out(examples, evidence, own, group_of, reasons)
-    figures = statistics(domain, examples, left_out, clusters, len(evidence.rows), recipe, again.notes)
+    figures = statistics(MadeFrom(domain, recipe, len(evidence.rows), again.notes), examples, left_out, clusters)
     figures["imported"] = import_figures(examples, unused)
     figures["contaminated"] = {"examples": len(banned), "by_benchmark": counts(held["benchmark"])}
     dropped = table(LeftOut, [LeftOut(unit_id=i, reason=CONTAMINATED) for i in sorted(banned - set(by_id))])

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -16,21 +17,26 @@ EVERY = "every"
 _KINDS_OF: dict[Domain, tuple[Kind, ...]] = {Domain.DEBUG: ("repair", "explain")}  # the others have all
 
 
-def statistics(
-    domain: Domain,
-    examples: pl.DataFrame,
-    left_out: pl.DataFrame,
-    clusters: pl.DataFrame,
-    executions: int,
-    recipe: DatasetRecipe,
-    notes: Mapping[Kind, str],
-) -> dict[str, Any]:
-    """JSON values that depend on the tables alone, in whatever order their rows are.
+@dataclass(frozen=True)
+class MadeFrom:
+    """What a dataset was made from.
 
-    Args:
-        executions: how many there are as evidence.
+    Attributes:
+        executions: how many there were as evidence.
         notes: kind -> why it has no examples, or fewer than the evidence gave.
     """
+
+    domain: Domain
+    recipe: DatasetRecipe
+    executions: int
+    notes: Mapping[Kind, str]
+
+
+def statistics(
+    made_from: MadeFrom, examples: pl.DataFrame, left_out: pl.DataFrame, clusters: pl.DataFrame
+) -> dict[str, Any]:
+    """JSON values that depend on the tables alone, in whatever order their rows are."""
+    target = made_from.recipe.balance.target
     chars = examples["messages"].str.len_chars()
     histogram = Counter(min(9, int(value * 10)) for value in examples["difficulty"])
     weights = examples["weight"].to_list()
@@ -38,7 +44,7 @@ def statistics(
     difficulties = examples["difficulty"].to_list()
     kinds = counts(examples["kind"])
     return {
-        "domain": domain,
+        "domain": made_from.domain,
         "examples": examples.height,
         "by_split": {split: int((examples["split"] == split).sum()) for split in SPLITS},
         "by_kind": kinds,
@@ -55,7 +61,7 @@ def statistics(
             "histogram": [histogram[i] for i in range(10)],
             "shares": dict(zip(BANDS, shares(difficulties, weights), strict=True)),
             "balanced": dict(zip(BANDS, shares(difficulties, balanced), strict=True)),
-            "target": list(recipe.balance.target) if recipe.balance.target is not None else None,
+            "target": list(target) if target is not None else None,
         },
         "quality": {
             "mean": _mean(examples["quality"]),
@@ -68,9 +74,9 @@ def statistics(
             "largest": max(clusters["cluster_id"].value_counts()["count"], default=0),
         },
         "stands_for": round(sum(math.exp(weight - 1) for weight in sorted(weights))),
-        "executions": executions,
+        "executions": made_from.executions,
         "left_out": counts(left_out["reason"]),
-        "missing": _missing(domain, examples.height, executions, kinds, counts(left_out["reason"]), recipe, notes),
+        "missing": _missing(made_from, examples.height, kinds, counts(left_out["reason"])),
     }
 
 
@@ -79,25 +85,18 @@ def counts(values: pl.Series | Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(values).items()))
 
 
-def _missing(
-    domain: Domain,
-    examples: int,
-    executions: int,
-    kinds: Mapping[str, int],
-    left_out: Mapping[str, int],
-    recipe: DatasetRecipe,
-    notes: Mapping[Kind, str],
-) -> list[str]:
+def _missing(made_from: MadeFrom, examples: int, kinds: Mapping[str, int], left_out: Mapping[str, int]) -> list[str]:
     """What there is too little of, in plain words; nothing is repeated to reach a number."""
-    lines = []
-    if examples < recipe.target_examples:
+    lines, notes, wanted = [], made_from.notes, made_from.recipe.target_examples
+    if examples < wanted:
         lines.append(
-            f"{examples} of {recipe.target_examples} examples wanted of {domain}: {executions} executions give no more"
+            f"{examples} of {wanted} examples wanted of {made_from.domain}: "
+            f"{made_from.executions} executions give no more"
         )
-    own = _KINDS_OF.get(domain, KINDS)
+    own = _KINDS_OF.get(made_from.domain, KINDS)
     lines += [f"no {kind} example: {_why(kind, notes)}" for kind in own if not kinds.get(kind)]
     lines += [f"{kind}: {notes[kind]}" for kind in own if kinds.get(kind) and kind in notes]
-    if examples < recipe.target_examples:
+    if examples < wanted:
         lines += [f"{count} executions gave none: {reason}" for reason, count in _most_first(left_out)]
     return lines
 

@@ -150,7 +150,7 @@ def answered(
         for (number, sample), key in keys.items():
             if key not in known:
                 missing.setdefault(number, []).append(sample)
-        speed = _make(contender, items, missing, decoding, rows, keys, kept, known)
+        speed = _make(contender, items, missing, decoding, rows, _Book(keys, kept, known))
     return Answered(
         [
             _answer(contender.name, item.item_id, sample, known[keys[number, min(sample, each[-1])]])
@@ -223,15 +223,33 @@ def _answer(name: str, item_id: str, sample: int, line: Mapping[str, Any]) -> An
     )
 
 
+@dataclass(frozen=True)
+class _Book:
+    """Where answers are written down.
+
+    Attributes:
+        keys: (number of the item, sample) -> key of its line.
+        known: key -> line, of all that there are so far.
+    """
+
+    keys: Mapping[tuple[int, int], str]
+    journal: AnswerJournal | None
+    known: dict[str, Mapping[str, Any]]
+
+    def enter(self, item: int, sample: int, line: Mapping[str, Any]) -> None:
+        key = self.keys[item, sample]
+        if self.journal is not None:
+            self.journal.append(key, line)
+        self.known[key] = line
+
+
 def _make(
     contender: ModelContender | RoutedContender | EndpointContender,
     items: Sequence[Question],
     missing: Mapping[int, Sequence[int]],
     decoding: Decoding,
     rows: int,
-    keys: Mapping[tuple[int, int], str],
-    journal: AnswerJournal | None,
-    known: dict[str, Mapping[str, Any]],
+    book: _Book,
 ) -> Speed:
     """Make what is missing, and write it down as it comes."""
     if not missing:
@@ -255,10 +273,7 @@ def _make(
                 "tokens": one.tokens,
                 "finish": one.finish,
             }
-            key = keys[one.item, one.sample]
-            if journal is not None:
-                journal.append(key, line)
-            known[key] = line
+            book.enter(one.item, one.sample, line)
             count, tokens, endless = count + 1, tokens + (one.tokens or 0), endless + (one.finish == "length")
         return Speed(count, tokens, time.perf_counter() - started, _peak_mib(device), endless)
 

@@ -23,7 +23,7 @@ from capibara_assets.evaluation.report import Comparison, WorstExample
 from capibara_assets.evaluation.schema import Decision
 from capibara_assets.evaluation.scores import UNJUDGED, Score, graded_scores, of_losses, of_metric, prose_scores
 from capibara_assets.evaluation.scoring import Unfit
-from capibara_assets.evaluation.worst import worst_examples
+from capibara_assets.evaluation.worst import Roles, worst_examples
 from capibara_assets.storage.records import table
 
 ARMS = Arms()
@@ -49,15 +49,26 @@ class Evaluation:
     notes: Sequence[str]
 
 
+@dataclass(frozen=True)
+class Terms:
+    """By what contenders are measured and judged.
+
+    Attributes:
+        look: of the ledger of looks at the items.
+    """
+
+    recipe: EvaluationRecipe
+    rule: DecisionRule
+    look: Look | None = None
+
+
 def evaluate_domain(
     models: DomainModels,
     items: Sequence[Item],
     training: pl.DataFrame,
-    recipe: EvaluationRecipe,
-    rule: DecisionRule,
+    terms: Terms,
     *,
     near: NearDuplicates,
-    look: Look | None = None,
     work: Path | None = None,
 ) -> Evaluation:
     """Everything about one domain: refuse leaks, measure every contender, grade, compare, decide.
@@ -66,7 +77,6 @@ def evaluate_domain(
         items: the held-out items.
         training: rows of `Example` that any contender was trained, voted or selected on.
         near: when texts are nearly the same.
-        look: of the ledger of looks at these items.
         work: folder for journals, from which a killed evaluation goes on at the next answer or grade.
 
     Raises:
@@ -75,10 +85,10 @@ def evaluate_domain(
     near_training = refuse_leaks(
         find_leaks(items, training, near), len(items), "the training examples of the contenders"
     )
-    measured = measure(models, without(items, near_training), recipe, work)
+    measured = measure(models, without(items, near_training), terms.recipe, work)
     measured = replace(measured, left_out={**measured.left_out, **{one.item_id: str(one) for one in near_training}})
-    graded = grade_and_score(items, measured, recipe, work=work)
-    return judge(models.domain, items, measured, graded, recipe, rule, look=look)
+    graded = grade_and_score(items, measured, terms.recipe, work=work)
+    return judge(models.domain, items, measured, graded, terms)
 
 
 def without(items: Sequence[Item], leaks: Sequence[Leak]) -> list[Item]:
@@ -125,11 +135,8 @@ def judge(
     items: Sequence[Item],
     measured: Measured,
     graded: Graded,
-    recipe: EvaluationRecipe,
-    rule: DecisionRule,
-    *,
+    terms: Terms,
     arms: Arms | None = ARMS,
-    look: Look | None = None,
 ) -> Evaluation:
     """Figures with intervals, comparisons, the worst examples, and the decision.
 
@@ -140,6 +147,7 @@ def judge(
     Raises:
         InputError: the rule's metric is one that nobody has.
     """
+    rule = terms.rule
     scores, metric = graded.scores, rule.score(domain).metric
     if arms is not None and metric not in set(scores["metric"]) and not measured.crashed:
         known = ", ".join(sorted(set(scores["metric"]))) or "none"
@@ -148,9 +156,12 @@ def judge(
             "name another in decision.yaml, or give items and answers that it can be taken of"
         )
     reference = arms.base if arms else measured.contenders[0]
+    judged = arms.tuned if arms else measured.contenders[-1]
     references = (arms.base, arms.playbook) if arms else (reference,)
     found, comparisons, crashed = _figures(scores, rule, measured, references)
-    decision = decide(domain, of_metric(scores, metric), rule, arms=arms, crashed=crashed, look=look) if arms else None
+    decision = None
+    if arms:
+        decision = decide(domain, of_metric(scores, metric), rule, arms=arms, crashed=crashed, look=terms.look)
     answered = {answer.item_id for answer in measured.answers}
     return Evaluation(
         items=items,
@@ -160,17 +171,14 @@ def judge(
         figures=found,
         comparisons=comparisons,
         decision=decision,
-        judged=arms.tuned if arms else measured.contenders[-1],
+        judged=judged,
         crashed=crashed,
         worst=worst_examples(
             [item for item in items if item.item_id in answered] or items,
             measured.losses,
             measured.answers,
             graded.grades,
-            judged=arms.tuned if arms else measured.contenders[-1],
-            reference=reference,
-            contenders=measured.contenders,
-            most=recipe.worst_examples,
+            Roles(judged, reference, measured.contenders, terms.recipe.worst_examples),
         ),
         notes=notes(items, measured, graded.grades, crashed),
     )

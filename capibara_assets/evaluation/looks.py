@@ -52,14 +52,27 @@ def spent_level(alpha: float, position: float) -> float:
     return alpha * 6 / (math.pi * position) ** 2
 
 
+@dataclass(frozen=True)
+class Trial:
+    """A candidate that is judged on test items.
+
+    Attributes:
+        items: ids of the test items.
+        candidate: digest of the candidate.
+        contest: digest of what the candidate was chosen or merged from: the trained voters.
+        settings: digests of what else the judgement depends on: rule, base model, playbook.
+    """
+
+    items: Collection[str]
+    candidate: str
+    contest: str
+    settings: Mapping[str, str]
+
+
 def take_look(
     ledger: Path | UPath,
     scope: str,
-    *,
-    items: Collection[str],
-    candidate: str,
-    contest: str,
-    settings: Mapping[str, str],
+    trial: Trial,
     alpha: float,
 ) -> Look:
     """Enter a look into the ledger before the candidate is judged, or find it there.
@@ -67,24 +80,22 @@ def take_look(
     Args:
         ledger: folder, local or on an object store.
         scope: whose looks are counted together, such as the domain.
-        items: ids of the test items.
-        candidate: digest of the candidate.
-        contest: digest of what the candidate was chosen or merged from: the trained voters.
-        settings: digests of what else the judgement depends on: rule, base model, playbook.
+        trial: what is judged on what.
         alpha: level of all looks together.
 
     Raises:
         ValueError: no item.
         IntegrityError: the ledger is damaged.
     """
-    if not items:
+    candidate, contest = trial.candidate, trial.contest
+    if not trial.items:
         raise ValueError("a look needs test items")
-    digests = sorted({sha256_bytes(item.encode())[:_ITEM_DIGITS] for item in items})
+    digests = sorted({sha256_bytes(item.encode())[:_ITEM_DIGITS] for item in trial.items})
     wanted = {
         "candidate": candidate,
         "contest": contest,
         "items": digests,
-        "settings": sha256_bytes(canonical_json(dict(settings))),
+        "settings": sha256_bytes(canonical_json(dict(trial.settings))),
     }
     folder = UPath(ledger) / scope
     while True:

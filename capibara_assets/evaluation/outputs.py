@@ -1,14 +1,14 @@
 """What an evaluation leaves behind: typed tables, JSON documents, and the data of its report."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import polars as pl
 
 from capibara_assets.evaluation.answering import Answer
 from capibara_assets.evaluation.contenders import mean_losses
-from capibara_assets.evaluation.evaluate import Evaluation
+from capibara_assets.evaluation.evaluate import Evaluation, Terms
 from capibara_assets.evaluation.evaluation_recipe import EvaluationRecipe
 from capibara_assets.evaluation.figures import as_document
 from capibara_assets.evaluation.grading import Grade
@@ -78,24 +78,36 @@ def validity_problems(
     return found
 
 
+@dataclass(frozen=True)
+class Beside:
+    """What a report shows beside the evaluation itself.
+
+    Attributes:
+        curves: voter -> (step, validation loss).
+        router: the report of `expert_router`.
+        sources: the results that the evaluation was made from.
+    """
+
+    curves: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    router: Mapping[str, Any] = field(default_factory=dict)
+    sources: Sequence[Source] = ()
+
+
 def report_of(
     evaluation: Evaluation,
     title: str,
-    recipe: EvaluationRecipe,
-    rule: DecisionRule,
+    terms: Terms,
     *,
-    curves: Mapping[str, Sequence[tuple[float, float]]] | None = None,
-    router: Mapping[str, Any] | None = None,
-    sources: Sequence[Source] = (),
+    beside: Beside | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Report:
     """The data of the page.
 
     Args:
-        curves: voter -> (step, validation loss).
-        router: the report of `expert_router`.
+        beside: what else a domain's results say; None: nothing.
         settings: more of them, shown before the recipe's.
     """
+    beside = beside or Beside()
     return Report(
         title=title,
         verdict=evaluation.decision.verdict if evaluation.decision else "",
@@ -105,12 +117,12 @@ def report_of(
         comparisons=[one for one in evaluation.comparisons if evaluation.judged in (one.candidate, one.reference)]
         + [one for one in evaluation.comparisons if evaluation.judged not in (one.candidate, one.reference)],
         usage=evaluation.measured.usage,
-        curves=curves or {},
-        router=router or {},
+        curves=beside.curves,
+        router=beside.router,
         worst=evaluation.worst,
-        sources=sources,
-        settings={**(settings or {}), **_settings(recipe, rule, title)},
-        confidence=rule.confidence,
+        sources=beside.sources,
+        settings={**(settings or {}), **_settings(terms.recipe, terms.rule, title)},
+        confidence=terms.rule.confidence,
         notes=[*evaluation.notes, *_resumed(evaluation)],
     )
 

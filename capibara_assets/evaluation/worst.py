@@ -27,30 +27,44 @@ class _Standing:
         return (not self.regressed, not self.failed, -(self.above or 0.0), -(self.loss or 0.0))
 
 
+@dataclass(frozen=True)
+class Roles:
+    """Whose worst examples are shown beside whose.
+
+    Attributes:
+        contenders: whose answers are shown, in this order.
+        most: how many examples.
+    """
+
+    judged: str
+    reference: str
+    contenders: Sequence[str]
+    most: int
+
+
 def worst_examples(
     items: Sequence[Item],
     losses: pl.DataFrame,
     answers: Sequence[Answer],
     grades: Sequence[Grade],
-    *,
-    judged: str,
-    reference: str,
-    contenders: Sequence[str],
-    most: int,
+    roles: Roles,
 ) -> list[WorstExample]:
     """Failed where the reference passed first; then failed ones; then by how far the loss is above the reference's.
 
     Args:
         losses: rows of `ExampleLoss`.
-        contenders: whose answers are shown, in this order.
+        roles: who is judged, and what is shown of it.
 
     Of several samples the first that failed is shown, else the first.
     """
     nats = {(row["contender"], row["example_id"]): row["nll"] / row["tokens"] for row in losses.iter_rows(named=True)}
     told = _told(answers, grades)
-    standings = {item.item_id: _standing(item.item_id, nats, told, judged, reference) for item in items}
+    standings = {item.item_id: _standing(item.item_id, nats, told, roles.judged, roles.reference) for item in items}
     ordered = sorted(items, key=lambda item: (*standings[item.item_id].order, item.item_id))
-    return [_example(item, standings[item.item_id], nats, told, reference, contenders) for item in ordered[:most]]
+    return [
+        _example(item, standings[item.item_id], nats, told, roles.reference, roles.contenders)
+        for item in ordered[: roles.most]
+    ]
 
 
 _Told = Mapping[tuple[str, str], tuple[Answer, Grade | None]]

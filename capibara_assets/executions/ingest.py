@@ -26,10 +26,14 @@ from capibara_assets.executions.ledger import Generation, Ledger
 from capibara_assets.executions.output import Sources, write_tables
 from capibara_assets.executions.personal import personal_rules
 from capibara_assets.executions.plan import Plan, log_files, merged, plan
+from capibara_assets.executions.schema import Execution, LogFile, Quarantined
 from capibara_assets.executions.settle import KNOWN, Settled, settle, taken
 from capibara_assets.executions.spill import Spill, new_key
+from capibara_assets.storage.records import Record
 
-TABLES = ("executions", "quarantine", "files")
+TABLES: dict[str, type[Record]] = {"executions": Execution, "quarantine": Quarantined, "files": LogFile}
+VOLATILE = ("files.parquet", "summary.json")
+"""Outside the data version: names of files, and counts of what else was in them."""
 _BUCKET = 24 << 20  # bytes of text in a partition of sandboxes
 _INDEX_ROWS = 150_000  # lines in a partition of the index
 _RANGE_ROWS, _RANGE = 24_000, 48 << 20  # executions sorted at once, and bytes of their lines
@@ -59,6 +63,14 @@ class Tables:
 
     def path(self, table: str) -> Path:
         return self.folder / f"{table}.parquet"
+
+    def tables(self) -> dict[str, tuple[type[Record], Path]]:
+        """Name -> (row type, file)."""
+        return {name: (record, self.path(name)) for name, record in TABLES.items()}
+
+    def documents(self) -> dict[str, Any]:
+        """Name -> JSON."""
+        return {"summary": self.summary}
 
     def table(self, name: str) -> pl.DataFrame:
         return pl.read_parquet(self.path(name))
@@ -117,46 +129,51 @@ def ingest(
         InputError: the folder, or a file of `files`, does not exist or cannot be read; `also` names something else.
     """
     personal_rules(also)
+    asked = _Settings(now, processes, labelled, tuple(also), forgotten)
     paths = log_files(folder, files)
     if ledger is None or files is not None:
         with tempfile.TemporaryDirectory(prefix="capibara-ingest-") as scratch:
-            yield _look(paths, now, Path(scratch), None, None, processes, labelled, tuple(also), forgotten)
+            yield _look(paths, asked, Path(scratch), None, None)
         return
     book = Ledger(ledger)
     with book.look() as scratch:
         # listed again: another look may have waited long for this one
         paths = log_files(folder, None)
-        tables = _look(paths, now, scratch, book, book.last(), processes, labelled, tuple(also), forgotten)
+        tables = _look(paths, asked, scratch, book, book.last())
     yield tables
 
 
+@dataclass(frozen=True)
+class _Settings:
+    """How `ingest` is to read; its arguments say what each means."""
+
+    now: datetime
+    processes: int | None
+    labelled: bool
+    also: tuple[str, ...]
+    forgotten: Forgotten
+
+
 def _look(
-    paths: dict[str, Path],
-    now: datetime,
-    scratch: Path,
-    book: Ledger | None,
-    base: Generation | None,
-    processes: int | None,
-    labelled: bool,
-    also: tuple[str, ...],
-    forgotten: Forgotten,
+    paths: dict[str, Path], asked: _Settings, scratch: Path, book: Ledger | None, base: Generation | None
 ) -> Tables:
+    forgotten = asked.forgotten
     planned = plan(paths, base)
     same = base is not None and base.current and base.forgotten == forgotten.digest
     if base is not None and same and planned.nothing_new and set(paths) == set(base.files):
         return Tables(base.folder, base.summary(), 0)
     size = _text_bytes(planned)
-    count = processes or (1 if size < _ALONE else len(os.sched_getaffinity(0)))
+    count = asked.processes or (1 if size < _ALONE else len(os.sched_getaffinity(0)))
     known = pl.scan_parquet(base.index).select(pl.len()).collect().item() if base else 0
     buckets = max(math.ceil(size / _BUCKET), 4 * count if count > 1 else 1)
     setup = Setup(
         folder=str(scratch / "spill"),
         key=new_key().hex(),
-        now=now.isoformat(),
+        now=asked.now.isoformat(),
         buckets=min(buckets, 8192),
         indexes=max(1, math.ceil((size / _LINE + known) / _INDEX_ROWS)),
-        labelled=labelled,
-        also=also,
+        labelled=asked.labelled,
+        also=asked.also,
         base=str(base.executions) if base else None,
     )
     Path(setup.folder).mkdir()
@@ -183,7 +200,7 @@ def _look(
     sources = Sources(spill, setup.indexes, planned, settled, reads, ranges, base, touched, forgotten)
     tables = scratch / "tables"
     tables.mkdir()
-    summary = write_tables(tables, sources, labelled, now)
+    summary = write_tables(tables, sources, asked.labelled, asked.now)
     if book is not None:
         tables = book.commit(tables, list(reads.values()), planned.names, forgotten.digest)
     return Tables(tables, summary, lines_read)

@@ -48,6 +48,11 @@ class ExperienceRecipe(Declared):
             **expertise,
         }
 
+    def playbook_size(self) -> dict[str, Any]:
+        """How much of a domain's bullets is kept, under the names of `playbooks.consolidate`."""
+        budget, coverage = self.playbook_budget_tokens, self.playbook_coverage
+        return {"top_k": self.top_k, "budget_tokens": budget, "coverage": coverage}
+
     @field_validator("top_k", mode="before")
     @classmethod
     def _by_name(cls, value: Any) -> Any:

@@ -158,7 +158,8 @@ def replay_batch(
         new = {key: (found[key], one.cells) for key, one in to_run.items()}
         kept.add({key: value for key, value in new.items() if _is_kept(value[0])})
     verdicts = [_verdict(one, found[key] if key else None) for one, key in zip(replays, keys, strict=True)]
-    summary = _summary(replays, keys, found, verdicts, outcome, list(to_run.values()), isolation)
+    summary = _summary(replays, keys, found, verdicts)
+    summary |= _of_run(list(to_run.values()), outcome) | {"isolation": isolation.statement}
     summary |= {"cached": cached, "damaged_cache_lines": kept.damaged if kept else 0}
     return Batch(verdicts, summary | {"seconds": round(time.monotonic() - began, 3)})
 
@@ -238,11 +239,8 @@ def _summary(
     keys: Sequence[str | None],
     found: dict[str, Kept],
     verdicts: Sequence[Verdict],
-    outcome: Outcome,
-    ran: Sequence[Replay],
-    isolation: Isolation,
 ) -> dict[str, Any]:
-    """Counts by verdict and by kind of reason, what ran, what happened to workers, and the isolation."""
+    """Counts by verdict and by kind of reason."""
     counts = Counter(verdict.verified for verdict in verdicts)
     reasons: Counter[str] = Counter()
     for one, key in zip(replays, keys, strict=True):
@@ -255,9 +253,14 @@ def _summary(
         "verdicts": dict(sorted(counts.items())),
         "reasons": dict(sorted(reasons.items())),
         "share_replayed": round(1 - counts["recorded"] / len(replays), 4) if replays else 0.0,
+    }
+
+
+def _of_run(ran: Sequence[Replay], outcome: Outcome) -> dict[str, Any]:
+    """What ran, and what happened to the workers."""
+    return {
         "ran": len(ran),
         "ran_again_alone": [ran[index].execution_id for index in outcome.again],
         "cpu_seconds": round(sum(run.answer.get("cpu_s", 0.0) for runs in outcome.runs for run in runs), 3),
         "lost_workers": [ran[index].execution_id for index in outcome.lost],
-        "isolation": isolation.statement,
     }

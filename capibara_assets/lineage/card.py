@@ -6,7 +6,7 @@ a licence does.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
@@ -48,10 +48,10 @@ class Subject:
     library: str
     base_model: str
     base_digest: str
-    datasets: Mapping[str, str]
-    """Domain -> digest of its moe_dataset."""
     proof: str
     """Where the certificate is, and what it says."""
+    datasets: Mapping[str, str] = field(default_factory=dict)
+    """Domain -> digest of its moe_dataset."""
     tags: tuple[str, ...] = ()
     gone: frozenset[str] = frozenset()
     """Domains whose dataset is no longer in the store: nothing can be counted of it."""
@@ -101,39 +101,54 @@ def write_voter_cards(
         write_card(subject, seen, folder / name)
 
 
-def write_model_card(
-    folder: Path,
-    store: ArtifactStore,
-    made_from: Mapping[str, Artifact],
-    *,
-    title: str,
-    what: str,
-    library: str,
-    base_model: str,
-    base_digest: str,
-    proof: str,
-) -> None:
+def write_model_card(folder: Path, store: ArtifactStore, made_from: Mapping[str, Artifact], subject: Subject) -> None:
     """A card of a model made of trained adapters, about the train splits behind them.
 
     Args:
         made_from: domain -> its `trained_adapters` or `consensus_checkpoint`; whichever datasets those name count.
+        subject: the model, without the datasets and tags: these follow from what it was made from.
     """
-    digests = {domain: dataset_of(artifact) for domain, artifact in sorted(made_from.items())}
-    found = {domain: dataset(store, domain, digest) for domain, digest in digests.items()}
-    parts = [columns(one, "examples", [*COLUMNS, "split"]) for one in found.values() if one is not None]
+    digests = {str(domain): dataset_of(artifact) for domain, artifact in sorted(made_from.items())}
+    known = {domain: dataset(store, domain, digest) for domain, digest in digests.items()}
+    parts = [columns(one, "examples", [*COLUMNS, "split"]) for one in known.values() if one is not None]
     examples = pl.concat(parts).filter(split="train") if parts else _NO_EXAMPLES
-    subject = Subject(
-        title=title,
-        what=what,
-        library=library,
+    whole = replace(
+        subject,
+        datasets=digests,
+        tags=("merge" if len(digests) > 1 else "lora", "capibara-assets"),
+        gone=frozenset(domain for domain, one in known.items() if one is None),
+    )
+    write_card(whole, examples, folder)
+
+
+def consensus_subject(domain: str, base_model: str, base_digest: str, certificate: str) -> Subject:
+    """What the card of a domain's consensus adapter is about.
+
+    Args:
+        certificate: digest of its certificate.
+    """
+    return Subject(
+        title=f"{domain} / consensus",
+        what=f"The LoRA adapter that the voters of `{domain}` agreed on.",
+        library="peft",
         base_model=base_model,
         base_digest=base_digest,
-        datasets=digests,
-        proof=proof,
-        tags=("merge" if len(digests) > 1 else "lora", "capibara-assets"),
-        gone=frozenset(domain for domain, one in found.items() if one is None),
+        proof=f"`certificate.json`, digest `{certificate}`: who was accepted, who was not, why.",
     )
-    write_card(subject, examples, folder)
+
+
+def merged_subject(base_model: str, base_digest: str, consensus: Mapping[str, Artifact]) -> Subject:
+    """What the card of the dense model out of every domain's `consensus_checkpoint` is about."""
+    digests = {str(domain): artifact.document("certificate")["digest"] for domain, artifact in consensus.items()}
+    proofs = ", ".join(f"`consensus_checkpoint[{domain}]` `{digest}`" for domain, digest in sorted(digests.items()))
+    return Subject(
+        title="merged",
+        what="One dense model out of every domain's consensus adapter.",
+        library="transformers",
+        base_model=base_model,
+        base_digest=base_digest,
+        proof=f"Each adapter has its own: {proofs}",
+    )
 
 
 def base_name(location: str, path: Path) -> str:

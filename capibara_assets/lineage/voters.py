@@ -12,6 +12,7 @@ from capibara_assets.lineage.ancestors import upstream_key
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.store import ArtifactStore, MissingArtifact
 from capibara_assets.training.order import training_part, validation_shard
+from capibara_assets.training.voter_manifest import MANIFEST, VoterManifest
 
 _MANIFEST = re.compile(r"voters/([^/]+)/manifest\.json")
 SEEN = ["example_id", "group_id", "split", "execution_ids"]
@@ -60,7 +61,8 @@ def voters_of(artifact: Artifact) -> list[Voter]:
     registered = len(names) + len(artifact.document("summary").get("missing", {}))
     found = []
     for name in sorted(names):
-        stated = json.loads(artifact.read_bytes(f"voters/{name}/manifest.json"))
+        manifest = VoterManifest(json.loads(artifact.read_bytes(f"voters/{name}/{MANIFEST}")))
+        stated = manifest.stated
         found.append(
             Voter(
                 domain=str(artifact.partition),
@@ -73,7 +75,7 @@ def voters_of(artifact: Artifact) -> list[Voter]:
                 seed=stated["seed"],
                 voter_seed=stated["voter_seed"],
                 base=stated["base_digest"],
-                further=tuple(sorted(stated.get("further_datasets", {}).items())),
+                further=manifest.further_datasets,
             )
         )
     return found

@@ -1,7 +1,7 @@
 """What a plan looks like: its place under the roofline, memory per chip, the Pareto front, and tables."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from capibara_assets.metadata.drawing import (
@@ -75,9 +75,9 @@ def roofline_chart(points: Sequence[RooflinePoint], peak_tflops: float, gb_per_s
     bottom, top = _decade(min(ys) / 1.5, down=True), peak_tflops * 1.6
     height = HEIGHT + _ROW * min(len(known), MOST_NAMED)
     floor = HEIGHT - BOTTOM
-    x = _log_scale(left, right, LEFT, WIDTH - RIGHT)
-    y = _log_scale(bottom, top, floor, TOP)
-    parts = [text(8, 16, title), *_log_grid(left, right, bottom, top, x, y, floor)]
+    x = _LogScale(left, right, LEFT, WIDTH - RIGHT)
+    y = _LogScale(bottom, top, floor, TOP)
+    parts = [text(8, 16, title), *_log_grid(x, y, floor)]
     start = max(left, bottom * 1e3 / gb_per_s)
     parts.append(
         f'<path d="M{x(start):.1f} {y(start * gb_per_s / 1e3):.1f}L{x(ridge):.1f} {y(peak_tflops):.1f}'
@@ -277,25 +277,25 @@ def _decade(value: float, *, down: bool) -> float:
     return max(s for s in steps if s <= value * 1.0001) if down else min(s for s in steps if s >= value * 0.9999)
 
 
-def _log_scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
-    place = scale(math.log10(low), math.log10(high), start, end)
-    return lambda value: place(math.log10(value))
+@dataclass(frozen=True)
+class _LogScale:
+    """Where the values from `low` to `high` lie on an axis from `start` to `end`, by their logarithm."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        return scale(math.log10(self.low), math.log10(self.high), self.start, self.end)(math.log10(value))
 
 
-def _log_grid(
-    left: float,
-    right: float,
-    bottom: float,
-    top: float,
-    x: Callable[[float], float],
-    y: Callable[[float], float],
-    floor: float,
-) -> list[str]:
+def _log_grid(x: _LogScale, y: _LogScale, floor: float) -> list[str]:
     parts = []
-    for value in _ticks(left, right):
+    for value in _ticks(x.low, x.high):
         parts.append(f'<path d="M{x(value):.1f} {TOP:.1f}V{floor:.1f}" stroke="{GRID}"/>')
         parts.append(text(x(value), floor + 14, f"{value:g}", anchor="middle", size=10))
-    for value in _ticks(bottom, top):
+    for value in _ticks(y.low, y.high):
         parts.append(f'<path d="M{LEFT:.1f} {y(value):.1f}H{WIDTH - RIGHT:.1f}" stroke="{GRID}"/>')
         parts.append(text(LEFT - 6, y(value) + 4, f"{value:g}", anchor="end", size=10))
     return parts

@@ -7,6 +7,7 @@ with a normal prior; Gelman et al., Bayesian Data Analysis, 3rd ed., section 2.5
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import exp, isfinite, log, sqrt
 from statistics import fmean, median, variance
 from typing import Any
@@ -175,60 +176,82 @@ def measured_rate(outcomes: Iterable[Outcome], target: str, model: str) -> tuple
     return exp(median(logs)), sqrt(max(LEAST_SCATTER**2, _scatter(logs)) * (1 + 1 / len(logs))), len(logs)
 
 
-def plan_cost(
-    *,
-    target: str,
-    model: str,
-    flops: float,
-    predicted: Span | None,
-    predicted_note: str,
-    price: Price,
-    voters: int,
-    outcomes: Sequence[Outcome] = (),
-    others: Mapping[str, Cost] | None = None,
-    domain: str = "",
-    domains: Sequence[str] = (),
-) -> CostPlan:
-    """Costs of an adapter, of a domain (`voters` adapters, one after the other) and of a backfill over all domains.
+@dataclass(frozen=True)
+class PlannedTraining:
+    """One adapter's training as a plan has it.
 
-    Args:
-        flops: model FLOPs of one adapter's training.
+    Attributes:
+        flops: model FLOPs of all its steps.
         predicted: its seconds, if a prediction exists.
+        note: what the prediction holds, or why there is none.
         price: of the whole target.
+    """
+
+    target: str
+    model: str
+    flops: float
+    predicted: Span | None
+    note: str
+    price: Price
+    domain: str = ""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a plan's cost is seen beside.
+
+    Attributes:
+        voters: adapters of a domain, one after the other.
         outcomes: of past runs.
         others: domain -> the cost of its last plan, for the backfill.
-        domain, domains: this one, and all of them; a domain without a plan yet is taken to be as large as this one.
+        domains: all of them; a domain without a plan yet is taken to be as large as this one.
     """
-    raw = priced(predicted, predicted_note, price)
-    found = correction(outcomes, target)
-    if predicted is not None:
-        adapter = priced(
-            corrected(predicted, found), f"{predicted_note}; {found.note}" if found.runs else predicted_note, price
-        )
-    elif rate := measured_rate(outcomes, target, model):
+
+    voters: int = 1
+    outcomes: Sequence[Outcome] = ()
+    others: Mapping[str, Cost] = field(default_factory=dict)
+    domains: Sequence[str] = ()
+
+
+def plan_cost(training: PlannedTraining, known: Known) -> CostPlan:
+    """Costs of an adapter, of a domain (`known.voters` adapters) and of a backfill over all domains."""
+    target, price = training.target, training.price
+    raw = priced(training.predicted, training.note, price)
+    learnt = correction(known.outcomes, target)
+    if training.predicted is not None:
+        note = f"{training.note}; {learnt.note}" if learnt.runs else training.note
+        adapter = priced(corrected(training.predicted, learnt), note, price)
+    elif rate := measured_rate(known.outcomes, target, training.model):
         speed, spread, runs = rate
-        half, middle = exp(_Z80 * spread), flops / speed
-        note = f"measured: {runs} runs of {model} on {target} sustained {speed / 1e9:.4g} GFLOP/s"
+        half, middle = exp(_Z80 * spread), training.flops / speed
+        note = f"measured: {runs} runs of {training.model} on {target} sustained {speed / 1e9:.4g} GFLOP/s"
         adapter = priced((middle / half, middle, middle * half), note, price)
     else:
         adapter = raw
-    whole = adapter.times(voters)
-    known = {name: cost for name, cost in (others or {}).items() if name in domains and name != domain}
-    missing = [name for name in domains if name != domain and name not in known]
-    backfill = total([whole, *known.values(), *([whole.times(len(missing))] if missing else [])])
+    whole = adapter.times(known.voters)
+    backfill, note = _backfill(whole, training.domain, known)
     return CostPlan(
         target=target,
-        model=model,
-        flops=flops,
+        model=training.model,
+        flops=training.flops,
         adapter_raw=raw,
         adapter=adapter,
         domain=whole,
         backfill=backfill,
-        voters=voters,
-        backfill_note=f"{1 + len(known)} of {max(1, len(domains))} domains have a plan"
-        + (f"; {', '.join(missing)} are taken to be as large as {domain or 'this one'}" if missing else ""),
-        correction=found,
+        voters=known.voters,
+        backfill_note=note,
+        correction=learnt,
     )
+
+
+def _backfill(whole: Cost, domain: str, known: Known) -> tuple[Cost, str]:
+    """The cost of all domains, of which `whole` is one, and how many of them have a plan."""
+    others = {name: cost for name, cost in known.others.items() if name in known.domains and name != domain}
+    missing = [name for name in known.domains if name != domain and name not in others]
+    note = f"{1 + len(others)} of {max(1, len(known.domains))} domains have a plan"
+    if missing:
+        note += f"; {', '.join(missing)} are taken to be as large as {domain or 'this one'}"
+    return total([whole, *others.values(), *([whole.times(len(missing))] if missing else [])]), note
 
 
 def read_outcomes(documents: Iterable[Any]) -> list[Outcome]:

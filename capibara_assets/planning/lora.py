@@ -159,7 +159,9 @@ def plan_lora(
         epochs=epochs,
         zero_stage=zero,
         gradient_checkpointing=fit.checkpointing,
-        estimates=_estimates(base, fit, target, figures, epochs, global_batch, recipe.headroom),
+        estimates=estimates_of(
+            base, fit.step, fit.memory, Length(figures.training_examples, global_batch, epochs), target, recipe.headroom
+        ),
         reasons=reasons,
     )
 
@@ -347,27 +349,38 @@ def _learning_rate(base: ModelShape, choices: LoraRecipe, own: DomainChoice, rea
     return rate
 
 
-def _estimates(
-    base: ModelShape,
-    fit: _Fit,
-    target: HardwareTarget,
-    figures: DatasetFigures,
-    epochs: int,
-    global_batch: int,
-    headroom: float,
+@dataclass(frozen=True)
+class Length:
+    """How long a training is."""
+
+    examples: int
+    global_batch: int
+    epochs: int
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return ceil(self.examples / self.global_batch)
+
+    @property
+    def steps(self) -> int:
+        return self.steps_per_epoch * self.epochs
+
+
+def estimates_of(
+    base: ModelShape, step: Step, memory: Breakdown, length: Length, target: HardwareTarget, headroom: float
 ) -> dict[str, Any]:
-    trainable = base.lora_parameters(fit.step.lora_rank, fit.step.lora_modules)
-    steps = ceil(figures.training_examples / global_batch)
-    per_token = flops_per_token(base, fit.step.sequence, method=Method.LORA, lora_parameters=trainable)
-    tokens = steps * epochs * global_batch * fit.step.sequence
+    """The arithmetic of a LoRA plan: parameters, memory of a device, steps, FLOPs, time and cost."""
+    trainable = base.lora_parameters(step.lora_rank, step.lora_modules)
+    per_token = flops_per_token(base, step.sequence, method=Method.LORA, lora_parameters=trainable)
+    tokens = length.steps * length.global_batch * step.sequence
     return {
         "parameters": base.parameters,
         "trainable_parameters": trainable,
         "adapter_bytes": 4 * trainable,
-        "memory_bytes_per_device": fit.memory.document(),
+        "memory_bytes_per_device": memory.document(),
         "memory_budget_bytes": round(target.usable_bytes * headroom),
-        "steps_per_epoch": steps,
-        "optimizer_steps": steps * epochs,
+        "steps_per_epoch": length.steps_per_epoch,
+        "optimizer_steps": length.steps,
         "tokens_at_most": tokens,
         "flops_convention": "4 x weights in matrix products + 6 x adapter, attention in full, no recomputation",
         "flops_per_token": per_token,

@@ -1,10 +1,10 @@
 """What a LoRA plan or a TPU plan costs: its FLOPs and predicted seconds put into `planning/cost.py`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from capibara_assets.errors import InputError
 from capibara_assets.planning.accounting import Method, Remat, flops_per_token
-from capibara_assets.planning.cost import Cost, CostPlan, Outcome, Span, plan_cost
+from capibara_assets.planning.cost import CostPlan, Known, PlannedTraining, Span, plan_cost
 from capibara_assets.planning.lora import LoraPlan
 from capibara_assets.planning.machine import machine_of
 from capibara_assets.planning.mesh import Mesh
@@ -44,17 +44,8 @@ def lora_prediction(plan: LoraPlan, shape: ModelShape, target: HardwareTarget) -
     return predict(lora_workload(plan, shape, target), target)
 
 
-def lora_cost(
-    plan: LoraPlan,
-    shape: ModelShape,
-    target: HardwareTarget,
-    *,
-    voters: int = 1,
-    outcomes: Sequence[Outcome] = (),
-    others: Mapping[str, Cost] | None = None,
-    domains: Sequence[str] = (),
-) -> CostPlan:
-    """Of one adapter of a LoRA plan, of its domain's voters, and of all domains; arguments as in `cost.plan_cost`."""
+def lora_cost(plan: LoraPlan, shape: ModelShape, target: HardwareTarget, known: Known | None = None) -> CostPlan:
+    """Of one adapter of a LoRA plan, of its domain's voters, and of all domains."""
     estimates = plan.estimates
     predicted = lora_prediction(plan, shape, target)
     steps = int(estimates["optimizer_steps"])
@@ -66,43 +57,31 @@ def lora_cost(
         note = f"{steps} steps of {middle:.3g} s, every row taken as full; start and validation are not in it"
         if plan.quantization == "nf4":
             note += "; 4-bit weights are unpacked in each pass, which no published run shows: more than this"
-    return plan_cost(
+    training = PlannedTraining(
         target=target.name,
         model=plan.model,
         flops=float(estimates["flops_per_token"]) * float(estimates["tokens_at_most"]),
         predicted=seconds,
-        predicted_note=note,
+        note=note,
         price=target.price,
-        voters=voters,
-        outcomes=outcomes,
-        others=others,
         domain=plan.domain,
-        domains=domains,
     )
+    return plan_cost(training, known or Known())
 
 
-def tpu_cost(
-    plan: TpuPlan,
-    target: HardwareTarget,
-    *,
-    voters: int = 1,
-    others: Mapping[str, Cost] | None = None,
-    domains: Sequence[str] = (),
-) -> CostPlan:
+def tpu_cost(plan: TpuPlan, target: HardwareTarget, known: Known | None = None) -> CostPlan:
     """Of one training on the slice; a TPU plan trains one model a domain."""
     tokens = plan.global_batch * plan.sequence * plan.steps
-    return plan_cost(
+    training = PlannedTraining(
         target=target.name,
         model=plan.model,
         flops=tokens * flops_per_token(plan.shape, plan.sequence),
         predicted=_span(plan.seconds),
-        predicted_note="predicted step time x steps; start and compilation are not in it",
+        note="predicted step time x steps; start and compilation are not in it",
         price=target.price,
-        voters=voters,
-        others=others,
         domain=plan.domain,
-        domains=domains,
     )
+    return plan_cost(training, known or Known())
 
 
 def _span(seconds: Sequence[float]) -> Span:

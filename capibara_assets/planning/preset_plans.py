@@ -1,6 +1,7 @@
 """Plans of the training recipes that ship: their values as they stand, with the memory and time that they imply."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
@@ -13,12 +14,11 @@ from capibara_assets.planning.accounting import (
     Method,
     Remat,
     Step,
-    flops_per_token,
     size,
     training_memory,
 )
 from capibara_assets.planning.hardware import HardwareTarget, find_target
-from capibara_assets.planning.lora import LoraPlan, time_and_cost
+from capibara_assets.planning.lora import Length, LoraPlan, estimates_of
 from capibara_assets.planning.models import ModelShape, read_shape
 from capibara_assets.planning.recipe import PlanningRecipe, climb
 
@@ -53,94 +53,125 @@ def plan_preset(
     run = recipe.presets[name]
     base = base or read_shape(run.model)
     target = target or find_target(run.target)
-    values = read_mapping(resources_root() / "recipes" / f"{name}.yaml")
-    model, training, hardware = values["model"], values["training"], values["hardware"]
-    lora = model["lora"]
-    held = quantization or model["quantization"]
+    stated = _Stated(name, read_mapping(resources_root() / "recipes" / f"{name}.yaml"))
+    held = quantization or stated.model["quantization"]
     if held not in _BYTES:
         raise InputError(f"preset {name}: the base cannot be held as {held!r}; there are {', '.join(_BYTES)}")
-    modules = tuple(lora["modules"] or (one.name for one in base.linear_modules))
-    length, micro = int(values["data"]["max_length"]), int(training["micro_batch"])
-    devices, stage = int(hardware["processes"]), _STAGES[hardware["backend"]]
-    step = Step(
-        sequences=micro,
-        sequence=length,
-        weight_bytes=_BYTES[held],
-        compute_bytes=2,
-        method=Method.LORA,
-        lora_rank=int(lora["rank"]),
-        lora_modules=modules,
-        lora_dropout=lora["dropout"] > 0,
-        nf4=held == "nf4",
-        remat=Remat.FULL if hardware["gradient_checkpointing"] else Remat.NONE,
-        logit_chunks=ceil(micro * length * base.vocabulary / LOGIT_ELEMENTS),
-        layout=Layout.zero(stage, devices),
-    )
+    step = stated.step(base, held)
     memory = training_memory(base, step)
     budget = target.usable_bytes * recipe.headroom
     if memory.total > budget:
-        frozen = size(memory.weights)
         raise InputError(
             f"preset {name} with its base held as {held} does not fit on {target.name}: {base.name}"
             f" ({base.parameters / 1e9:.4g} B parameters) takes {memory.arithmetic()} on each device, which has"
             f" {target.memory.usable_gib:g} GiB usable, {size(budget)} at {recipe.headroom:.0%}."
-            f" ZeRO-2 cuts gradients and optimizer, not weights: all {frozen} of them lie on each of {devices} devices."
+            f" ZeRO-2 cuts gradients and optimizer, not weights: all {size(memory.weights)} of them lie on each of"
+            f" {stated.devices} devices."
         )
-    epochs = climb(recipe.lora.epochs, examples) if training["epochs"] == "auto" else int(training["epochs"])
-    whole = int(training["global_batch"])
-    adapter = base.lora_parameters(step.lora_rank, modules)
-    per_token = flops_per_token(base, length, method=Method.LORA, lora_parameters=adapter)
-    steps = ceil(examples / whole)
-    tokens = steps * epochs * whole * length
+    by_number = stated.training["epochs"] == "auto"
+    epochs = climb(recipe.lora.epochs, examples) if by_number else int(stated.training["epochs"])
+    length = Length(examples, stated.global_batch, epochs)
     return LoraPlan(
         domain="preset",
         model=base.name,
         target=target.name,
         level=recipe.level,
+        **stated.settings(),
         rank=step.lora_rank,
-        alpha=lora["alpha"],
-        dropout=lora["dropout"],
-        modules=modules,
-        use_rslora=bool(lora.get("use_rslora")),
+        modules=step.lora_modules,
         quantization="nf4" if held == "nf4" else "none",
-        precision=hardware["precision"],
-        micro_batch=micro,
-        accumulation=int(training["accumulation"]),
-        global_batch=whole,
-        max_length=length,
-        packing=bool(values["data"].get("packing", False)),
-        packing_length=length if values["data"].get("packing") else None,
-        learning_rate=training["learning_rate"],
         epochs=epochs,
-        zero_stage=stage,
-        gradient_checkpointing=bool(hardware["gradient_checkpointing"]),
-        estimates={
-            "parameters": base.parameters,
-            "trainable_parameters": adapter,
-            "adapter_bytes": 4 * adapter,
-            "memory_bytes_per_device": memory.document(),
-            "memory_budget_bytes": round(budget),
-            "steps_per_epoch": steps,
-            "optimizer_steps": steps * epochs,
-            "tokens_at_most": tokens,
-            "flops_convention": "4 x weights in matrix products + 6 x adapter, attention in full, no recomputation",
-            "flops_per_token": per_token,
-            **time_and_cost(per_token * tokens, target),
-        },
-        reasons=_reasons(name, values, memory.arithmetic(), size(budget), target, recipe),
+        estimates=estimates_of(base, step, memory, length, target, recipe.headroom),
+        reasons=_reasons(stated, memory.arithmetic(), size(budget), target, recipe),
     )
 
 
-def _reasons(
-    name: str, values: Mapping[str, Any], sums: str, budget: str, target: HardwareTarget, recipe: PlanningRecipe
-) -> dict[str, str]:
-    stated = f"as the recipe {name} states it"
-    training, hardware = values["training"], values["hardware"]
+@dataclass(frozen=True)
+class _Stated:
+    """A training recipe's file, as far as a plan says it."""
+
+    name: str
+    values: Mapping[str, Any]
+
+    @property
+    def model(self) -> Mapping[str, Any]:
+        return self.values["model"]  # type: ignore[no-any-return]
+
+    @property
+    def training(self) -> Mapping[str, Any]:
+        return self.values["training"]  # type: ignore[no-any-return]
+
+    @property
+    def hardware(self) -> Mapping[str, Any]:
+        return self.values["hardware"]  # type: ignore[no-any-return]
+
+    @property
+    def length(self) -> int:
+        return int(self.values["data"]["max_length"])
+
+    @property
+    def devices(self) -> int:
+        return int(self.hardware["processes"])
+
+    @property
+    def stage(self) -> int:
+        """ZeRO's."""
+        return _STAGES[self.hardware["backend"]]
+
+    @property
+    def global_batch(self) -> int:
+        return int(self.training["global_batch"])
+
+    def step(self, base: ModelShape, held: str) -> Step:
+        """One step on one device.
+
+        Args:
+            held: how the base's weights are held.
+        """
+        micro, lora = int(self.training["micro_batch"]), self.model["lora"]
+        return Step(
+            sequences=micro,
+            sequence=self.length,
+            weight_bytes=_BYTES[held],
+            compute_bytes=2,
+            method=Method.LORA,
+            lora_rank=int(lora["rank"]),
+            lora_modules=tuple(lora["modules"] or (one.name for one in base.linear_modules)),
+            lora_dropout=lora["dropout"] > 0,
+            nf4=held == "nf4",
+            remat=Remat.FULL if self.hardware["gradient_checkpointing"] else Remat.NONE,
+            logit_chunks=ceil(micro * self.length * base.vocabulary / LOGIT_ELEMENTS),
+            layout=Layout.zero(self.stage, self.devices),
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """The plan's settings that stand in the file as they are."""
+        data, lora, training, hardware = self.values["data"], self.model["lora"], self.training, self.hardware
+        return {
+            "alpha": lora["alpha"],
+            "dropout": lora["dropout"],
+            "use_rslora": bool(lora.get("use_rslora")),
+            "precision": hardware["precision"],
+            "micro_batch": int(training["micro_batch"]),
+            "accumulation": int(training["accumulation"]),
+            "global_batch": self.global_batch,
+            "max_length": self.length,
+            "packing": bool(data.get("packing", False)),
+            "packing_length": self.length if data.get("packing") else None,
+            "learning_rate": training["learning_rate"],
+            "zero_stage": self.stage,
+            "gradient_checkpointing": bool(hardware["gradient_checkpointing"]),
+        }
+
+
+def _reasons(of: _Stated, sums: str, budget: str, target: HardwareTarget, recipe: PlanningRecipe) -> dict[str, str]:
+    stated = f"as the recipe {of.name} states it"
+    training, hardware = of.training, of.hardware
     product = f"{training['micro_batch']} x {hardware['processes']} x {training['accumulation']}"
     fields = set(LoraPlan.model_fields) - {"domain", "model", "target", "estimates", "reasons"}
     return dict.fromkeys(sorted(fields), stated) | {
         "level": f"{recipe.level}: at most {recipe.headroom:.0%} of the memory",
-        "modules": stated if values["model"]["lora"]["modules"] else "every linear layer of the blocks",
+        "modules": stated if of.model["lora"]["modules"] else "every linear layer of the blocks",
         "global_batch": f"{product} = {training['global_batch']}, {stated}",
         "quantization": f"{stated}; with it {sums}, of {budget} on {target.name}",
         "epochs": "by the number of examples" if training["epochs"] == "auto" else stated,

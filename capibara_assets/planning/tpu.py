@@ -1,6 +1,7 @@
 """The TPU configuration for a model and a slice: the search's best layout, its time and memory, trainers' files."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
@@ -70,12 +71,12 @@ def tpu_plans(
     figures = read_statistics(domain, statistics, recipe.chars_per_token)
     reasons: dict[str, str] = {}
     lengths, per_example = _lengths(base, figures, statistics, recipe, reasons)
-    wanted = climb(recipe.lora.global_batches, figures.training_examples)
+    batches = climb(recipe.lora.global_batches, figures.training_examples)
     question = Question(
         shape=base,
         target=target,
         lengths=lengths,
-        wanted=wanted,
+        wanted=batches,
         limits=recipe.limits,
         axes=AXES,
         max_tensor=recipe.tpu.max_tensor,
@@ -90,8 +91,9 @@ def tpu_plans(
     if throughput is not None:
         per_token = flops_per_token(base, front.best.lengths.sequence)
         answers = readings(parse_throughput(throughput), target, per_token)
+    wanted = _Wanted(domain, base, target, recipe, figures, question, per_example, answers)
     for choice in front.plans:
-        yield _plan(domain, base, target, recipe, figures, front, choice, question, per_example, answers, dict(reasons))
+        yield _plan(wanted, front, choice, dict(reasons))
 
 
 def _has_step(base: ModelShape) -> bool:
@@ -103,26 +105,38 @@ def _has_step(base: ModelShape) -> bool:
     return True
 
 
-def _plan(
-    domain: str,
-    base: ModelShape,
-    target: HardwareTarget,
-    recipe: PlanningRecipe,
-    figures: DatasetFigures,
-    front: Front,
-    choice: Choice,
-    question: Question,
-    per_example: float,
-    answers: tuple[Reading, ...],
-    reasons: dict[str, str],
-) -> TpuPlan:
+@dataclass(frozen=True)
+class _Wanted:
+    """What is planned, for what data and hardware.
+
+    Attributes:
+        question: what the search was asked.
+        per_example: tokens of an example.
+        answers: to the throughput that was asked for.
+    """
+
+    domain: str
+    base: ModelShape
+    target: HardwareTarget
+    recipe: PlanningRecipe
+    figures: DatasetFigures
+    question: Question
+    per_example: float
+    answers: tuple[Reading, ...]
+
+
+def _plan(wanted: _Wanted, front: Front, choice: Choice, reasons: dict[str, str]) -> TpuPlan:
+    base, target, recipe = wanted.base, wanted.target, wanted.recipe
+    figures, question = wanted.figures, wanted.question
     reasons |= front.reasons
     if choice is not front.best:
         reasons["mesh"] = f"{choice}: place {front.plans.index(choice) + 1} on the front; before it: {front.best}"
         reasons["remat"] = f"{choice.memory.arithmetic()} of {size(front.budget)}"
     reasons["step_time"] = _caution(base, choice)
     epochs = climb(recipe.lora.epochs, figures.training_examples)
-    held = max(1.0, choice.lengths.sequence * choice.lengths.filled / per_example) if choice.lengths.packed else 1.0
+    held = (
+        max(1.0, choice.lengths.sequence * choice.lengths.filled / wanted.per_example) if choice.lengths.packed else 1.0
+    )
     batch = choice.global_batch
     steps = ceil(figures.training_examples * epochs / (batch * held))
     each = f" x {held:.3g} examples a row" if choice.lengths.packed else ""
@@ -140,7 +154,7 @@ def _plan(
     seconds = (steps * low, steps * middle, steps * high)
     hourly = target.price.usd_per_hour
     return TpuPlan(
-        domain=domain,
+        domain=wanted.domain,
         model=base.name,
         shape=base,
         target=target.name,
@@ -174,15 +188,15 @@ def _plan(
         feasible=True,
         front=tuple(_entry(one, front.best) for one in front.plans),
         refused=tuple(RefusedEntry(setting=one.setting, reason=one.reason) for one in front.refused),
-        throughput_target=answers,
+        throughput_target=wanted.answers,
         seconds=seconds,
         usd=None
         if hourly is None
         else (seconds[0] / 3600 * hourly, seconds[1] / 3600 * hourly, seconds[2] / 3600 * hourly),
         usd_note=target.price.note,
-        gin=_gin(domain, t5, choice, target, group, steps, recipe),
+        gin=_gin(wanted, t5, choice, group, steps),
         t5_model=t5.name,
-        maxtext=None if base.family == "t5" else _maxtext(domain, base, target, choice, steps, rate, recipe),
+        maxtext=None if base.family == "t5" else _maxtext(wanted, choice, steps, rate),
         xla={"status": NOT_COMPILED, "detail": "XLA was not asked; the figures above are arithmetic"},
         reasons=reasons,
     )
@@ -289,20 +303,13 @@ def _companion(tensor: int, recipe: PlanningRecipe, reasons: dict[str, str]) -> 
     raise InputError(f"no T5 preset from {recipe.tpu.t5_default} on can be cut into {tensor} tensor shards")
 
 
-def _gin(
-    domain: str,
-    t5: ModelShape,
-    best: Choice,
-    target: HardwareTarget,
-    group: tuple[int, int, int, int],
-    steps: int,
-    recipe: PlanningRecipe,
-) -> str:
+def _gin(wanted: _Wanted, t5: ModelShape, best: Choice, group: tuple[int, int, int, int], steps: int) -> str:
     """The gin file for `t5` on the plan's mesh, with the least recomputation of the level that fits.
 
     Raises:
         InputError: the T5 does not fit on this mesh, with the sum.
     """
+    recipe, target = wanted.recipe, wanted.target
     budget = target.usable_bytes * recipe.headroom
     for remat in recipe.limits.remat:
         load = Workload(
@@ -325,7 +332,7 @@ def _gin(
         )
     return render_gin(
         T5xRun(
-            domain=domain,
+            domain=wanted.domain,
             shape=t5,
             submesh=group,
             shard_parameters=best.mesh.fsdp > 1,
@@ -339,25 +346,17 @@ def _gin(
     )
 
 
-def _maxtext(
-    domain: str,
-    base: ModelShape,
-    target: HardwareTarget,
-    best: Choice,
-    steps: int,
-    rate: float,
-    recipe: PlanningRecipe,
-) -> str:
+def _maxtext(wanted: _Wanted, best: Choice, steps: int, rate: float) -> str:
     return render_maxtext(
         MaxTextRun(
-            domain=domain,
-            shape=base,
+            domain=wanted.domain,
+            shape=wanted.base,
             mesh=best.mesh,
-            per_device_batch=best.global_batch / target.chips,
+            per_device_batch=best.global_batch / wanted.target.chips,
             sequence=best.lengths.sequence,
             remat=best.remat,
             steps=steps,
             logit_chunks=best.load.logit_chunks,
-            recipe=recipe.tpu.model_copy(update={"learning_rate": rate}),
+            recipe=wanted.recipe.tpu.model_copy(update={"learning_rate": rate}),
         )
     )

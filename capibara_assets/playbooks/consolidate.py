@@ -1,7 +1,6 @@
 """One playbook per domain out of all graduated agents': merged, ranked, compressed, with what was left out."""
 
 import statistics
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +11,8 @@ from capibara_assets.playbooks.coverage import Cover, cover, estimate_tokens
 from capibara_assets.playbooks.graduation import wilson_lower_bound
 from capibara_assets.playbooks.history import Advice, advice_of, merged
 from capibara_assets.playbooks.near import Meaning, distinct, meaning_of, near_pairs, opposed
-from capibara_assets.playbooks.schema import GENERAL, INT64_MAX, Consolidated
-from capibara_assets.storage.records import table
+from capibara_assets.playbooks.schema import GENERAL, INT64_MAX, Agent, Consolidated
+from capibara_assets.storage.records import Record, table
 
 TOP_K = {"standard": 5000, "large": 7000}
 """How many bullets a domain keeps, by name."""
@@ -23,14 +22,25 @@ UNRATED = 0.05
 """Weight of a lesson that nobody rated; without it such playbooks would have no compressed form."""
 GENERAL_SHARE = 0.5
 """Weight of a general lesson beside one of the domain."""
+VOLATILE = ("statistics.json", "agents.parquet")
+"""Of all agents, and so outside the data version: they must not wake domains that they have no word on."""
 
 
 @dataclass(frozen=True)
 class Consolidation:
-    """A table of `Consolidated` and the figures behind it (JSON)."""
+    """A table of `Consolidated`, the table of `Agent` that it was made of, and the figures behind it (JSON)."""
 
     bullets: pl.DataFrame
+    agents: pl.DataFrame
     statistics: dict[str, Any]
+
+    def tables(self) -> dict[str, tuple[type[Record], pl.DataFrame]]:
+        """Name -> (row type, table)."""
+        return {"bullets": (Consolidated, self.bullets), "agents": (Agent, self.agents)}
+
+    def documents(self) -> dict[str, Any]:
+        """Name -> JSON."""
+        return {"statistics": self.statistics}
 
 
 @dataclass(frozen=True)
@@ -52,7 +62,6 @@ def consolidate(
     top_k: int = TOP_K["standard"],
     budget_tokens: int = 512,
     coverage: float = COVERAGE,
-    count_tokens: Callable[[str], int] = estimate_tokens,
 ) -> Consolidation:
     """Merge the graduated agents' active bullets of a domain (and the general ones).
 
@@ -77,7 +86,7 @@ def consolidate(
         [lesson.best.text for lesson in kept],
         [_weight(lesson, str(domain)) for lesson in kept],
         budget=budget_tokens,
-        count_tokens=count_tokens,
+        count_tokens=estimate_tokens,
         enough=coverage,
     )
     rows = [_row(lesson, rank, rank - 1 in small.chosen) for rank, lesson in enumerate(kept, start=1)]
@@ -92,7 +101,8 @@ def consolidate(
         "beyond_top_k": len(lessons) - len(kept),
         "compressed": len(small.chosen),
     }
-    return Consolidation(table(Consolidated, rows), _statistics(domain, agents, counts, kept, small, contradictions))
+    figures = _statistics(domain, agents, counts, kept, small, contradictions)
+    return Consolidation(table(Consolidated, rows), agents, figures)
 
 
 def _merge(advice: list[Advice]) -> tuple[list[_Lesson], list[dict[str, Any]]]:

@@ -13,8 +13,12 @@ from capibara_assets.playbooks.parsed import Rejected
 from capibara_assets.playbooks.revisions import DeltaFile, Revisions, Snapshot, revise
 from capibara_assets.playbooks.rows import File, Redact, bullet_row, file_row, quarantined_row, run_rows
 from capibara_assets.playbooks.schema import AgentRun, Bullet, PlaybookFile, QuarantinedBullet
+from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.digests import sha256_bytes
-from capibara_assets.storage.records import table
+from capibara_assets.storage.records import Record, table
+
+VOLATILE = ("files.parquet",)
+"""Outside the data version: names of files say nothing about the bullets."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,20 @@ class Playbooks:
     quarantine: pl.DataFrame
     files: pl.DataFrame
     runs: pl.DataFrame
+
+    @classmethod
+    def of(cls, artifact: Artifact) -> "Playbooks":
+        """What was published as `tables` says."""
+        return cls(*(artifact.frame(name) for name in ("bullets", "quarantine", "files", "runs")))
+
+    def tables(self) -> dict[str, tuple[type[Record], pl.DataFrame]]:
+        """Name -> (row type, table)."""
+        return {
+            "bullets": (Bullet, self.bullets),
+            "runs": (AgentRun, self.runs),
+            "quarantine": (QuarantinedBullet, self.quarantine),
+            "files": (PlaybookFile, self.files),
+        }
 
 
 def read_playbooks(folder: Path, *, redact: Redact = str) -> Playbooks:

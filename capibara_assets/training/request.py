@@ -106,6 +106,12 @@ class TrainingRequest(BaseModel):
             return self.work / voter.name
         return self.output if len(self.recipe.voters) == 1 else self.output / "voters" / voter.name
 
+    def write(self) -> Path:
+        """Writes it into its work folder, for the process that trains; returns the file."""
+        file = self.work / "request.json"
+        file.write_text(self.model_dump_json())
+        return file
+
     def deciding_recipe(self) -> dict[str, Any]:
         """The recipe as JSON, as far as it decides the adapters: nothing about speed, retries or what is kept."""
         return self.recipe.model_dump(mode="json", exclude=_INERT)

@@ -12,6 +12,7 @@ from capibara_assets.assets.inputs import (
     HELD,
     INPUTS,
     Inputs,
+    Origin,
     latest_digest,
     latest_metadata,
     materialized,
@@ -209,9 +210,8 @@ def test_a_checkpoint_is_described_by_all_that_was_read(published: Published):
     whole = inputs.artifact("facts")
     inputs.artifact("facts", PYTHON)
     inputs.available("facts", SQL)
-    about = inputs.checkpointed(
-        "python/v0", recipe={"seed": 1}, base="b", step=3, metrics={"loss": 1.5, "worst": float("nan")}, tags=["v0"]
-    ).about
+    origin = Origin({"seed": 1}, "b", step=3, metrics={"loss": 1.5, "worst": float("nan")}, tags=("v0",))
+    about = inputs.checkpointed("python/v0", origin).about
     assert about["sources"] == {"facts": whole.digest, "facts[python]": facts.digest}  # what is absent is no source
     assert about["metrics"] == {"loss": 1.5} and about["run"] == "run-1"
     assert {name: about[name] for name in ("model", "step", "base_digest", "recipe", "tags", "parent")} == {
@@ -228,7 +228,7 @@ def test_dagster_is_told_which_checkpoints_a_result_is(published: Published, tmp
     ids = []
     for run in ("run-1", "run-2"):
         inputs = Inputs(published.instance, published.store.open(), run_id=run)
-        kept = {"adapter": inputs.checkpointed("python/consensus", recipe={}, base="b")}
+        kept = {"adapter": inputs.checkpointed("python/consensus", Origin({}, "b"))}
         tree = adapter_folder(tmp_path / run)
         artifact = inputs.publish("consensus_checkpoint", PYTHON, trees={"adapter": tree}, checkpoints=kept)
         ids.append(materialized(artifact, inputs, {}).metadata["checkpoints"].value)

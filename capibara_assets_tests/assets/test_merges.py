@@ -1,6 +1,6 @@
 """How merges look in the UI: every number of the report's tables, dead experts by name, gates that were not kept."""
 
-from capibara_assets.assets.consensus import merge_metadata, mixture_metadata
+from capibara_assets.metadata.consensus_entries import merge_entries, mixture_entries
 
 MERGE = {
     "weights": {"python": 1.0, "sql": 1.2},
@@ -19,7 +19,7 @@ MIXTURE = {
 
 
 def test_a_merge_shows_who_disturbs_whom() -> None:
-    shown = merge_metadata(MERGE)
+    shown = merge_entries(MERGE)
     rows = shown["interference"].value.splitlines()
     assert rows[0].endswith("| python | sql |")
     assert rows[2:] == ["| python | -0.400 | 0.100 |", "| sql | 0.125 | -0.500 |"]
@@ -28,7 +28,7 @@ def test_a_merge_shows_who_disturbs_whom() -> None:
 
 
 def test_a_mixture_shows_its_losses_and_its_dead() -> None:
-    shown = mixture_metadata(MIXTURE)
+    shown = mixture_entries(MIXTURE)
     assert shown["losses"].value.splitlines()[2:] == [
         "| python | 2.000 | 1.750 |",
         "| sql | 3.000 | 2.750 |",
@@ -41,7 +41,7 @@ def test_a_mixture_shows_its_losses_and_its_dead() -> None:
 def test_what_the_gates_learnt_is_shown() -> None:
     log = [{"step": step, "utilisation": {"python": 0.5, "sql": 0.5}} for step in (5, 10)]
     trained = {"steps": 10, "kept": False, "mean_loss": {"before": 2.0, "after": 2.1}, "log": log}
-    shown = mixture_metadata({**MIXTURE, "dead": [], "dead_in": {}, "training": trained})
+    shown = mixture_entries({**MIXTURE, "dead": [], "dead_in": {}, "training": trained})
     assert shown["gates"].value == {"steps": 10, "kept": False, "mean_loss": {"before": 2.0, "after": 2.1}}
     assert shown["dead_experts"].value == "none"
     assert "svg" in shown["gates_plot"].value

@@ -15,7 +15,6 @@ from capibara_assets.assets.plan_metadata import (
     OUTCOME,
     outcome_entries,
     past_outcomes,
-    recorded_outcome,
     tpu_entries,
     xla_table,
 )
@@ -30,6 +29,7 @@ from capibara_assets.planning.recipe import PlanningRecipe
 from capibara_assets.planning.tpu import plan_tpu
 from capibara_assets.resources import BaseModel, Hardware, Recipes
 from capibara_assets.storage.artifact import Artifact
+from capibara_assets.training.materials import recorded_outcome
 from capibara_assets_tests.planning.shapes import statistics
 from capibara_assets_tests.published import Published
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from capibara_assets.assets.inputs import INPUTS, latest_metadata
+from capibara_assets.assets.inputs import INPUTS, Origin, latest_metadata
 from capibara_assets.assets.promotion import promoted_model
 from capibara_assets.assets.promotion_moves import Back, Override, go_back, override, said
 from capibara_assets.automation.jobs import promote_by_hand, rollback
@@ -79,7 +79,7 @@ def test_a_lost_round_keeps_what_serves_and_says_why(published: Published):
 
 def test_the_checkpoints_that_serve_are_named_and_needed_as_promoted(published: Published, tmp_path: Path):
     inputs = published.inputs()
-    kept = {"adapter": inputs.checkpointed("python/consensus", recipe={}, base="base")}
+    kept = {"adapter": inputs.checkpointed("python/consensus", Origin({}, "base"))}
     tree = adapter_folder(tmp_path / "adapter")
     agreed = published.put(
         "consensus_checkpoint",

@@ -9,6 +9,7 @@ import dagster as dg
 import pytest
 from click.testing import CliRunner, Result
 
+from capibara_assets.assets.inputs import Origin
 from capibara_assets.cli.promote import promote, rollback
 from capibara_assets.datasets.schema import Example
 from capibara_assets.domains import Domain
@@ -70,7 +71,7 @@ def _fill(made: Published, base: Path, folder: Path) -> None:
         SQL,
         documents={"certificate": {"context": {}}},
         trees={"adapter": folder / "adapter"},
-        checkpoints={"adapter": inputs.checkpointed("sql/consensus", recipe={}, base="b")},
+        checkpoints={"adapter": inputs.checkpointed("sql/consensus", Origin({}, "b"))},
     )
     made.instance.report_runless_asset_event(
         dg.AssetMaterialization("consensus_checkpoint", partition="sql", metadata={"digest": agreed.digest})

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from capibara_assets.consensus.agree import agree
-from capibara_assets.consensus.attestation import Limits, Verdict, attest, majority_shapes, read_submission, stated_by
+from capibara_assets.consensus.attestation import Limits, Verdict, attest, majority_shapes, read_submission
 from capibara_assets.consensus.certificate import verify_certificate
 from capibara_assets.consensus.combining import combine
 from capibara_assets.consensus.polling import hold_here
@@ -21,6 +21,7 @@ from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.low_rank import merge_adapters
+from capibara_assets.training.voter_manifest import VoterManifest
 from capibara_assets_tests.consensus.conftest import Tokens, changed
 
 Writer = Callable[[Mapping[str, LoraAdapter]], dict[str, Path]]
@@ -364,5 +365,5 @@ def test_no_rule_meets_what_attestation_rejects(honest: dict[str, LoraAdapter]) 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000, "\xff", '{"shard": 2}'])
 def test_a_manifest_that_cannot_be_read_states_nothing_and_stops_nobody(text: str, tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(text, "latin-1")
-    assert stated_by(tmp_path) == ({"shard": 2} if "shard" in text else {})
-    assert stated_by(tmp_path / "missing") == {}
+    assert VoterManifest.readable(tmp_path).stated == ({"shard": 2} if "shard" in text else {})
+    assert VoterManifest.readable(tmp_path / "missing").stated == {}

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, MixtralForCausalLM, 
 from capibara_assets.consensus.experts import Asked
 from capibara_assets.consensus.merging import merge_experts, write_merged
 from capibara_assets.consensus.mixtral import mixtral_config
-from capibara_assets.consensus.moe import mixture_of_experts
+from capibara_assets.consensus.moe import MixtureExamples, mixture_of_experts
 from capibara_assets.consensus.recipe import ConsensusRecipe, MoeRecipe
 from capibara_assets.datasets.schema import Route
 from capibara_assets.domains import Domain
@@ -82,7 +82,9 @@ def test_it_loads_routes_and_is_compared(
     domain_validation: dict[Domain, list[Tokens]],
     tmp_path: Path,
 ) -> None:
-    report = mixture_of_experts(tiny, merged, experts, routes, tmp_path / "one", RECIPE, training, asked)
+    report = mixture_of_experts(
+        tiny, merged, experts, MixtureExamples(routes, training, asked), tmp_path / "one", RECIPE
+    )
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "one")
     assert isinstance(model, MixtralForCausalLM)
     assert (model.config.num_local_experts, model.config.num_experts_per_tok) == (3, 2)
@@ -120,11 +122,15 @@ def test_the_same_bytes_whatever_the_order_and_the_threads(
     asked: dict[Domain, list[Asked]],
     tmp_path: Path,
 ) -> None:
-    first = mixture_of_experts(tiny, merged, experts, routes, tmp_path / "one", RECIPE, training, asked)
+    first = mixture_of_experts(
+        tiny, merged, experts, MixtureExamples(routes, training, asked), tmp_path / "one", RECIPE
+    )
     turned = [dict(reversed(given.items())) for given in (experts, training, asked)]
     torch.set_num_threads(3)
     try:
-        second = mixture_of_experts(tiny, merged, turned[0], routes, tmp_path / "two", RECIPE, turned[1], turned[2])
+        second = mixture_of_experts(
+            tiny, merged, turned[0], MixtureExamples(routes, turned[1], turned[2]), tmp_path / "two", RECIPE
+        )
     finally:
         torch.set_num_threads(1)
     assert first == second
@@ -143,12 +149,14 @@ def test_gates_that_training_makes_worse_are_not_kept(
 ) -> None:
     """Trained in huge steps towards balance alone."""
     wild = ConsensusRecipe(moe=MoeRecipe(steps=20, learning_rate=3.0, balance=100.0))
-    report = mixture_of_experts(tiny, merged, experts, routes, tmp_path / "wild", wild, training, asked)
+    report = mixture_of_experts(
+        tiny, merged, experts, MixtureExamples(routes, training, asked), tmp_path / "wild", wild
+    )
     assert report["training"]["kept"] is False
     assert report["training"]["mean_loss"]["after"] > report["training"]["mean_loss"]["before"]
     assert report["mean_losses"]["moe_top2"] == report["training"]["mean_loss"]["before"]
     assert report["mean_losses"]["moe_top2"] == report["mean_losses"]["moe_top2_initial"]
-    mixture_of_experts(tiny, merged, experts, routes, tmp_path / "untrained", RECIPE)
+    mixture_of_experts(tiny, merged, experts, MixtureExamples(routes), tmp_path / "untrained", RECIPE)
     wild_bytes, plain = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("wild", "untrained"))
     assert wild_bytes == plain
 
@@ -159,7 +167,7 @@ def test_identical_experts_are_the_dense_expert(
     """With the same feed-forward delta in every expert, whatever the gates say, the mixture is that dense model."""
     mlp_only = {n: t for n, t in experts[Domain.SQL].tensors.items() if ".mlp." in n}
     same = LoraAdapter(experts[Domain.SQL].config, mlp_only)
-    mixture_of_experts(tiny, tiny.path, dict.fromkeys(experts, same), routes, tmp_path, RECIPE)
+    mixture_of_experts(tiny, tiny.path, dict.fromkeys(experts, same), MixtureExamples(routes), tmp_path, RECIPE)
     mixture = AutoModelForCausalLM.from_pretrained(tmp_path)
     ids = torch.arange(20)[None] % 64
     with torch.no_grad(), applied(tiny.model, same):
@@ -172,7 +180,7 @@ def test_one_expert_is_a_mixture_of_one(
     tiny: Base, experts: dict[Domain, LoraAdapter], routes: pl.DataFrame, tmp_path: Path
 ) -> None:
     nothing = changed(experts[Domain.API], 0.0)
-    report = mixture_of_experts(tiny, tiny.path, {Domain.API: nothing}, routes, tmp_path, RECIPE)
+    report = mixture_of_experts(tiny, tiny.path, {Domain.API: nothing}, MixtureExamples(routes), tmp_path, RECIPE)
     assert report["utilisation"] == {"api": 1.0}
     ids = torch.arange(9)[None]
     with torch.no_grad():
@@ -182,7 +190,7 @@ def test_one_expert_is_a_mixture_of_one(
 
 def test_top_1(tiny: Base, experts: dict[Domain, LoraAdapter], routes: pl.DataFrame, tmp_path: Path) -> None:
     recipe = RECIPE.model_copy(update={"moe": RECIPE.moe.model_copy(update={"top_k": 1})})
-    report = mixture_of_experts(tiny, tiny.path, experts, routes, tmp_path, recipe)
+    report = mixture_of_experts(tiny, tiny.path, experts, MixtureExamples(routes), tmp_path, recipe)
     assert report["top_k"] == AutoModelForCausalLM.from_pretrained(tmp_path).config.num_experts_per_tok == 1
 
 
@@ -203,12 +211,12 @@ def test_every_expert_needs_prompts_and_examples(
 ) -> None:
     less = {domain: own for domain, own in training.items() if domain != Domain.API}
     with pytest.raises(InputError, match="no training examples for api"):
-        mixture_of_experts(tiny, tiny.path, experts, routes, tmp_path, RECIPE, less)
+        mixture_of_experts(tiny, tiny.path, experts, MixtureExamples(routes, less), tmp_path, RECIPE)
     unjudged = {domain: own for domain, own in asked.items() if domain != Domain.API}
     with pytest.raises(InputError, match="no validation examples for api"):
-        mixture_of_experts(tiny, tiny.path, experts, routes, tmp_path, RECIPE, training, unjudged)
+        mixture_of_experts(tiny, tiny.path, experts, MixtureExamples(routes, training, unjudged), tmp_path, RECIPE)
     fewer = routes.filter(~pl.col("domains").list.contains("sql"))
     with pytest.raises(InputError, match="no routing prompts for sql"):
-        mixture_of_experts(tiny, tiny.path, experts, fewer, tmp_path, RECIPE)
+        mixture_of_experts(tiny, tiny.path, experts, MixtureExamples(fewer), tmp_path, RECIPE)
     with pytest.raises(InputError, match="no expert to mix"):
-        mixture_of_experts(tiny, tiny.path, {}, routes, tmp_path, RECIPE)
+        mixture_of_experts(tiny, tiny.path, {}, MixtureExamples(routes), tmp_path, RECIPE)

@@ -13,7 +13,7 @@ from capibara_assets.declarations import declared, shipped_recipe
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.answering import Answer
 from capibara_assets.evaluation.domain_contenders import ANSWERS, DomainModels
-from capibara_assets.evaluation.evaluate import ARMS, GRADES, evaluate_domain, grade_and_score, judge
+from capibara_assets.evaluation.evaluate import ARMS, GRADES, Terms, evaluate_domain, grade_and_score, judge
 from capibara_assets.evaluation.evaluation_recipe import EvaluationRecipe
 from capibara_assets.evaluation.items import Check, Item
 from capibara_assets.evaluation.measured import Measured, asked_items
@@ -74,7 +74,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory):
 
 
 def test_references_and_wrong_answers_as_models_are_told_apart_and_decided(graded):
-    found = judge("python", ITEMS, measured(), graded, RECIPE, RULE)
+    found = judge("python", ITEMS, measured(), graded, Terms(RECIPE, RULE))
     passed = {name: row["pass@1"] for name, row in found.figures.items()}
     assert {name: (round(12 * one.estimate), one.n) for name, one in passed.items()} == {
         "base": (2, 12),
@@ -88,17 +88,17 @@ def test_references_and_wrong_answers_as_models_are_told_apart_and_decided(grade
 
 
 def test_the_worst_example_is_the_one_that_failed(graded):
-    found = judge("python", ITEMS, measured(), graded, RECIPE, RULE)
+    found = judge("python", ITEMS, measured(), graded, Terms(RECIPE, RULE))
     worst = found.worst[0]
     assert worst.item_id == "i11" and worst.why == "failed"
     assert [one.contender for one in worst.answers] == ["base", "playbook", "consensus"]
     assert {one.verdict for one in worst.answers} == {"error"}  # the function that is asked for is not there
-    text = page(report_of(found, "python", RECIPE, RULE))
+    text = page(report_of(found, "python", Terms(RECIPE, RULE)))
     assert "promote" in text and "i11" in text and "assert add11(1) == 17" in text
 
 
 def test_what_is_published_is_valid_and_typed(graded):
-    found = judge("python", ITEMS, measured(), graded, RECIPE, RULE)
+    found = judge("python", ITEMS, measured(), graded, Terms(RECIPE, RULE))
     tables, documents = tables_of(found), documents_of(found)
     assert {name: frame.height for name, (_, frame) in tables.items()} == {
         "losses": 0, "answers": 36, "grades": 36, "scores": 36,
@@ -114,7 +114,7 @@ def test_a_crashed_arm_is_named_and_never_promoted(graded):
     crashed = measured(crashed={"consensus": "its weights are not finite"})
     crashed = replace(crashed, answers=[one for one in crashed.answers if one.contender != "consensus"])
     scores = replace(graded, scores=graded.scores.filter(pl.col("contender") != "consensus"))
-    found = judge("python", ITEMS, crashed, scores, RECIPE, RULE)
+    found = judge("python", ITEMS, crashed, scores, Terms(RECIPE, RULE))
     assert found.decision is not None and (found.decision.outcome, found.decision.verdict) == ("crashed_arm", "reject")
     assert any("its weights are not finite" in note for note in found.notes)
     documents = documents_of(found)
@@ -124,20 +124,20 @@ def test_a_crashed_arm_is_named_and_never_promoted(graded):
 
 def test_an_arm_that_was_scored_on_other_items_has_crashed(graded):
     lost = graded.scores.filter(~((pl.col("contender") == "consensus") & (pl.col("item_id") == "i03")))
-    found = judge("python", ITEMS, measured(), replace(graded, scores=lost), RECIPE, RULE)
+    found = judge("python", ITEMS, measured(), replace(graded, scores=lost), Terms(RECIPE, RULE))
     assert found.decision is not None and found.decision.outcome == "crashed_arm" and "consensus" in found.crashed
 
 
 def test_a_metric_that_nobody_has_is_refused_with_those_there_are(graded):
     with pytest.raises(InputError, match=r"loss_per_assistant_token.*there are: pass@1"):
-        judge("python", ITEMS, measured(), graded, RECIPE, LOSS_RULE)
+        judge("python", ITEMS, measured(), graded, Terms(RECIPE, LOSS_RULE))
 
 
 def test_stored_scores_are_a_reference_on_the_items_they_hold(graded):
     held = {one.item_id: float(number % 2) for number, one in enumerate(ITEMS[:10])}
     stored = measured(contenders=("base", "playbook", "consensus", "former"), stored={"former": ("pass@1", held)})
     again = grade_and_score(ITEMS, stored, RECIPE)
-    found = judge("python", ITEMS, stored, again, RECIPE, RULE)
+    found = judge("python", ITEMS, stored, again, Terms(RECIPE, RULE))
     assert {row["pass@1"].n for row in found.figures.values()} == {10}
     assert found.figures["former"]["pass@1"].estimate == 0.5
 
@@ -145,7 +145,7 @@ def test_stored_scores_are_a_reference_on_the_items_they_hold(graded):
 def test_training_items_are_refused_by_name():
     training = table(Example, [example(7, split="train", execution_ids=["x3"])])
     with pytest.raises(InputError, match="i03 shares an execution"):
-        evaluate_domain(None, ITEMS, training, RECIPE, RULE, near=NEAR)  # type: ignore[arg-type]
+        evaluate_domain(None, ITEMS, training, Terms(RECIPE, RULE), near=NEAR)  # type: ignore[arg-type]
 
 
 def test_what_is_asked_stays_as_items_are_added():
@@ -178,7 +178,7 @@ def models(base: Base, **changes: object) -> DomainModels:
 
 
 def evaluated(base: Base, work: Path):
-    return evaluate_domain(models(base), ITEMS[:7], table(Example, []), BRIEF, LOSS_RULE, near=NEAR, work=work)
+    return evaluate_domain(models(base), ITEMS[:7], table(Example, []), Terms(BRIEF, LOSS_RULE), near=NEAR, work=work)
 
 
 def digests(found) -> dict[str, str]:
@@ -216,7 +216,7 @@ def test_a_killed_evaluation_goes_on_and_gives_the_same_bytes(base: Base, tmp_pa
 
 def test_no_playbook_means_no_such_arms(base: Base, tmp_path: Path):
     found = evaluate_domain(
-        models(base, playbook=""), ITEMS[:7], table(Example, []), BRIEF, LOSS_RULE, near=NEAR, work=tmp_path
+        models(base, playbook=""), ITEMS[:7], table(Example, []), Terms(BRIEF, LOSS_RULE), near=NEAR, work=tmp_path
     )
     assert found.measured.contenders == ["base", "consensus", "voter-0", "expert:sql"]
     assert found.decision is not None and found.decision.gain_over_playbook is None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from upath import UPath
 
 from capibara_assets.errors import IntegrityError
-from capibara_assets.evaluation.looks import Look, looks, spent_level, take_look
+from capibara_assets.evaluation.looks import Look, Trial, looks, spent_level, take_look
 
 ITEMS = [f"item-{n}" for n in range(20)]
 
@@ -24,9 +24,7 @@ def look(
     settings: dict[str, str] | None = None,
     scope: str = "python",
 ) -> Look:
-    return take_look(
-        ledger, scope, items=items, candidate=candidate, contest=contest, settings=settings or {}, alpha=0.05
-    )
+    return take_look(ledger, scope, Trial(items, candidate, contest, settings or {}), alpha=0.05)
 
 
 def test_the_first_look_gets_most_of_the_level(tmp_path: Path):
@@ -116,9 +114,9 @@ def test_a_damaged_ledger_is_not_read_as_if_nothing_were_there(how: str, tmp_pat
 
 def test_an_object_store_keeps_a_ledger_too():
     ledger = UPath("memory://looks-of-a-test")
-    first = take_look(ledger, "sql", items=ITEMS, candidate="a", contest="v", settings={}, alpha=0.05)
-    assert take_look(ledger, "sql", items=ITEMS, candidate="a", contest="v", settings={}, alpha=0.05) == first
-    assert take_look(ledger, "sql", items=ITEMS, candidate="b", contest="v", settings={}, alpha=0.05).refused
+    first = take_look(ledger, "sql", Trial(ITEMS, "a", "v", {}), alpha=0.05)
+    assert take_look(ledger, "sql", Trial(ITEMS, "a", "v", {}), alpha=0.05) == first
+    assert take_look(ledger, "sql", Trial(ITEMS, "b", "v", {}), alpha=0.05).refused
 
 
 def test_a_look_at_nothing_is_refused(tmp_path: Path):
@@ -129,11 +127,10 @@ def test_a_look_at_nothing_is_refused(tmp_path: Path):
 def test_runs_at_once_count_each_other(tmp_path: Path):
     """Four processes, each with a candidate of its own: four looks, four levels, none lost."""
     code = (
-        "import sys; from pathlib import Path; from capibara_assets.evaluation.looks import take_look\n"
+        "import sys; from pathlib import Path; from capibara_assets.evaluation.looks import Trial, take_look\n"
         "for n in range(4):\n"
         "    name = f'{sys.argv[2]}-{n}'\n"
-        "    about = dict(candidate=name, contest=name, settings={}, alpha=0.05)\n"
-        "    take_look(Path(sys.argv[1]), 'ml', items=['a', 'b'], **about)"
+        "    take_look(Path(sys.argv[1]), 'ml', Trial(['a', 'b'], name, name, {}), alpha=0.05)"
     )
     running = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), f"run{n}"]) for n in range(4)]
     assert [process.wait(timeout=120) for process in running] == [0] * 4

@@ -7,7 +7,7 @@ from capibara_assets.evaluation.grading import Grade
 from capibara_assets.evaluation.items import Check, Item
 from capibara_assets.evaluation.report import SHOWN_CHARACTERS, WorstExample
 from capibara_assets.evaluation.schema import ExampleLoss
-from capibara_assets.evaluation.worst import worst_examples
+from capibara_assets.evaluation.worst import Roles, worst_examples
 from capibara_assets.storage.records import table
 
 ITEM = Item(
@@ -40,10 +40,7 @@ LOSSES = table(
 
 
 def worst(answers: list[Answer], grades: list[Grade], most: int = 9) -> list[WorstExample]:
-    return worst_examples(
-        ITEMS, LOSSES, answers, grades,
-        judged="consensus", reference="base", contenders=("base", "consensus"), most=most,
-    )  # fmt: skip
+    return worst_examples(ITEMS, LOSSES, answers, grades, Roles("consensus", "base", ("base", "consensus"), most))
 
 
 def test_without_answers_the_loss_above_the_references_orders():

@@ -80,19 +80,19 @@ def test_a_card_of_a_voter_of_all_domains_counts_theirs(made: Made, tmp_path: Pa
 
 def test_a_merged_models_card_counts_every_domain_and_names_what_is_gone(made: Made, tmp_path: Path) -> None:
     consensus = {domain: made.current["consensus_checkpoint", domain] for domain in ("python", "sql")}
-    about = {"title": "merged", "what": "x", "library": "transformers", "base_model": "b", "base_digest": "d"}
-    write_model_card(tmp_path, made.store, consensus, proof="here", **about)
+    about = Subject(title="merged", what="x", library="transformers", base_model="b", base_digest="d", proof="here")
+    write_model_card(tmp_path, made.store, consensus, about)
     text = (tmp_path / "README.md").read_text()
     assert "| MIT | 40 |" in text and "| CC-BY-4.0 | 1 |" in text and "41 examples" in text
     remove_artifact(made.store, "moe_dataset", "sql", made.current["moe_dataset", "sql"].digest)
-    write_model_card(tmp_path, made.store, consensus, proof="here", **about)
+    write_model_card(tmp_path, made.store, consensus, about)
     text = (tmp_path / "README.md").read_text()
     assert "no longer in the store" in text and "39 examples" in text
 
 
 def test_text_of_a_record_cannot_break_the_card() -> None:
     odd = example("a", "g", "train", ["p"], licence="CC-BY | x\n---\n# head", source="<script>\n- y: [")
-    text = card(Subject("t", "w", "peft", "b", "d", {"python": "x" * 64}, "p"), owed(odd))
+    text = card(Subject("t", "w", "peft", "b", "d", "p", {"python": "x" * 64}), owed(odd))
     front = yaml.safe_load(text.split("---\n")[1])
     assert front["license"] == "other" and "<script>" not in text and "\n# head" not in text.split("---\n", 2)[2]
 

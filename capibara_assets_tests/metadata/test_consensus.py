@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capibara_assets.assets.consensus import certificate_metadata
 from capibara_assets.consensus.voting import Ballot, vote
 from capibara_assets.metadata.consensus import (
     ballot_matrix,
@@ -23,6 +22,7 @@ from capibara_assets.metadata.consensus import (
     verdict_table,
     weights_chart,
 )
+from capibara_assets.metadata.consensus_entries import certificate_entries
 from capibara_assets.metadata.drawing import GREEN, RED
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -215,7 +215,7 @@ def test_the_outcome_names_what_was_chosen():
 @pytest.mark.parametrize(("n", "bad"), [(1, ()), (2, ()), (4, ()), (10, (1, 4)), (13, (0,)), (32, (2, 9, 11))])
 def test_every_picture_is_well_formed_and_small(n: int, bad: tuple[int, ...]):
     document = certificate(n, rounds=3, outvoted=bad, quarantined=(n - 1,) if n > 4 else ())
-    shown = certificate_metadata(document, losses(document))
+    shown = certificate_entries(document, losses(document))
     for name, value in shown.items():
         content = value.md_str if isinstance(value, dg.MarkdownMetadataValue) else None
         size = len(content or json.dumps(value.data) if isinstance(value, dg.JsonMetadataValue) else str(content))
@@ -229,12 +229,12 @@ def test_every_picture_is_well_formed_and_small(n: int, bad: tuple[int, ...]):
 
 def test_a_large_certificate_says_where_its_ballots_are():
     document = certificate(13, rounds=3)
-    value = certificate_metadata(document, losses(document))["certificate"]
+    value = certificate_entries(document, losses(document))["certificate"]
     assert isinstance(value, dg.JsonMetadataValue) and isinstance(value.data, dict)
     assert (
         value.data["ballots"] == "see certificate.json of the artifact" and value.data["voters"] == document["voters"]
     )
-    small = certificate_metadata(certificate(2), {"base": 2.0})["certificate"]
+    small = certificate_entries(certificate(2), {"base": 2.0})["certificate"]
     assert isinstance(small, dg.JsonMetadataValue) and small.data == certificate(2)
 
 

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from capibara_assets.planning.cost import (
     Cost,
+    Known,
     Outcome,
+    PlannedTraining,
     corrected,
     correction,
     measured_rate,
@@ -101,44 +103,28 @@ def test_a_machine_without_a_peak_is_predicted_from_its_own_runs() -> None:
     ]
     rate = measured_rate(past, "cpu-laptop", "nano")
     assert rate is not None and rate[0] == pytest.approx(4.88e10, rel=0.01) and rate[2] == 2
-    arguments = {"target": "cpu-laptop", "model": "nano", "predicted": None, "predicted_note": "no peak", "price": FREE}
-    plan = plan_cost(flops=5e12, voters=4, outcomes=past, **arguments)  # type: ignore[arg-type]
+    arguments = {"target": "cpu-laptop", "model": "nano", "predicted": None, "note": "no peak", "price": FREE}
+    training = PlannedTraining(flops=5e12, **arguments)  # type: ignore[arg-type]
+    plan = plan_cost(training, Known(voters=4, outcomes=past))
     assert plan.adapter_raw.seconds is None
     assert plan.adapter.seconds is not None and plan.adapter.seconds[1] == pytest.approx(102.5, rel=0.01)
     assert plan.domain.seconds is not None and plan.domain.seconds[1] == pytest.approx(410, rel=0.01)
-    assert plan_cost(flops=5e12, voters=4, **arguments).adapter.seconds is None  # type: ignore[arg-type]
+    assert plan_cost(training, Known(voters=4)).adapter.seconds is None
 
 
 def test_a_backfill_adds_the_other_domains_plans_and_says_which_are_guessed() -> None:
     other: Cost = priced((10.0, 20.0, 30.0), "predicted", PRICE)
-    plan = plan_cost(
-        target="h100-8",
-        model="m",
-        flops=1e15,
-        predicted=(1.0, 2.0, 3.0),
-        predicted_note="predicted",
-        price=PRICE,
-        voters=2,
-        others={"python": other, "unknown": other},
-        domain="sql",
-        domains=("python", "sql", "ml"),
-    )
+    training = PlannedTraining("h100-8", "m", 1e15, (1.0, 2.0, 3.0), "predicted", PRICE, domain="sql")
+    others = {"python": other, "unknown": other}
+    plan = plan_cost(training, Known(voters=2, others=others, domains=("python", "sql", "ml")))
     assert plan.domain.seconds == (2.0, 4.0, 6.0)
     assert plan.backfill.seconds == (14.0, 28.0, 42.0)
     assert plan.backfill_note == "2 of 3 domains have a plan; ml are taken to be as large as sql"
 
 
 def test_an_outcome_is_kept_and_read_back_and_strangers_are_passed_over() -> None:
-    plan = plan_cost(
-        target="h100-8",
-        model="m",
-        flops=1e15,
-        predicted=(1.0, 2.0, 3.0),
-        predicted_note="p",
-        price=NONE,
-        voters=3,
-        outcomes=[outcome(2.0)],
-    )
+    training = PlannedTraining("h100-8", "m", 1e15, (1.0, 2.0, 3.0), "p", NONE)
+    plan = plan_cost(training, Known(voters=3, outcomes=[outcome(2.0)]))
     found = outcome_of(plan, {"a": {"seconds": 4.0, "steps": 10}, "b": {"seconds": 6.0, "steps": 12}}, 11)
     assert found is not None
     assert (found.measured, found.ratio, found.predicted_steps, found.measured_steps) == (5.0, 2.5, 11, 11)

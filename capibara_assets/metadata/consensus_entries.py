@@ -1,0 +1,84 @@
+"""What voters and experts became, as metadata of its materializations."""
+
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from capibara_assets.metadata.charts import bar_chart, heat_map, line_chart
+from capibara_assets.metadata.consensus import (
+    LONG_PARTS,
+    ballot_matrix,
+    distance_map,
+    losses_chart,
+    mean_qualities,
+    outcome_words,
+    signature_words,
+    verdict_table,
+    weights_chart,
+)
+from capibara_assets.metadata.tables import document, matrix, plot
+
+if TYPE_CHECKING:
+    from capibara_assets.consensus.agree import Agreement
+
+
+def consensus_entries(agreement: "Agreement") -> dict[str, dg.MetadataValue | int | float | str]:
+    """`consensus_checkpoint`: what its certificate says."""
+    certificate = agreement.documents()["certificate"]
+    return certificate_entries(certificate, agreement.losses, agreement.distances)
+
+
+def certificate_entries(
+    certificate: dict, losses: dict[str, float], distances: dict | None = None
+) -> dict[str, dg.MetadataValue | int | float | str]:
+    """The outcome in words, the verdicts, and pictures; `distances` are those of the voters that took part."""
+    names = [voter["name"] for voter in certificate["voters"]]
+    return {
+        "outcome": outcome_words(certificate),
+        "verdicts": dg.MetadataValue.md(verdict_table(certificate)),
+        "signatures": signature_words(certificate),
+        "ballots": plot(ballot_matrix(certificate)),
+        "qualities": matrix(names, names, mean_qualities(certificate), corner="voter \\ candidate"),
+        "voter_distances": plot(distance_map(certificate, distances)),
+        "weights": plot(weights_chart(certificate)),
+        "validation_losses": plot(losses_chart(certificate, losses)),
+        "certificate": document(certificate, LONG_PARTS, "see certificate.json of the artifact"),
+    }
+
+
+def merge_entries(report: dict) -> dict[str, dg.MetadataValue]:
+    """The chosen merge, what it does to each domain, and who disturbs whom."""
+    experts, disturbed = sorted(report["weights"]), report["interference"]
+    losses = {(d, arm): report["losses"][arm][d] for d in experts for arm in ("base", "merged")}
+    changes = {(d, e): disturbed[d][e] for d in experts for e in experts}
+    return {
+        "experts": dg.MetadataValue.json(experts),
+        "losses": matrix(experts, ("base", "merged"), losses, corner="domain"),
+        "interference": matrix(experts, experts, changes, corner="expert \\ change of the domain's loss"),
+        "interference_plot": plot(
+            heat_map(experts, experts, changes, "change of loss (column) by an expert (row)", around_zero=True)
+        ),
+        "report": dg.MetadataValue.json(report),
+    }
+
+
+def mixture_entries(report: dict) -> dict[str, dg.MetadataValue]:
+    """The mixture beside what it replaces, per domain; what its gates learnt; who is asked how much, and who is not."""
+    if not report.get("made", True):
+        return {"report": dg.MetadataValue.json(report)}
+    experts, trained = report["experts"], report["training"]
+    losses = {(d, arm): loss for d, row in report["losses"].items() for arm, loss in row.items()}
+    losses |= {("mean", arm): loss for arm, loss in report["mean_losses"].items()}
+    dead = [*report["dead"], *(f"{name} in layers {layers}" for name, layers in report["dead_in"].items())]
+    shown = {
+        "experts": dg.MetadataValue.json(experts),
+        "losses": matrix([*experts, "mean"], list(report["mean_losses"]), losses, corner="domain"),
+        "dead_experts": dg.MetadataValue.text(", ".join(dead) or "none"),
+        "utilisation": plot(bar_chart(report["utilisation"], "share of routed tokens")),
+        "report": dg.MetadataValue.json(report),
+    }
+    if trained:
+        shares = {d: [(line["step"], line["utilisation"][d]) for line in trained["log"]] for d in experts}
+        shown["gates"] = dg.MetadataValue.json({name: trained[name] for name in ("steps", "kept", "mean_loss")})
+        shown["gates_plot"] = plot(line_chart(shares, "step", "share of routed tokens"))
+    return shown

@@ -1,0 +1,55 @@
+"""Training sets as metadata of their materializations."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from capibara_assets.metadata.charts import bar_chart
+from capibara_assets.metadata.tables import counts, plot, preview
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from capibara_assets.datasets.examples import Dataset
+
+
+def groups_entries(groups: "pl.DataFrame") -> dict[str, Any]:
+    """`example_groups`: how many groups there are, and how the executions are split."""
+    return {
+        "executions": groups.height,
+        "groups": groups["group_id"].n_unique(),
+        "splits": counts(dict(groups["split"].value_counts().iter_rows())),
+        "left_out": int(groups["reason_left_out"].is_not_null().sum()),
+        "preview": preview(groups),
+    }
+
+
+def dataset_entries(dataset: "Dataset") -> dict[str, Any]:
+    """`moe_dataset`: examples by split, kind and difficulty, and what was left out."""
+    examples, figures = dataset.examples, dataset.statistics
+    histogram = examples["difficulty"].hist(bins=[i / 10 for i in range(11)])["count"].to_list()
+    bars = {f".{i}": float(n) for i, n in enumerate(histogram)}
+    return {
+        "examples": examples.height,
+        "splits": counts(dict(examples["split"].value_counts().iter_rows())),
+        "kinds": counts(dict(examples["kind"].value_counts().iter_rows())),
+        "left_out": counts(dict(dataset.left_out["reason"].value_counts().iter_rows())),
+        "missing": dg.MetadataValue.md("\n".join(f"- {line}" for line in figures["missing"])),
+        "verified": dg.MetadataValue.json(figures["verified"]),
+        "duplicates": dg.MetadataValue.json(figures["duplicates"]),
+        "contaminated": figures["contaminated"]["examples"],
+        "reexecution": dg.MetadataValue.json(dataset.reexecution),
+        "difficulty": plot(bar_chart(bars, "examples by difficulty")),
+        "preview": preview(examples, ["kind", "split", "difficulty", "quality", "messages"]),
+    }
+
+
+def routing_entries(routes: "pl.DataFrame", figures: Mapping[str, Any]) -> dict[str, Any]:
+    """`routing_dataset`: prompts by domain."""
+    return {
+        "prompts": routes.height,
+        "statistics": dg.MetadataValue.json(dict(figures)),
+        "domains": counts(figures["by_domain"]),
+        "preview": preview(routes),
+    }

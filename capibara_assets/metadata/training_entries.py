@@ -1,0 +1,53 @@
+"""What training voters came to, as metadata of its materialization."""
+
+import json
+from pathlib import Path
+from statistics import fmean
+
+import dagster as dg
+
+from capibara_assets.metadata.charts import line_chart
+from capibara_assets.metadata.tables import plot
+
+_CURVES = {
+    "validation/loss": ("curves", "validation loss"),
+    "train/loss": ("training loss", "training loss"),
+    "train/learning_rate": ("learning rate", "learning rate"),
+    "train/gradient_norm": ("gradient norm", "gradient norm"),
+}
+
+
+def training_entries(summary: dict, voters: Path) -> dict[str, dg.MetadataValue | int | float | str]:
+    """What a person looks at: best losses, speed and memory, curves of each voter, seconds.
+
+    Args:
+        voters: folder with each voter's `metrics.json`.
+    """
+    rows = [
+        "| voter | status | steps | validation loss | skipped | tokens/s | MiB | attempts | seconds |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    lines: dict[str, dict[str, list[tuple[float, float]]]] = {name: {} for name in _CURVES}
+    for name, voter in summary["voters"].items():
+        metrics = json.loads((voters / name / "metrics.json").read_text("utf-8"))
+        totals = metrics["totals"]
+        rows.append(
+            f"| {name} | {voter['status']} | {voter['steps']} | {voter['validation_loss']:.4f} | "
+            f"{len(metrics['skipped_steps'])} | {totals.get('median_tokens_per_s', 0):,.0f} | "
+            f"{totals.get('peak_memory_mib', 0):,.0f} | {metrics['attempts']} | {voter['seconds']:.1f} |"
+        )
+        for figure, drawn in lines.items():
+            if line := metrics["series"].get(figure):
+                drawn[name] = thinned(list(zip(line["steps"], line["values"], strict=True)))
+    charts = {
+        title: dg.MetadataValue.md(plot(line_chart(lines[figure], "step", label)).md_str or "")
+        for figure, (title, label) in _CURVES.items()
+    }
+    return {"voters": dg.MetadataValue.md("\n".join(rows)), **charts, "seconds": float(summary["seconds"])}
+
+
+def thinned(line: list[tuple[float, float]], most: int = 60) -> list[tuple[float, float]]:
+    """A line of at most so many points, each the mean of its neighbours: an event holds kilobytes, not megabytes."""
+    size = -(-len(line) // most)
+    parts = [line[start : start + size] for start in range(0, len(line), size or 1)]
+    return [(fmean(step for step, _ in part), fmean(value for _, value in part)) for part in parts]

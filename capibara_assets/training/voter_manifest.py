@@ -1,0 +1,94 @@
+"""What a voter's `manifest.json` states: one reading of it for attestation, votes, certificates and lineage."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from capibara_assets.errors import InputError
+
+MANIFEST = "manifest.json"
+ValueT = TypeVar("ValueT")
+
+
+def json_object(file: Path) -> dict[str, Any]:
+    """What a file states; empty where there is none.
+
+    Raises:
+        InputError: it is not JSON, or no object.
+    """
+    if not file.is_file():
+        return {}
+    try:
+        stated = json.loads(file.read_text("utf-8"))
+    except ValueError as error:
+        raise InputError(f"{file} is not JSON: {error}") from error
+    if not isinstance(stated, dict):
+        raise InputError(f"{file}: expected a JSON object, found {type(stated).__name__}")
+    return stated
+
+
+@dataclass(frozen=True)
+class VoterManifest:
+    """What a voter says of its own training. Voters may say anything: what is of another type counts as not stated."""
+
+    stated: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: Path) -> "VoterManifest":
+        """That of a voter's folder; states nothing where there is none.
+
+        Raises:
+            InputError: it is not a JSON object.
+        """
+        return cls(json_object(folder / MANIFEST))
+
+    @classmethod
+    def readable(cls, folder: Path) -> "VoterManifest":
+        """The same, but one that cannot be read states nothing: attestation judges that."""
+        try:
+            return cls.read(folder)
+        except (InputError, OSError, RecursionError):
+            return cls()
+
+    @property
+    def shard(self) -> int | None:
+        """The part of the groups that it validates on."""
+        return self._of_type("shard", int)
+
+    @property
+    def strategy(self) -> str | None:
+        """The kind of its strategy."""
+        return self._of_type("strategy", str)
+
+    @property
+    def privacy(self) -> dict[str, Any] | None:
+        """Parameters and epsilon of its differentially private training."""
+        published = self._of_type("published", dict) or {}
+        privacy = published.get("privacy")
+        return privacy if isinstance(privacy, dict) else None
+
+    @property
+    def further_datasets(self) -> tuple[tuple[str, str], ...]:
+        """Domain and digest of other domains' datasets that it trained on, sorted."""
+        return tuple(sorted((self._of_type("further_datasets", dict) or {}).items()))
+
+    def contradiction(self, weights: str, base_digest: str) -> str:
+        """What it states and the files do not bear out; empty when nothing.
+
+        Args:
+            weights: digest of the adapter's weights as they are.
+            base_digest: of the base model that the vote is about.
+        """
+        stated = self.stated.get("digest")
+        if stated is not None and stated != weights:
+            return f"weights are {weights[:12]}, its manifest states {str(stated)[:12]}: they changed after training"
+        base = self.stated.get("base_digest")
+        if base is not None and base != base_digest:
+            return f"trained on base model {str(base)[:12]}, not on {base_digest[:12]}"
+        return ""
+
+    def _of_type(self, name: str, kind: type[ValueT]) -> ValueT | None:
+        value = self.stated.get(name)
+        return value if isinstance(value, kind) else None
