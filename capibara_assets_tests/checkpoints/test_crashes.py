@@ -46,7 +46,6 @@ def crashes(folder: Path, changes: list[Change], count: int) -> list[str]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("store_at", [plain, encrypted])
 def test_killed_writers(tmp_path: Path, store_at: Callable[[Path], CheckpointStore]) -> None:
     found = kill_writers(tmp_path, lambda: store_at(tmp_path / "store"), kills=16, seed=1)
@@ -63,7 +62,6 @@ def test_losses_of_power(tmp_path: Path, store_at: Callable[[Path], CheckpointSt
     assert found["damaging"] >= 8 and found["owed"] >= 12, "too little was at stake: the test proves nothing"
 
 
-@pytest.mark.slow
 def test_another_process_between_any_two_calls_and_power_lost_right_after(tmp_path: Path) -> None:
     """What one writer relies on may be what another has made and not yet synced."""
     found: list[str] = []
@@ -101,7 +99,6 @@ def test_full_disks(tmp_path: Path, store_at: Callable[[Path], CheckpointStore])
     assert len(found["failed_calls"]) >= 4 and found["refused_saves"] >= 12
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("store_at", [plain, encrypted])
 def test_flipped_bits_are_found_and_named(tmp_path: Path, store_at: Callable[[Path], CheckpointStore]) -> None:
     found = flip_bits(tmp_path, store_at, flips=60, seed=4, every=7)

@@ -107,7 +107,6 @@ def test_a_power_cut_finds_the_copy_on_disk_before_the_switch_and_the_switch_bef
     assert {path.parent.name for path in before_switch} <= {"leases", "parts"}
 
 
-@pytest.mark.slow
 def test_a_killed_process_is_finished_by_the_next(tmp_path: Path) -> None:
     """`kill -9` of real processes at some moments."""
     ids = filled(tmp_path / "whole")

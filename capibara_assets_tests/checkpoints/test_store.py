@@ -21,7 +21,7 @@ KINDS = pytest.mark.parametrize("vault", [None, Vault(bytes(range(32)))], ids=["
 
 
 @given(state=states())
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.usefixtures("unsynced")
 def test_any_state_comes_back_bit_for_bit(tmp_path_factory: pytest.TempPathFactory, state: Any) -> None:
     root = tmp_path_factory.mktemp("store")

@@ -51,7 +51,6 @@ def go(*processes: "subprocess.Popen[str]") -> None:
         process.stdin.flush()
 
 
-@pytest.mark.slow
 def test_two_processes_write_the_same_and_different_checkpoints_beside_collections_and_readers(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     processes = [writer(tmp_path, "shared", 0, 12), writer(tmp_path, "shared", 0, 12), writer(tmp_path, "own", 0, 12)]
@@ -88,7 +87,6 @@ def test_threads_of_one_store(tmp_path: Path, vault: Vault | None) -> None:
     assert store.verify() == []
 
 
-@pytest.mark.slow
 def test_a_killed_writer_leaves_whole_checkpoints_or_nothing(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     chance = random.Random(5)

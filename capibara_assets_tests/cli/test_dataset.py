@@ -119,7 +119,6 @@ def test_what_a_user_can_mend_is_said(home: Path):
         invoke("export", "python", "--format", "text", "--out", "out")
 
 
-@pytest.mark.slow
 def test_own_examples_go_through_the_graph_and_out_again(home: Path):
     """Import, run, export as text in both templates, import what was exported elsewhere: the same conversations."""
     (home / "experience" / "e2b_logs").mkdir(parents=True)

@@ -14,7 +14,6 @@ import pytest
 from capibara_assets.cli.main import main
 from capibara_assets.locations import resources_root
 
-pytestmark = pytest.mark.slow
 Done = subprocess.CompletedProcess[str]
 
 

@@ -91,7 +91,6 @@ def test_every_voter_signs_with_a_key_of_its_own(tiny: Base, assignments: list[A
     assert sorted(map(str, _judgements(here))) == sorted(map(str, _judgements(poll)))
 
 
-@pytest.mark.slow
 def test_new_processes_judge_as_forked_ones_do(tiny: Base, assignments: list[Assignment]) -> None:
     spawned = hold_vote(tiny, assignments[:1], start_method="spawn")
     forked = hold_vote(tiny, assignments[:1], start_method="fork")

@@ -54,7 +54,6 @@ def test_epsilon_is_the_tables(table: dict[str, list[dict[str, float]]]) -> None
         assert found <= row["eps_rdp"]  # of Renyi divergences: a looser bound
 
 
-@pytest.mark.slow
 def test_noise_is_the_tables(table: dict[str, list[dict[str, float]]]) -> None:
     rows = table["calibration_eps1_20clients"]
     assert len(rows) == 20

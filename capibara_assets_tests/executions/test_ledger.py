@@ -23,8 +23,6 @@ from capibara_assets.executions.schema import Execution, LogFile, Quarantined
 from capibara_assets.storage.records import problems
 from capibara_assets_tests.executions.conftest import NOW, envelope, executed, line
 
-pytestmark = pytest.mark.slow
-
 SECRET = "e2b" + "_" + "0123456789abcdef" * 2 + "01234567"
 
 
@@ -243,7 +241,6 @@ def start(logs: Path, ledger: Path, processes: int = 1) -> "subprocess.Popen[byt
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
 
 
-@pytest.mark.slow
 def test_killed_looks_leave_no_secret_and_the_next_one_finds_everything(logs: Path, ledger: Path) -> None:
     """kill -9 at any moment, while files grow: at the end each execution is there once, and no secret was ever left."""
     chance, written, killed = random.Random(7), 0, 0

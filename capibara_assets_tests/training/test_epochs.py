@@ -23,8 +23,6 @@ from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.test_loop import StopAt, digests, train
 from capibara_assets_tests.training.test_run import VOTERS, Killer
 
-pytestmark = pytest.mark.slow
-
 ALL = {"epoch_checkpoints": {"keep_last": 99}}
 
 

@@ -266,7 +266,6 @@ def strategy(**changes: Any) -> dict[str, Any]:
 PRIVATE = strategy(clients=4, trained="b_only", sampling_rate=0.6, privacy={"epsilon": 8.0, "clip": 0.2})
 
 
-@pytest.mark.slow
 def test_a_private_run_tells_no_single_client_and_its_epsilon_is_recomputable(
     make_request: MakeRequest, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,7 +302,6 @@ def test_a_private_run_tells_no_single_client_and_its_epsilon_is_recomputable(
     assert float(noise.std()) == pytest.approx(document["noise_multiplier"] * 0.2 / 2.4, rel=0.15)
 
 
-@pytest.mark.slow
 @pytest.mark.resume
 @pytest.mark.parametrize(
     "changes",
@@ -320,7 +318,6 @@ def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest
     assert digests(train_stopped(make_request(work="stopped", **settings), calls=17)) == expected
 
 
-@pytest.mark.slow
 def test_a_secret_seed_is_drawn_once_and_kept_over_interruptions(
     make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,7 +334,6 @@ def test_a_secret_seed_is_drawn_once_and_kept_over_interruptions(
     assert drawn == [12345] * 2  # one for each run, though one of them began several times
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("trained", ["b_only", "scales"])
 def test_clients_learn_with_fewer_numbers(make_request: MakeRequest, kept: Path, trained: str) -> None:
     made = make_request(lora=QUIET, voters=voters(strategy(trained=trained, rounds=1)), max_steps=6)
@@ -356,7 +352,6 @@ def test_clients_learn_with_fewer_numbers(make_request: MakeRequest, kept: Path,
             assert torch.allclose(sizes, sizes[:1].expand_as(sizes)) and bool(sizes.any())
 
 
-@pytest.mark.slow
 def test_nobody_answering_is_said(make_request: MakeRequest) -> None:
     choice = strategy(clients=2, rounds=1, sampling_rate=1e-9)
     with pytest.raises(InputError, match="no client answered in 1 rounds"):
@@ -385,7 +380,6 @@ def test_what_does_not_fit_is_refused(make_request: MakeRequest, changes: dict[s
         make_request(voters=voters(strategy(**changes)), **hardware)
 
 
-@pytest.mark.slow
 def test_a_plan_says_how_much_noise_there_is(make_request: MakeRequest) -> None:
     choice = strategy(clients=3, trained="scales", privacy={})
     plan = plan_training(make_request(lora=QUIET, voters=voters(choice)))

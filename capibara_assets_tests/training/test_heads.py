@@ -24,8 +24,6 @@ from capibara_assets_tests.modeling.tiny_heads import save_bert, save_t5
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.test_loop import StopAt, digests, go_on, greatest_difference, manifest, train
 
-pytestmark = pytest.mark.slow
-
 SAVE: dict[str, Callable[[Path], Path]] = {"seq2seq": save_t5, "masked": save_bert}
 MODELS: dict[str, Any] = {"seq2seq": AutoModelForSeq2SeqLM, "masked": AutoModelForMaskedLM}
 

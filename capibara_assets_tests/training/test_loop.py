@@ -20,8 +20,6 @@ from capibara_assets.training.loop import Interrupted, TrainingDiverged, train_v
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets_tests.training.conftest import MakeRequest
 
-pytestmark = pytest.mark.slow
-
 
 def go_on() -> None:
     """A poll that never stops anything."""
@@ -120,7 +118,6 @@ class StopAt:
             raise Interrupted
 
 
-@pytest.mark.slow
 @pytest.mark.resume
 def test_stopped_anywhere_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest) -> None:
     expected = digests(train(make_request(work="whole")))

@@ -19,8 +19,6 @@ from capibara_assets.training.progress import progress_lines
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.strategy_runs import QUIET, digests, manifest, train, train_stopped, voters
 
-pytestmark = pytest.mark.slow
-
 SEEDS = {"kind": "huggingface", "k": 2, "epochs": 1}
 CLIENTS = {"kind": "federated", "clients": 2, "rounds": 2}
 

@@ -18,8 +18,6 @@ from capibara_assets_tests.modeling.tiny import save_tiny
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.test_loop import StopAt, digests, manifest, train
 
-pytestmark = pytest.mark.slow
-
 QUIET = {"rank": 2, "alpha": 4, "dropout": 0.0, "use_rslora": False}
 ALONE = [{"name": "only", "seed": 0, "shard": 0}]
 

@@ -22,7 +22,6 @@ from capibara_assets_tests.training.test_progress import did, started
 TWO = [{"name": f"voter-{number}", "seed": number, "shard": number} for number in range(2)]
 
 
-@pytest.mark.slow
 def test_the_training_process_exports_while_it_trains_and_tees_its_lines(
     make_request: MakeRequest, tmp_path: Path
 ) -> None:
@@ -79,7 +78,6 @@ class Raising:
         """Nothing to close."""
 
 
-@pytest.mark.slow
 def test_an_exporter_that_fails_leaves_the_result_as_it_is(
     make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

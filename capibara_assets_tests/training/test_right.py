@@ -13,8 +13,6 @@ from capibara_assets.modeling.adapters import read_adapter
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.test_loop import greatest_difference, manifest, train
 
-pytestmark = pytest.mark.slow
-
 QUIET = {"rank": 2, "alpha": 4, "dropout": 0.0, "use_rslora": False}
 
 

@@ -23,8 +23,6 @@ from capibara_assets.training.run import TooFewVoters, TrainingInterrupted, trai
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.test_loop import digests
 
-pytestmark = pytest.mark.slow
-
 VOTERS = [f"voter-{number}" for number in range(4)]
 
 
@@ -178,7 +176,6 @@ def until(process: subprocess.Popen[str], text: str) -> None:
     raise AssertionError(f"it ended before {text!r}: {process.communicate()[1]}")
 
 
-@pytest.mark.slow
 @pytest.mark.resume
 def test_as_a_process_of_its_own_killed_stopped_and_run_to_the_end(make_request: MakeRequest) -> None:
     """Ends at SIGKILL, SIGINT and a whole group's SIGTERM without orphans; the next start goes on; then it finishes."""

@@ -119,8 +119,7 @@ def test_several_nodes_meet_voter_by_voter_and_signals_reach_them(make_request: 
         process.wait()
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.resume
 def test_the_script_trains_is_stopped_goes_on_and_then_has_nothing_to_do(
     make_request: MakeRequest, tmp_path: Path

@@ -12,7 +12,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from capibara_assets.checkpoints.content import Content, InFile, of_bytes, of_numpy, to_bytes, to_numpy
 from capibara_assets.checkpoints.formats import convert, detect_format, flax_msgpack, huggingface, t5x
@@ -97,7 +97,6 @@ def test_a_checkpoint_of_t5x_comes_back_the_same_from_our_writer(theirs: Path, t
     assert {path.name for path in (tmp_path / "again").iterdir()} == names
 
 
-@settings(max_examples=25, deadline=None)
 @given(flat_contents(empty=True))
 def test_flat_names_come_back_and_the_reference_reads_them_nested(content: Content):
     with tempfile.TemporaryDirectory() as folder:
@@ -112,7 +111,6 @@ def test_flat_names_come_back_and_the_reference_reads_them_nested(content: Conte
         assert found == expected
 
 
-@settings(max_examples=25, deadline=None)
 @given(nested_contents(empty=True, tuples=False))
 def test_nested_states_come_back(content: Content):
     with tempfile.TemporaryDirectory() as folder:
@@ -335,7 +333,6 @@ def test_without_the_extra_a_checkpoint_is_known_and_the_extra_is_named(theirs: 
     assert "needs msgpack, tensorstore" in done.stdout and "capibara-assets[tpu]" in done.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["t5x", "orbax"])
 def test_memory_stays_flat_whatever_the_size_of_a_tensor(tmp_path: Path, name: str):
     code = """

@@ -16,8 +16,6 @@ from capibara_assets.modeling.pretraining.corpus import (
     permissive_licence,
 )
 
-pytestmark = pytest.mark.slow
-
 _PACKAGES = ("click", "packaging", "no-such-distribution-on-any-machine")
 
 

@@ -22,8 +22,6 @@ from capibara_assets.modeling.pretraining.settings import Settings
 from capibara_assets.modeling.pretraining.streams import tokenize_corpus
 from capibara_assets.modeling.pretraining.training import train
 
-pytestmark = pytest.mark.slow
-
 _TINY = Settings(
     minutes=3 / 60,
     corpus_bytes=2_000_000,
