@@ -87,11 +87,12 @@ def test_threads_of_one_store(tmp_path: Path, vault: Vault | None) -> None:
     assert store.verify() == []
 
 
-def test_a_killed_writer_leaves_whole_checkpoints_or_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("turns", [2, pytest.param(4, marks=pytest.mark.extended)])
+def test_a_killed_writer_leaves_whole_checkpoints_or_nothing(tmp_path: Path, turns: int) -> None:
     store = CheckpointStore(tmp_path)
     chance = random.Random(5)
     published: set[str] = set()
-    for turn in range(4):
+    for turn in range(turns):
         process = writer(tmp_path, "m", 100 * turn, 100 * turn + 100)
         go(process)
         time.sleep(chance.uniform(0.05, 0.4))

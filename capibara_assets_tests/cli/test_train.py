@@ -223,6 +223,7 @@ def test_several_voters_have_a_folder_each(base: Path, data: Path, tmp_path: Pat
         invoke(train, "--model", base, "--data", data, "--output", output, "--set", voters, "--from-epoch", "1")
 
 
+@pytest.mark.extended  # shorter: `training/test_run.py` kills voters, and above the output is put in place again
 @pytest.mark.resume
 def test_killed_and_run_again_it_ends_the_same_to_the_bit(base: Path, data: Path, tmp_path: Path) -> None:
     def arguments(name: str) -> list[str]:
