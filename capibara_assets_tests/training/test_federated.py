@@ -318,7 +318,7 @@ def test_a_private_run_tells_no_single_client_and_its_epsilon_is_recomputable(
 def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest, changes: dict[str, Any]) -> None:
     settings: dict[str, Any] = {"voters": voters(changes), "max_steps": 4}
     expected = digests(train(make_request(work="whole", **settings)))
-    assert digests(train_stopped(make_request(work="stopped", **settings), calls=17)) == expected
+    assert digests(train_stopped(make_request(work="stopped", **settings), calls=37)) == expected
 
 
 def test_a_secret_seed_is_drawn_once_and_kept_over_interruptions(
@@ -333,7 +333,7 @@ def test_a_secret_seed_is_drawn_once_and_kept_over_interruptions(
     monkeypatch.setattr(secret_seed, "secrets", SimpleNamespace(randbits=once))
     settings: dict[str, Any] = {"voters": voters(PRIVATE), "max_steps": 4}
     expected = digests(train(make_request(work="whole", **settings)))
-    assert digests(train_stopped(make_request(work="stopped", **settings), calls=17)) == expected
+    assert digests(train_stopped(make_request(work="stopped", **settings), calls=37)) == expected
     assert drawn == [12345] * 2  # one for each run, though one of them began several times
 
 
