@@ -30,7 +30,7 @@ def test_any_state_comes_back_bit_for_bit(tmp_path_factory: pytest.TempPathFacto
 
 
 @KINDS
-@pytest.mark.parametrize("compression", ["zstd", "gzip", "none"])
+@pytest.mark.parametrize("compression", ["zstd", pytest.param("gzip", marks=pytest.mark.extended), "none"])
 def test_tensors_of_many_pieces_come_back(tmp_path: Path, vault: Vault | None, compression: Any) -> None:
     state = {
         "pieces": torch.randn(5 * PIECE // 8 + 3).bfloat16(),

@@ -88,7 +88,9 @@ def test_only_the_tail_of_a_grown_file_is_read(logs: Path, ledger: Path, monkeyp
     assert (grown.summary, grown.path("files").name) == (whole.summary, "files.parquet")
 
 
-@pytest.mark.parametrize("size", [3, 700, BLOCK - 5, BLOCK + 17, 2 * BLOCK])
+@pytest.mark.parametrize(
+    "size", [3, BLOCK + 17, *(pytest.param(size, marks=pytest.mark.extended) for size in (700, BLOCK - 5, 2 * BLOCK))]
+)
 def test_a_file_may_grow_byte_by_byte_across_blocks(logs: Path, ledger: Path, size: int) -> None:
     text = b"".join(record(i, task="t" * 9000) for i in range(260))
     log = logs / "a.jsonl"

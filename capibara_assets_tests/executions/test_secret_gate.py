@@ -41,8 +41,9 @@ def test_a_text_in_which_a_rule_finds_something_is_never_held_back(texts: list[s
 
 
 @pytest.mark.parametrize("rule", provider_rules(), ids=lambda rule: f"{rule.kind}-{rule.anchors[0]}")
-def test_no_rule_matches_what_the_gate_holds_back(rule: object) -> None:
-    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.parametrize("examples", [5, pytest.param(50, marks=pytest.mark.extended)])
+def test_no_rule_matches_what_the_gate_holds_back(rule: object, examples: int) -> None:
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.from_regex(rule.pattern))  # type: ignore[attr-defined]
     def holds(text: str) -> None:
         text = text.encode("utf-8", "replace").decode()

@@ -190,7 +190,7 @@ def test_components_stay_in_the_ball(make_request: MakeRequest) -> None:
 
 
 @pytest.mark.resume
-@pytest.mark.parametrize("proximal", [True, False])
+@pytest.mark.parametrize("proximal", [True, pytest.param(False, marks=pytest.mark.extended)])
 def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest, proximal: bool) -> None:
     choice = convex(regularization=0.02, use_proximal_gradient=proximal)
     expected = digests(train(make_request(work="whole", voters=choice)))

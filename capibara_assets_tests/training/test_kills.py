@@ -13,6 +13,8 @@ from capibara_assets.training.request import TrainingRequest
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.kills import GONE_S, Kill, Supervised, Tally, drawn, run_killed
 
+# In `make test`, `test_run` kills voters and compares the bits, and ends the supervisor with its whole group;
+# `test_agent` kills the supervisor.
 pytestmark = pytest.mark.resume
 
 
@@ -40,6 +42,7 @@ def unharmed(tally: Tally, kills: int) -> None:
     assert tally.orphans == 0 and tally.slowest_s < GONE_S
 
 
+@pytest.mark.extended
 def test_killed_while_loading_saving_and_stopped_in_a_validation(one_voter: Make) -> None:
     kills = [
         Kill("save", "supervisor", signal.SIGKILL),

@@ -202,7 +202,9 @@ def test_what_is_told_is_noised_and_the_secret_goes(make_request: MakeRequest, m
 
 
 @pytest.mark.resume
-@pytest.mark.parametrize("trained", KINDS)
+@pytest.mark.parametrize(
+    "trained", ["b_only", *(pytest.param(kind, marks=pytest.mark.extended) for kind in KINDS[::2])]
+)
 def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest, trained: Trained) -> None:
     settings: dict[str, Any] = {"voters": private(trained, seed=5), "max_steps": 6}
     expected = digests(train(make_request(work="whole", **settings)))
