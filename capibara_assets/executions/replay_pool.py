@@ -44,6 +44,7 @@ _ENDS = frozenset({"done", "cpu", "wall", "memory", "exit", "signal", "garbled",
 PATIENCE = 3.0, 6.0
 _START_S = 60.0
 _LEAVE_S = 2.0
+_SLACK_S = 5.0  # of a cell's time on the clock, beside what its CPU seconds may take
 #: No answer of ours is longer: twice what a session may have printed, escaped.
 _MOST_LINE = 128 << 20
 #: What a worker's own processes take, in the control group that bounds the whole tree.
@@ -252,7 +253,7 @@ class _Worker:
     def run(self, session: Session, limits: Limits, patience: float) -> Ran:
         """Runs a session to its end, or ends the worker when the session exceeds a limit that it does not notice."""
         nonce = secrets.token_hex(8)
-        wall_s = 5.0 + patience * limits.timeout_s
+        wall_s = _SLACK_S + patience * limits.timeout_s
         request = {
             "nonce": nonce,
             "language": session.language,

@@ -46,7 +46,7 @@ def flips(path: Path, step: int) -> Iterator[int]:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("step", [67, pytest.param(7, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [211, *(pytest.param(step, marks=pytest.mark.extended) for step in (67, 7))])
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
 def test_every_flipped_bit_is_found_and_named(tmp_path: Path, encrypted: bool, step: int) -> None:
     _, vault = small(tmp_path, encrypted)

@@ -51,7 +51,6 @@ def go(*processes: "subprocess.Popen[str]") -> None:
         process.stdin.flush()
 
 
-@pytest.mark.slow
 def test_two_processes_write_the_same_and_different_checkpoints_beside_collections_and_readers(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     processes = [writer(tmp_path, "shared", 0, 12), writer(tmp_path, "shared", 0, 12), writer(tmp_path, "own", 0, 12)]
@@ -88,12 +87,12 @@ def test_threads_of_one_store(tmp_path: Path, vault: Vault | None) -> None:
     assert store.verify() == []
 
 
-@pytest.mark.slow
-def test_a_killed_writer_leaves_whole_checkpoints_or_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("turns", [2, pytest.param(4, marks=pytest.mark.extended)])
+def test_a_killed_writer_leaves_whole_checkpoints_or_nothing(tmp_path: Path, turns: int) -> None:
     store = CheckpointStore(tmp_path)
     chance = random.Random(5)
     published: set[str] = set()
-    for turn in range(4):
+    for turn in range(turns):
         process = writer(tmp_path, "m", 100 * turn, 100 * turn + 100)
         go(process)
         time.sleep(chance.uniform(0.05, 0.4))

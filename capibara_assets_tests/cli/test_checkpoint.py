@@ -387,8 +387,7 @@ def process(home: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.extended
 def test_from_save_to_load_by_real_processes(tmp_path: Path) -> None:
     """A store in a folder of its own, by nothing but the command line: every step in another process."""
     home, store = tmp_path / "home", tmp_path / "elsewhere"

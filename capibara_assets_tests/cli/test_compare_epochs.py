@@ -22,7 +22,6 @@ from capibara_assets.modeling.base import base_digest
 from capibara_assets.training.outputs import read_info
 from capibara_assets_tests.modeling.tiny import save_tiny
 
-pytestmark = pytest.mark.slow
 QUICK = (
     "--learning-rate", "0.01", "--lora-r", "2", "--lora-alpha", "4", "--max-length", "128", "--global-batch", "6",
     "--precision", "fp32", "--set", "hardware.threads=1", "--epochs", "3",

@@ -39,7 +39,6 @@ def expected(events: list[dict[str, Any]]) -> list[tuple[int, float]]:
     return [(step, float(np.float32(value))) for step, value in line]
 
 
-@pytest.mark.slow
 def test_tensorboard_shows_a_log_that_grows_and_goes_back(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason=ABSENT.format("tensorboard"))
     whole = training([(7, 4)])

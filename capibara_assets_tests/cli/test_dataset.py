@@ -119,12 +119,12 @@ def test_what_a_user_can_mend_is_said(home: Path):
         invoke("export", "python", "--format", "text", "--out", "out")
 
 
-@pytest.mark.slow
-def test_own_examples_go_through_the_graph_and_out_again(home: Path):
+@pytest.mark.parametrize("sandboxes", [2, pytest.param(12, marks=pytest.mark.extended)])
+def test_own_examples_go_through_the_graph_and_out_again(home: Path, sandboxes: int):
     """Import, run, export as text in both templates, import what was exported elsewhere: the same conversations."""
     (home / "experience" / "e2b_logs").mkdir(parents=True)
     log = home / "experience" / "e2b_logs" / "sessions.jsonl"
-    log.write_text("".join(sandboxes_of(resources_root() / "experience", per_domain=12)))
+    log.write_text("".join(sandboxes_of(resources_root() / "experience", per_domain=sandboxes)))
     (home / "experience" / "playbooks").symlink_to(resources_root() / "experience" / "playbooks")
     train, val = write(home / "train.jsonl", *texts_of(*range(30))), write(home / "val.jsonl", *rows_of(*range(40, 46)))
     invoke("import", "--train", train, "--val", val, "--domain", "python", "--licence", "CC-BY-4.0")

@@ -22,7 +22,6 @@ def debug(*arguments: object, code: int) -> str:
     return result.stdout
 
 
-@pytest.mark.slow
 def test_a_sound_model_is_healthy_and_exits_with_0(nano: Path) -> None:
     said = debug("--model", nano, code=0)
     assert said.endswith("healthy\n") and "pass  end of turn" in said and "fail" not in said

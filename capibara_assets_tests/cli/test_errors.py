@@ -14,7 +14,6 @@ import pytest
 from capibara_assets.cli.main import main
 from capibara_assets.locations import resources_root
 
-pytestmark = pytest.mark.slow
 Done = subprocess.CompletedProcess[str]
 
 
@@ -121,7 +120,7 @@ def test_malformed_experience_is_quarantined_and_the_run_goes_on(
     capibara: Callable[..., Done], shared_data: Path, tmp_path: Path
 ):
     bad = shared_data / "experience" / "bad"
-    done = in_a_process(
+    done = capibara(
         "run",
         "--experience",
         str(bad),

@@ -11,8 +11,6 @@ from capibara_assets.cli.run import run
 from capibara_assets.errors import InputError
 from capibara_assets_tests.executions.conftest import envelope, line
 
-pytestmark = pytest.mark.slow
-
 SECRET = "e2b" + "_" + "0123456789abcdef" * 2 + "01234567"
 
 

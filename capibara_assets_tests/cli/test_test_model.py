@@ -108,7 +108,6 @@ def test_a_conversation_from_a_file_of_turns(base: Path) -> None:
         ask("--model", base, "--interactive", "--domain", "sql")
 
 
-@pytest.mark.slow
 def test_ctrl_c_ends_the_answer_and_the_conversation_goes_on(nano: Path) -> None:
     """A real process, interrupted while it writes a long answer; the next turn is answered, and it ends with 0."""
     words = [sys.executable, "-m", "capibara_assets.cli", "test-model", "--model", str(nano), "--interactive"]

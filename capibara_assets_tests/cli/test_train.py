@@ -79,7 +79,6 @@ def shown_help() -> str:
     return CliRunner().invoke(train, ["--help"], prog_name="capibara train", terminal_width=110).output
 
 
-@pytest.mark.slow
 def test_a_run_leaves_all_that_is_promised_and_the_same_again_does_nothing(
     base: Path, data: Path, tmp_path: Path
 ) -> None:
@@ -135,7 +134,6 @@ def test_a_run_leaves_all_that_is_promised_and_the_same_again_does_nothing(
     assert verify_output(output)
 
 
-@pytest.mark.slow
 def test_what_was_damaged_is_found(base: Path, data: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     invoke(
@@ -179,7 +177,6 @@ def data_of_its_own(folder: Path) -> Path:
     return file
 
 
-@pytest.mark.slow
 def test_killed_while_the_output_is_put_in_place_the_same_again_puts_it_there(
     base: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +194,6 @@ def test_killed_while_the_output_is_put_in_place_the_same_again_puts_it_there(
     assert verify_output(tmp_path / "out")
 
 
-@pytest.mark.slow
 def test_ranks_that_a_strategy_has_cut_are_no_damage(base: Path, data: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     voters = "voters=[{name: one, seed: 0, shard: 0, strategy: {kind: convexity, regularization: 1000}}]"
@@ -213,7 +209,6 @@ def test_ranks_that_a_strategy_has_cut_are_no_damage(base: Path, data: Path, tmp
         verify_output(output)
 
 
-@pytest.mark.slow
 def test_several_voters_have_a_folder_each(base: Path, data: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     voters = "voters=[{name: one, seed: 0, shard: 0}, {name: two, seed: 1, shard: 1}]"
@@ -228,7 +223,7 @@ def test_several_voters_have_a_folder_each(base: Path, data: Path, tmp_path: Pat
         invoke(train, "--model", base, "--data", data, "--output", output, "--set", voters, "--from-epoch", "1")
 
 
-@pytest.mark.slow
+@pytest.mark.extended  # shorter: `training/test_run.py` kills voters, and above the output is put in place again
 @pytest.mark.resume
 def test_killed_and_run_again_it_ends_the_same_to_the_bit(base: Path, data: Path, tmp_path: Path) -> None:
     def arguments(name: str) -> list[str]:

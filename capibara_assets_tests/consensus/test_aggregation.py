@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from capibara_assets.consensus.aggregation import RULES, aggregate, linear_weights
@@ -196,14 +196,12 @@ def test_caf_against_the_range_of_the_randomised_tool(shared: Path) -> None:
         assert distance <= 1.5 * case["meta"]["caf_random"]["max"] + 0.5, case["name"]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 17), st.integers(0, 10**6))
 def test_network_sorts(n: int, seed: int) -> None:
     block = np.random.default_rng(seed).integers(-3, 4, (n, 20)).astype(float)
     assert np.array_equal(sorted_rows(block), np.sort(block, axis=0))
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(2, 12), st.integers(0, 10**6))
 def test_mean_around_median_keeps_the_closest(n: int, seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -216,7 +214,6 @@ def test_mean_around_median_keeps_the_closest(n: int, seed: int) -> None:
         assert np.allclose(mean_around_median(block, keep), brute.mean(axis=0))
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 4), st.integers(0, 10**6))
 @example(4, 3, 3411)  # the pull on one point is exactly 1, and 1 + 2e-16 in float64
 def test_geometric_median_has_no_downhill(n: int, d: int, seed: int) -> None:

@@ -57,7 +57,7 @@ def test_honest_voters_are_all_accepted(honest_agreement: Agreement, honest: dic
         (100.0, "attestation", "times the median of the others"),
     ],
 )
-@pytest.mark.parametrize("liar", ["voter-0", "voter-3"])
+@pytest.mark.parametrize("liar", [pytest.param("voter-0", marks=pytest.mark.extended), "voter-3"])
 def test_a_bad_voter_is_named_and_the_result_hardly_moves(
     factor: float,
     stage: str,
@@ -83,7 +83,13 @@ def test_a_bad_voter_is_named_and_the_result_hardly_moves(
     json.dumps(agreement.certificate.model_dump(mode="json"), allow_nan=False)
 
 
-@pytest.mark.parametrize("rule", ["mda", "geometric_median", "trimmed_mean", "median"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "mda",
+        *(pytest.param(rule, marks=pytest.mark.extended) for rule in ("geometric_median", "trimmed_mean", "median")),
+    ],
+)
 def test_neither_order_nor_names_show_in_the_result(
     rule: str,
     tiny: Base,

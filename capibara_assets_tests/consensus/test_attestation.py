@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
@@ -187,7 +187,6 @@ def test_files_that_are_no_adapter(tmp_path: Path) -> None:
     assert "unreadable" in problem("kind")
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.binary(max_size=200),
     st.integers(0, 400),
@@ -279,7 +278,6 @@ def test_two_who_changed_little_are_no_copies() -> None:
     st.integers(0, 1000),
     st.lists(st.sampled_from(["copy", "huge", "small", "between"]), max_size=3),
 )
-@settings(max_examples=60)
 def test_no_liar_makes_copies_of_two_honest_voters(n: int, seed: int, tricks: list[str]) -> None:
     """Of any two honest voters at most those are named copies that a liar itself came near to, one for each liar."""
     f = (n - 1) // 3

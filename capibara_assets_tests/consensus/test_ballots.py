@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capibara_assets.consensus.ballots import (
@@ -173,7 +173,6 @@ def test_owners_of_a_copied_adapter_stay_candidates_without_a_vote() -> None:
         assert outcome.faults_left == 0
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.sampled_from([4, 4, 4, 7, 7, 7, 10, 13]), st.integers(0, 2**32), st.data())
 def test_f_arbitrary_voters_neither_push_through_nor_block(n: int, seed: int, data: st.DataObject) -> None:
     """The adversary holds f keys, sees everything, and sends what it likes, signed by whom it likes.

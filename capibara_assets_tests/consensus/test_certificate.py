@@ -181,7 +181,7 @@ def _uncovered(place: tuple[str | int, ...]) -> bool:
     return place == ("result", "base_loss") or (place[0] == "tried" and place[2] == "figures")
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 10**6), st.integers(0, 10**6))
 def test_no_leaf_can_be_changed(original: tuple[Path, Agreement], which: int, how: int) -> None:
     document = json.loads((original[0] / "certificate.json").read_text())

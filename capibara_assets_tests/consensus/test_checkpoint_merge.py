@@ -209,7 +209,6 @@ print(peak - before)
 """
 
 
-@pytest.mark.slow
 def test_memory_does_not_grow_with_the_model(tmp_path: Path) -> None:
     """In a process of its own: one that has run a thousand tests has memory to give back, or not, at any moment."""
     tensors = {f"layer.{n}.weight": torch.randn(1 << 10, 1 << 11) for n in range(16)}  # 16 of 8 MB

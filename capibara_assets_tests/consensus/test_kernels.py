@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capibara_assets.consensus import kernels
@@ -29,7 +29,6 @@ def voters(n: int, width: int, seed: int, dtype: type = np.float32) -> np.ndarra
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 17), st.integers(0, 10**6), st.data())
 def test_sorted_means_have_the_bits_of_numpy(dtype: type, n: int, seed: int, data: st.DataObject) -> None:
     rows = voters(n, WIDTH, seed, dtype)
@@ -48,7 +47,6 @@ def test_sorted_means_have_the_bits_of_numpy(dtype: type, n: int, seed: int, dat
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 17), st.integers(0, 10**6))
 def test_combinations_have_the_bits_of_numpy(dtype: type, n: int, seed: int) -> None:
     rows, weights = voters(n, WIDTH, seed, dtype), np.random.default_rng(seed).standard_normal(n)
@@ -104,7 +102,6 @@ def test_threads_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[0] == found[1] == found[2]
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 17), st.integers(0, 10**6), st.data())
 def test_partial_network_sorts_what_is_asked(n: int, seed: int, data: st.DataObject) -> None:
     low = data.draw(st.integers(0, n - 1))

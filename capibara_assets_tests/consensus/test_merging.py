@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -85,7 +85,6 @@ def test_nothing_to_merge_and_nothing_to_judge_by(tiny: Base, experts: dict[Doma
         merge_experts(tiny, experts, {}, RECIPE)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 30), st.integers(1, 2000))
 def test_subsample_keeps_to_its_limits(lengths: list[int], most: int, tokens: int) -> None:
     chosen = subsample(lengths, most, tokens)

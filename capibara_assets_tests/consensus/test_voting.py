@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capibara_assets.consensus.voting import (
@@ -125,7 +125,6 @@ def test_most_rounds_have_to_accept() -> None:
     assert vote([b for b in cast if b.round == 0]).accepted == ()
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(4, 10))
 def test_order_of_ballots_does_not_show(random: object, n: int) -> None:
     everyone = names(n)

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pydantic
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capibara_assets.datasets.near_duplicates import components, jaccard, near_pairs, near_texts
@@ -16,7 +16,6 @@ documents = st.lists(st.frozensets(st.sampled_from([f"w{i}" for i in range(12)])
 
 
 @given(documents)
-@settings(max_examples=60, deadline=None)
 def test_every_pair_found_reaches_the_threshold(found: list[frozenset[str]]) -> None:
     for left, right in near_pairs(found, SETTINGS):
         assert left < right
@@ -24,7 +23,6 @@ def test_every_pair_found_reaches_the_threshold(found: list[frozenset[str]]) -> 
 
 
 @given(documents)
-@settings(max_examples=60, deadline=None)
 def test_equal_documents_are_always_found(found: list[frozenset[str]]) -> None:
     pairs = set(near_pairs([*found, *found], SETTINGS))
     assert all((i, i + len(found)) in pairs for i, document in enumerate(found) if document)
@@ -51,7 +49,6 @@ def test_recall_against_brute_force() -> None:
         max_size=14,
     )
 )
-@settings(max_examples=100, deadline=None)
 def test_no_pair_is_missed_in_a_small_crowd(found: list[frozenset[str]]) -> None:
     exact = [
         (i, j)

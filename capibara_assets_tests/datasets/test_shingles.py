@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capibara_assets.datasets import shingles as module
@@ -32,7 +32,6 @@ def runs(text: str, size: int) -> set[tuple[str, ...]]:
 
 
 @given(texts, st.integers(1, 6))
-@settings(max_examples=150, deadline=None)
 def test_sets_equal_those_of_plain_python(drawn: list[str], size: int) -> None:
     sets = shingle_texts(drawn, size)
     expected = [runs(text, size) for text in drawn]
@@ -86,7 +85,6 @@ KNOWN = [
 
 
 @given(st.lists(st.frozensets(st.sampled_from(WORDS)), max_size=6), st.lists(st.integers(0, 5), max_size=6))
-@settings(max_examples=80, deadline=None)
 def test_ready_made_sets_and_taking(drawn: list[frozenset[str]], chosen: list[int]) -> None:
     sets = hash_sets(drawn)
     assert sets.sizes.tolist() == [len(document) for document in drawn]

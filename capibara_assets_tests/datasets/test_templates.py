@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capibara_assets.datasets.packing import IGNORED
@@ -84,7 +84,6 @@ CONTENT = st.text(
 )
 
 
-@settings(max_examples=150)
 @given(
     st.sampled_from(sorted(FORMS)),
     st.sampled_from(["bytes", "nfc", "sentencepiece", "rstrip"]),

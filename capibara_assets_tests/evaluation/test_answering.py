@@ -224,7 +224,6 @@ answering.answers(ModelContender("base", Path(sys.argv[1])), items(4), decoding,
 """
 
 
-@pytest.mark.slow
 def test_after_kill_nine_the_next_answer_is_made_and_none_twice(folder: Path, tmp_path: Path):
     journal = tmp_path / "answers.jsonl"
     process = subprocess.Popen(

@@ -133,7 +133,6 @@ VALUES = st.recursive(
 SHOW = compile(REPORTER + "_capibara_report('0g0', value)", "reporter", "exec")
 
 
-@settings(max_examples=60)
 @given(VALUES)
 def test_plain_values_come_through(value: Any) -> None:
     scope: dict[str, Any] = {"value": value}

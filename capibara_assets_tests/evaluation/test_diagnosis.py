@@ -103,7 +103,6 @@ def untied(folder: Path, edit: Callable[[Tensor], Tensor]) -> None:
     change(folder, lambda tensors: tensors.update({"lm_head.weight": edit(tensors[EMBEDDING].clone())}))
 
 
-@pytest.mark.slow
 def test_sound_models_and_adapters_are_sound(nano: Path, adapter: Path) -> None:
     whole = examine(model_folder(nano))
     assert whole.diagnoses == [] and all(step.status == "pass" for step in whole.steps)
@@ -150,14 +149,12 @@ def test_a_head_that_is_tied_and_yet_another(model: Path) -> None:
     assert only(examine(model_folder(model))).id == "tied_weights_differ"
 
 
-@pytest.mark.slow
 def test_a_head_that_no_file_holds(model: Path) -> None:
     configure(model, tie_word_embeddings=False)
     found = only(examine(model_folder(model)))
     assert found.id == "head_missing" and found.evidence["parameters"] == ["lm_head.weight"]
 
 
-@pytest.mark.slow
 def test_a_layer_that_no_file_holds_and_one_that_has_no_place(model: Path) -> None:
     name = "model.layers.3.mlp.down_proj.weight"
     change(model, lambda tensors: tensors.pop(name))
@@ -185,7 +182,6 @@ def test_tokens_that_were_added_without_a_row(model: Path) -> None:
     assert found.id == "vocabulary_resized" and found.evidence["tokens_without_row"] == 1 and "<|tool|>" in found.found
 
 
-@pytest.mark.slow
 def test_rows_of_turn_tokens_that_were_never_trained(model: Path) -> None:
     change(model, lambda tensors: _zero(tensors[EMBEDDING], [3, 4]))
     found = only(examine(model_folder(model)))
@@ -211,7 +207,6 @@ def test_the_tokenizer_of_another_model(model: Path, nano: Path) -> None:
     assert found.id == "tokenizer_of_another_model" and found.evidence["moved"] > 3000 and str(nano) in found.remedy
 
 
-@pytest.mark.slow
 def test_ids_that_config_and_tokenizer_give_differently(model: Path) -> None:
     configure(model, eos_token_id=2)
     found = only(examine(model_folder(model)))
@@ -292,7 +287,6 @@ def test_modules_that_the_base_does_not_have(adapter: Path, nano: Path) -> None:
     assert found.id == "adapter_targets_missing" and found.evidence["missing"] == 6
 
 
-@pytest.mark.slow
 def test_an_adapter_whose_change_is_lost_in_rounding(adapter: Path, nano: Path) -> None:
     change_adapter(adapter, lambda tensors: [v.mul_(1e-12) for name, v in tensors.items() if "lora_B" in name])
     found = only(examine(model_folder(adapter, nano)))
@@ -317,7 +311,6 @@ def test_a_base_of_other_shapes(adapter: Path, tmp_path: Path, nano: Path) -> No
     assert found.id == "base_mismatch" and found.evidence["base"] == (32, 32)
 
 
-@pytest.mark.slow
 def test_a_base_that_nothing_vouches_for(adapter: Path, nano: Path) -> None:
     (adapter / "training_info.json").unlink()
     configure(adapter, "adapter_config.json", base_model_name_or_path="somebody/model-7b")
@@ -331,7 +324,6 @@ def test_an_adapter_without_any_base(adapter: Path) -> None:
     assert only(done).id == "base_mismatch" and "give it with --base" in done.diagnoses[0].found
 
 
-@pytest.mark.slow
 def test_parts_on_two_devices_as_a_real_load_leaves_them(nano: Path) -> None:
     parts = {"model.embed_tokens": "cpu", "lm_head": "cpu", "model.norm": "cpu", "model.rotary_emb": "cpu"}
     parts |= {f"model.layers.{layer}": "cpu" if layer < 4 else "disk" for layer in range(6)}
@@ -378,7 +370,6 @@ def test_a_device_map_under_deepspeed(tmp_path: Path, monkeypatch: pytest.Monkey
         check_deepspeed(None, None, script)
 
 
-@pytest.mark.slow
 def test_activations_that_fp16_has_no_number_for(model: Path) -> None:
     """One matrix times 1e4 and the next one divided by it: the same function, with one great number inside."""
 
@@ -395,13 +386,11 @@ def test_activations_that_fp16_has_no_number_for(model: Path) -> None:
     assert found.id == "fp16_overflow" and found.evidence["module"].startswith("model.layers.4.mlp")
 
 
-@pytest.mark.slow
 def test_logits_that_are_not_finite_with_finite_weights(model: Path) -> None:
     change(model, lambda tensors: tensors["model.norm.weight"].mul_(1e38))
     assert only(examine(model_folder(model))).id == "logits_not_finite"
 
 
-@pytest.mark.slow
 def test_gibberish(model: Path, nano: Path) -> None:
     turned = torch.randperm(4090, generator=torch.Generator().manual_seed(0)) + 6
     untied(model, lambda head: torch.cat([head[:6], head[turned]]))
@@ -410,7 +399,6 @@ def test_gibberish(model: Path, nano: Path) -> None:
         assert found.id == "gibberish" and found.evidence["loss"] > 0.75 * found.evidence["guessing"]
 
 
-@pytest.mark.slow
 def test_answers_without_end(model: Path) -> None:
     base = load_base(model)
     tokens = torch.tensor([encode(SANE[0], base.tokenizer, 256).input_ids])
@@ -426,7 +414,6 @@ def test_answers_without_end(model: Path) -> None:
     assert found.id == "never_ends" and found.severity == "warning" and found.evidence["end_probability"] < 0.01
 
 
-@pytest.mark.slow
 def test_answers_that_repeat_for_ever(model: Path) -> None:
     """Trained for a moment on answers that loop, and on sane ones, so that its loss stays good."""
     base = load_base(model)

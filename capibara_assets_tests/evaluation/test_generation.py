@@ -196,7 +196,6 @@ def test_draws_follow_the_softmax():
         assert shares == pytest.approx(torch.softmax(logits / temperature, -1).numpy(), abs=2e-4)
 
 
-@settings(max_examples=60)
 @given(
     values=st.lists(st.floats(-4, 4, width=16), min_size=2, max_size=12),
     top_p=st.floats(0.05, 1.0),

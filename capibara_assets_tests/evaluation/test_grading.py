@@ -116,7 +116,6 @@ def isolated() -> Isolation:
     return found
 
 
-@pytest.mark.slow
 def test_right_answers_pass_wrong_ones_fail_and_the_rest_is_said(isolated: Isolation) -> None:
     grades = graded(ITEMS, [*PASSES, *[(item_id, text) for item_id, text, _ in FAILS]])
     assert [each.verdict for each in grades] == ["passed"] * len(PASSES) + [verdict for _, _, verdict in FAILS]
@@ -131,7 +130,6 @@ def test_right_answers_pass_wrong_ones_fail_and_the_rest_is_said(isolated: Isola
     table(Grade, grades)
 
 
-@pytest.mark.slow
 def test_programs_that_cheat_do_not_pass_and_what_follows_is_right(isolated: Isolation) -> None:
     from capibara_assets_tests.evaluation.drills.hostile import run_hostile
 
@@ -151,7 +149,7 @@ def test_programs_that_cheat_do_not_pass_and_what_follows_is_right(isolated: Iso
     assert found["honest_answers"] >= 4
 
 
-@pytest.mark.long
+@pytest.mark.extended
 def test_no_hostile_program_passes_or_harms(isolated: Isolation) -> None:
     from capibara_assets_tests.evaluation.drills.hostile import run_hostile
 
@@ -160,7 +158,6 @@ def test_no_hostile_program_passes_or_harms(isolated: Isolation) -> None:
     assert (found["passed"], found["harmed"], found["honest_failed"]) == ([], [], 0)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(node() is None, reason="no Node.js")
 def test_javascript(isolated: Isolation) -> None:
     tests = (
@@ -181,7 +178,6 @@ def test_javascript(isolated: Isolation) -> None:
     assert [each.verdict for each in graded(items, said)] == ["passed", "failed", "failed", "passed", "failed"]
 
 
-@pytest.mark.slow
 def test_benchmarks(isolated: Isolation, tmp_path: Path) -> None:
     human, mbpp = (read_benchmark(written(tmp_path / f"{n}.jsonl", row)) for n, row in (("h", HUMAN_EVAL), ("m", MBPP)))
     body = HUMAN_EVAL["canonical_solution"]
@@ -213,14 +209,12 @@ def test_nothing_runs_where_it_cannot_be_isolated(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.slow
 def test_weak_isolation_is_allowed_by_name_and_stands_in_every_verdict() -> None:
     (found,) = grade(ITEMS, [Said("c", "add", 0, ADD)], workers=1, isolation=weak(), allow_weak_isolation=True)
     assert found.verdict == "passed"
     assert "weak, allowed by name: network, files, processes, number of processes not isolated" in found.isolation
 
 
-@pytest.mark.slow
 def test_a_grading_goes_on_where_it_was_killed(isolated: Isolation, tmp_path: Path) -> None:
     journal = tmp_path / "grades.jsonl"
     said = [("add", f"def add(a, b):\n    return a + b + {number} * 0") for number in range(40)]
@@ -251,7 +245,6 @@ def test_a_grading_goes_on_where_it_was_killed(isolated: Isolation, tmp_path: Pa
     assert journal.read_bytes() == after, "nothing ran again"
 
 
-@pytest.mark.slow
 def test_equal_answers_run_once(isolated: Isolation, tmp_path: Path) -> None:
     journal = tmp_path / "grades.jsonl"
     same = [replace(ITEMS[0], item_id=name) for name in ("a", "b")]
@@ -260,7 +253,6 @@ def test_equal_answers_run_once(isolated: Isolation, tmp_path: Path) -> None:
     assert journal.read_bytes().count(b"\n") == 2, "one line for the item, one for the answer"
 
 
-@pytest.mark.slow
 def test_answers_run_side_by_side(isolated: Isolation) -> None:
     """Two answers that wait for each other cannot, but two workers are there at once."""
     seen = 0

@@ -176,7 +176,6 @@ def test_planted_data_is_as_it_says():
         assert drawn[0]["group_id"].n_unique() == (200 if clustered else 1_000)
 
 
-@pytest.mark.slow
 def test_a_planted_difference_is_found_and_an_absent_one_is_not():
     """`python -m benchmarks evaluate` draws 200 and 2,000 of each; here as many as take seconds."""
     assert significant(200, 0.05, clustered=False) >= 0.95

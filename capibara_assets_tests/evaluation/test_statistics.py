@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -120,7 +120,6 @@ def test_a_95_percent_interval_covers_the_truth_about_as_often():
     assert any(found.low > 0.25 for found in missed) and any(found.high < 0.25 for found in missed)
 
 
-@settings(max_examples=25)
 @given(where=st.integers(0, 4), value=st.sampled_from([np.nan, np.inf, -np.inf]), side=st.booleans())
 def test_a_loss_that_is_not_finite_is_refused(where: int, value: float, side: bool):
     pair = [np.ones(5), np.ones(5)]
@@ -207,7 +206,6 @@ def test_holms_adjustment_as_published():
     )
 
 
-@settings(max_examples=50)
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.floats(0, 1)))
 def test_holm_lies_between_the_raw_value_and_bonferronis(values: dict[str, float]):
     adjusted = holm(values)

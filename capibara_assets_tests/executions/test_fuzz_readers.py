@@ -5,8 +5,6 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from capibara_assets.executions.ingest import read_experience
 from capibara_assets.executions.readers import Fault, Recorded
 from capibara_assets.executions.sources import Counted, is_whole, layout, read_parts
@@ -60,7 +58,6 @@ def mutants(count: int, seed: int) -> Iterator[bytes]:
     return (mutated(generator) for _ in range(count))
 
 
-@pytest.mark.slow
 def test_no_mutated_line_crashes_a_reader() -> None:
     kinds = {Recorded: 0, Fault: 0, Counted: 0}
     for data in mutants(LINES, seed=3):

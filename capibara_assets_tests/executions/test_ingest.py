@@ -220,7 +220,6 @@ def test_a_log_of_nothing_but_damage_is_still_a_log(tmp_path: Path) -> None:
     assert read_experience(tmp_path, now=NOW).quarantine["reason"].to_list() == ["invalid_json"] * 3
 
 
-@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.integers(0, 400), st.integers(0, 255), st.sampled_from(["set", "cut", "insert", "drop"])),
@@ -228,7 +227,7 @@ def test_a_log_of_nothing_but_damage_is_still_a_log(tmp_path: Path) -> None:
         max_size=6,
     )
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_damage_never_costs_the_lines_beside_it(tmp_path: Path, damage: list[tuple[int, int, str]]) -> None:
     torn = bytearray(line(envelope("x = 'é'", execution_id="torn", sandbox_id="elsewhere")))
     for place, byte, how in damage:

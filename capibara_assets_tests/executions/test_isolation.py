@@ -207,7 +207,7 @@ time.sleep(600)"""
     assert sandboxed.process.stdout.readline() == b"[]\n"
     tree = sandboxed.tree()
     assert len(tree) >= 4
-    sandboxed.close()
+    sandboxed.close(0.1)  # none of them leaves by itself
     assert not [process for process in tree if process.is_running() and process.status() != "zombie"]
 
 

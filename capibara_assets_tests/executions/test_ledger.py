@@ -23,8 +23,6 @@ from capibara_assets.executions.schema import Execution, LogFile, Quarantined
 from capibara_assets.storage.records import problems
 from capibara_assets_tests.executions.conftest import NOW, envelope, executed, line
 
-pytestmark = pytest.mark.slow
-
 SECRET = "e2b" + "_" + "0123456789abcdef" * 2 + "01234567"
 
 
@@ -90,7 +88,9 @@ def test_only_the_tail_of_a_grown_file_is_read(logs: Path, ledger: Path, monkeyp
     assert (grown.summary, grown.path("files").name) == (whole.summary, "files.parquet")
 
 
-@pytest.mark.parametrize("size", [3, 700, BLOCK - 5, BLOCK + 17, 2 * BLOCK])
+@pytest.mark.parametrize(
+    "size", [3, BLOCK + 17, *(pytest.param(size, marks=pytest.mark.extended) for size in (700, BLOCK - 5, 2 * BLOCK))]
+)
 def test_a_file_may_grow_byte_by_byte_across_blocks(logs: Path, ledger: Path, size: int) -> None:
     text = b"".join(record(i, task="t" * 9000) for i in range(260))
     log = logs / "a.jsonl"
@@ -243,17 +243,22 @@ def start(logs: Path, ledger: Path, processes: int = 1) -> "subprocess.Popen[byt
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
 
 
-@pytest.mark.slow
-def test_killed_looks_leave_no_secret_and_the_next_one_finds_everything(logs: Path, ledger: Path) -> None:
+@pytest.mark.parametrize("attempts", [3, pytest.param(7, marks=pytest.mark.extended)])
+def test_killed_looks_leave_no_secret_and_the_next_one_finds_everything(
+    logs: Path, ledger: Path, attempts: int
+) -> None:
     """kill -9 at any moment, while files grow: at the end each execution is there once, and no secret was ever left."""
     chance, written, killed = random.Random(7), 0, 0
-    for attempt in range(7):
+    for attempt in range(attempts):
         for name in "ab":
             rows = [record(i, "one", execution=executed(stdout=SECRET)) for i in range(written, written + 150)]
             _append(logs / f"{name}.jsonl", b"".join(rows))
             written += 150
+        before = set(ledger.rglob("*"))
         process = start(logs, ledger, 1 if attempt % 3 == 2 else 2)
-        time.sleep(0.9 + chance.random() * 1.5)
+        while process.poll() is None and set(ledger.rglob("*")) == before:  # it still imports
+            time.sleep(0.01)
+        time.sleep(chance.random() * 0.5)
         killed += process.poll() is None
         # the whole group, or only the process that asks: its workers may go on for a moment
         if process.poll() is None:

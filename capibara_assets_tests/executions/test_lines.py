@@ -18,7 +18,7 @@ ENCODERS = {"plain": bytes, "gzip": gzip.compress, "zstd": zstandard.compress}
 
 @pytest.mark.parametrize("encoding", ENCODERS)
 @given(st.lists(st.binary(max_size=40).map(lambda b: b.replace(b"\n", b"").replace(b"\r", b"")), max_size=8))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_line_is_found_at_its_offset(tmp_path: Path, encoding: str, texts: list[bytes]) -> None:
     content = b"{}\n" + b"".join(text + b"\n" for text in texts)
     path = tmp_path / "file"

@@ -107,7 +107,6 @@ def test_what_only_looks_like_a_secret_stays(
     assert all(before[name] == after[name] for name in harmless)
 
 
-@pytest.mark.slow
 def test_the_real_logs_raise_no_false_alarm(real: Ingest) -> None:
     assert int(real.executions["secrets"].sum()) == 0
 

@@ -12,8 +12,6 @@ from capibara_assets.executions.ingest import Ingest
 from capibara_assets.executions.secret_gate import may_hold_secrets
 from capibara_assets.executions.secret_rules import find_secrets, provider_rules
 
-pytestmark = pytest.mark.slow
-
 PIECES = [
     *sorted({anchor for rule in provider_rules() for anchor in rule.anchors}),
     *(' = "', "'", '\\"', ": ", "=", ":", "@", "//", "?", "&", ";", " ", "\n", "\t", "\x1c", "\u00e9", "\u0660", "²"),
@@ -34,8 +32,7 @@ def gate(texts: list[str]) -> list[bool]:
     return may_hold_secrets(list(islice(cycle([*texts, "print(1)"]), max(len(texts), 64))))[: len(texts)]
 
 
-@pytest.mark.slow
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(TEXTS.filter(lambda text: text.isprintable() or "\n" in text or "\x1c" in text), min_size=1))
 def test_a_text_in_which_a_rule_finds_something_is_never_held_back(texts: list[str]) -> None:
     texts = [text.encode("utf-8", "replace").decode() for text in texts]
@@ -44,8 +41,9 @@ def test_a_text_in_which_a_rule_finds_something_is_never_held_back(texts: list[s
 
 
 @pytest.mark.parametrize("rule", provider_rules(), ids=lambda rule: f"{rule.kind}-{rule.anchors[0]}")
-def test_no_rule_matches_what_the_gate_holds_back(rule: object) -> None:
-    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.parametrize("examples", [5, pytest.param(50, marks=pytest.mark.extended)])
+def test_no_rule_matches_what_the_gate_holds_back(rule: object, examples: int) -> None:
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.from_regex(rule.pattern))  # type: ignore[attr-defined]
     def holds(text: str) -> None:
         text = text.encode("utf-8", "replace").decode()
@@ -54,7 +52,6 @@ def test_no_rule_matches_what_the_gate_holds_back(rule: object) -> None:
     holds()
 
 
-@pytest.mark.slow
 def test_nearly_all_real_text_is_let_by(real: Ingest) -> None:
     texts = real.executions.select(pl.concat_str("code", "stdout", "stderr", separator="\n")).to_series().to_list()
     assert sum(may_hold_secrets(texts)) < 0.02 * len(texts)

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capibara_assets.planning.accounting import (
@@ -218,7 +218,6 @@ def test_adafactor_keeps_rows_and_columns_only() -> None:
     shards=st.sampled_from([1, 2, 8, 64]),
     remat=st.sampled_from(list(Remat)),
 )
-@settings(max_examples=60, deadline=None)
 def test_more_work_never_takes_less_memory_and_more_shards_never_more(
     sequences: int, sequence: int, shards: int, remat: Remat
 ) -> None:

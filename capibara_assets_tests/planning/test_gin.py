@@ -127,7 +127,6 @@ print("finalized")
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("remat", [Remat.NONE, Remat.FULL])
 def test_the_real_t5x_finalizes_it(remat: Remat, tmp_path: Path) -> None:
     pytest.importorskip("t5x", reason="T5X is no package of PyPI: docs/planning.md says how to install it")

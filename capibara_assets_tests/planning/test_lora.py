@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capibara_assets.declarations import shipped_recipe
@@ -201,7 +201,6 @@ def test_incomplete_statistics_are_named(figures: dict[str, Any], message: str) 
     difficulty=st.floats(0, 1),
     target=st.sampled_from(["cpu-laptop", "axion-c4a-32", "h100-2", "h100-8", "h200-1", "a100-16"]),
 )
-@settings(max_examples=60, deadline=None)
 def test_whatever_the_data_the_plan_adds_up(train: int, p95: float, difficulty: float, target: str) -> None:
     result = plan(NANO, target, train=train, p95_chars=p95, difficulty=difficulty)
     hardware = find_target(target)

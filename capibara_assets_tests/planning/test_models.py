@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capibara_assets.errors import InputError
@@ -182,7 +182,6 @@ def test_neither_preset_nor_file(tmp_path: Path) -> None:
         st.sampled_from(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]), min_size=1
     ),
 )
-@settings(max_examples=50, deadline=None)
 def test_adapter_size_is_linear_in_rank_and_additive_over_modules(rank: int, names: set[str]) -> None:
     shape = read_shape("llama3.1-8b")
     whole = shape.lora_parameters(rank, tuple(sorted(names)))

@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import log
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capibara_assets.errors import InputError
@@ -163,7 +163,6 @@ MESHES = [
     remat=st.sampled_from(list(Remat)),
     factor=st.floats(1.0, 4.0),
 )
-@settings(max_examples=60, deadline=None)
 def test_more_is_never_worse(mesh: Mesh, family: str, rows: int, sequence: int, remat: Remat, factor: float) -> None:
     where = machine(family, 64)
     one = load(mesh, global_batch=rows * mesh.batch_shards, sequence=sequence, recompute=policy(remat, "maxtext"))

@@ -25,25 +25,34 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {}),
     ({}, {"passes": 2}),
     ({}, {"checkpointing": True}),
-    ({}, {"checkpointing": True, "passes": 2}),
     ({}, {"attention": "eager"}),
     ({}, {"rank": 8}),
     ({}, {"rank": 8, "dropout": 0.05}),
-    ({}, {"rank": 8, "checkpointing": True}),
-    ({}, {"rank": 8, "attention": "eager"}),
     ({}, {"rank": 8, "loss": "chunked"}),
     ({}, {"rank": 8, "modules": ("q_proj", "v_proj")}),
     ({"vocab_size": 64}, {"checkpointing": True}),
+    ({"num_hidden_layers": 2}, {"attention": "eager", "sequences": 1, "sequence": 512}),
+    ({"hidden_size": 256, "intermediate_size": 704}, {"sequences": 1, "sequence": 32}),
+]
+# Two and three of them at once.
+TOGETHER: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {"checkpointing": True, "passes": 2}),
+    ({}, {"rank": 8, "checkpointing": True}),
+    ({}, {"rank": 8, "attention": "eager"}),
     ({"vocab_size": 64}, {"rank": 8, "checkpointing": True, "dropout": 0.05}),
     ({"vocab_size": 64}, {"rank": 8, "checkpointing": True, "attention": "eager"}),
     ({"vocab_size": 8192}, {"rank": 8, "sequences": 2}),
-    ({"num_hidden_layers": 2}, {"attention": "eager", "sequences": 1, "sequence": 512}),
-    ({"hidden_size": 256, "intermediate_size": 704}, {"sequences": 1, "sequence": 32}),
     ({"hidden_size": 256, "intermediate_size": 704}, {"sequences": 1, "sequence": 32, "passes": 2}),
 ]
 
 
-@pytest.mark.parametrize(("sizes", "options"), CASES, ids=lambda part: "-".join(f"{k}={v}" for k, v in part.items()))
+def named(part: dict[str, Any]) -> str:
+    return "-".join(f"{key}={value}" for key, value in part.items())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options"), [*CASES, *(pytest.param(*case, marks=pytest.mark.extended) for case in TOGETHER)], ids=named
+)
 def test_a_step_takes_what_was_predicted(sizes: dict[str, Any], options: dict[str, Any]) -> None:
     import torch
     from peft import LoraConfig, get_peft_model
@@ -102,8 +111,15 @@ def test_a_step_takes_what_was_predicted(sizes: dict[str, Any], options: dict[st
     assert predicted.total == pytest.approx(measured, rel=0.05), predicted.arithmetic()
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("projection", ["gated-gelu", "relu"])
+@pytest.mark.parametrize(
+    ("projection", "checkpointing"),
+    [
+        ("gated-gelu", True),
+        ("relu", False),
+        pytest.param("gated-gelu", False, marks=pytest.mark.extended),
+        pytest.param("relu", True, marks=pytest.mark.extended),
+    ],
+)
 def test_a_step_of_t5_takes_what_was_predicted(checkpointing: bool, projection: str) -> None:
     import torch
     from transformers import T5Config, T5ForConditionalGeneration

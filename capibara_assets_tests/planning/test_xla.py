@@ -22,8 +22,6 @@ from capibara_assets.planning.xla_cases import known_cases, step_of
 from capibara_assets.planning.xla_compile import count_collectives, read_report, shortage
 from capibara_assets_tests.planning.shapes import NANO, statistics
 
-pytestmark = pytest.mark.slow
-
 pytest.importorskip("jax")
 needs_libtpu = pytest.mark.skipif(find_spec("libtpu") is None, reason="libtpu is not installed (extra aot)")
 
@@ -169,7 +167,7 @@ def test_the_real_compiler_refuses_what_does_not_fit() -> None:
 
 
 @needs_libtpu
-@pytest.mark.long
+@pytest.mark.extended
 def test_a_whole_compile_allots_what_placing_the_buffers_said() -> None:
     placed, whole = (xla.check_case(toy(), whole=whole, compile_program=True) for whole in (False, True))
     assert whole.status == "compiled"
@@ -177,7 +175,7 @@ def test_a_whole_compile_allots_what_placing_the_buffers_said() -> None:
 
 
 @needs_libtpu
-@pytest.mark.long
+@pytest.mark.extended
 def test_the_shipped_answers_are_still_the_compilers() -> None:
     smallest = sorted(known_cases().of("judged"), key=lambda one: one.case.shape.parameters)[:3]
     for known in smallest:

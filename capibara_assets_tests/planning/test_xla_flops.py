@@ -25,7 +25,6 @@ def flops(one: XlaCase) -> StepFlops:
     return flops_of(one)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "remat"),
     [(read_shape("llama3.1-8b"), Remat.FULL), (NANO, Remat.MINIMAL), (T5, Remat.NONE)],
@@ -38,7 +37,6 @@ def test_xlas_count_is_ours_of_the_same_operations(shape: ModelShape, remat: Rem
     assert (found.kernel == 0) == (shape.family == "t5")
 
 
-@pytest.mark.slow
 def test_lora_saves_the_frozen_weights_gradients() -> None:
     lora = {"method": Method.LORA, "lora_rank": 8, "lora_modules": ("q_proj", "v_proj")}
     shape = read_shape("llama2-7b")
@@ -47,7 +45,6 @@ def test_lora_saves_the_frozen_weights_gradients() -> None:
     assert adapted.xla < 0.8 * full.xla and adapted.model < 0.7 * full.model
 
 
-@pytest.mark.slow
 def test_what_is_extrapolated_is_what_a_deeper_model_has() -> None:
     from capibara_assets.planning.xla_compile import abstract_mesh, lower
 

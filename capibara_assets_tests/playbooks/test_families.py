@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import toon
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capibara_assets.playbooks.families import read_contents
@@ -124,7 +124,6 @@ skill = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(skill, min_size=1, max_size=5), st.sampled_from([",", "\t", "|"]))
 def test_what_the_library_writes_is_what_we_read(skills: list[dict[str, Any]], delimiter: str) -> None:
     skills = [{"id": f"s-{n:05d}", **each, "harmful": 0, "neutral": n} for n, each in enumerate(skills)]

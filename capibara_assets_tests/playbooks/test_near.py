@@ -1,7 +1,7 @@
 """Near-duplicate advice: pairs with an obvious answer, and the search against brute force."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capibara_assets.playbooks.near import distinct, likeness, meaning_of, near_pairs, opposed, weights_of
@@ -47,7 +47,6 @@ def test_obvious_pairs(left: str, right: str, expected: str) -> None:
     assert verdict(left, right) == verdict(right, left) == expected
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(
         st.lists(st.sampled_from(["cat", "dog", "fox", "hen", "cow", "pig", "ant", "bee"]), max_size=7).map(" ".join),

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capibara_assets.errors import InputError
@@ -243,7 +243,6 @@ def test_missing_folder_is_one_clear_sentence(tmp_path: Path) -> None:
         read_playbooks(tmp_path / "absent")
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(
         st.sampled_from(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capibara_assets.playbooks.families import read_contents
@@ -57,7 +57,6 @@ def test_huge_counters_survive(shared_data: Path, tmp_path: Path) -> None:
 line = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=20)
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(line, min_size=1, max_size=5).map("\n".join), st.integers(0, 10**25))
 def test_any_content_survives_as_text(tmp_path_factory: pytest.TempPathFactory, content: str, helpful: int) -> None:
     content = tidy(content)
@@ -96,7 +95,6 @@ def in_text(bullets: pl.DataFrame) -> list[tuple]:
     )
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(entry, min_size=1, max_size=6))
 def test_any_playbook_survives_both_forms(tmp_path_factory: pytest.TempPathFactory, entries: list[dict]) -> None:
     folder = tmp_path_factory.mktemp("book")

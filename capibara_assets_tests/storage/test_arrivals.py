@@ -7,7 +7,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capibara_assets.storage.arrivals import Listing, Parts, Sweep, files_below, local_lister, remote_lister, sweep
@@ -86,7 +86,6 @@ def test_a_missing_root_is_an_error_and_a_vanished_folder_is_not(tmp_path: Path)
 paths = st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map("/".join)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.sets(paths, max_size=25))
 def test_a_sweep_of_one_folder_a_tick_counts_every_file_once(names: set[str]) -> None:
     """Files are named `<path>/f`, so that every path can be a folder."""

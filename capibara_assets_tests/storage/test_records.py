@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
@@ -52,7 +52,6 @@ def row(**changes: Any) -> Row:
     return Row(**{**values, **changes})
 
 
-@settings(max_examples=60, deadline=None)
 @given(rows, st.randoms(use_true_random=False))
 def test_order_chunks_and_volatile_columns_do_not_change_digest(records: list[Row], random: Any) -> None:
     frame = table(Row, records)
@@ -66,7 +65,6 @@ def test_order_chunks_and_volatile_columns_do_not_change_digest(records: list[Ro
     assert conform(Row, chunked.select(reversed(chunked.columns))).drop("source_file").equals(frame.drop("source_file"))
 
 
-@settings(max_examples=60, deadline=None)
 @given(rows, rows)
 def test_equal_digest_means_equal_content(left: list[Row], right: list[Row]) -> None:
     def content(records: list[Row]) -> set[str]:

@@ -43,7 +43,7 @@ def train(
     return train_by_strategy(request, spec, request.work / spec.name, heard.append, poll)
 
 
-def train_stopped(request: TrainingRequest, calls: int, times: int = 8) -> Path:
+def train_stopped(request: TrainingRequest, calls: int, times: int = 4) -> Path:
     """Train with a stop at every `calls`-th poll, `times` times, going on after each; stopped at least once."""
     poll, stops = StopEvery(calls, times), 0
     while True:

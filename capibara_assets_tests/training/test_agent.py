@@ -113,8 +113,7 @@ class Family:
         return self.process.returncode
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.resume
 def test_a_killed_process_comes_back_and_a_stop_leaves_a_resume_point_and_nobody(make_request: MakeRequest) -> None:
     request = make_request(max_steps=60, **SPLIT)
@@ -135,7 +134,7 @@ def test_a_killed_process_comes_back_and_a_stop_leaves_a_resume_point_and_nobody
     assert resumed["step"] == stopped_at > 0 and resumed["continuation"] == "exact"
 
 
-@pytest.mark.long
+@pytest.mark.extended
 @pytest.mark.resume
 @pytest.mark.parametrize("victim", ["torchrun", "agent", "supervisor"])
 def test_whoever_looks_after_them_is_killed(make_request: MakeRequest, victim: str) -> None:
@@ -153,14 +152,13 @@ def test_whoever_looks_after_them_is_killed(make_request: MakeRequest, victim: s
     assert family.ended_by(signal.SIGINT) == 130
 
 
-@pytest.mark.slow
 def test_a_supervisor_killed_while_torchrun_starts_leaves_nobody(make_request: MakeRequest) -> None:
     family = Family(make_request(max_steps=60, **SPLIT))
     eventually(lambda: family.of_kind("-m torch.distributed.run"))
     assert family.ended_by(signal.SIGKILL) == -9
 
 
-@pytest.mark.long
+@pytest.mark.extended
 def test_bad_input_found_by_the_processes_is_reported_once_and_not_tried_again(make_request: MakeRequest) -> None:
     events = Killer({}, 0)
     with pytest.raises(InputError, match="train examples can be used with max_length 8"):

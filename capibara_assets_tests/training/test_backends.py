@@ -171,7 +171,6 @@ def write(request: TrainingRequest) -> Path:
     return request.work / "request.json"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [*BACKENDS, "moved"])
 def test_two_processes_give_the_losses_and_weights_of_one(runs: Runs, name: str) -> None:
     one, two = runs.curve("single"), runs.curve(name)
@@ -183,7 +182,6 @@ def test_two_processes_give_the_losses_and_weights_of_one(runs: Runs, name: str)
         torch.testing.assert_close(found_adapter.delta(module), expected_adapter.delta(module), rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.resume
 @pytest.mark.parametrize("name", BACKENDS)
 def test_stopped_in_a_step_and_resumed_by_two_processes_gives_the_same_bits(runs: Runs, name: str) -> None:
@@ -193,7 +191,6 @@ def test_stopped_in_a_step_and_resumed_by_two_processes_gives_the_same_bits(runs
     assert not runs.events(name, "resumed")
 
 
-@pytest.mark.slow
 @pytest.mark.resume
 def test_resumed_by_another_number_of_processes_it_says_statistical(runs: Runs) -> None:
     (resumed,) = runs.events("moved", "resumed")
@@ -201,7 +198,7 @@ def test_resumed_by_another_number_of_processes_it_says_statistical(runs: Runs) 
     assert [event["processes"] for event in runs.events("moved", "started")] == [2, 1]
 
 
-@pytest.mark.long
+@pytest.mark.extended
 @pytest.mark.resume
 @pytest.mark.parametrize("name", BACKENDS)
 def test_three_processes_add_in_the_same_order_after_a_resume(make_request: MakeRequest, name: str) -> None:

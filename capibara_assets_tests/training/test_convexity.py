@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from peft import PeftModel
 from pydantic import ValidationError
@@ -67,7 +67,6 @@ def test_the_proximal_map_is_the_least_that_a_solver_finds(threshold: float) -> 
         assert not (a.norm(dim=1) * b.norm(dim=0)).any()
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.floats(-5, 5), min_size=COMPONENT, max_size=COMPONENT),
     st.lists(st.floats(-5, 5), min_size=COMPONENT, max_size=COMPONENT),
@@ -139,7 +138,6 @@ def sum_of_norms(adapter: LoraAdapter) -> float:
     return float(torch.cat(parts).double().sum())
 
 
-@pytest.mark.slow
 def test_a_stronger_penalty_leaves_fewer_components_alive(make_request: MakeRequest) -> None:
     """0 changes nothing but the strategy's name; a huge one leaves the base."""
     lora, longer = QUIET | {"rank": 4, "alpha": 8}, {"epochs": 9, "max_steps": 20}
@@ -171,7 +169,6 @@ def test_a_stronger_penalty_leaves_fewer_components_alive(make_request: MakeRequ
     assert alive[0] == 14 * 4 > alive[1] > alive[2] == 0
 
 
-@pytest.mark.slow
 def test_the_subgradient_shrinks_the_components_and_kills_none(make_request: MakeRequest) -> None:
     penalties = []
     for number, weight in enumerate((0.0, 0.3)):
@@ -184,7 +181,6 @@ def test_the_subgradient_shrinks_the_components_and_kills_none(make_request: Mak
     assert penalties[1] < 0.9 * penalties[0]
 
 
-@pytest.mark.slow
 def test_components_stay_in_the_ball(make_request: MakeRequest) -> None:
     result = train(make_request(lora=QUIET, voters=convex(regularization=0.0, radius=0.5)))
     adapter = read_adapter(result)
@@ -193,9 +189,8 @@ def test_components_stay_in_the_ball(make_request: MakeRequest) -> None:
         assert float(norms.max()) <= 0.5 * (1 + 1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.resume
-@pytest.mark.parametrize("proximal", [True, False])
+@pytest.mark.parametrize("proximal", [True, pytest.param(False, marks=pytest.mark.extended)])
 def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest, proximal: bool) -> None:
     choice = convex(regularization=0.02, use_proximal_gradient=proximal)
     expected = digests(train(make_request(work="whole", voters=choice)))

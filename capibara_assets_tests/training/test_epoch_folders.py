@@ -67,7 +67,6 @@ def without_time(folder: Path) -> list[dict[str, Any]]:
     return [{key: row[key] for key in kept} for row in read_epoch_info(folder)]
 
 
-@pytest.mark.slow
 def test_an_epoch_has_the_mean_loss_of_its_tokens_and_weights_that_peft_loads(make_request: MakeRequest) -> None:
     request = of_its_own(make_request, "whole", epochs=2.5)
     folder = train(request)
@@ -94,7 +93,6 @@ def test_an_epoch_has_the_mean_loss_of_its_tokens_and_weights_that_peft_loads(ma
     assert all(torch.equal(last.tensors[name], point.tensors[name]) for name in last.tensors)
 
 
-@pytest.mark.slow
 def test_the_loss_of_an_epoch_weighs_steps_by_their_tokens(make_request: MakeRequest) -> None:
     request = of_its_own(make_request, "weighed", epochs=1, learning_rate=1e-12, global_batch=31)
     folder = train(
@@ -110,7 +108,6 @@ def test_the_loss_of_an_epoch_weighs_steps_by_their_tokens(make_request: MakeReq
     assert row["train_loss"] != pytest.approx(plain, abs=1e-4)
 
 
-@pytest.mark.slow
 @pytest.mark.resume
 @pytest.mark.parametrize("stop_at", [3, STEPS + 3])
 def test_stopped_anywhere_the_epochs_end_the_same(make_request: MakeRequest, stop_at: int) -> None:
@@ -126,7 +123,6 @@ def test_stopped_anywhere_the_epochs_end_the_same(make_request: MakeRequest, sto
         assert sha256_file(one) == sha256_file(other)
 
 
-@pytest.mark.slow
 def test_a_new_start_from_an_epoch_has_its_weights_and_goes_on_with_the_next(make_request: MakeRequest) -> None:
     first = train(of_its_own(make_request, "first", epochs=1))
     start = Start(

@@ -21,9 +21,7 @@ from capibara_assets.training.loop import Interrupted
 from capibara_assets.training.run import train_domain
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.test_loop import StopAt, digests, train
-from capibara_assets_tests.training.test_run import VOTERS, Killer
-
-pytestmark = pytest.mark.slow
+from capibara_assets_tests.training.test_run import Killer
 
 ALL = {"epoch_checkpoints": {"keep_last": 99}}
 
@@ -141,9 +139,12 @@ def test_with_the_optimizers_state_when_the_recipe_says_so(make_request: MakeReq
 
 
 @pytest.mark.resume
-def test_stopped_anywhere_and_resumed_there_is_each_checkpoint_once(make_request: MakeRequest, tmp_path: Path) -> None:
+@pytest.mark.parametrize("calls", [(6, 14), pytest.param((7, 9, 23), marks=pytest.mark.extended)])
+def test_stopped_anywhere_and_resumed_there_is_each_checkpoint_once(
+    make_request: MakeRequest, tmp_path: Path, calls: tuple[int, ...]
+) -> None:
     whole = train(make_request(work="whole", checkpoints=tmp_path / "expected"))
-    for call in (6, 7, 9, 14, 23):
+    for call in calls:
         request = make_request(work=f"stopped-{call}", checkpoints=tmp_path / f"store-{call}")
         for _ in range(100):
             try:
@@ -174,12 +175,13 @@ def test_killed_after_what_was_not_needed_went_and_before_the_result_was_there(
 
 @pytest.mark.resume
 def test_killed_voters_leave_nothing_half_there_and_nothing_twice(make_request: MakeRequest, tmp_path: Path) -> None:
-    changes: dict[str, Any] = {"max_steps": 12, "epochs": 3, "parallel": 2, "checkpoint_every": 1}
+    two = [{"name": f"voter-{number}", "seed": number, "shard": number} for number in range(2)]
+    changes: dict[str, Any] = {"max_steps": 8, "parallel": 2, "checkpoint_every": 1, "voters": two}
     train_domain(make_request(work="undisturbed", checkpoints=tmp_path / "expected", **changes), lambda event: None)
     request = make_request(work="disturbed", checkpoints=tmp_path / "store", **changes)
-    killer = Killer({"voter-1": 2, "voter-3": 2}, at_step=4)
+    killer = Killer({"voter-0": 2, "voter-1": 2}, at_step=4)
     outcome = train_domain(request, killer)
-    assert outcome.finished == tuple(VOTERS) and set(killer.of("restarted")) == {"voter-1", "voter-3"}
+    assert outcome.finished == ("voter-0", "voter-1") and set(killer.of("restarted")) == {"voter-0", "voter-1"}
     assert ids(tmp_path / "store") == ids(tmp_path / "expected")
     kept = outcome.summary["voters"]["voter-1"]["checkpoints"]
     assert {row["id"] for row in kept} == {
@@ -248,10 +250,8 @@ def test_asked_to_stop_while_the_store_stands_still_an_older_point_does_and_the_
                 threading.Timer(1.0, gate.open.set).start()  # as the process would be gone by then, nearly
                 raise Interrupted
 
-        begun = time.monotonic()
         with pytest.raises(Interrupted):
             train(request, poll=poll, events=events)
-        assert time.monotonic() - begun < 30
     stopped = next(event for event in events if event["event"] == "interrupted")
     assert stopped["step"] == 2  # of the point that is there, not the step that was reached
     train(request, events=events)

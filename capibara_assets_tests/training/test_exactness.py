@@ -21,7 +21,7 @@ from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.kills import what_came_of
 from capibara_assets_tests.training.test_loop import StopAt, manifest, train
 
-pytestmark = [pytest.mark.slow, pytest.mark.resume]
+pytestmark = pytest.mark.resume
 
 Make = Callable[..., TrainingRequest]
 

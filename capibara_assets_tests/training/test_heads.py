@@ -24,8 +24,6 @@ from capibara_assets_tests.modeling.tiny_heads import save_bert, save_t5
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.test_loop import StopAt, digests, go_on, greatest_difference, manifest, train
 
-pytestmark = pytest.mark.slow
-
 SAVE: dict[str, Callable[[Path], Path]] = {"seq2seq": save_t5, "masked": save_bert}
 MODELS: dict[str, Any] = {"seq2seq": AutoModelForSeq2SeqLM, "masked": AutoModelForMaskedLM}
 
@@ -90,11 +88,13 @@ def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest
 
 def test_micro_batches_do_not_change_the_result(make_request: MakeRequest, other: tuple[str, Path]) -> None:
     by_one, by_two, by_six = (
-        read_adapter(train(make(make_request, other, work=f"by-{size}", micro_batch=size))) for size in (1, 2, 6)
+        # Adam's first steps would make much of rounding, which differs between processors: gradients that are next to
+        # nothing count for nothing.
+        read_adapter(train(make(make_request, other, work=f"by-{size}", micro_batch=size, epsilon=1e-4)))
+        for size in (1, 2, 6)
     )
-    # Adam's first steps make much of rounding, which differs between processors.
-    assert greatest_difference(by_one, by_six) < 3e-4
-    assert greatest_difference(by_two, by_six) < 3e-4
+    assert greatest_difference(by_one, by_six) < 1e-4
+    assert greatest_difference(by_two, by_six) < 1e-4
 
 
 def test_a_head_that_the_base_does_not_have_is_refused(make_request: MakeRequest, other: tuple[str, Path]) -> None:

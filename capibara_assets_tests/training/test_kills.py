@@ -13,7 +13,9 @@ from capibara_assets.training.request import TrainingRequest
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.kills import GONE_S, Kill, Supervised, Tally, drawn, run_killed
 
-pytestmark = [pytest.mark.slow, pytest.mark.resume]
+# In `make test`, `test_run` kills voters and compares the bits, and ends the supervisor with its whole group;
+# `test_agent` kills the supervisor.
+pytestmark = pytest.mark.resume
 
 
 Make = Callable[..., TrainingRequest]
@@ -40,6 +42,7 @@ def unharmed(tally: Tally, kills: int) -> None:
     assert tally.orphans == 0 and tally.slowest_s < GONE_S
 
 
+@pytest.mark.extended
 def test_killed_while_loading_saving_and_stopped_in_a_validation(one_voter: Make) -> None:
     kills = [
         Kill("save", "supervisor", signal.SIGKILL),
@@ -49,12 +52,12 @@ def test_killed_while_loading_saving_and_stopped_in_a_validation(one_voter: Make
     unharmed(run_killed(one_voter, kills), 3)
 
 
-@pytest.mark.long
+@pytest.mark.extended
 def test_ten_kills_at_random_moments(one_voter: Make) -> None:
     unharmed(run_killed(one_voter, drawn(10, seed=10)), 10)
 
 
-@pytest.mark.long
+@pytest.mark.extended
 def test_a_dozen_signals_at_random_moments_each_gone_in_time(one_voter: Make) -> None:
     """From the interpreter's start on: while it imports, loads, trains, validates and saves."""
     source, worst = random.Random(12), 0.0

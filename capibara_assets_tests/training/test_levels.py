@@ -18,8 +18,6 @@ from capibara_assets.training.settings import shared_steps
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.strategy_runs import digests, manifest, train, train_stopped, voters
 
-pytestmark = pytest.mark.slow
-
 HIERARCHICAL = {"kind": "hierarchical"}
 
 

@@ -20,8 +20,6 @@ from capibara_assets.training.loop import Interrupted, TrainingDiverged, train_v
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets_tests.training.conftest import MakeRequest
 
-pytestmark = pytest.mark.slow
-
 
 def go_on() -> None:
     """A poll that never stops anything."""
@@ -120,11 +118,13 @@ class StopAt:
             raise Interrupted
 
 
-@pytest.mark.slow
 @pytest.mark.resume
-def test_stopped_anywhere_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest) -> None:
+@pytest.mark.parametrize("calls", [(1, 4, 13), pytest.param((2, 3, 5, 8, 21), marks=pytest.mark.extended)])
+def test_stopped_anywhere_and_resumed_it_is_the_same_to_the_bit(
+    make_request: MakeRequest, calls: tuple[int, ...]
+) -> None:
     expected = digests(train(make_request(work="whole")))
-    for call in (1, 2, 3, 4, 5, 8, 13, 21):  # while loading, in the first validation, between micro-batches and steps
+    for call in calls:  # while loading, in the first validation, between micro-batches and steps
         request, stops = make_request(work=f"stopped-{call}"), 0
         for _ in range(200):
             try:

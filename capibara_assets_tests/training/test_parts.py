@@ -19,8 +19,6 @@ from capibara_assets.training.progress import progress_lines
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.strategy_runs import QUIET, digests, manifest, train, train_stopped, voters
 
-pytestmark = pytest.mark.slow
-
 SEEDS = {"kind": "huggingface", "k": 2, "epochs": 1}
 CLIENTS = {"kind": "federated", "clients": 2, "rounds": 2}
 
@@ -92,7 +90,7 @@ def test_finished_parts_are_not_repeated(make_request: MakeRequest) -> None:
 def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest, strategy: dict[str, Any]) -> None:
     settings: dict[str, Any] = {"voters": voters(strategy), "max_steps": 4}
     expected = digests(train(make_request(work="whole", **settings)))
-    assert digests(train_stopped(make_request(work="stopped", **settings), calls=23)) == expected
+    assert digests(train_stopped(make_request(work="stopped", **settings), calls=47)) == expected
 
 
 def test_one_client_and_one_round_are_plain_training(make_request: MakeRequest, tmp_path: Path) -> None:

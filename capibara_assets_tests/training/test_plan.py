@@ -159,7 +159,6 @@ def test_an_architecture_without_a_known_shape_is_counted_too(
     assert plan.memory.parts["weights"] == 4 * plan.parameters
 
 
-@pytest.mark.slow
 def test_a_run_does_what_its_plan_said_and_reports_the_difference(make_request: MakeRequest) -> None:
     request = make_request(voters=ONE_VOTER, checkpoint_every=3, micro_batch_tokens=150)
     before = plan_training(request)

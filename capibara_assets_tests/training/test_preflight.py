@@ -224,7 +224,6 @@ def test_without_a_request_the_machine_alone_and_with_files_a_whole_run(
     assert code == 1 and "max_length 512 is above the base's 256 positions" in said
 
 
-@pytest.mark.slow
 def test_a_probe_gives_seconds(make_request: MakeRequest) -> None:
     from capibara_assets.training.probe import measure_speed
 

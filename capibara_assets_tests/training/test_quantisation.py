@@ -18,8 +18,6 @@ from capibara_assets_tests.modeling.tiny import save_tiny
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.test_loop import StopAt, digests, manifest, train
 
-pytestmark = pytest.mark.slow
-
 QUIET = {"rank": 2, "alpha": 4, "dropout": 0.0, "use_rslora": False}
 ALONE = [{"name": "only", "seed": 0, "shard": 0}]
 
@@ -51,7 +49,7 @@ def test_it_learns_and_its_weights_are_float32(make_request: MakeRequest, wide: 
 
 
 @pytest.mark.resume
-@pytest.mark.parametrize("kind", ["int8", "nf4"])
+@pytest.mark.parametrize("kind", [pytest.param("int8", marks=pytest.mark.extended), "nf4"])
 def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest, wide: Path, kind: str) -> None:
     expected = digests(train(make_request(base=wide, work="whole", quantization=kind)))
     request, stops = make_request(base=wide, work="stopped", quantization=kind), 0

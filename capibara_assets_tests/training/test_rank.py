@@ -46,7 +46,7 @@ def speaker(hosts: "list[subprocess.Popen[str]]") -> "subprocess.Popen[str]":
     return next(one for one in hosts if one.stdout is ready)
 
 
-@pytest.mark.long
+@pytest.mark.extended
 @pytest.mark.resume
 def test_one_of_two_hosts_is_asked_to_stop_and_both_leave_with_a_resume_point(
     make_request: MakeRequest,

@@ -1,9 +1,6 @@
 """The training process with everything that listens: TensorBoard while it trains, lines for `capibara jobs logs`."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +8,11 @@ from typing import Any
 import pytest
 
 from capibara_assets.errors import InputError
+from capibara_assets.training.__main__ import main
 from capibara_assets.training.events import read_events
 from capibara_assets.training.logs import RunInfo
 from capibara_assets.training.reporting import PROGRESS, reporting
+from capibara_assets.training.signals import Asked
 from capibara_assets.training.views import Point
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.exporters.test_exporters import ABSENT, same
@@ -22,22 +21,23 @@ from capibara_assets_tests.training.test_progress import did, started
 TWO = [{"name": f"voter-{number}", "seed": number, "shard": number} for number in range(2)]
 
 
-@pytest.mark.slow
 def test_the_training_process_exports_while_it_trains_and_tees_its_lines(
-    make_request: MakeRequest, tmp_path: Path
+    make_request: MakeRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     accumulators = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason=ABSENT.format("tensorboard")
     )
     request = make_request(max_steps=4, voters=TWO, exporters=["tensorboard"])
     (tmp_path / "request.json").write_text(request.model_dump_json())
-    environment = {"CAPIBARA_HOME": str(tmp_path / "home"), "CAPIBARA_JOB_LOG": str(tmp_path / "job.log")}
-    done = subprocess.run(
-        [sys.executable, "-m", "capibara_assets.training", "--request", str(tmp_path / "request.json")],
-        env={**os.environ, **environment}, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "job.log").read_text() == done.stdout
+    monkeypatch.setenv("CAPIBARA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("CAPIBARA_JOB_LOG", str(tmp_path / "job.log"))
+    monkeypatch.setattr(Asked, "listen", lambda self: None)  # signals stay the tests'
+    code, said = main(["--request", str(tmp_path / "request.json")]), capsys.readouterr()
+    assert code == 0, said.err
+    assert (tmp_path / "job.log").read_text() == said.out
     for voter in ("voter-0", "voter-1"):
         files = tmp_path / "home" / "metrics" / "tensorboard" / "python" / voter
         accumulator = accumulators.EventAccumulator(str(files), size_guidance={"scalars": 0})
@@ -79,7 +79,6 @@ class Raising:
         """Nothing to close."""
 
 
-@pytest.mark.slow
 def test_an_exporter_that_fails_leaves_the_result_as_it_is(
     make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,8 +13,6 @@ from capibara_assets.modeling.adapters import read_adapter
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.test_loop import greatest_difference, manifest, train
 
-pytestmark = pytest.mark.slow
-
 QUIET = {"rank": 2, "alpha": 4, "dropout": 0.0, "use_rslora": False}
 
 
@@ -34,7 +32,7 @@ def test_eight_at_once_are_eight_times_one_and_four_times_two(make_request: Make
         assert greatest_difference(read_adapter(other), read_adapter(found[0])) < 1e-4
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("attention", ["sdpa", pytest.param("eager", marks=pytest.mark.extended)])
 def test_packing_changes_the_layout_only(make_request: MakeRequest, attention: str) -> None:
     plain = train(make_request(work="plain", lora=QUIET, attention=attention))
     rows = train(make_request(work="packed", lora=QUIET, attention=attention, packing=True, micro_batch_tokens=256))

@@ -1,7 +1,9 @@
 """The supervisor with real processes: killed voters come back, bad ones are named, nothing outlives it."""
 
 import json
+import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,17 +17,19 @@ import torch
 
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import read_adapter
+from capibara_assets.training import __main__ as training_main
 from capibara_assets.training import run
 from capibara_assets.training.events import read_events
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.resume import load_point
 from capibara_assets.training.run import TooFewVoters, TrainingInterrupted, train_domain
-from capibara_assets_tests.training.conftest import MakeRequest
+from capibara_assets.training.signals import Asked
+from capibara_assets_tests.training import stub_voters
+from capibara_assets_tests.training.conftest import MakeRequest, request_maker
 from capibara_assets_tests.training.test_loop import digests
 
-pytestmark = pytest.mark.slow
-
 VOTERS = [f"voter-{number}" for number in range(4)]
+TWELVE: dict[str, Any] = {"max_steps": 12, "epochs": 3, "parallel": 2}
 
 
 class Killer:
@@ -53,14 +57,28 @@ def all_digests(request: TrainingRequest) -> dict[str, dict[str, str]]:
     return {path.name: digests(path) for path in sorted((request.out / "voters").iterdir())}
 
 
-@pytest.mark.resume
-def test_killed_voters_come_back_and_end_the_same_to_the_bit(make_request: MakeRequest) -> None:
-    undisturbed = make_request(work="undisturbed", max_steps=12, epochs=3, parallel=2)
-    outcome = train_domain(undisturbed, lambda event: None)
+@pytest.fixture(scope="module")
+def undisturbed(tiny_folder: Path, dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainingRequest:
+    """A training of four voters that was done, and nothing disturbed it. To be read, never trained in again."""
+    make = request_maker(tiny_folder, dataset, tmp_path_factory.mktemp("undisturbed"))
+    request = make(**TWELVE)
+    outcome = train_domain(request, lambda event: None)
     assert outcome.finished == tuple(VOTERS) and not outcome.missing
+    return request
 
+
+@pytest.fixture
+def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Voters that train nothing (`stub_voters`)."""
+    monkeypatch.setattr(run, "_enter", stub_voters.enter)
+
+
+@pytest.mark.resume
+def test_killed_voters_come_back_and_end_the_same_to_the_bit(
+    make_request: MakeRequest, undisturbed: TrainingRequest
+) -> None:
     killer = Killer({"voter-1": 2, "voter-3": 1}, at_step=5)
-    disturbed = make_request(work="disturbed", max_steps=12, epochs=3, parallel=2)
+    disturbed = make_request(work="disturbed", **TWELVE)
     outcome = train_domain(disturbed, killer)
     assert outcome.finished == tuple(VOTERS)
     assert sorted(killer.of("restarted")) == ["voter-1", "voter-1", "voter-3"]
@@ -74,21 +92,37 @@ def test_killed_voters_come_back_and_end_the_same_to_the_bit(make_request: MakeR
     assert all_digests(disturbed) == all_digests(undisturbed)
 
 
+@pytest.mark.usefixtures("stubs")
 def test_one_voter_that_cannot_be_kept_alive_is_named_and_two_are_too_many(make_request: MakeRequest) -> None:
-    request = make_request(max_restarts=1)
-    killer = Killer({"voter-2": 99}, at_step=1)
-    outcome = train_domain(request, killer)
+    request, events = make_request(max_restarts=1), Killer({}, 0)
+    stub_voters.tell(request, voter_2="dies")
+    outcome = train_domain(request, events)
     assert outcome.finished == ("voter-0", "voter-1", "voter-3")
     assert outcome.missing == {"voter-2": "killed by signal 9, after 1 restarts"}
     assert outcome.summary["missing"] == outcome.missing
+    assert events.of("restarted") == ["voter-2"] and events.of("started").count("voter-2") == 2
     assert sorted(path.name for path in (request.out / "voters").iterdir()) == ["voter-0", "voter-1", "voter-3"]
 
     request = make_request(work="two", max_restarts=0, parallel=2)
+    stub_voters.tell(request, voter_0="dies", voter_1="dies")
     with pytest.raises(
         TooFewVoters, match=r"of 4 voters finished, 3 needed: voter-0: killed by signal 9.*voter-1: killed"
     ):
-        train_domain(request, Killer({"voter-0": 1, "voter-1": 1}, at_step=1))
+        train_domain(request, Killer({}, 0))
     assert not request.out.exists()
+
+
+@pytest.mark.usefixtures("stubs")
+def test_what_dies_at_times_is_started_until_it_lives_and_what_fails_is_not_tried_again(
+    make_request: MakeRequest,
+) -> None:
+    request, events = make_request(max_restarts=5), Killer({}, 0)
+    stub_voters.tell(request, voter_1="dies 3", voter_3="fails")
+    outcome = train_domain(request, events)
+    assert outcome.finished == ("voter-0", "voter-1", "voter-2")
+    assert outcome.missing == {"voter-3": "it would come again"}
+    assert events.of("restarted") == ["voter-1"] * 3
+    assert [event["attempt"] for event in events.events if event["event"] == "finished"].count(4) == 1
 
 
 def test_what_would_fail_again_is_not_tried_again(make_request: MakeRequest) -> None:
@@ -100,55 +134,60 @@ def test_what_would_fail_again_is_not_tried_again(make_request: MakeRequest) -> 
         train_domain(make_request(data=Path("/no/such/examples.parquet")), killer)
 
 
-@pytest.mark.resume
-def test_asked_to_stop_every_voter_leaves_a_resume_point_and_the_next_run_goes_on(make_request: MakeRequest) -> None:
-    request, killer = make_request(parallel=2, max_steps=200, epochs=99, checkpoint_every=1000), Killer({}, 0)
-    started = time.monotonic()
-
-    def stop() -> int | None:
-        return signal.SIGTERM if len(set(killer.of("step"))) == 2 else None
-
+@pytest.mark.usefixtures("stubs")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_asked_to_stop_every_running_voter_is_asked_and_none_is_left(
+    make_request: MakeRequest, number: signal.Signals
+) -> None:
+    request, events = make_request(parallel=2), Killer({}, 0)
+    stub_voters.tell(request, voter_0="waits", voter_1="waits")
     with pytest.raises(TrainingInterrupted) as stopped:
-        train_domain(request, killer, stop)
-    assert stopped.value.signal == signal.SIGTERM
-    assert len(set(killer.of("interrupted"))) == 2
-    assert not any(psutil.pid_exists(pid) for pid in killer.pids.values())
+        train_domain(request, events, lambda: number if len(events.of("step")) == 2 else None)
+    assert stopped.value.signal == number
+    assert sorted(events.of("interrupted")) == sorted(events.of("started")) == ["voter-0", "voter-1"]
+    assert not any(psutil.pid_exists(pid) for pid in events.pids.values())
     assert not request.out.exists()
-    assert time.monotonic() - started < 120
-    resumed = Killer({}, 0)
-    with pytest.raises(TrainingInterrupted):
-        train_domain(request, resumed, lambda: signal.SIGINT if len(resumed.of("resumed")) == 2 else None)
-    steps = {event["voter"]: event["step"] for event in resumed.events if event["event"] == "resumed"}
-    assert all(step > 0 for step in steps.values())
 
 
 @pytest.mark.resume
+@pytest.mark.timeout(300)  # where nobody hurries, a voter that stands still is waited for without end
 def test_in_a_hurry_a_voter_that_does_not_leave_is_ended_at_once(
     make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_STOP_GRACE_S", 180.0)
+    monkeypatch.setattr(run, "_STOP_GRACE_S", math.inf)
     request = make_request(max_steps=99, epochs=99, parallel=1)
-    stopper = Killer({"voter-0": 1}, at_step=3, number=signal.SIGSTOP)
-    asked: list[float] = []
+    stopper, questions = Killer({"voter-0": 1}, at_step=3, number=signal.SIGSTOP), list[None]()
 
-    def stop() -> int | None:
-        if not stopper.of("step")[2:]:
-            return None
-        asked.append(time.monotonic())
-        return signal.SIGTERM
+    def hurry() -> bool:
+        questions.append(None)
+        return True
 
     with pytest.raises(TrainingInterrupted):
-        train_domain(request, stopper, stop, hurry=lambda: True)
-    assert time.monotonic() - asked[0] < 60  # and not the three minutes it would have
+        train_domain(request, stopper, lambda: signal.SIGTERM if stopper.of("step")[2:] else None, hurry=hurry)
+    assert len(questions) == 1  # and at once is when it was first asked
+    assert not psutil.pid_exists(stopper.pids["voter-0"])
     point, damaged = load_point(request.work / "voter-0", inputs=request.inputs(request.recipe.voters[0]))
     assert point is not None and not damaged
 
 
+@pytest.mark.usefixtures("stubs")
+def test_a_voter_that_does_not_leave_is_ended_when_its_time_is_over(
+    make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_STOP_GRACE_S", 0.2)
+    request, events = make_request(parallel=1), Killer({}, 0)
+    stub_voters.tell(request, voter_0="stays")
+    with pytest.raises(TrainingInterrupted):
+        train_domain(request, events, lambda: signal.SIGTERM if events.of("step") else None)
+    assert events.of("started") == ["voter-0"] and not psutil.pid_exists(events.pids["voter-0"])
+
+
 @pytest.mark.parametrize(("fault", "factor"), [("sign_flip", -3.0), ("norm_100x", 100.0), ("nan", float("nan"))])
 def test_injected_faults_change_the_copy_that_is_published_and_say_so(
-    make_request: MakeRequest, fault: str, factor: float
+    undisturbed: TrainingRequest, tmp_path: Path, fault: str, factor: float
 ) -> None:
-    request = make_request(fault={"voter-1": fault}, max_steps=2)
+    work = Path(shutil.copytree(undisturbed.work, tmp_path / "work", ignore=shutil.ignore_patterns("out")))
+    request = undisturbed.model_copy(update={"work": work, "out": work / "out", "fault": {"voter-1": fault}})
     outcome = train_domain(request, lambda event: None)
     assert outcome.summary["injected"] == {"voter-1": fault}
     assert outcome.summary["voters"]["voter-1"]["status"] == "injected"
@@ -178,35 +217,55 @@ def until(process: subprocess.Popen[str], text: str) -> None:
     raise AssertionError(f"it ended before {text!r}: {process.communicate()[1]}")
 
 
-@pytest.mark.slow
+def stepping(request: TrainingRequest) -> list[Path]:
+    """Logs of the voters that have made a step."""
+    logs = request.work.glob("voter-*/events.jsonl")
+    return [log for log in logs if any(event["event"] == "step" for event in read_events(log))]
+
+
 @pytest.mark.resume
-def test_as_a_process_of_its_own_killed_stopped_and_run_to_the_end(make_request: MakeRequest) -> None:
-    """Ends at SIGKILL, SIGINT and a whole group's SIGTERM without orphans; the next start goes on; then it finishes."""
-    changes: dict[str, Any] = {"parallel": 2, "report_every": 1, "epochs": 99, "max_steps": 150}
-    request = make_request(**changes)
-    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
-        process = spawn(request)
-        family = psutil.Process(process.pid)
-        until(process, "tokens/s")
-        while len(list(request.work.glob("voter-*/events.jsonl"))) < 2:  # on a busy machine one is late
-            assert process.poll() is None
-            time.sleep(0.05)
-        children = family.children(recursive=True)
-        assert len(children) >= 3  # fork server, two voters
-        begun = time.monotonic()
-        if number == signal.SIGTERM:  # as service managers do: the fork server gets it, too
-            os.killpg(process.pid, number)
-        else:
-            process.send_signal(number)
-        process.communicate()
-        assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number)
-        _, alive = psutil.wait_procs(children, timeout=20)
-        assert not alive and time.monotonic() - begun < 20
-        assert list(request.work.glob("voter-*/checkpoint-*"))
-        if number != signal.SIGKILL:
-            logs = [read_events(file) for file in sorted(request.work.glob("voter-*/events.jsonl"))]
-            assert [log[-1]["event"] for log in logs] == ["interrupted", "interrupted"]
-    quick = make_request(**(changes | {"max_steps": 2}), work="quick")
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        # A killed supervisor is also in `test_kills` and `test_agent`, and SIGINT asks as SIGTERM does.
+        pytest.param(signal.SIGKILL, marks=pytest.mark.extended),
+        pytest.param(signal.SIGINT, marks=pytest.mark.extended),
+    ],
+)
+def test_as_a_process_of_its_own_it_ends_without_orphans_and_the_next_start_goes_on(
+    make_request: MakeRequest, number: signal.Signals
+) -> None:
+    request = make_request(parallel=2, report_every=1, epochs=99, max_steps=200)
+    process = spawn(request)
+    family = psutil.Process(process.pid)
+    until(process, "tokens/s")
+    while len(stepping(request)) < 2:  # on a busy machine one is late
+        assert process.poll() is None
+        time.sleep(0.05)
+    children = family.children(recursive=True)
+    assert len(children) >= 3  # fork server, two voters
+    begun = time.monotonic()
+    if number == signal.SIGTERM:  # as service managers do: the fork server gets it, too
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
+    process.communicate()
+    assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number)
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert not alive and time.monotonic() - begun < 20
+    assert list(request.work.glob("voter-*/checkpoint-*"))
+    if number != signal.SIGKILL:
+        logs = [read_events(file) for file in sorted(request.work.glob("voter-*/events.jsonl"))]
+        assert [log[-1]["event"] for log in logs] == ["interrupted", "interrupted"]
+    resumed = Killer({}, 0)
+    with pytest.raises(TrainingInterrupted):
+        train_domain(request, resumed, lambda: signal.SIGINT if len(resumed.of("resumed")) == 2 else None)
+    assert all(event["step"] > 0 for event in resumed.events if event["event"] == "resumed")
+
+
+def test_as_a_process_of_its_own_it_runs_to_the_end(make_request: MakeRequest) -> None:
+    quick = make_request(parallel=2, report_every=1, epochs=99, max_steps=2)
     process = spawn(quick)
     output, errors = process.communicate()
     assert process.returncode == 0, errors
@@ -216,11 +275,34 @@ def test_as_a_process_of_its_own_killed_stopped_and_run_to_the_end(make_request:
     assert {"status", "steps", "validation_loss", "seconds", "curve"} <= summary["voters"]["voter-0"].keys()
 
 
-def test_bad_input_is_one_sentence_and_exit_code_2(make_request: MakeRequest, tmp_path: Path) -> None:
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    make_request: MakeRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Asked, "listen", lambda self: None)  # this process is not its own
     request = make_request().model_copy(update={"base_model": tmp_path / "nowhere"})
-    _, errors = (process := spawn(request)).communicate()
-    assert process.returncode == 2
+    (tmp_path / "request.json").write_text(request.model_dump_json())
+    assert training_main.main(["--request", str(tmp_path / "request.json")]) == 2
     assert (
-        errors.strip()
+        capsys.readouterr().err.strip()
         == f"base model folder {tmp_path / 'nowhere'} does not exist: give a folder in transformers' format"
     )
+
+
+@pytest.mark.parametrize(
+    ("ends", "code"),
+    [(TooFewVoters("2 of 4 voters finished"), 1), (TrainingInterrupted(signal.SIGINT), 130),
+     (TrainingInterrupted(signal.SIGTERM), 143)],
+    ids=["too few", "SIGINT", "SIGTERM"],
+)  # fmt: skip
+def test_each_way_to_end_has_an_exit_code(
+    make_request: MakeRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    ends: Exception, code: int,
+) -> None:  # fmt: skip
+    def training(*_: Any, **__: Any) -> None:
+        raise ends
+
+    monkeypatch.setattr(Asked, "listen", lambda self: None)
+    monkeypatch.setattr(training_main, "train_domain", training)
+    (tmp_path / "request.json").write_text(make_request().model_dump_json())
+    assert training_main.main(["--request", str(tmp_path / "request.json")]) == code
+    assert capsys.readouterr().err == f"{ends}\n"

@@ -139,7 +139,6 @@ def test_its_state_comes_back_to_the_bit(subject: Subject) -> None:
     assert empty.state() == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("average", ["uniform", "weighted", "greedy"])
 def test_the_published_loss_is_that_of_the_published_weights(
     make_request: MakeRequest, average: str, tmp_path: Path
@@ -165,7 +164,6 @@ def test_the_published_loss_is_that_of_the_published_weights(
     assert manifest(again)["base_validation_loss"] == pytest.approx(found["validation_loss"], rel=1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.resume
 def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest) -> None:
     settings = {"voters": voters({"kind": "soup", "average": "greedy", "ingredients": 3}), "evaluate_every": 1}

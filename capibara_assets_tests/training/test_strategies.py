@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.training.run import train_domain
 from capibara_assets_tests.training.conftest import MakeRequest
@@ -17,7 +15,6 @@ POISONED = {
 }
 
 
-@pytest.mark.slow
 def test_strategies_are_mixed_and_a_failing_one_harms_no_other(make_request: MakeRequest) -> None:
     strategies: list[dict[str, Any]] = [POISONED, {"kind": "soup"}, {"kind": "convexity"}]
     names = ["poisoned", "soup", "convexity"]

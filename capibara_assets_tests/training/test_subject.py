@@ -17,8 +17,6 @@ from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.test_loop import digests, train
 from capibara_assets_tests.training.test_right import QUIET, losses
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize(("every", "expected"), [(1, [True, True]), (2, [True, False]), (0, [False, False])])
 def test_every_nth_layer_is_computed_again(make_request: MakeRequest, every: int, expected: list[bool]) -> None:
@@ -43,7 +41,7 @@ def test_sharing_the_base_changes_no_bit(make_request: MakeRequest, nano: Path, 
     assert len(list((together.work / "base").glob("*.safetensors"))) == 1
 
 
-@pytest.mark.long
+@pytest.mark.extended
 def test_compiled_it_has_the_same_losses(make_request: MakeRequest) -> None:
     plain = train(make_request(work="plain", lora=QUIET, max_steps=4))
     compiled = train(make_request(work="compiled", lora=QUIET, max_steps=4, compile=True))

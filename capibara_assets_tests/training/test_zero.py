@@ -50,8 +50,7 @@ def curve(request: Any) -> list[dict[str, float]]:
     return found
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.resume
 def test_zero2_gives_the_losses_of_plain_training_and_resumes_to_the_bit(
     make_request: MakeRequest, tmp_path: Path

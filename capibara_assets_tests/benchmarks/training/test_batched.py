@@ -31,7 +31,7 @@ def curve(folder: Path) -> list[dict[str, float]]:
     return list(json.loads((folder / "curve.json").read_text("utf-8")))
 
 
-@pytest.mark.parametrize("micro_batch", [None, 1])
+@pytest.mark.parametrize("micro_batch", [None, pytest.param(1, marks=pytest.mark.extended)])
 def test_each_voter_has_the_losses_and_weights_of_its_training_alone(
     make_request: MakeRequest, micro_batch: int | None
 ) -> None:

@@ -46,7 +46,7 @@ def keys_once_joined(state: Any, path: str = "", seen: set[str] | None = None) -
 
 
 @given(state=nested())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_nested_state_comes_back_the_same(state: dict[Any, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
     assume(distinct_names(state) and keys_once_joined(state))
     folder = saved_by_us(state, tmp_path_factory.mktemp("nested"))
@@ -54,7 +54,7 @@ def test_any_nested_state_comes_back_the_same(state: dict[Any, Any], tmp_path_fa
 
 
 @given(state=flat())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_flat_content_comes_back_the_same(
     state: dict[str, torch.Tensor], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -164,7 +164,6 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.slow
 def test_shards_of_two_ranks_are_read_as_whole_tensors(tmp_path: Path) -> None:
     two_ranks(RANKS, str(tmp_path))
     assert {path.name for path in (tmp_path / "dcp").iterdir()} >= {"__0_0.distcp", "__1_0.distcp"}

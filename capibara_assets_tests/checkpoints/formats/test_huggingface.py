@@ -91,7 +91,7 @@ def test_a_foreign_state_gets_the_bytes_that_the_library_writes(tmp_path: Path) 
 
 
 @given(tensors=flat(DTYPES))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_flat_state_goes_to_safetensors_and_back_to_torch(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
     for name in ("a.pt", "a.safetensors", "b.pt"):
         (tmp_path / name).unlink(missing_ok=True)

@@ -37,14 +37,14 @@ def distinct_names(state: Any) -> bool:
 
 
 @given(state=nested())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_nested_state_comes_back_the_same(state: dict[Any, Any], tmp_path: Path) -> None:
     assume(distinct_names(state))
     assert same(through(state, tmp_path), state)
 
 
 @given(state=flat())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_flat_state_comes_back_the_same(state: dict[str, torch.Tensor], tmp_path: Path) -> None:
     assert same(through(state, tmp_path), state)
 

@@ -125,7 +125,7 @@ def test_every_parameter_of_v11_lands_under_its_name(layers: int, decoders: int,
     assert values(to_transformers(mapped).tensors) == values(content.tensors)
 
 
-@pytest.mark.parametrize("make", [v11, v10, umt5])
+@pytest.mark.parametrize("make", [v11, pytest.param(v10, marks=pytest.mark.extended), umt5])
 @pytest.mark.parametrize("scan", [False, True])
 def test_models_go_to_t5x_and_back_through_files_and_compute_the_same(tmp_path: Path, make, scan: bool):
     model = make()

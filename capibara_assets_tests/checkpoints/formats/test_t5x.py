@@ -12,7 +12,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from capibara_assets.checkpoints.content import Content, InFile, of_bytes, of_numpy, to_bytes, to_numpy
 from capibara_assets.checkpoints.formats import convert, detect_format, flax_msgpack, huggingface, t5x
@@ -97,7 +97,6 @@ def test_a_checkpoint_of_t5x_comes_back_the_same_from_our_writer(theirs: Path, t
     assert {path.name for path in (tmp_path / "again").iterdir()} == names
 
 
-@settings(max_examples=25, deadline=None)
 @given(flat_contents(empty=True))
 def test_flat_names_come_back_and_the_reference_reads_them_nested(content: Content):
     with tempfile.TemporaryDirectory() as folder:
@@ -112,7 +111,6 @@ def test_flat_names_come_back_and_the_reference_reads_them_nested(content: Conte
         assert found == expected
 
 
-@settings(max_examples=25, deadline=None)
 @given(nested_contents(empty=True, tuples=False))
 def test_nested_states_come_back(content: Content):
     with tempfile.TemporaryDirectory() as folder:
@@ -335,7 +333,6 @@ def test_without_the_extra_a_checkpoint_is_known_and_the_extra_is_named(theirs: 
     assert "needs msgpack, tensorstore" in done.stdout and "capibara-assets[tpu]" in done.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["t5x", "orbax"])
 def test_memory_stays_flat_whatever_the_size_of_a_tensor(tmp_path: Path, name: str):
     code = """
@@ -345,11 +342,11 @@ import numpy as np
 from capibara_assets.checkpoints.content import Content, PIECE, of_numpy
 from capibara_assets.checkpoints.formats import FORMATS
 
-class Large:  # 512 MiB that nobody holds
-    dtype, shape = "F32", (2048, 65536)
+class Large:  # 128 MiB that nobody holds
+    dtype, shape = "F32", (512, 65536)
     def pieces(self):
         piece = (np.arange(PIECE // 4) % 65521).astype(np.float32).view(np.uint8).data
-        for _ in range(64):
+        for _ in range(16):
             yield piece
 
 def anonymous():
@@ -369,11 +366,11 @@ form.write(Content({"a.b": of_numpy(np.ones(3))}), folder / "warm")
 before = anonymous()
 threading.Thread(target=watch, daemon=True).start()
 form.write(Content({"a.b": Large()}), folder / "large")
-assert sum(len(piece) for piece in form.read(folder / "large").tensors["a.b"].pieces()) == 1 << 29
+assert sum(len(piece) for piece in form.read(folder / "large").tensors["a.b"].pieces()) == 1 << 27
 print(peak - before)
 """
     done = subprocess.run([sys.executable, "-c", code, name, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 256 << 20
+    assert int(done.stdout) < 96 << 20
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path):

@@ -67,7 +67,9 @@ def source(folder: Path, shape: tuple[int, ...], **more) -> zarr.InZarr:
     )
 
 
-@pytest.mark.parametrize("chunks", [[5, 3000], [700, 11], [1, 1000], [999, 3000]])
+@pytest.mark.parametrize(
+    "chunks", [[5, 3000], [700, 11], pytest.param([1, 1000], marks=pytest.mark.extended), [999, 3000]]
+)
 def test_an_array_comes_back_in_pieces_whatever_its_chunks(tmp_path: Path, chunks: list[int]):
     array = np.random.default_rng(0).standard_normal((999, 3000)).astype(np.float32)
     array[0, 0], array[1, 1] = -0.0, np.nan

@@ -1,6 +1,7 @@
 """Exported figures are the log's, read back by each library's own reader; a resumed run shows no step twice."""
 
 import json
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -132,16 +133,35 @@ def test_a_replay_has_the_logs_figures_and_a_second_one_changes_nothing(kind: st
     assert same(kind, READERS[kind](tmp_path / "out"), events)
 
 
+@pytest.fixture(scope="module")
+def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MLflow's database without a run: making one takes seconds, copying it none. To be copied only."""
+    mlflow = pytest.importorskip("mlflow", reason=ABSENT.format("mlflow"))
+    file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    mlflow.MlflowClient(tracking_uri=f"sqlite:///{file}").search_experiments()
+    return file
+
+
+@pytest.fixture
+def out(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Where an exporter writes; with MLflow's database, where that is the one."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    if kind == "mlflow":
+        shutil.copyfile(request.getfixturevalue("empty_mlflow"), folder / "mlflow.db")
+    return folder
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_followed_while_it_grows_and_is_killed_a_log_ends_the_same(kind: str, tmp_path: Path) -> None:
+def test_followed_while_it_grows_and_is_killed_a_log_ends_the_same(kind: str, tmp_path: Path, out: Path) -> None:
     pytest.importorskip(kind, reason=ABSENT.format(kind))
     events = training([(5, 2), (4, 3), (2, 0)])
-    made = copier(kind, tmp_path / "out")
+    made = copier(kind, out)
     for end in [*range(2, len(events), 5), len(events)]:
         log = write_log(tmp_path / "voter-0", events[:end])
         assert made.look([log]) is None
     assert made.close() is None
-    assert same(kind, READERS[kind](tmp_path / "out"), events)
+    assert same(kind, READERS[kind](out), events)
 
 
 def parts() -> list[dict[str, Any]]:
@@ -152,18 +172,18 @@ def parts() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_parts_of_a_voter_have_curves_of_their_own(kind: str, tmp_path: Path) -> None:
+def test_the_parts_of_a_voter_have_curves_of_their_own(kind: str, tmp_path: Path, out: Path) -> None:
     events = parts()
     expected = series_of(points_of(current_view(events)))
     assert [step for step, _ in expected["client-0/train/loss"]] == [1, 2, 3, 4, 5]
     assert [step for step, _ in expected["client-1/train/loss"]] == [1, 2, 3, 4, 5, 6]
     pytest.importorskip(kind, reason=ABSENT.format(kind))
-    made = copier(kind, tmp_path / "out")
+    made = copier(kind, out)
     for end in [*range(1, len(events), 4), len(events)]:
         log = write_log(tmp_path / "voter-0", events[:end])
         assert made.look([log]) is None
     assert made.close() is None
-    assert same(kind, READERS[kind](tmp_path / "out"), events)
+    assert same(kind, READERS[kind](out), events)
 
 
 def test_an_exporter_whose_library_is_absent_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

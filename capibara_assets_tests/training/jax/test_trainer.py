@@ -17,7 +17,6 @@ pytest.importorskip("jax")
 from capibara_assets.training.jax import rows, saved, trainer
 
 NANO = resources_root() / "base_models" / "capibara-nano"
-pytestmark = pytest.mark.slow
 
 
 def conversations(folder: Path) -> Path:

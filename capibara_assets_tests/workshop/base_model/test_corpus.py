@@ -16,8 +16,6 @@ from workshop.base_model.corpus import (
     permissive_licence,
 )
 
-pytestmark = pytest.mark.slow
-
 _PACKAGES = ("click", "packaging", "no-such-distribution-on-any-machine")
 
 

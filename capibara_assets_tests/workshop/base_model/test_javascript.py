@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 import tree_sitter_javascript
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tree_sitter import Language, Node, Parser
 
@@ -28,14 +28,12 @@ def test_the_parser_sees_an_error(parser: Parser) -> None:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=150, deadline=None)
 def test_programs_parse(parser: Parser, seed: int) -> None:
     program = javascript_program(Random(seed))
     assert not parser.parse(program.encode()).root_node.has_error, program
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=100, deadline=None)
 def test_answers_parse(parser: Parser, seed: int) -> None:
     request, code = javascript_exchange(Random(seed))
     assert request.strip()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
@@ -67,7 +67,6 @@ def test_indentation_is_cheap(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 @given(st.lists(_TEXT, min_size=2, max_size=6))
-@settings(max_examples=60, deadline=None)
 def test_mask_covers_the_answers_and_their_ends(tokenizer: PreTrainedTokenizerBase, contents: list[str]) -> None:
     roles = ["system", *["user", "assistant"] * 3]
     messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=False)]
@@ -78,7 +77,6 @@ def test_mask_covers_the_answers_and_their_ends(tokenizer: PreTrainedTokenizerBa
 
 
 @given(st.lists(_TEXT, min_size=3, max_size=6), st.booleans())
-@settings(max_examples=60, deadline=None)
 def test_template_is_prefix_stable(tokenizer: PreTrainedTokenizerBase, contents: list[str], system: bool) -> None:
     roles = ["system" if system else "user", *["user", "assistant"] * 3]
     messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=False)]

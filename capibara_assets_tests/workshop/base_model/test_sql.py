@@ -4,21 +4,19 @@ import sqlite3
 from random import Random
 
 import sqlglot
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from workshop.base_model.sql import sql_exchange, sql_script
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
 def test_scripts_parse(seed: int) -> None:
     statements = sqlglot.parse(sql_script(Random(seed)), read="sqlite")
     assert len(statements) >= 5
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
 def test_answers_are_one_statement(seed: int) -> None:
     request, answer = sql_exchange(Random(seed))
     assert request.strip()

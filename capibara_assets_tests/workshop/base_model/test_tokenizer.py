@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
@@ -66,7 +66,6 @@ _TURNS = st.lists(st.tuples(st.sampled_from(["system", "user", "assistant"]), _C
 
 
 @given(_TURNS)
-@settings(max_examples=50)
 def test_documents_are_rendered_as_the_template_does(bpe: Tokenizer, turns: list[tuple[str, str]]) -> None:
     messages = [{"role": role, "content": content} for role, content in turns]
     assert wrap(bpe).apply_chat_template(messages, tokenize=False) == render_chat(turns)

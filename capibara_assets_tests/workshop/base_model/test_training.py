@@ -22,8 +22,6 @@ from workshop.base_model.settings import Settings
 from workshop.base_model.streams import tokenize_corpus
 from workshop.base_model.training import train
 
-pytestmark = pytest.mark.slow
-
 _TINY = Settings(
     minutes=3 / 60,
     corpus_bytes=2_000_000,
