@@ -188,7 +188,7 @@ BENCHES: dict[str, Bench] = {
         "evaluation",
         "evaluate:evaluate",
         "Tokens per second of batched answers, false alarms and power of the tests, hostile programs that pass.",
-        {"prompts": 8, "new_tokens": 16, "rounds": 1, "draws": 200},
+        {"prompts": 8, "new_tokens": 16, "rounds": 1, "draws": 60},
     ),
     "graph": Bench(
         "graph",

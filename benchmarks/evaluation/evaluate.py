@@ -31,7 +31,7 @@ def evaluate(only: str, prompts: int, new_tokens: int, rounds: int, draws: int, 
     print_result(measure(chosen, {"generation": generation, "statistics": statistics}), as_json)
 
 
-def measure(only: Sequence[str] = tuple(PARTS), sizes: Mapping[str, Mapping[str, int]] | None = None) -> dict[str, Any]:
+def measure(only: Sequence[str] = tuple(PARTS), sizes: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Any]:
     """The parts, one after another: their figures at the top, everything each found below its name.
 
     Args:
@@ -51,7 +51,7 @@ def summary(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {PARTS[name]: details[PARTS[name]] for name, details in found.items()} | dict(found)
 
 
-def _run(name: str, sizes: Mapping[str, int]) -> Mapping[str, Any]:
+def _run(name: str, sizes: Mapping[str, Any]) -> Mapping[str, Any]:
     found: Mapping[str, Any]
     match name:
         case "generation":
