@@ -54,7 +54,7 @@ def trained_adapters(
     """One LoRA adapter per voter, with metrics, curves and resume points."""
     from capibara_assets.checkpoints.artifacts import checkpoint_root
     from capibara_assets.lineage.card import base_name, write_voter_cards
-    from capibara_assets.modeling.base import base_digest
+    from capibara_assets.modeling.files import base_digest
     from capibara_assets.training.recipe import TrainingRecipe
     from capibara_assets.training.request import FurtherDataset, TrainingRequest
     from capibara_assets.training.run import VOLATILE
