@@ -109,7 +109,7 @@ class BaseModel(dg.ConfigurableResource[Any]):
         Raises:
             InputError: it does not exist, is damaged, or was not fetched yet (`capibara model fetch`).
         """
-        from capibara_assets.modeling.base import validate_base
+        from capibara_assets.modeling.files import validate_base
         from capibara_assets.modeling.hub import resolve_base
 
         path = resolve_base(self.location)

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from capibara_assets.assets.inputs import DIGEST, INPUTS, Inputs
 from capibara_assets.domains import Domain
-from capibara_assets.modeling.base import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from capibara_assets.resources import Store
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.checkpointed import Checkpointed

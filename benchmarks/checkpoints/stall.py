@@ -13,7 +13,8 @@ from capibara_assets.checkpoints.saving import AsyncSaver
 from capibara_assets.checkpoints.store import CheckpointStore
 from capibara_assets.declarations import shipped_recipe
 from capibara_assets.locations import resources_root
-from capibara_assets.modeling.base import load_base, read_config
+from capibara_assets.modeling.base import load_base
+from capibara_assets.modeling.files import read_config
 from capibara_assets.modeling.lora_targets import target_modules
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.stepper import PlainStepper

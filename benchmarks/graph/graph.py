@@ -64,7 +64,7 @@ def measure(deployment: Deployment) -> dict[str, Any]:
     """The figures of a finished run, and the joint adapter's losses on the same test examples."""
     os.environ["DAGSTER_HOME"] = ""
     from capibara_assets.cli.report import build_report
-    from capibara_assets.cli.run import latest_record
+    from capibara_assets.cli.run_record import latest_record
 
     with open_instance(deployment) as instance:
         store = Store(root=deployment.store, work=str(deployment.work)).open()

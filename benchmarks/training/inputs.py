@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.experience_input import BenchInput
 from capibara_assets.locations import resources_root
-from capibara_assets.modeling.base import base_digest
+from capibara_assets.modeling.files import base_digest
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.training.request import TrainingRequest
 

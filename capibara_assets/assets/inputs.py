@@ -155,7 +155,7 @@ class Inputs:
 
     def base_digest(self, base_model: BaseModel) -> str:
         """The digest of the base model, which counts as an input, without loading its weights."""
-        from capibara_assets.modeling.base import base_digest
+        from capibara_assets.modeling.files import base_digest
 
         digest = base_digest(base_model.path)
         self.setting("base_model", digest)

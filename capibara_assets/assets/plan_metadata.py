@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from capibara_assets.planning.hardware import HardwareTarget
     from capibara_assets.planning.lora import LoraPlan
     from capibara_assets.planning.tpu_plan import FrontEntry, TpuPlan
-    from capibara_assets.planning.xla import XlaVerdict
+    from capibara_assets.planning.xla_verdict import XlaVerdict
 
 OUTCOME, COST = "outcome", "cost"
 PAST_RUNS = 200  # materializations that are looked through for outcomes

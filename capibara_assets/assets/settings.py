@@ -38,7 +38,7 @@ def current_settings(recipes: Recipes, base_model: BaseModel, target: Hardware, 
     """
     from capibara_assets.datasets.benchmark_items import benchmark_digests
     from capibara_assets.datasets.recipe import DatasetRecipe
-    from capibara_assets.modeling.base import base_digest
+    from capibara_assets.modeling.files import base_digest
     from capibara_assets.planning.models import read_shape
 
     for name, where in RECIPES.items():

@@ -12,7 +12,7 @@ import numpy as np
 from capibara_assets.checkpoints.content import Content, to_bytes, to_numpy
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter
-from capibara_assets.modeling.base import ADAPTER_CONFIG
+from capibara_assets.modeling.files import ADAPTER_CONFIG
 
 _A = re.compile(r"^(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<embedding>embedding_)?A(?P<rest>(?:\.[^./]+)*)$")
 

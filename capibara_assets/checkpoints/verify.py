@@ -11,7 +11,7 @@ from torch import nn
 from capibara_assets.checkpoints.schema import VoterAdapter
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, adapter_files
-from capibara_assets.modeling.base import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from capibara_assets.storage.digests import combine, sha256_bytes, sha256_file
 
 Shapes = Mapping[str, tuple[int, int]]

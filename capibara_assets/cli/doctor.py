@@ -16,7 +16,7 @@ from capibara_assets.errors import InputError
 
 if TYPE_CHECKING:
     from capibara_assets.planning.hardware import HardwareTarget
-    from capibara_assets.training.plan import TrainingPlan
+    from capibara_assets.training.plan_schema import TrainingPlan
     from capibara_assets.training.preflight import Finding
     from capibara_assets.training.recipe import TrainingRecipe
     from capibara_assets.training.request import TrainingRequest
@@ -49,6 +49,7 @@ def doctor(
 ) -> None:
     """Check machine, base, data and recipe for a training. Exit code 1 where a check fails, else 0."""
     from capibara_assets.planning.hardware import find_target
+    from capibara_assets.training.plan_text import plan_lines
     from capibara_assets.training.request import read_request
 
     deployment = Deployment.from_environment()
@@ -71,7 +72,7 @@ def doctor(
     else:
         for finding in findings:
             click.echo(finding.line)
-        for line in plan.lines() if plan else ():
+        for line in plan_lines(plan) if plan else ():
             click.echo(line)
         counted = {status: sum(one.status == status for one in findings) for status in ("pass", "warn", "fail")}
         click.echo(", ".join(f"{count} {status}" for status, count in counted.items()))
@@ -154,7 +155,7 @@ def request_for(
     Raises:
         InputError: a recipe, base or dataset that cannot be read, or a base that does not fit the target.
     """
-    from capibara_assets.modeling.base import base_digest, validate_base
+    from capibara_assets.modeling.files import base_digest, validate_base
     from capibara_assets.storage.digests import sha256_file
     from capibara_assets.training.recipe import TrainingRecipe
     from capibara_assets.training.request import TrainingRequest

@@ -40,7 +40,7 @@ def _epochs_of(output: Path) -> dict[str, list[dict[str, Any]]]:
     Raises:
         InputError: nothing was trained there, or no epoch is over yet.
     """
-    from capibara_assets.modeling.base import ADAPTER_WEIGHTS
+    from capibara_assets.modeling.files import ADAPTER_WEIGHTS
     from capibara_assets.training.epoch_info import EPOCH_INFO, epoch_folder, read_epoch_info
 
     places = [output, *sorted(path for path in output.glob("voters/*") if path.is_dir())]

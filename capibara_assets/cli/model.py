@@ -2,7 +2,7 @@
 
 import click
 
-from capibara_assets.modeling.base import validate_base
+from capibara_assets.modeling.files import validate_base
 from capibara_assets.modeling.hub import fetch
 
 

@@ -17,7 +17,7 @@ from capibara_assets.lineage.attribution import COLUMNS, attribution
 from capibara_assets.lineage.card import base_name, hub_licences
 from capibara_assets.lineage.columns import columns
 from capibara_assets.lineage.voters import dataset, dataset_of
-from capibara_assets.modeling.base import base_digest
+from capibara_assets.modeling.files import base_digest
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.store import ArtifactStore
 

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader
 
 from capibara_assets.assets.inputs import Inputs
 from capibara_assets.cli.instance import open_instance
+from capibara_assets.cli.run_record import latest_record
 from capibara_assets.deployment import Deployment
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.metadata import heat_map
@@ -162,7 +163,6 @@ def write_html(report: dict[str, Any], path: Path) -> Path:
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def report(as_json: bool) -> None:
     """The latest run: losses, voters, seconds, memory."""
-    from capibara_assets.cli.run import latest_record
     from capibara_assets.resources import Store
 
     deployment = Deployment.from_environment()

@@ -1,6 +1,5 @@
 """`capibara run`: the whole graph, or one stage of it, on one's own files, in this process."""
 
-import json
 import os
 import time
 from datetime import UTC, datetime
@@ -11,10 +10,10 @@ import dagster as dg
 
 from capibara_assets.cli.instance import open_instance
 from capibara_assets.cli.memory import watched_memory
+from capibara_assets.cli.run_record import keep_record
 from capibara_assets.deployment import Deployment
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.errors import InputError
-from capibara_assets.storage.jsonfiles import write_json_atomic
 from capibara_assets.storage.mirror import is_remote
 
 # The last ones train voters by resources/recipes/strategies
@@ -135,7 +134,7 @@ def run_deployment(deployment: Deployment, domains: tuple[Domain, ...], selectio
             "current": len(outcome.current),
             "failures": {f"{name}[{where}]": message for (name, where), message in outcome.failures.items()},
         }
-        write_json_atomic(deployment.home / "runs" / "latest.json", record)
+        keep_record(deployment, record)
         report = build_report(instance, resources["store"].open(), record)
         page = write_html(report, deployment.home / "report.html")
     print_table(report)
@@ -147,15 +146,3 @@ def run_deployment(deployment: Deployment, domains: tuple[Domain, ...], selectio
         for (name, where), message in outcome.failures.items():
             click.echo(f"  {name}[{where}]: {message}", err=True)
         raise SystemExit(1)
-
-
-def latest_record(deployment: Deployment) -> dict:
-    """The record of the latest `capibara run`.
-
-    Raises:
-        InputError: there was none.
-    """
-    path = deployment.home / "runs" / "latest.json"
-    if not path.is_file():
-        raise InputError(f"no run yet in {deployment.home}: start one with `capibara run`")
-    return json.loads(path.read_text())

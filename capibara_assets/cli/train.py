@@ -180,6 +180,7 @@ def _plan(wishes: "Wishes", target: str | None, *, probe: bool) -> None:
     from capibara_assets.resources import Hardware
     from capibara_assets.training.own_run import prepare
     from capibara_assets.training.plan import plan_training
+    from capibara_assets.training.plan_text import plan_lines
     from capibara_assets.training.probe import measure_speed
 
     hardware = Hardware(name=target).target if target else None
@@ -187,7 +188,7 @@ def _plan(wishes: "Wishes", target: str | None, *, probe: bool) -> None:
         request, counts = prepare(wishes, work=Path(folder))
         _show_start(request, counts)
         speed = measure_speed(request) if probe else None
-        for line in plan_training(request, hardware, speed=speed).lines():
+        for line in plan_lines(plan_training(request, hardware, speed=speed)):
             click.echo(line)
 
 

@@ -1,60 +1,57 @@
 """From independent voters' adapters to one checkpoint: the vote, robust aggregation, merges, privacy, certificates.
 
-The public functions are here; each is loaded with its module when it is asked for, so that a name costs what it needs.
+Its public functions are those of `api`, and may be imported from here. Modules of this package import each other.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from capibara_assets.consensus import api
+from capibara_assets.consensus.api import __all__ as __all__
+
 if TYPE_CHECKING:
-    from capibara_assets.consensus.aggregation import aggregate
-    from capibara_assets.consensus.certificate import certify, verify_certificate
-    from capibara_assets.consensus.checkpoint_merge import merge_checkpoints
-    from capibara_assets.consensus.convex import convex_weights, simplex_least_squares
-    from capibara_assets.consensus.preaggregation import pre_aggregate
-    from capibara_assets.consensus.privacy import dp_clipped_mean, dp_epsilon
-    from capibara_assets.consensus.soups import soup
-    from capibara_assets.consensus.voting import vote
-    from capibara_assets.modeling.low_rank import merge_adapters
-
-__all__ = [
-    "aggregate",
-    "certify",
-    "convex_weights",
-    "dp_clipped_mean",
-    "dp_epsilon",
-    "merge_adapters",
-    "merge_checkpoints",
-    "pre_aggregate",
-    "simplex_least_squares",
-    "soup",
-    "verify_certificate",
-    "vote",
-]
-
-_HOMES = {
-    "aggregate": "consensus.aggregation",
-    "certify": "consensus.certificate",
-    "convex_weights": "consensus.convex",
-    "dp_clipped_mean": "consensus.privacy",
-    "dp_epsilon": "consensus.privacy",
-    "merge_adapters": "modeling.low_rank",
-    "merge_checkpoints": "consensus.checkpoint_merge",
-    "pre_aggregate": "consensus.preaggregation",
-    "simplex_least_squares": "consensus.convex",
-    "soup": "consensus.soups",
-    "verify_certificate": "consensus.certificate",
-    "vote": "consensus.voting",
-}
+    from capibara_assets.consensus.api import (
+        aggregate as aggregate,
+    )
+    from capibara_assets.consensus.api import (
+        certify as certify,
+    )
+    from capibara_assets.consensus.api import (
+        convex_weights as convex_weights,
+    )
+    from capibara_assets.consensus.api import (
+        dp_clipped_mean as dp_clipped_mean,
+    )
+    from capibara_assets.consensus.api import (
+        dp_epsilon as dp_epsilon,
+    )
+    from capibara_assets.consensus.api import (
+        merge_adapters as merge_adapters,
+    )
+    from capibara_assets.consensus.api import (
+        merge_checkpoints as merge_checkpoints,
+    )
+    from capibara_assets.consensus.api import (
+        pre_aggregate as pre_aggregate,
+    )
+    from capibara_assets.consensus.api import (
+        simplex_least_squares as simplex_least_squares,
+    )
+    from capibara_assets.consensus.api import (
+        soup as soup,
+    )
+    from capibara_assets.consensus.api import (
+        verify_certificate as verify_certificate,
+    )
+    from capibara_assets.consensus.api import (
+        vote as vote,
+    )
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in api.__all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"capibara_assets.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
+    return getattr(api, name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *api.__all__})

@@ -30,7 +30,7 @@ from capibara_assets.checkpoints.verify import Attested, Shapes, adapter_digest
 from capibara_assets.checkpoints.verify import attest as attest_one
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, read_adapter
-from capibara_assets.modeling.base import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from capibara_assets.modeling.low_rank import inner_products
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.training.voter_manifest import VoterManifest, json_object

@@ -30,7 +30,7 @@ from capibara_assets.consensus.verification import (
 )
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import write_adapter
-from capibara_assets.modeling.base import ADAPTER_WEIGHTS
+from capibara_assets.modeling.files import ADAPTER_WEIGHTS
 from capibara_assets.storage.jsonfiles import write_json_atomic
 
 if TYPE_CHECKING:

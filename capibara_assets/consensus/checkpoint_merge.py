@@ -46,7 +46,7 @@ from capibara_assets.consensus.merge_interface import Merge, Recipe
 from capibara_assets.consensus.merge_methods import METHODS, Method
 from capibara_assets.consensus.merge_stack import Block, Part, Stack, grouped
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.base import CONFIG, INDEX
+from capibara_assets.modeling.files import CONFIG, INDEX
 from capibara_assets.storage.digests import combine, sha256_file
 from capibara_assets.storage.manifest import MANIFEST
 

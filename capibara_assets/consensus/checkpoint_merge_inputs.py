@@ -16,7 +16,7 @@ from capibara_assets.checkpoints.formats import huggingface
 from capibara_assets.consensus.merge_element_kernels import BF16, F16, F32
 from capibara_assets.consensus.merge_stack import Part
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.base import CONFIG
+from capibara_assets.modeling.files import CONFIG
 
 FLOATS: Mapping[str, int] = {"F32": F32, "BF16": BF16, "F16": F16}
 """Element types that are merged; whole numbers and truth values are taken over where the models agree on them."""

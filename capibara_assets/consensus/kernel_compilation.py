@@ -2,7 +2,7 @@
 
 A kernel is compiled together with those that it calls and with the constants that it uses. Numba's own cache looks at
 the kernel's file alone: it would go on with what was compiled of a callee in another module before that was changed.
-Here the sources of all kernels in the folder, modules with "kernel" in their name, count.
+Here the sources of all kernels of the package count, modules with "kernel" in their name, in whichever folder they are.
 """
 
 import functools
@@ -36,16 +36,22 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
     """Numba's cache of one function's compiled code, with the sources of all kernels in its key."""
 
     def _index_key(self, signature: Any, codegen: Any) -> tuple[Any, ...]:
-        folder = Path(inspect.getfile(self._py_func)).parent
         key = super()._index_key(signature, codegen)  # type: ignore[no-untyped-call]
-        return (*key, _sources(folder))
+        return (*key, _sources(_package(Path(inspect.getfile(self._py_func)).parent)))
+
+
+def _package(folder: Path) -> Path:
+    """The folder of the outermost package that a module in `folder` belongs to; `folder` where it is of none."""
+    while (folder.parent / "__init__.py").exists():
+        folder = folder.parent
+    return folder
 
 
 @functools.cache
 def _sources(folder: Path) -> str:
-    """SHA-256 of a folder's kernels."""
+    """SHA-256 of the kernels in a folder and below."""
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("*kernel*.py")):
+    for path in sorted(folder.rglob("*kernel*.py")):
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
 

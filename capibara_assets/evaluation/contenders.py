@@ -17,7 +17,8 @@ from capibara_assets.errors import InputError
 from capibara_assets.evaluation.endpoints import Endpoint
 from capibara_assets.evaluation.schema import ExampleLoss
 from capibara_assets.modeling.adapters import LoraAdapter, applied
-from capibara_assets.modeling.base import Base, base_digest, load_base
+from capibara_assets.modeling.base import Base, load_base
+from capibara_assets.modeling.files import base_digest
 from capibara_assets.modeling.losses import Losses, assistant_losses
 from capibara_assets.modeling.precision import fast_precision
 from capibara_assets.storage.digests import canonical_json, combine, sha256_bytes

@@ -21,7 +21,8 @@ from capibara_assets.evaluation.diagnosis_placement import DeviceMap, check_deep
 from capibara_assets.evaluation.model_folder import ModelFolder, more_than_pairs, opened
 from capibara_assets.evaluation.speaking import quiet
 from capibara_assets.modeling.adapters import LoraAdapter
-from capibara_assets.modeling.base import Base, load_base, read_config
+from capibara_assets.modeling.base import Base, load_base
+from capibara_assets.modeling.files import read_config
 
 _HALF = ("float16", "torch.float16")
 _INFO = "training_info.json"

@@ -9,7 +9,7 @@ from capibara_assets.evaluation.diagnosis_catalogue import Diagnosis
 from capibara_assets.evaluation.diagnosis_files import shapes_of
 from capibara_assets.evaluation.model_folder import ModelFolder, adapter_config
 from capibara_assets.modeling.adapters import LoraAdapter
-from capibara_assets.modeling.base import ADAPTER_WEIGHTS, base_digest
+from capibara_assets.modeling.files import ADAPTER_WEIGHTS, base_digest
 
 _PREFIX = "base_model.model."
 

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.diagnosis_catalogue import Diagnosis
 from capibara_assets.modeling.adapters import LoraAdapter
-from capibara_assets.modeling.base import (
+from capibara_assets.modeling.files import (
     ADAPTER_WEIGHTS,
     check_safetensors,
     read_config,

@@ -10,7 +10,7 @@ import jinja2
 from capibara_assets.datasets.templates import Tokenizer, control_ids
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.diagnosis_catalogue import Diagnosis
-from capibara_assets.modeling.base import read_config
+from capibara_assets.modeling.files import read_config
 from capibara_assets.storage.digests import sha256_file
 
 PROBE = (

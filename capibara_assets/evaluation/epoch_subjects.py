@@ -13,7 +13,8 @@ from capibara_assets.declarations import shipped_recipe
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.epoch_comparison import EpochLosses
 from capibara_assets.modeling.adapters import applied, read_adapter
-from capibara_assets.modeling.base import ADAPTER_WEIGHTS, Base, base_digest, read_config
+from capibara_assets.modeling.base import Base
+from capibara_assets.modeling.files import ADAPTER_WEIGHTS, base_digest, read_config
 from capibara_assets.modeling.losses import assistant_losses
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.training.epoch_info import epoch_folder, read_epoch_info

@@ -10,15 +10,8 @@ from typing import Any
 
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import applied, read_adapter
-from capibara_assets.modeling.base import (
-    ADAPTER_CONFIG,
-    ADAPTER_WEIGHTS,
-    CONFIG,
-    Base,
-    base_digest,
-    load_base,
-    read_json_object,
-)
+from capibara_assets.modeling.base import Base, load_base
+from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG, base_digest, read_json_object
 from capibara_assets.training.own_run import base_folder
 
 _ON_CARD = re.compile(r"^`[^`]+`, digest `([0-9a-f]{64})`", re.MULTILINE)  # as lineage/card.py writes it

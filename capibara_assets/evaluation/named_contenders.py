@@ -20,7 +20,8 @@ from capibara_assets.evaluation.contenders import (
 )
 from capibara_assets.evaluation.endpoints import OLLAMA_URL, OPENAI_URL, Endpoint
 from capibara_assets.modeling.adapters import read_adapter
-from capibara_assets.modeling.base import ADAPTER_CONFIG, CONFIG, Base, validate_base
+from capibara_assets.modeling.base import Base
+from capibara_assets.modeling.files import ADAPTER_CONFIG, CONFIG, validate_base
 from capibara_assets.training.own_run import base_folder
 
 FORMS = (

@@ -18,6 +18,7 @@ TEXT_LIMIT = 64 << 10  # characters of quarantined text that are kept
 _OUTPUT = ("stdout", "stderr", "result_text", "error_name", "error_value", "traceback")
 TEXTS = ("code", "task", "source", *_OUTPUT)
 _KEY = "CAPIBARA_DIGEST_KEY"
+DEFAULT_KEY = b"capibara-assets"  # where a deployment has set none
 _PLACEHOLDER = r"<([A-Z][A-Z0-9_]{2,40}):(\d{1,9})>"
 
 Found = dict[tuple[int, str], list[Secret]]
@@ -43,7 +44,8 @@ def keyed_digest(data: bytes) -> str:
 
 def digest_key() -> bytes:
     """The key of keyed digests: CAPIBARA_DIGEST_KEY, at most 64 bytes of it."""
-    return os.environ.get(_KEY, "capibara-assets").encode("utf-8")[:64]
+    own = os.environ.get(_KEY)
+    return DEFAULT_KEY if own is None else own.encode("utf-8")[:64]
 
 
 def redact_sessions(

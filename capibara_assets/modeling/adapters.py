@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.base import ADAPTER_CONFIG, ADAPTER_WEIGHTS, check_safetensors
+from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, check_safetensors
 from capibara_assets.modeling.quantised import is_quantised, merged
 from capibara_assets.storage.jsonfiles import readable_json, write_bytes_atomic
 

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.base import weight_files
+from capibara_assets.modeling.files import weight_files
 
 _NOTE = "loading"  # what Transformers said of the weights when it read them, in the converted file's header
 

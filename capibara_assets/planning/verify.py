@@ -13,8 +13,8 @@ from capibara_assets.planning.recipe import PlanningRecipe
 from capibara_assets.planning.tpu_plan import TpuPlan
 
 if TYPE_CHECKING:
-    from capibara_assets.planning.xla import XlaVerdict
     from capibara_assets.planning.xla_cache import VerdictCache
+    from capibara_assets.planning.xla_verdict import XlaVerdict
 
 REFUSED = frozenset({"does not fit", "does not lower"})
 

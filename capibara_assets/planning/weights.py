@@ -7,7 +7,7 @@ from math import prod
 from pathlib import Path
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.base import read_safetensors_header, weight_files
+from capibara_assets.modeling.files import read_safetensors_header, weight_files
 
 _NAMED = 12  # modules that an error lists
 _WEIGHT = ".weight"

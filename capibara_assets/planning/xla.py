@@ -10,9 +10,9 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.jax.sizes import check_supported
@@ -21,51 +21,9 @@ from capibara_assets.planning.tpu_plan import NOT_COMPILED, TpuPlan
 from capibara_assets.planning.xla_cache import VerdictCache
 from capibara_assets.planning.xla_case import XlaCase, case_digest, case_of, versions
 from capibara_assets.planning.xla_compile import SETTINGS, lower_case
-from capibara_assets.planning.xla_flops import StepFlops
+from capibara_assets.planning.xla_verdict import XlaVerdict
 
 TIME_LIMIT_S = 600.0
-
-
-class XlaVerdict(BaseModel):
-    """What XLA said about a case."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    status: Literal["compiled", "fits", "not compiled", "does not fit", "does not lower"] = Field(
-        description="`fits`: the compiler assigned every buffer its place, and was stopped before it generated code"
-    )
-    detail: str
-    lowered: bool = Field(description="the step was traced and lowered for TPU over the plan's mesh")
-    memory: dict[str, int] = Field(
-        default_factory=dict,
-        description="bytes per chip as the compiler allotted them; of a refusal what it needs and what there is",
-    )
-    collectives: dict[str, int] | None = Field(
-        default=None,
-        description="collective operations in the program's text by kind, those of a scanned layer once; None where it"
-        " cannot be printed",
-    )
-    flops: StepFlops | None = Field(
-        default=None, description="of a step and chip, XLA's count beside ours; None where it was not lowered"
-    )
-    versions: dict[str, str] = Field(default_factory=dict)
-    lower_seconds: float | None = Field(default=None, description="volatile: not part of the plan's document")
-    compile_seconds: float | None = Field(default=None, description="volatile: not part of the plan's document")
-    host_peak_bytes: int | None = Field(default=None, description="volatile: the compiler's process at its largest")
-    cached: bool = Field(default=False, description="volatile: this verdict was read, not computed")
-    note: str | None = Field(default=None, description="volatile: what was odd on the way")
-
-    @property
-    def fits(self) -> bool | None:
-        """Whether the program fits; None where it was not compiled."""
-        return {"compiled": True, "fits": True, "does not fit": False}.get(self.status)
-
-    def document(self) -> dict[str, Any]:
-        """The verdict without what changes from run to run."""
-        return self.model_dump(mode="json", exclude=VOLATILE)
-
-
-VOLATILE = {"lower_seconds", "compile_seconds", "host_peak_bytes", "cached", "note"}
 
 
 def libtpu_is_there() -> bool:

@@ -1,11 +1,8 @@
 """What is put before XLA: one training step for one slice, so described that equal descriptions are equal programs."""
 
-import ast
 import hashlib
 import json
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -13,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.jax.attention import LANES
 from capibara_assets.modeling.jax.sizes import StepSettings
+from capibara_assets.modeling.jax.step import STEP_VERSION
 from capibara_assets.planning.accounting import Method, Optimizer, Remat
 from capibara_assets.planning.hardware import HardwareTarget, find_target
 from capibara_assets.planning.mesh import Mesh
@@ -107,25 +105,9 @@ def case_of(plan: TpuPlan, target: HardwareTarget | None = None) -> XlaCase:
 
 
 def case_digest(case: XlaCase, versions: dict[str, str]) -> str:
-    """SHA-256 of the case, the compiler's versions and the step's code: the name of a verdict."""
-    whole = {"case": case.document(), "versions": versions, "step": step_digest()}
+    """SHA-256 of the case, the compiler's versions and the step's: the name of a verdict."""
+    whole = {"case": case.document(), "versions": versions, "step": STEP_VERSION}
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
-
-
-@cache
-def step_digest() -> str:
-    """SHA-256 of the step's code without comments and docstrings: what it computes, not how it is explained."""
-    folder = Path(__file__).parents[1] / "modeling" / "jax"
-    parts = []
-    for file in sorted(folder.glob("*.py")):
-        if file.name in ("__init__.py", "weights.py"):  # neither is in the program
-            continue
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
-                node.body = node.body[1:] or [ast.Pass()]
-        parts.append(f"{file.name}\n{ast.dump(tree)}")
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def versions() -> dict[str, str]:

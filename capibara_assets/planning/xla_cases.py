@@ -105,7 +105,7 @@ class KnownCases(BaseModel):
 
     command: str
     versions: dict[str, str]
-    step: str = Field(description="digest of the step's code, as `xla_case.step_digest` gives it")
+    step: str = Field(description="`STEP_VERSION` of modeling/jax/step.py when they were asked")
     copies: Copies
     cases: tuple[KnownCase, ...]
 

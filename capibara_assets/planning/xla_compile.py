@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from capibara_assets.modeling.jax.placement import MESH_AXES, Placement
 from capibara_assets.modeling.jax.step import abstract_arguments, train_step
@@ -24,9 +24,7 @@ from capibara_assets.planning.hardware import GIB
 from capibara_assets.planning.tpu_plan import NOT_COMPILED
 from capibara_assets.planning.xla_case import XlaCase, versions
 from capibara_assets.planning.xla_flops import StepFlops, step_flops
-
-if TYPE_CHECKING:
-    from capibara_assets.planning.xla import XlaVerdict
+from capibara_assets.planning.xla_verdict import XlaVerdict
 
 # Keep libtpu from looking for a metadata server and from locking the machine; jax itself stays on the CPU.
 SETTINGS = {
@@ -58,10 +56,8 @@ def lower(case: XlaCase, mesh: Any) -> Any:
     return step.trace(*arguments).lower(lowering_platforms=("tpu",))
 
 
-def lower_case(case: XlaCase) -> "XlaVerdict":
+def lower_case(case: XlaCase) -> XlaVerdict:
     """Trace and lower over an abstract mesh: no device and no libtpu needed."""
-    from capibara_assets.planning.xla import XlaVerdict
-
     try:
         lower(case, abstract_mesh(case))
     except ValueError as error:
@@ -90,7 +86,7 @@ def flops_of(case: XlaCase) -> StepFlops:
     return step_flops(case, lambda shallow: lower(shallow, mesh))
 
 
-def compile_case(case: XlaCase, *, whole: bool) -> "XlaVerdict":
+def compile_case(case: XlaCase, *, whole: bool) -> XlaVerdict:
     """Compile with libtpu in this process: memory, collectives and verdict of the real compiler.
 
     The compiler first optimises, schedules and assigns every buffer its place (seconds: that decides whether a program
@@ -101,8 +97,6 @@ def compile_case(case: XlaCase, *, whole: bool) -> "XlaVerdict":
     from jax.experimental import topologies
     from jax.experimental.mesh_utils import create_device_mesh
     from jax.sharding import Mesh
-
-    from capibara_assets.planning.xla import XlaVerdict
 
     topology = topologies.get_topology_desc(case.topology, platform="tpu", **case.topology_options)
     # Axes may share a side of the torus: 8 of a 4x4 slice are two of its columns.
@@ -208,7 +202,7 @@ def read_report(folder: Path) -> Report | None:
     return Report(int(total[1]), sum(map(int, arguments)), count_collectives(program))
 
 
-def _leave_when_placed(folder: Path, verdict: Callable[[Report], "XlaVerdict"]) -> None:
+def _leave_when_placed(folder: Path, verdict: Callable[[Report], XlaVerdict]) -> None:
     """Print the verdict and end the process as soon as the report is complete."""
     while True:
         time.sleep(0.2)

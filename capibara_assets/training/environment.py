@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import torch
 
-from capibara_assets.modeling.base import read_config
+from capibara_assets.modeling.files import read_config
 from capibara_assets.modeling.heads import chosen_head
 from capibara_assets.modeling.precision import fast_precision
 from capibara_assets.training.ranks import ALONE, Ranks

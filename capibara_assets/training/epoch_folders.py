@@ -15,7 +15,7 @@ from torch import Tensor
 
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
-from capibara_assets.modeling.base import ADAPTER_WEIGHTS, check_safetensors
+from capibara_assets.modeling.files import ADAPTER_WEIGHTS, check_safetensors
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.storage.jsonfiles import sync_folder
 from capibara_assets.training.epoch_info import epoch_folder, read_epoch_info, write_epoch_info

@@ -19,7 +19,7 @@ from capibara_assets.checkpoints.retention import RetentionPolicy, plan
 from capibara_assets.checkpoints.saving import AsyncSaver
 from capibara_assets.checkpoints.store import CheckpointStore, open_store
 from capibara_assets.modeling.adapters import LoraAdapter
-from capibara_assets.modeling.base import ADAPTER_CONFIG
+from capibara_assets.modeling.files import ADAPTER_CONFIG
 from capibara_assets.storage.jsonfiles import readable_json
 from capibara_assets.training.events import EventLog
 from capibara_assets.training.recipe import VoterSpec

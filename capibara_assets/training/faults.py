@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save
 
-from capibara_assets.modeling.base import ADAPTER_WEIGHTS
+from capibara_assets.modeling.files import ADAPTER_WEIGHTS
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.storage.jsonfiles import write_bytes_atomic, write_json_atomic
 from capibara_assets.training.request import Fault

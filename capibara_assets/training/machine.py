@@ -18,10 +18,11 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.base import base_digest
+from capibara_assets.modeling.files import base_digest
 from capibara_assets.modeling.precision import processor_precision
 from capibara_assets.planning.accounting import size
-from capibara_assets.training.plan import TrainingPlan, read_examples
+from capibara_assets.training.plan import read_examples
+from capibara_assets.training.plan_schema import TrainingPlan
 from capibara_assets.training.preflight import Finding, Status, existing_part
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.request import TrainingRequest

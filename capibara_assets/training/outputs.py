@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from capibara_assets.errors import InputError, IntegrityError
-from capibara_assets.modeling.base import ADAPTER_CONFIG, ADAPTER_WEIGHTS, check_safetensors, read_safetensors_header
+from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, check_safetensors, read_safetensors_header
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.storage.jsonfiles import sync_folder, write_json_atomic
 from capibara_assets.training.epoch_info import (

@@ -14,7 +14,7 @@ from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.declarations import shipped_recipe
 from capibara_assets.errors import InputError
 from capibara_assets.locations import resources_root
-from capibara_assets.modeling.base import ADAPTER_WEIGHTS, base_digest, read_config, validate_base
+from capibara_assets.modeling.files import ADAPTER_WEIGHTS, base_digest, read_config, validate_base
 from capibara_assets.modeling.heads import HEADS
 from capibara_assets.modeling.hub import resolve_base
 from capibara_assets.modeling.lora_targets import target_modules

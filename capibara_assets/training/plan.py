@@ -4,25 +4,24 @@ Reads the base's config and the headers of its weight files, the dataset's table
 where there are any. Imports no torch. What the run could not do is refused here, with the arithmetic.
 """
 
-import dataclasses
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.base import read_config
+from capibara_assets.modeling.files import read_config
 from capibara_assets.modeling.precision import Precision, processor_precision
 from capibara_assets.planning.accounting import size
 from capibara_assets.planning.hardware import HardwareTarget
 from capibara_assets.planning.weights import read_weights
 from capibara_assets.training.order import Plan, micro_batches, training_part, validation_shard
-from capibara_assets.training.plan_files import PlannedFiles, Sizes, kept_weights, planned_files, sizes
+from capibara_assets.training.plan_files import kept_weights, planned_files, sizes
 from capibara_assets.training.plan_memory import MemoryPlan, predict_memory, shape_of, target_budget
-from capibara_assets.training.plan_time import Speed, TimePlan, predict_time, training_flops
+from capibara_assets.training.plan_schema import Speed, TrainingPlan, VoterPlan
+from capibara_assets.training.plan_time import predict_time, training_flops
 from capibara_assets.training.privacy_plan import (
     budget_of,
     budget_of_steps,
@@ -39,112 +38,6 @@ from capibara_assets.training.token_counts import TokenCounts, count_tokens, per
 _COUNTED_STEPS = 5000  # whose micro-batches are counted one by one; those of longer trainings at their rate
 _HOST = "this machine"
 _DRIVER = Path("/proc/driver/nvidia/gpus")
-
-
-@dataclass(frozen=True)
-class VoterPlan:
-    """What one voter does.
-
-    Attributes:
-        trainings: of which it consists (seeds, clients x rounds, levels; else 1).
-        examples: that it trains on; `epochs` passes over them.
-        steps: optimizer steps, over all its trainings.
-        micro_steps: forward and backward passes of one process.
-        tokens: trained on, padding not counted.
-        validations: times `validation_examples` (`validation_tokens` tokens) are judged.
-    """
-
-    name: str
-    strategy: str
-    trainings: int
-    examples: int
-    epochs: float
-    steps: int
-    micro_steps: int
-    tokens: int
-    validations: int
-    validation_examples: int
-    validation_tokens: int
-
-
-@dataclass(frozen=True)
-class TrainingPlan:
-    """A run before it starts.
-
-    Attributes:
-        parameters: of the base; `trainable` of one voter's adapter, as PEFT counts them.
-        adapted: linear layers that get an adapter.
-        accumulation: how the global batch comes about.
-        memory: of one process.
-        budget_bytes: memory of the device or machine that the run is planned for; None where none was named.
-    """
-
-    domain: str
-    base: str
-    recipe: str
-    target: str
-    parameters: int
-    trainable: int
-    adapted: int
-    modules: tuple[str, ...]
-    modules_reason: str
-    rank: int
-    quantization: str
-    precision: str
-    attention: str
-    gradient_checkpointing: int
-    backend: str
-    processes: int
-    parallel: int
-    global_batch: int
-    accumulation: str
-    examples: int
-    examples_left_out: int
-    supervised_share: float
-    longest: int
-    tokens_exact: bool
-    tokens_source: str
-    size: Sizes
-    files: tuple[PlannedFiles, ...]
-    voters: tuple[VoterPlan, ...]
-    memory: MemoryPlan
-    budget_bytes: int | None
-    time: TimePlan
-    warnings: tuple[str, ...]
-
-    @property
-    def bytes(self) -> int:
-        """Of everything that is written, at the most."""
-        return sum(file.bytes for file in self.files)
-
-    @property
-    def steps(self) -> int:
-        """Optimizer steps of all voters."""
-        return sum(voter.steps for voter in self.voters)
-
-    @property
-    def micro_steps(self) -> int:
-        """Forward and backward passes of all voters, of one process each."""
-        return sum(voter.micro_steps for voter in self.voters)
-
-    def document(self) -> dict[str, Any]:
-        """As JSON, with the sums."""
-        files = [{**dataclasses.asdict(file), "bytes": file.bytes} for file in self.files]
-        memory = {**dataclasses.asdict(self.memory), "together": self.memory.together}
-        return {
-            **dataclasses.asdict(self),
-            "files": files,
-            "memory": memory,
-            "bytes": self.bytes,
-            "optimizer_steps": self.steps,
-            "micro_steps": self.micro_steps,
-        }
-
-    def lines(self) -> list[str]:
-        """For people."""
-        from capibara_assets.training.plan_text import plan_lines
-
-        return plan_lines(self)
 
 
 def plan_training(

@@ -1,53 +1,15 @@
 """What a run will write, and how large: resume points, results, copies, tokens, checkpoints of the store."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from capibara_assets.training.plan_schema import PlannedFiles, Sizes, VoterPlan
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.strategies import Soup
-
-if TYPE_CHECKING:
-    from capibara_assets.training.plan import VoterPlan
 
 _NAME_BYTES = 90  # of a tensor's entry in a safetensors header, besides the module's name
 _EVENT_BYTES, _POINT_BYTES = 420, 130  # of a step in the event log and in the curve
 _TOKEN_BYTES = 8  # id and label, 32 bits each
 _DOCUMENTS = 8192  # adapter_config.json, manifest.json, timings.json
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Bytes of what is saved.
-
-    Attributes:
-        adapter: adapter_model.safetensors.
-        optimizer: AdamW's state of the trainable weights.
-        resume_point: one `checkpoint-<step>/`, with the best weights so far and what the recipe adds.
-    """
-
-    adapter: int
-    optimizer: int
-    resume_point: int
-
-
-@dataclass(frozen=True)
-class PlannedFiles:
-    """Files of one kind.
-
-    Attributes:
-        where: under which name, relative to the run's folder of work, or `<output>` or `<store>`.
-        count: how many at most at once.
-        bytes_each: of one, about.
-    """
-
-    where: str
-    count: int
-    bytes_each: int
-
-    @property
-    def bytes(self) -> int:
-        return self.count * self.bytes_each
 
 
 def sizes(recipe: TrainingRecipe, trainable: int, modules: Sequence[str], kept_weights: int = 0) -> Sizes:
@@ -73,7 +35,7 @@ def kept_weights(recipe: TrainingRecipe) -> int:
 
 
 def planned_files(
-    recipe: TrainingRecipe, size: Sizes, voters: Sequence["VoterPlan"], tokens: int, *, store: bool
+    recipe: TrainingRecipe, size: Sizes, voters: Sequence[VoterPlan], tokens: int, *, store: bool
 ) -> tuple[PlannedFiles, ...]:
     """Everything that a run writes.
 

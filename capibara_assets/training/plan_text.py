@@ -1,8 +1,7 @@
 """A training plan as lines for people."""
 
 from capibara_assets.planning.accounting import size
-from capibara_assets.training.plan import TrainingPlan
-from capibara_assets.training.plan_time import TimePlan
+from capibara_assets.training.plan_schema import TimePlan, TrainingPlan
 
 
 def plan_lines(plan: TrainingPlan) -> list[str]:

@@ -1,57 +1,14 @@
 """How long a run will take and what it costs: from published efficiency, or from speed measured on this machine."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from capibara_assets.planning.accounting import Attention, Method, flops_per_token
 from capibara_assets.planning.hardware import HardwareTarget
 from capibara_assets.planning.models import ModelShape
 from capibara_assets.planning.weights import WeightTable
-
-if TYPE_CHECKING:
-    from capibara_assets.training.plan import VoterPlan
+from capibara_assets.training.plan_schema import Speed, TimePlan, VoterPlan
 
 _FORWARD = 0.5  # a forward pass costs half of LoRA's training step: 2N of 4N
-
-
-@dataclass(frozen=True)
-class Speed:
-    """What a probe measured on this machine with this base, recipe and data.
-
-    Attributes:
-        tokens_per_s: of training steps, padding not counted.
-        validation_tokens_per_s: of validations.
-        start_s: from the process's start to the first step.
-        memory_bytes: most memory held, what the process had before the base was loaded not counted.
-        steps: optimizer steps that were timed.
-    """
-
-    tokens_per_s: float
-    validation_tokens_per_s: float
-    start_s: float
-    memory_bytes: int
-    steps: int
-
-
-@dataclass(frozen=True)
-class TimePlan:
-    """Seconds of the whole run and their cost; None where they cannot be known, and why.
-
-    Attributes:
-        seconds: (best, typical); equal where they were measured.
-        usd: for those seconds.
-        source: what they are computed from.
-        tokens_per_s: of one voter: a typical one.
-        each: typical seconds of each voter alone.
-    """
-
-    seconds: tuple[float, float] | None
-    usd: tuple[float, float] | None
-    source: str
-    usd_note: str
-    tokens_per_s: float | None
-    each: tuple[float, ...] | None = None
 
 
 def training_flops(
@@ -68,7 +25,7 @@ def training_flops(
 
 
 def predict_time(
-    voters: Sequence["VoterPlan"],
+    voters: Sequence[VoterPlan],
     flops: float,
     target: HardwareTarget | None,
     speed: Speed | None,

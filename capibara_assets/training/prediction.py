@@ -7,7 +7,7 @@ from typing import Any
 
 from capibara_assets.storage.jsonfiles import write_json_atomic
 from capibara_assets.training.events import read_events
-from capibara_assets.training.plan import TrainingPlan
+from capibara_assets.training.plan_schema import TrainingPlan
 
 PLAN = "plan.json"
 

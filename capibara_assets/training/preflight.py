@@ -14,13 +14,13 @@ from typing import Any, Literal
 import psutil
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.base import validate_base
+from capibara_assets.modeling.files import validate_base
 from capibara_assets.modeling.heads import HEADS
 from capibara_assets.planning.accounting import size
 from capibara_assets.planning.hardware import HardwareTarget
-from capibara_assets.training.plan import TrainingPlan, memory_problem, on_a_gpu, plan_training
+from capibara_assets.training.plan import memory_problem, on_a_gpu, plan_training
 from capibara_assets.training.plan_memory import target_budget
-from capibara_assets.training.plan_time import Speed
+from capibara_assets.training.plan_schema import Speed, TrainingPlan
 from capibara_assets.training.request import TrainingRequest
 
 Status = Literal["pass", "warn", "fail"]

@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from capibara_assets.errors import InputError
-from capibara_assets.training.plan_time import Speed
+from capibara_assets.training.plan_schema import Speed
 from capibara_assets.training.request import TrainingRequest
 
 _LIMIT_S = 600.0

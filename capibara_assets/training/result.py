@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
-from capibara_assets.modeling.base import ADAPTER_WEIGHTS
+from capibara_assets.modeling.files import ADAPTER_WEIGHTS
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.storage.jsonfiles import sync_folder, write_json_atomic
 from capibara_assets.training.events import EVENTS, EventLog, read_events

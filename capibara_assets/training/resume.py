@@ -20,7 +20,7 @@ from torch import Tensor
 
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter
-from capibara_assets.modeling.base import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from capibara_assets.storage.digests import canonical_json, sha256_bytes, sha256_file
 from capibara_assets.storage.jsonfiles import readable_json, sync_folder, write_durable, write_json_atomic
 from capibara_assets.training.ranks import ALONE, Ranks

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.base import read_config
+from capibara_assets.modeling.files import read_config
 from capibara_assets.storage.jsonfiles import sync_folder, write_json_atomic
 from capibara_assets.training.events import EVENTS, Report
 from capibara_assets.training.faults import inject

@@ -18,7 +18,7 @@ from capibara_assets.checkpoints.store import open_store
 from capibara_assets.cli.compare_epochs import compare_epochs
 from capibara_assets.cli.train import train
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.base import base_digest
+from capibara_assets.modeling.files import base_digest
 from capibara_assets.training.outputs import read_info
 from capibara_assets_tests.modeling.tiny import save_tiny
 

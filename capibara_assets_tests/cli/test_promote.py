@@ -15,7 +15,8 @@ from capibara_assets.datasets.schema import Example
 from capibara_assets.domains import Domain
 from capibara_assets.evaluation.serving import check_export
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
-from capibara_assets.modeling.base import base_digest, load_base
+from capibara_assets.modeling.base import load_base
+from capibara_assets.modeling.files import base_digest
 from capibara_assets.resources import Store
 from capibara_assets.storage.records import table
 from capibara_assets_tests.evaluation.test_contenders import example

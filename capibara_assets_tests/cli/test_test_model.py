@@ -19,7 +19,7 @@ from capibara_assets.checkpoints.store import open_store
 from capibara_assets.cli.test_model import test_model as command
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
-from capibara_assets.modeling.base import base_digest
+from capibara_assets.modeling.files import base_digest
 from capibara_assets_tests.modeling.tiny import save_tiny
 
 MODULE = "model.layers.0.self_attn.q_proj"

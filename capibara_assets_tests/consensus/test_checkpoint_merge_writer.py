@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capibara_assets.consensus import checkpoint_merge_writer
 from capibara_assets.consensus.checkpoint_merge_writer import PIECE, Writer, write_side_by_side
 
 
@@ -173,3 +175,44 @@ def test_a_file_that_fails_stops_the_others(tmp_path: Path) -> None:
         write_side_by_side(tmp_path, ["good", "bad"], 2, write)
     assert pieces < 100_000
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("merge")]
+
+
+def test_a_disk_that_does_not_write_stops_those_who_make_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, full, made = threading.Event(), threading.Event(), []
+    write = checkpoint_merge_writer._write
+
+    def held(*arguments: Any) -> None:
+        assert disk.wait(60)
+        write(*arguments)
+
+    monkeypatch.setattr(checkpoint_merge_writer, "_write", held)
+    content = os.urandom(PIECE)
+
+    def fill(into: memoryview) -> None:
+        into[:] = content
+        made.append(len(into))
+
+    with ThreadPoolExecutor(2) as pool:
+        writer = Writer(tmp_path, pool, 2)
+        memory = writer._memory
+        wait_for = memory._changed.wait_for
+
+        def noticed(predicate: Callable[[], bool]) -> bool:
+            if not predicate():
+                full.set()
+            return wait_for(predicate)
+
+        monkeypatch.setattr(memory._changed, "wait_for", noticed)
+        writer.open("file", b"head", 4 + 20 * PIECE)
+        putting = threading.Thread(target=lambda: [writer.put(PIECE, fill) for _ in range(20)])
+        putting.start()
+        assert full.wait(60)
+        in_flight = memory._lent
+        disk.set()
+        putting.join()
+        writer.close()
+    assert 0 < in_flight <= memory._room < 7 * PIECE  # two are made, four are written
+    assert len(made) == 20
+    assert writer.digests["file"] == (hashlib.sha256(b"head" + 20 * content).hexdigest(), 4 + 20 * PIECE)

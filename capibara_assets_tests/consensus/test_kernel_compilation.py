@@ -29,15 +29,29 @@ print(stepped(1), sum(stepped.stats.cache_hits.values()))
 """
 
 
-def called(folder: Path) -> list[int]:
+def called(folder: Path, call: str = CALL) -> list[int]:
     """(what the kernel gives, how often it was found in the cache)."""
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:0] = {[str(folder), str(REPOSITORY)]}\n{CALL}"],
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {[str(folder), str(REPOSITORY)]}\n{call}"],
         capture_output=True,
         text=True,
         check=True,
     )
     return [int(number) for number in done.stdout.split()]
+
+
+def test_a_change_in_another_folder_of_the_package_is_not_answered_from_the_cache(tmp_path: Path) -> None:
+    for folder in ("kernels", "kernels/called", "kernels/calling"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "__init__.py").write_text("")
+    callee = tmp_path / "kernels" / "called" / "callee_kernel.py"
+    caller = CALLER.replace("from callee_kernel", "from kernels.called.callee_kernel")
+    callee.write_text(CALLEE)
+    (tmp_path / "kernels" / "calling" / "caller_kernel.py").write_text(caller)
+    call = CALL.replace("from caller_kernel", "from kernels.calling.caller_kernel")
+    assert [called(tmp_path, call), called(tmp_path, call)] == [[12, 0], [12, 1]]
+    callee.write_text(CALLEE.replace("2 * x", "3 * x"))
+    assert called(tmp_path, call) == [13, 0]
 
 
 def test_a_change_in_another_module_is_not_answered_from_the_cache(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ from capibara_assets.evaluation.diagnosis_placement import check_deepspeed, chec
 from capibara_assets.evaluation.model_folder import model_folder, require_its_base
 from capibara_assets.evaluation.sane_texts import SANE
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
-from capibara_assets.modeling.base import base_digest, load_base
+from capibara_assets.modeling.base import load_base
+from capibara_assets.modeling.files import base_digest
 from capibara_assets.modeling.losses import collate, token_nll
 from capibara_assets_tests.modeling.tiny import save_tiny
 

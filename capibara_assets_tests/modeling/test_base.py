@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.base import base_digest, load_base, validate_base
+from capibara_assets.modeling.base import load_base
+from capibara_assets.modeling.files import base_digest, validate_base
 from capibara_assets_tests.modeling.tiny import save_tiny
 
 
@@ -62,7 +63,7 @@ def test_a_missing_part_of_a_split_model_is_named(copy: Path) -> None:
 
 def test_validation_imports_no_torch(tiny_folder: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from capibara_assets.modeling.base import validate_base, base_digest;"
+        "import sys; from pathlib import Path; from capibara_assets.modeling.files import validate_base, base_digest;"
         f"path = Path({str(tiny_folder)!r}); validate_base(path); base_digest(path);"
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )

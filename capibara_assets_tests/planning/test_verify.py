@@ -10,7 +10,7 @@ from capibara_assets.planning.recipe import PlanningRecipe
 from capibara_assets.planning.tpu import tpu_plans
 from capibara_assets.planning.tpu_plan import TpuPlan
 from capibara_assets.planning.verify import first_verified
-from capibara_assets.planning.xla import XlaVerdict
+from capibara_assets.planning.xla_verdict import XlaVerdict
 from capibara_assets_tests.planning.shapes import NANO, statistics
 
 RECIPE = shipped_recipe("planning", PlanningRecipe)

@@ -31,7 +31,7 @@ Read = Callable[[str, str], int]
 def counted(calls: list[str]) -> Read:
     """A function of text of which it is known when it really ran; each one has a memory of its own, as a process."""
 
-    @of_text(int, int)
+    @of_text("words", int, int)
     def words(code: str, language: str) -> int:
         calls.append(code)
         return len(code.split())

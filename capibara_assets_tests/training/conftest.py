@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from pydantic import BaseModel
 
-from capibara_assets.modeling.base import base_digest
+from capibara_assets.modeling.files import base_digest
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets_tests.modeling.tiny import MODULES, save_tiny

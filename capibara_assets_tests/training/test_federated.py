@@ -24,6 +24,7 @@ from capibara_assets.training.client import ClientTraining, signs
 from capibara_assets.training.dealing import deal
 from capibara_assets.training.federated import participants
 from capibara_assets.training.plan import plan_training
+from capibara_assets.training.plan_text import plan_lines
 from capibara_assets.training.privacy import dp_epsilon, privacy_problems
 from capibara_assets.training.privacy_plan import budget_of, dimensions, warnings_of
 from capibara_assets.training.products import Product, detached
@@ -387,4 +388,4 @@ def test_a_plan_says_how_much_noise_there_is(make_request: MakeRequest) -> None:
     choice = strategy(clients=3, trained="scales", privacy={})
     plan = plan_training(make_request(lora=QUIET, voters=voters(choice)))
     assert any("trained numbers) / 3 clients" in line for line in plan.warnings)
-    assert any("the noise drowns the update" in line for line in plan.lines())
+    assert any("the noise drowns the update" in line for line in plan_lines(plan))

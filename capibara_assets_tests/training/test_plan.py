@@ -19,8 +19,10 @@ from capibara_assets.planning.models import ModelShape, read_shape
 from capibara_assets.planning.presets import PRESETS
 from capibara_assets.planning.weights import read_weights
 from capibara_assets.training.events import read_events
-from capibara_assets.training.plan import VoterPlan, plan_training
-from capibara_assets.training.plan_time import Speed, predict_time
+from capibara_assets.training.plan import plan_training
+from capibara_assets.training.plan_schema import Speed, VoterPlan
+from capibara_assets.training.plan_text import plan_lines
+from capibara_assets.training.plan_time import predict_time
 from capibara_assets.training.run import train_domain
 from capibara_assets_tests.modeling.tiny import MODULES
 from capibara_assets_tests.training.conftest import MakeRequest
@@ -92,7 +94,7 @@ def test_the_published_recipe_on_eight_h100_and_on_a_laptop(mistral: Path, make_
     assert plan.time.seconds is not None and 0 < plan.time.seconds[0] < plan.time.seconds[1]
     assert plan.time.usd is None and "contract" in plan.time.usd_note  # no certain price, and it says so
     assert plan.memory.total < plan.budget_bytes and not plan.warnings
-    text = "\n".join(plan.lines())
+    text = "\n".join(plan_lines(plan))
     assert "167,772,160 trainable of 7,241,732,096 (2.317%)" in text and "optimizer steps" in text
     assert json.loads(json.dumps(plan.document()))["bytes"] == plan.bytes
 

@@ -21,6 +21,7 @@ from capibara_assets.training.environment import pick_device, settings_on
 from capibara_assets.training.examples import chosen, read_examples, tokens_of
 from capibara_assets.training.loop import Interrupted
 from capibara_assets.training.plan import plan_training
+from capibara_assets.training.plan_text import plan_lines
 from capibara_assets.training.privacy_plan import budget_of_steps, trained_numbers
 from capibara_assets.training.private_sgd import Gradients, add_clipped
 from capibara_assets.training.recipe import TrainingRecipe
@@ -266,7 +267,7 @@ def test_what_does_not_fit_is_refused(make_request: MakeRequest, changes: dict[s
 def test_a_plan_says_how_much_noise_there_is_and_the_shipped_recipe_fits(make_request: MakeRequest) -> None:
     plan = plan_training(make_request(lora=QUIET, voters=private(epsilon=0.1, noise_multiplier=None)))
     assert any("for one example more or less" in line and "6 examples" in line for line in plan.warnings)
-    assert any("the noise drowns the update" in line for line in plan.lines())
+    assert any("the noise drowns the update" in line for line in plan_lines(plan))
     assert plan.voters[0].micro_steps == pytest.approx(plan.voters[0].steps * 6)
     recipe = read_declared(resources_root() / "recipes" / "strategies" / "private.yaml", TrainingRecipe)
     choice = recipe.voters[0].strategy

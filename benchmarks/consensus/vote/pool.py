@@ -12,7 +12,7 @@ from benchmarks.consensus.vote.data import GameData, game_data
 from benchmarks.training.inputs import MODULES
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.base import ADAPTER_WEIGHTS, base_digest
+from capibara_assets.modeling.files import ADAPTER_WEIGHTS, base_digest
 from capibara_assets.storage.digests import canonical_json, sha256_bytes, sha256_file
 from capibara_assets.storage.jsonfiles import write_json_atomic
 

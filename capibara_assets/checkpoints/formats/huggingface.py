@@ -11,11 +11,12 @@ from capibara_assets.checkpoints.content import Content, Kind, Source, nbytes, o
 from capibara_assets.checkpoints.formats import pytorch
 from capibara_assets.checkpoints.formats.beside import read_files, write_files
 from capibara_assets.checkpoints.formats.huggingface_ties import left_out
-from capibara_assets.checkpoints.formats.limits import flat_names, listed, refuse
+from capibara_assets.checkpoints.formats.limits import listed, refuse
+from capibara_assets.checkpoints.formats.nested import flat_names
 from capibara_assets.checkpoints.formats.publish import new_file, new_folder
 from capibara_assets.checkpoints.formats.safetensors_file import header, layout, read_file, write_file
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.base import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG, INDEX
+from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG, INDEX
 
 MAX_SHARD_SIZE = "5GB"
 """A shard's size where none is given: huggingface_hub's own limit."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from capibara_assets.checkpoints.content import Source, to_bytes
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.base import ADAPTER_CONFIG, CONFIG
+from capibara_assets.modeling.files import ADAPTER_CONFIG, CONFIG
 
 
 def left_out(files: Mapping[str, Source], ties: Mapping[str, str]) -> set[str]:

@@ -15,7 +15,7 @@ from capibara_assets.checkpoints.content import DTYPES, InFile, Source, nbytes
 from capibara_assets.checkpoints.formats.limits import refuse
 from capibara_assets.checkpoints.formats.publish import write_source
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.base import read_safetensors_header
+from capibara_assets.modeling.files import read_safetensors_header
 
 # The library lays tensors out by falling element type, in this order, then by name.
 _ORDER = (

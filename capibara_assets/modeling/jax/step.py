@@ -10,6 +10,9 @@ from capibara_assets.modeling.jax.optimizers import state_table, update
 from capibara_assets.modeling.jax.placement import BATCH, Placement
 from capibara_assets.modeling.jax.sizes import Sizes, StepSettings, Table, check_supported
 
+# Raise it ("2", "3" ...) with every change of the program that a step is: verdicts of XLA are kept under it, and
+# test_step_version.py says when. The first value is what commit aebd925 computed of its sources.
+STEP_VERSION = "a4da5f8982d3928c9d29baf7f0ff4664a1e47e36e9e3060561549ca408aadd41"
 WHOLE = Placement()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.base import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG, weight_files
+from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG, weight_files
 from capibara_assets.modeling.jax.lora import A, B
 from capibara_assets.modeling.jax.sizes import Sizes, StepSettings, Table
 from capibara_assets.modeling.jax.step import base_table

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.base import base_digest
+from capibara_assets.modeling.files import base_digest
 from capibara_assets.modeling.jax import lora, weights
 from capibara_assets.modeling.jax.attention import LANES
 from capibara_assets.modeling.jax.placement import BATCH, MESH_AXES, Placement

@@ -50,7 +50,8 @@ from capibara_assets.consensus.agree import agree
 from capibara_assets.consensus.attestation import attest
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, read_adapter, write_adapter
-from capibara_assets.modeling.base import Base, base_digest
+from capibara_assets.modeling.base import Base
+from capibara_assets.modeling.files import base_digest
 from capibara_assets.modeling.losses import assistant_losses
 from capibara_assets_tests.consensus.conftest import Tokens, counting, learnt
 from capibara_assets_tests.consensus.conftest import tiny as tiny  # the fixture: a tiny base
