@@ -1,5 +1,10 @@
 # `make run` and `make test` are all the set-up there is: both create .venv and install what is pinned.
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# The first that starts, is of a version that we support and has venv; python3.11 is what constraints.txt was made for.
+PYTHONS := python3.11 python3.12 python3.13 python3.14 python3
+FITS := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
+PYTHON ?= $(shell for name in $(PYTHONS); do if "$$name" -c "$(FITS)" 2>/dev/null; then command -v "$$name"; break; fi; done)
+NO_PYTHON := This needs Python 3.11 to 3.14 with venv: `apt install python3-venv`, `brew install python@3.13` or `pyenv install 3.13`, or name one with make PYTHON=PATH
+CHECK_PYTHON = "$(PYTHON)" -c "$(FITS)" 2>/dev/null || { echo '$(NO_PYTHON)' >&2; exit 1; }
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -52,6 +57,7 @@ evidence-check: setup ## which lines of docs/evidence are red, missing or stale
 	$(BIN)/python -m benchmarks evidence --check
 
 bench-env: ## the peers of the benches, in an environment of their own
+	@test -x .benchmarks-venv/bin/python || $(CHECK_PYTHON)
 	test -x .benchmarks-venv/bin/python || $(PYTHON) -m venv .benchmarks-venv
 	.benchmarks-venv/bin/pip install --quiet torch==2.13.0
 	.benchmarks-venv/bin/pip install --quiet -r benchmarks/requirements.txt
@@ -72,6 +78,7 @@ setup: $(STAMP)
 
 # torch first and alone: pip then finds a CPU build where one is provided, and nothing later replaces it.
 $(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(CHECK_PYTHON)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet torch==2.13.0 -c constraints.txt
 	$(BIN)/pip install --quiet -c constraints.txt -e ".[$(EXTRAS)]"

@@ -1,8 +1,9 @@
 """Comments as statements of a task: taken off the top of a cell, cleaned, and told apart from commented-out code."""
 
-import ast
 import re
 import textwrap
+
+from capibara_assets.executions.parsing import python_tree
 
 _LINE = {"sql": "--", "javascript": "//", "typescript": "//", "java": "//"}
 _BLOCKS = frozenset({"sql", "javascript", "typescript", "java"})
@@ -51,8 +52,4 @@ def is_statement(text: str) -> bool:
         return False
     if _CODE.search(text.split("\n", 1)[0]):
         return False
-    try:
-        ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return True
-    return False  # words that parse are commented-out code
+    return python_tree(text) is None  # words that parse are commented-out code

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from capibara_assets.datasets.names import Names, Statement
+from capibara_assets.executions.parsing import python_tree
 
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?:[%!?]|[A-Za-z_][\w.]*\?{1,2}$).*$", re.MULTILINE)
 _ASSIGNED_SHELL = re.compile(r"^(?P<indent>[ \t]*)(?P<target>[\w, ]+=)\s*[!%].*$", re.MULTILINE)
@@ -58,10 +59,8 @@ def parse(code: str) -> ast.Module | None:
     plain = _ASSIGNED_SHELL.sub(r"\g<indent>\g<target> None", code)
     plain = _MAGIC.sub(r"\g<indent>pass", plain)
     for candidate in (code, plain, plain.lstrip(" ") if plain.startswith(" ") else plain):
-        try:
-            return ast.parse(candidate)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
+        if (tree := python_tree(candidate)) is not None:
+            return tree
     return None
 
 

@@ -13,6 +13,7 @@ from capibara_assets.datasets import prompts
 from capibara_assets.datasets.benchmark_items import entries, read_items
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.items import TIMEOUT_S, Check, Item
+from capibara_assets.executions.parsing import python_tree
 from capibara_assets.storage.digests import sha256_file
 
 _SUFFIXES = (".gz", ".jsonl", ".json")
@@ -125,9 +126,7 @@ def _mbpp(entry: Mapping[str, Any], language: str, place: str, timeout_s: float)
 
 def _preamble(head: str, point: str) -> str:
     """Imports and helpers above the function that is asked for, which answers leave out."""
-    try:
-        tree = ast.parse(head + "\n    pass\n")
-    except SyntaxError:
+    if (tree := python_tree(head + "\n    pass\n")) is None:
         return ""
     before = []
     for node in tree.body:

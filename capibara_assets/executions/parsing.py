@@ -23,8 +23,10 @@ _MAGIC_LINE = re.compile(r"^(\s*)(?:[%!?]|[\w.\]\[]+\?{1,2}\s*$)")
 _MAGIC_VALUE = re.compile(r"^(\s*[\w, ]+=\s*)[!%](?=\w).*$")
 _MAGIC = re.compile(r"^\s*(?:[\w, ]+=\s*)?%{1,2}(\w+)(.*)$")
 _MAGICS = re.compile(r"^\s*(?:[\w, ]+=\s*)?%{1,2}\w", re.MULTILINE)
+# type_params, which Python 3.12 added to every definition, would give the same code other keys there than in 3.11;
+# str is the source text of a t-string's value, in Python 3.14.
 _LEAF_NAMES = """ctx op ops id attr kind type_comment type_ignores name module level asname arg is_async simple
-    conversion kwd_attrs rest"""
+    conversion kwd_attrs rest type_params str"""
 _LEAF_FIELDS = frozenset(_LEAF_NAMES.split())
 _CHILDLESS = (ast.Constant, ast.MatchSingleton, ast.Global, ast.Nonlocal)
 _MAX_SQL = 20_000  # characters; a longer text is data, not a query
@@ -35,9 +37,9 @@ _MAX_SQL = 20_000  # characters; a longer text is data, not a query
 @lru_cache(maxsize=32)
 def parse_python(code: str) -> ast.Module | None:
     """The tree of a notebook cell; None when it is no Python even without its magics."""
-    tree = _parse(code)
+    tree = python_tree(code)
     if tree is None and ("%" in code or "!" in code or "?" in code):
-        tree = _parse(without_magics(code))
+        tree = python_tree(without_magics(code))
     return tree
 
 
@@ -165,10 +167,14 @@ def is_statementless(tree: ast.Module) -> bool:
     )
 
 
-def _parse(code: str) -> ast.Module | None:
+def python_tree(code: str) -> ast.Module | None:
+    """The tree of recorded Python; None when it does not parse. Says nothing about it on standard error.
+
+    Since Python 3.12 an invalid escape, which is frequent in notebooks, is a warning that is shown by default.
+    """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes in other people's code are not ours to report
+            warnings.simplefilter("ignore")
             return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None

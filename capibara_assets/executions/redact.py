@@ -1,6 +1,5 @@
 """Replaces secrets by typed placeholders: `<E2B_API_KEY:1>`, the same secret the same placeholder within a sandbox."""
 
-import ast
 import hashlib
 import hmac
 import os
@@ -8,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
+from capibara_assets.executions.parsing import python_tree
 from capibara_assets.executions.personal import PERSONAL, personal_rules
 from capibara_assets.executions.plausibility import entropy
 from capibara_assets.executions.readers import Recorded, strip_ansi
@@ -121,7 +121,7 @@ def _replace_all(session: Sequence[Recorded], found: Found) -> list[int]:
             text = getattr(record, name)
             marks = [numbers.placeholder(s.kind, text[s.start : s.end]) for s in secrets]
             replaced = _replaced(text, secrets, marks)
-            if name == "code" and record.language == "python" and _parses(text) and not _parses(replaced):
+            if name == "code" and record.language == "python" and python_tree(text) and not python_tree(replaced):
                 # a key that stands bare in the code, as a name would: a name takes its place
                 replaced = _replaced(text, secrets, [mark.strip("<>").replace(":", "_") for mark in marks])
             setattr(record, name, replaced)
@@ -209,9 +209,3 @@ def _replaced(text: str, secrets: Sequence[Secret], marks: Sequence[str]) -> str
     return "".join([*parts, text[last:]])
 
 
-def _parses(code: str) -> bool:
-    try:
-        ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True

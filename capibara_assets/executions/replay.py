@@ -13,7 +13,6 @@ about time; the wall clock is generous, and a verdict that hangs on it is not ke
 
 from __future__ import annotations
 
-import ast
 import os
 import platform
 import re
@@ -30,6 +29,7 @@ from typing import Any
 
 from capibara_assets.errors import InputError
 from capibara_assets.executions.isolation import Isolation, best_isolation
+from capibara_assets.executions.parsing import python_tree
 from capibara_assets.executions.replay_cache import Kept, VerdictCache
 from capibara_assets.executions.replay_pool import Limits, Outcome, Session, node, run_sessions
 from capibara_assets.executions.replay_verdicts import NOT_KEPT, REASONS, Verified, expected_output, judged
@@ -181,13 +181,7 @@ def _hindered(one: Replay) -> str | None:
 
 
 def _has_magic(code: str) -> bool:
-    if not _MAGIC.search(code):
-        return False
-    try:
-        ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return True
-    return False
+    return bool(_MAGIC.search(code)) and python_tree(code) is None
 
 
 def _expected(one: Replay) -> tuple[str, str, str, str | None]:
