@@ -33,7 +33,7 @@ def _decoded(stated: dict[str, Any]) -> Anatomy:
     return Anatomy(**{**stated, "tests": tuple(stated["tests"])})
 
 
-@of_text("capibara_assets.datasets.anatomy.dissect", asdict, _decoded)
+@of_text("dissect", asdict, _decoded)
 def dissect(code: str, language: str) -> Anatomy:
     """Cuts a cell into its parts; code that does not parse is cut at its leading comment only."""
     found = None

@@ -120,7 +120,7 @@ def _decoded(stated: Sequence[tuple[str, Sequence[Any]]]) -> tuple[Statement, ..
     )
 
 
-@of_text("capibara_assets.datasets.sessions.statements", _encoded, _decoded)
+@of_text("statements", _encoded, _decoded)
 def statements(code: str, language: str) -> tuple[Statement, ...]:
     """The top-level statements of a cell with their names; none when it does not parse or the language is not known."""
     source = _language(language)

@@ -36,7 +36,7 @@ def shingles(found: list[str], size: int) -> frozenset[str]:
     return frozenset("\x00".join(found[i : i + size]) for i in range(len(found) - size + 1))
 
 
-@of_text("capibara_assets.datasets.structure.structural_key", str, str)
+@of_text("structural_key", str, str)
 def structural_key(code: str, language: str) -> str:
     """SHA-256 of the canonical form: names that the code itself binds are numbered by first appearance (Python,
     JavaScript); docstrings, comments and spacing are dropped. Other languages, and what does not parse, go by tokens.

@@ -128,7 +128,7 @@ def _decoded(stated: Sequence[Sequence[Any]]) -> tuple[Idiom, ...]:
     return tuple(Idiom._make((*texts, tuple(inputs))) for *texts, inputs in stated)
 
 
-@of_text("capibara_assets.executions.patterns._idioms", list, _decoded)
+@of_text("idioms", list, _decoded)
 def _idioms(code: str, language: str) -> tuple[Idiom, ...]:
     return _FINDERS[language](code)
 

@@ -21,12 +21,11 @@ from typing import Any, TypeVar
 import polars as pl
 
 from capibara_assets.storage.digests import canonical_json
-from capibara_assets.storage.kept_first import SOURCES
 
 ValueT = TypeVar("ValueT")
 
 # Raise it with every change of what a function `of_text`, or `datasets.readings`, gives for a text:
-# test_readers_version.py says when. Drop kept_first.py then.
+# test_readers_version.py says when.
 READERS_VERSION = "1"
 
 _IN_MEMORY = 16_384
@@ -103,8 +102,7 @@ def keeping(folder: Path | None) -> Iterator[None]:
 def program_digest() -> str:
     """Digest of what reads texts: the version of ours, Python's and the parsers'."""
     parsers = [f"{package} {version(package)}" for package in _PARSERS]
-    ours = SOURCES if READERS_VERSION == "1" else READERS_VERSION
-    return sha256("\n".join([sys.version, *parsers, ours]).encode()).hexdigest()
+    return sha256("\n".join([sys.version, *parsers, READERS_VERSION]).encode()).hexdigest()
 
 
 def _load(path: Path) -> dict[bytes, tuple[bytes, bytes]]:
