@@ -67,7 +67,7 @@ def test_what_the_step_does_not_have_is_said(monkeypatch: pytest.MonkeyPatch) ->
     [
         ("llama2-7b", Mesh(data=1, fsdp=2, tensor=32)),
         ("llama2-7b", Mesh(data=8, fsdp=8, tensor=1)),
-        ("t5_1_1-small", Mesh(data=8, fsdp=8, tensor=1)),
+        pytest.param("t5_1_1-small", Mesh(data=8, fsdp=8, tensor=1), marks=pytest.mark.extended),
     ],
 )
 def test_larger_models_lower_over_every_kind_of_mesh(name: str, mesh: Mesh) -> None:

@@ -213,11 +213,11 @@ def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest
 
 
 def test_steps_end_before_the_budget_is_passed(make_request: MakeRequest) -> None:
-    made = make_request(lora=QUIET, voters=private(epsilon=4.0, noise_multiplier=2.0), max_steps=16, global_batch=24)
+    made = make_request(lora=QUIET, voters=private(epsilon=2.0, noise_multiplier=2.0), max_steps=16, global_batch=24)
     found = manifest(train(made))
     document = found["published"]["privacy"]
     assert 0 < found["steps"] < found["steps_planned"] and document["stopped_by_budget"]
-    assert dp_epsilon(2.0, 0.5, found["steps"], 1e-5) <= 4.0 < dp_epsilon(2.0, 0.5, found["steps"] + 1, 1e-5)
+    assert dp_epsilon(2.0, 0.5, found["steps"], 1e-5) <= 2.0 < dp_epsilon(2.0, 0.5, found["steps"] + 1, 1e-5)
     with pytest.raises(InputError, match=r"one step with noise_multiplier 1\.2 has epsilon .* above the budget of 1"):
         budget_of_steps(Privacy(noise_multiplier=1.2), 24, 48, 3)
     with pytest.raises(InputError, match="no less than 1 / 48 examples"):
