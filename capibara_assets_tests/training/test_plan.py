@@ -22,6 +22,7 @@ from capibara_assets.training.events import read_events
 from capibara_assets.training.plan import VoterPlan, plan_training
 from capibara_assets.training.plan_time import Speed, predict_time
 from capibara_assets.training.run import train_domain
+from capibara_assets.training.voter_run import VoterRun
 from capibara_assets_tests.modeling.tiny import MODULES
 from capibara_assets_tests.training.conftest import MakeRequest
 
@@ -199,7 +200,7 @@ def test_the_size_of_a_resume_point(make_request: MakeRequest, tmp_path: Path) -
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        train_voter(request, request.recipe.voters[0], tmp_path / "voter", said.append, poll)
+        train_voter(VoterRun(request, request.recipe.voters[0], tmp_path / "voter", said.append, poll))
     points = list((tmp_path / "voter").glob("checkpoint-*"))
     largest = max(sum(file.stat().st_size for file in point.iterdir()) for point in points)
     assert plan_training(request).size.resume_point == pytest.approx(largest, rel=0.15)
