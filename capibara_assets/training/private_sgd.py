@@ -19,6 +19,7 @@ long a step took, from which one may guess how many examples it had.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,7 @@ class PrivateGradients:
     def about(self) -> dict[str, Any]:
         return {}
 
-    @property
+    @cached_property
     def expected_tokens(self) -> float:
         """Supervised tokens of a step, over all draws; a step's own number is not told."""
         return self.budget.sampling_rate * sum(example.supervised for example in self.examples.train)

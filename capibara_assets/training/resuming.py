@@ -48,7 +48,7 @@ def resume(trainer: Trainer) -> None:
 def restore(trainer: Trainer, point: ResumePoint) -> None:
     """Put state, weights and everything that goes with them back as a resume point has them."""
     state, setup = trainer.state, trainer.setup
-    state.point, state.progress, state.seconds_before = point, point.progress, point.progress.seconds
+    state.resumed, state.progress, state.seconds_before = True, point.progress, point.progress.seconds
     state.best, state.snapshot = point.tensors["best"], point.snapshot
     setup.stepper.restore(point.weights(setup.subject.peft_names), point.tensors["optimizer"])
     trainer.tactic.restore(point.tensors["tactic"])
@@ -92,7 +92,7 @@ class PointWriter:
         trainer, run = self._trainer, self._trainer.setup.run
         step = trainer.state.progress.step
         self._due |= step % run.request.recipe.checkpoint.every == 0 and step < trainer.source.total
-        rehearsal = trainer.rehearses and trainer.state.point is None and step == 1
+        rehearsal = trainer.rehearses and not trainer.state.resumed and step == 1
         if not (self._due or rehearsal) or run.ranks.any(self._epochs.busy):
             return
         self.save()

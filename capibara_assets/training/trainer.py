@@ -12,7 +12,7 @@ from capibara_assets.training.epoch_folders import EpochFolders
 from capibara_assets.training.evaluator import evaluate
 from capibara_assets.training.gradients import GradientSource
 from capibara_assets.training.recipe import GuardChoice
-from capibara_assets.training.resume import Progress, ResumePoint
+from capibara_assets.training.resume import Progress
 from capibara_assets.training.setup import Setup
 from capibara_assets.training.tactics import Tactic
 
@@ -25,14 +25,14 @@ class State:
         best: weights of the best validation.
         snapshot: `weights` and `optimizer` that a loss spike goes back to.
         seconds_before: spent by earlier attempts.
-        point: the resume point that this attempt went on from.
+        resumed: whether this attempt went on from a resume point.
     """
 
     progress: Progress = field(default_factory=Progress)
     best: dict[str, Tensor] = field(default_factory=dict)
     snapshot: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     seconds_before: float = 0.0
-    point: ResumePoint | None = None
+    resumed: bool = False
 
 
 @dataclass(frozen=True)
