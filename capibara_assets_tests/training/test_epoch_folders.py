@@ -25,11 +25,11 @@ from capibara_assets.training.epoch_info import (
     write_epoch_info,
 )
 from capibara_assets.training.events import read_events
-from capibara_assets.training.loop import Interrupted, train_voter
+from capibara_assets.training.loop import train_voter
 from capibara_assets.training.order import Plan
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.request import Start, TrainingRequest
-from capibara_assets.training.voter_run import VoterRun
+from capibara_assets.training.voter_run import Interrupted, VoterRun
 from capibara_assets_tests.training.conftest import MakeRequest
 
 ONE = [{"name": "voter", "seed": 0, "shard": 0}]

@@ -16,10 +16,9 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import read_adapter
 from capibara_assets.modeling.lora_targets import target_modules
 from capibara_assets.training.data import view_of
-from capibara_assets.training.loop import Interrupted
 from capibara_assets.training.order import validation_shard
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.voter_run import VoterRun
+from capibara_assets.training.voter_run import Interrupted, VoterRun
 from capibara_assets.training.voters import train_by_strategy
 from capibara_assets_tests.modeling.tiny_heads import save_bert, save_t5
 from capibara_assets_tests.training.conftest import MakeRequest

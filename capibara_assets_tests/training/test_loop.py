@@ -16,9 +16,10 @@ from capibara_assets.modeling.adapters import LoraAdapter, read_adapter
 from capibara_assets.modeling.base import load_base
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.training import loop, setup, subject
-from capibara_assets.training.loop import Interrupted, TrainingDiverged, train_voter
+from capibara_assets.training.guards import TrainingDiverged
+from capibara_assets.training.loop import train_voter
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.voter_run import VoterRun
+from capibara_assets.training.voter_run import Interrupted, VoterRun
 from capibara_assets_tests.training.conftest import MakeRequest
 
 pytestmark = pytest.mark.slow

@@ -13,10 +13,10 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, read_adapter
 from capibara_assets.training import parts
 from capibara_assets.training.dealing import dealt
-from capibara_assets.training.loop import Interrupted, TrainingDiverged
+from capibara_assets.training.guards import TrainingDiverged
 from capibara_assets.training.parts import part_seed
 from capibara_assets.training.progress import progress_lines
-from capibara_assets.training.voter_run import VoterRun
+from capibara_assets.training.voter_run import Interrupted, VoterRun
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.strategy_runs import QUIET, digests, manifest, train, train_stopped, voters
 

@@ -190,7 +190,8 @@ def test_a_run_does_what_its_plan_said_and_reports_the_difference(make_request: 
 
 
 def test_the_size_of_a_resume_point(make_request: MakeRequest, tmp_path: Path) -> None:
-    from capibara_assets.training.loop import Interrupted, train_voter
+    from capibara_assets.training.loop import train_voter
+    from capibara_assets.training.voter_run import Interrupted
 
     request = make_request(voters=ONE_VOTER, ema={"decay": 0.9}, spike={"snapshot_every": 1})
     said = []

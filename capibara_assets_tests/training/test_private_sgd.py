@@ -19,7 +19,6 @@ from capibara_assets.training.changes import Coordinates, Mechanism, length
 from capibara_assets.training.client import lora_only
 from capibara_assets.training.environment import pick_device, settings_on
 from capibara_assets.training.examples import chosen, read_examples, tokens_of
-from capibara_assets.training.loop import Interrupted
 from capibara_assets.training.plan import plan_training
 from capibara_assets.training.privacy import NoisedSums
 from capibara_assets.training.privacy_plan import budget_of_steps, trained_numbers
@@ -27,6 +26,7 @@ from capibara_assets.training.private_sgd import Gradients, add_clipped
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.strategies import Privacy, Private, Trained
 from capibara_assets.training.subject import load_subject
+from capibara_assets.training.voter_run import Interrupted
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.strategy_runs import QUIET, digests, manifest, train, train_stopped, voters
 
