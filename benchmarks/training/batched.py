@@ -30,15 +30,16 @@ from capibara_assets.training.data import Curriculum, StepData, plain_level
 from capibara_assets.training.environment import compute_settings, fingerprint, memory_mib, pick_device, settings_on
 from capibara_assets.training.events import EVENTS, EventLog, Report
 from capibara_assets.training.examples import chosen, read_examples, tokens_of, validation_examples
-from capibara_assets.training.loop import Interrupted, TrainingDiverged, diagnosis
+from capibara_assets.training.guards import TrainingDiverged, diagnosis
 from capibara_assets.training.order import training_part
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.result import write_result
+from capibara_assets.training.result import VoterResult, write_result
 from capibara_assets.training.resume import Progress, ResumePoints, drop_points, load_point, state_of
 from capibara_assets.training.settings import Settings, total_steps
 from capibara_assets.training.stepper import PlainStepper
 from capibara_assets.training.subject import Subject
+from capibara_assets.training.voter_run import Interrupted, VoterRun
 
 _FILLER = Encoded(input_ids=[0, 0], labels=[IGNORED, IGNORED], supervised=0)
 
@@ -182,10 +183,9 @@ def train_batched(
             "steps_planned": voter.curriculum.total,
             "trainable_parameters": sum(value.numel() for value in voter.parameters.values()),
         }
-        adapter = subject.adapter(voter.best)
-        done[voter.spec.name] = write_result(
-            request, voter.spec, voter.folder, voter.progress, adapter, settings, counts, [], voter.log
-        )
+        run = VoterRun(request, voter.spec, voter.folder, report, poll)
+        result = VoterResult(subject.adapter(voter.best), voter.progress, settings, counts)
+        done[voter.spec.name] = write_result(run, result, voter.log)
         drop_points(voter.folder)
     return done
 

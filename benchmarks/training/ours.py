@@ -23,6 +23,7 @@ def main() -> None:
     job = json.loads(Path(sys.argv[1]).read_text("utf-8"))
     from capibara_assets.training.loop import train_voter
     from capibara_assets.training.request import TrainingRequest
+    from capibara_assets.training.voter_run import VoterRun
 
     imported = time.time() - job["started"]
     request = TrainingRequest.model_validate(job["request"])
@@ -44,7 +45,8 @@ def main() -> None:
         results = train_batched(request, {voter.name: folder / voter.name for voter in voters}, report, lambda: None)
         adapters = [str(path) for path in results.values()]
     else:
-        adapters = [str(train_voter(request, voter, folder / voter.name, report, lambda: None)) for voter in voters]
+        runs = [VoterRun(request, voter, folder / voter.name, report, lambda: None) for voter in voters]
+        adapters = [str(train_voter(run)) for run in runs]
 
     # One training after the other, or one whose steps come a voter each.
     width = len(voters) if batched else 1

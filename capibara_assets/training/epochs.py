@@ -22,9 +22,8 @@ from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.files import ADAPTER_CONFIG
 from capibara_assets.storage.jsonfiles import readable_json
 from capibara_assets.training.events import EventLog
-from capibara_assets.training.recipe import VoterSpec
-from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.resume import Progress
+from capibara_assets.training.voter_run import VoterRun
 
 METRIC = "validation_loss"
 
@@ -36,22 +35,19 @@ class EpochCheckpoints:
     when `busy` is false, or what is being written would be missing in it.
     """
 
-    def __init__(
-        self, request: TrainingRequest, voter: VoterSpec, progress: Progress, log: EventLog, *, writes: bool = True
-    ):
+    def __init__(self, run: VoterRun, progress: Progress, log: EventLog):
         """Looks the store over, so that what is wrong with it is said before the training and not at its end.
-
-        Args:
-            writes: of several processes that train one voter, one writes.
 
         Raises:
             InputError: the store cannot be opened.
             IntegrityError: one of this voter's checkpoints in it is damaged.
         """
+        request, voter = run.request, run.voter
         self._request, self._voter, self._progress, self._log = request, voter, progress, log
         self._choice = request.recipe.checkpoint.epochs
         self._inputs = f"inputs-{request.run_id(voter)}"
-        self._store = open_store(request.checkpoints, work=request.work) if request.checkpoints and writes else None
+        stores = request.checkpoints and run.ranks.main  # of several processes that train one voter, one writes
+        self._store = open_store(request.checkpoints, work=request.work) if stores else None
         self._saver: AsyncSaver | None = None
         if self._store is not None:
             self._store.list(self.model)

@@ -25,7 +25,7 @@ import io
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,19 +44,18 @@ from capibara_assets.storage.jsonfiles import write_bytes_atomic, write_json_ato
 from capibara_assets.training.changes import Coordinates, Mechanism, Space, mean_change, server_step
 from capibara_assets.training.dealing import TENANTS, deal
 from capibara_assets.training.environment import pick_device, settings_on
-from capibara_assets.training.events import EVENTS, EventLog, Report
+from capibara_assets.training.events import EVENTS, EventLog
 from capibara_assets.training.examples import COLUMNS, read_examples
 from capibara_assets.training.judging import Judged, judge, judge_average
 from capibara_assets.training.order import training_part, validation_shard
-from capibara_assets.training.parts import part_adapter, part_seed, train_part, write_whole
+from capibara_assets.training.parts import Part, Whole, part_adapter, part_seed, train_part, write_whole
 from capibara_assets.training.privacy_plan import Budget, budget_of, dimensions, document_of, warnings_of
 from capibara_assets.training.products import Average, detached
-from capibara_assets.training.ranks import Ranks
-from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.secret_seed import drop_secret, secret_seed
 from capibara_assets.training.strategies import Federated, Plain
 from capibara_assets.training.subject import Subject
+from capibara_assets.training.voter_run import VoterRun
 
 _ROUND, _GLOBAL, _CLIENTS = "round.json", "global", "clients"
 _SERVER = "server.safetensors"
@@ -65,7 +64,7 @@ _SAMPLED, _SILENT, _NOISE = 1, 2, 3  # streams of the seed
 
 
 @dataclass(frozen=True)
-class Run:
+class Federation:
     """What the rounds of one voter have in common.
 
     Attributes:
@@ -75,12 +74,8 @@ class Run:
         seed: of sampling, silence and noise; a secret under privacy.
     """
 
-    request: TrainingRequest
-    voter: VoterSpec
+    run: VoterRun
     strategy: Federated
-    folder: Path
-    poll: Callable[[], None]
-    ranks: Ranks
     clients: Mapping[str, TrainingRequest]
     unit: str
     budget: Budget | None
@@ -94,15 +89,7 @@ class _Discreet(EventLog):
         pass
 
 
-def train_federated(
-    request: TrainingRequest,
-    voter: VoterSpec,
-    strategy: Federated,
-    folder: Path,
-    report: Report,
-    poll: Callable[[], None],
-    ranks: Ranks,
-) -> Path:
+def train_federated(run: VoterRun, strategy: Federated) -> Path:
     """Train all rounds and publish the global adapter of the round with the least validation loss.
 
     Each round begins with fresh optimizers and a schedule of its own. Clients keep no epoch checkpoints. A round in
@@ -112,86 +99,82 @@ def train_federated(
         As `train_voter`: one client that fails fails the voter.
         InputError: fewer train groups or tenants than clients, not one round within the budget, or no answer at all.
     """
-    began = time.monotonic()
+    began, folder = time.monotonic(), run.folder
     kind = _Discreet if strategy.privacy else EventLog
-    log = kind(folder / EVENTS, run=request.run_id(voter), listener=report, writes=ranks.main)
-    run = start_run(request, voter, strategy, folder, poll, ranks)
-    if run.budget:
-        for text in _said_before(run):
+    log = kind(folder / EVENTS, run=run.request.run_id(run.voter), listener=run.report, writes=run.ranks.main)
+    federation = federate(run, strategy)
+    if federation.budget:
+        for text in _said_before(federation):
             log.write("warning", 0, text=text)
-    parts: dict[str, dict[str, Any]] = {}
-    rounds: list[dict[str, Any]] = []
-    initial: Mapping[str, Tensor] | None = None
-    for number in range(1, (run.budget.rounds if run.budget else strategy.rounds) + 1):
-        own = train_clients(run, number, log, initial)
-        parts |= own
-        place = folder / f"round-{number}" / _GLOBAL
-        if not (place / _ROUND).is_file():
-            judged, figures, state = _put_together(run, number, own)
-            if ranks.main:
-                _write_round(place, judged, figures, state)
-                log.write("round", _steps(parts), round=number, of_rounds=strategy.rounds, **figures)
-            ranks.wait()
-        adapter, found = read_adapter(place), json.loads((place / _ROUND).read_text("utf-8"))
-        initial = {mine: adapter.tensors[theirs] for mine, theirs in found["names"].items()}
-        rounds.append({"step": _steps(parts), **found["figures"]})
-    if not parts:
-        raise InputError(
-            f"voter {voter.name}: no client answered in {len(rounds)} rounds: raise sampling_rate or rounds, or lower "
-            "dropout"
-        )
-    base_loss = None if _began_with_the_base(parts) else _untouched(run).loss
-    if not ranks.main:
+    parts, rounds = train_rounds(federation, log)
+    base_loss = None if _began_with_the_base(parts) else _untouched(federation).loss
+    if not run.ranks.main:
         return folder
     best = min(range(len(rounds)), key=lambda at: rounds[at]["validation_loss"])
-    figures = {"clients": strategy.clients, "unit": run.unit, "rounds": rounds, "best_round": best + 1}
-    if run.budget:
-        figures["privacy"] = _document(run, rounds[0]["dimensions"])
+    figures = {"clients": strategy.clients, "unit": federation.unit, "rounds": rounds, "best_round": best + 1}
+    if federation.budget:
+        figures["privacy"] = _document(federation, rounds[0]["dimensions"])
         parts = {name: one | {"skipped_steps": [], "rolled_back_steps": []} for name, one in parts.items()}
-    result = write_whole(
-        request,
-        voter,
-        folder,
-        log,
-        read_adapter(folder / f"round-{best + 1}" / _GLOBAL),
-        parts,
-        [{"step": one["step"], "validation_loss": one["validation_loss"]} for one in rounds],
-        rounds[best]["step"],
-        figures,
-        began,
-        base_loss,
-    )
+    curve = [{"step": one["step"], "validation_loss": one["validation_loss"]} for one in rounds]
+    adapter = read_adapter(folder / f"round-{best + 1}" / _GLOBAL)
+    result = write_whole(run, Whole(adapter, parts, curve, rounds[best]["step"], figures, began, base_loss), log)
     for path in (folder / _CLIENTS, *folder.glob("round-*")):
         shutil.rmtree(path, ignore_errors=True)
     drop_secret(folder)
     return result
 
 
-def start_run(
-    request: TrainingRequest,
-    voter: VoterSpec,
-    strategy: Federated,
-    folder: Path,
-    poll: Callable[[], None],
-    ranks: Ranks,
-) -> Run:
+def train_rounds(federation: Federation, log: EventLog) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
+    """All rounds, one after the other: manifests of the clients' trainings by their names, and each round's figures.
+
+    Raises:
+        InputError: no client answered in any of them.
+    """
+    run, strategy, budget = federation.run, federation.strategy, federation.budget
+    parts: dict[str, dict[str, Any]] = {}
+    rounds: list[dict[str, Any]] = []
+    initial: Mapping[str, Tensor] | None = None
+    for number in range(1, (budget.rounds if budget else strategy.rounds) + 1):
+        own = train_clients(federation, number, log, initial)
+        parts |= own
+        place = run.folder / f"round-{number}" / _GLOBAL
+        if not (place / _ROUND).is_file():
+            judged, figures, state = _put_together(federation, number, own)
+            if run.ranks.main:
+                _write_round(place, judged, figures, state)
+                log.write("round", _steps(parts), round=number, of_rounds=strategy.rounds, **figures)
+            run.ranks.wait()
+        adapter, found = read_adapter(place), json.loads((place / _ROUND).read_text("utf-8"))
+        initial = {mine: adapter.tensors[theirs] for mine, theirs in found["names"].items()}
+        rounds.append({"step": _steps(parts), **found["figures"]})
+    if not parts:
+        raise InputError(
+            f"voter {run.voter.name}: no client answered in {len(rounds)} rounds: raise sampling_rate or rounds, or "
+            "lower dropout"
+        )
+    return parts, rounds
+
+
+def federate(run: VoterRun, strategy: Federated) -> Federation:
     """The clients' files, the budget, and the seed, drawn only once; raises InputError as `train_federated`."""
     budget = budget_of(strategy) if strategy.privacy else None
-    clients, unit = _clients(request, voter, strategy, folder, ranks)
+    clients, unit = _clients(run, strategy)
     privacy = strategy.privacy
-    seed = secret_seed(folder, privacy.seed, ranks) if privacy else part_seed(voter, "participants")
-    return Run(request, voter, strategy, folder, poll, ranks, clients, unit, budget, seed)
+    seed = secret_seed(run.folder, privacy.seed, run.ranks) if privacy else part_seed(run.voter, "participants")
+    return Federation(run, strategy, clients, unit, budget, seed)
 
 
 def train_clients(
-    run: Run, number: int, log: EventLog, initial: Mapping[str, Tensor] | None
+    federation: Federation, number: int, log: EventLog, initial: Mapping[str, Tensor] | None
 ) -> dict[str, dict[str, Any]]:
     """Train the clients that take part in a round, from `initial`: name of the part -> its manifest."""
-    choice, done = run.strategy, {}
-    for client in participants(run.seed, number, list(run.clients), choice.sampling_rate, choice.dropout):
+    run, choice, done = federation.run, federation.strategy, {}
+    names = list(federation.clients)
+    for client in participants(federation.seed, number, names, choice.sampling_rate, choice.dropout):
         update = {"seed": part_seed(run.voter, number, client), "shard": 0, "strategy": choice.client()}
-        name, spec = f"round-{number}/{client}", run.voter.model_copy(update=update)
-        done[name] = train_part(run.clients[client], spec, run.folder, name, log, run.poll, run.ranks, initial)
+        spec = run.voter.model_copy(update=update)
+        part = Part(f"round-{number}/{client}", federation.clients[client], spec, initial)
+        done[part.name] = train_part(run, part, log)
     return done
 
 
@@ -207,18 +190,18 @@ def _began_with_the_base(parts: Mapping[str, Any]) -> bool:
     return any(name.startswith("round-1/") for name in parts)
 
 
-def _said_before(run: Run) -> list[str]:
-    settings = settings_on(run.request, pick_device(run.ranks))
-    sizes = read_weights(run.request.base_model).adapted(settings.modules).values()
-    numbers = dimensions(run.strategy.trained, sizes, settings.rank)
-    assert run.strategy.privacy is not None and run.budget is not None
-    return warnings_of(run.strategy.privacy, run.budget, run.strategy.rounds, numbers)
+def _said_before(federation: Federation) -> list[str]:
+    strategy, request = federation.strategy, federation.run.request
+    settings = settings_on(request, pick_device(federation.run.ranks))
+    sizes = read_weights(request.base_model).adapted(settings.modules).values()
+    numbers = dimensions(strategy.trained, sizes, settings.rank)
+    assert strategy.privacy is not None and federation.budget is not None
+    return warnings_of(strategy.privacy, federation.budget, strategy.rounds, numbers)
 
 
-def _clients(
-    request: TrainingRequest, voter: VoterSpec, strategy: Federated, folder: Path, ranks: Ranks
-) -> tuple[dict[str, TrainingRequest], str]:
+def _clients(run: VoterRun, strategy: Federated) -> tuple[dict[str, TrainingRequest], str]:
     """A request for each client, over a file of its own examples and the voter's validation shard; and its unit."""
+    request, voter, ranks = run.request, run.voter, run.ranks
     further = [name for name in (TENANTS,) if name in pl.read_parquet_schema(request.dataset)]
     examples, n = read_examples(request.dataset, *further), len(request.recipe.voters)
     train, judged = training_part(examples, voter.shard, n), validation_shard(examples, voter.shard, n)
@@ -231,7 +214,7 @@ def _clients(
     found = {}
     for client in range(strategy.clients):
         rows = pl.concat([train.filter(client_of == client), judged]).select(COLUMNS)
-        file = folder / _CLIENTS / f"client-{client}.parquet"
+        file = run.folder / _CLIENTS / f"client-{client}.parquet"
         if ranks.main and not file.is_file():
             buffer = io.BytesIO()
             rows.write_parquet(buffer)
@@ -249,14 +232,15 @@ def _clients(
 
 
 def _put_together(
-    run: Run, number: int, clients: Mapping[str, dict[str, Any]]
+    federation: Federation, number: int, clients: Mapping[str, dict[str, Any]]
 ) -> tuple[Judged, dict[str, Any], Coordinates]:
     """The global adapter after a round, what there is to say of it, and the server's state."""
-    choice, tokens = run.strategy, {name: manifest["supervised_tokens"] for name, manifest in clients.items()}
+    run, choice = federation.run, federation.strategy
+    tokens = {name: manifest["supervised_tokens"] for name, manifest in clients.items()}
     shares = [count / sum(tokens.values()) for count in tokens.values()]
     state: Coordinates = {}
     numbers = 0
-    general = bool(run.budget) or choice.trained != "factors" or choice.server.optimizer != "average"
+    general = bool(federation.budget) or choice.trained != "factors" or choice.server.optimizer != "average"
     if general or choice.server.rate != 1.0 or not clients:
         before = run.folder / f"round-{number - 1}" / _GLOBAL
 
@@ -267,23 +251,23 @@ def _put_together(
                 held = read_adapter(before).tensors
                 start = {mine: held[theirs] for mine, theirs in subject.peft_names.items()}
                 state = _read_state(before / _SERVER)
-            if not clients and not run.budget:
+            if not clients and not federation.budget:
                 return Average(dict(start), 0.0)
-            space = Space.of(choice.trained, subject)
-            change = mean_change(space, start, _weights(run, clients, subject), _mechanism(run, number) or shares)
+            space, how = Space.of(choice.trained, subject), _mechanism(federation, number) or shares
+            change = mean_change(space, start, _weights(run, clients, subject), how)
             point = space.read(start)
             numbers = sum(value.size for value in point.values())
             point, state = server_step(choice.server, point, change, state)
             return space.write(point, start)
 
-        judged = judge(run.request, run.voter, make, run.poll, run.ranks)
+        judged = judge(run, make)
     else:  # global + sum of share * (client - global) is sum of share * client, because the shares sum to one
         adapters = [part_adapter(run.folder, name) for name in clients]
-        judged = judge_average(run.request, run.voter, adapters, shares, run.poll, run.ranks)
+        judged = judge_average(run, adapters, shares)
     figures = {"validation_loss": judged.loss, "relative_error": judged.relative_error}
     if numbers:
         figures["dimensions"] = numbers
-    if run.budget:
+    if federation.budget:
         return judged, figures, state  # nothing of single clients, nor who they were
     rows = {
         name.rpartition("/")[2]: {
@@ -298,36 +282,36 @@ def _put_together(
     return judged, {"clients": rows, **figures}, state
 
 
-def _weights(run: Run, clients: Mapping[str, Any], subject: Subject) -> Iterator[dict[str, Tensor]]:
+def _weights(run: VoterRun, clients: Mapping[str, Any], subject: Subject) -> Iterator[dict[str, Tensor]]:
     """The weights of each client that answered, read one after the other."""
     for name in clients:
         tensors = part_adapter(run.folder, name).tensors
         yield {mine: tensors[theirs] for mine, theirs in subject.peft_names.items()}
 
 
-def _mechanism(run: Run, number: int) -> Mechanism | None:
-    if run.budget is None:
+def _mechanism(federation: Federation, number: int) -> Mechanism | None:
+    privacy, budget = federation.strategy.privacy, federation.budget
+    if budget is None:
         return None
-    assert run.strategy.privacy is not None
-    seed = (run.seed, number, _NOISE)
-    return Mechanism(run.strategy.privacy.clip, run.budget.noise_multiplier, run.budget.denominator, seed)
+    assert privacy is not None
+    return Mechanism(privacy.clip, budget.noise_multiplier, budget.denominator, (federation.seed, number, _NOISE))
 
 
-def _document(run: Run, numbers: int) -> dict[str, Any]:
+def _document(federation: Federation, numbers: int) -> dict[str, Any]:
     """What the certificate says of privacy."""
-    choice = run.strategy
-    assert choice.privacy is not None and run.budget is not None
+    choice = federation.strategy
+    assert choice.privacy is not None and federation.budget is not None
     return document_of(
-        choice.privacy, run.budget, choice.rounds, choice.clients, choice.trained, numbers,
-        unit=run.unit,
+        choice.privacy, federation.budget, choice.rounds, choice.clients, choice.trained, numbers,
+        unit=federation.unit,
         covers="the weights of this adapter; several voters over the same clients compose",
         not_covered=["validation examples", "counts of examples, steps and tokens"],
     )  # fmt: skip
 
 
-def _untouched(run: Run) -> Judged:
+def _untouched(federation: Federation) -> Judged:
     """The base, judged: for where no client began with it."""
-    return judge(run.request, run.voter, lambda subject: Average(detached(subject.trainable), 0.0), run.poll, run.ranks)
+    return judge(federation.run, lambda subject: Average(detached(subject.trainable), 0.0))
 
 
 def _steps(parts: Mapping[str, dict[str, Any]]) -> int:

@@ -1,17 +1,23 @@
 """Losses that say something is wrong: judged from the curve alone, so that a resumed run judges alike."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev
 from typing import Any
 
 from capibara_assets.training.recipe import ContinuityChoice, EarlyStopping, GuardChoice, SpikeChoice
+from capibara_assets.training.resume import Progress
+from capibara_assets.training.settings import Settings
 
 # A loss scale of 2^16 that was halved so often in a row scales nothing any more: the gradients are not finite.
 _HALVINGS = 24
 
 
-def is_spike(loss: float, curve: Sequence[dict[str, Any]], choice: SpikeChoice | None) -> bool:
+class TrainingDiverged(Exception):
+    """NaN, infinity or spikes came back again and again; started again it would do the same."""
+
+
+def is_spike(loss: float | None, curve: Sequence[dict[str, Any]], choice: SpikeChoice | None) -> bool:
     """Whether a step's loss stands far above those of the steps before it.
 
     Both the standard deviations and the share of the mean must be exceeded: with a flat curve a tiny step is many
@@ -20,7 +26,7 @@ def is_spike(loss: float, curve: Sequence[dict[str, Any]], choice: SpikeChoice |
     Args:
         curve: of the progress; points with `loss` count, the newest `window` of them. Fewer than half a window: no.
     """
-    if choice is None or not math.isfinite(loss):
+    if choice is None or loss is None or not math.isfinite(loss):
         return False
     known: list[float] = []
     for point in reversed(curve):
@@ -94,3 +100,32 @@ def too_many_left_out(
         and tail[-1]["step"] - tail[0]["step"] == _HALVINGS - 1
     )
     return ordinary > choice.max_skipped_steps or len(rollbacks) > spikes or endless
+
+
+def diagnosis(progress: Progress, settings: Settings, rate: float) -> str:
+    """What a person needs to know of a run whose numbers went wrong."""
+    said = []
+    if progress.skipped:
+        steps = ", ".join(str(skipped["step"]) for skipped in progress.skipped)
+        said.append(f"{len(progress.skipped)} steps gave NaN or infinity (steps {steps})")
+    if progress.rollbacks:
+        steps = ", ".join(str(rolled["step"]) for rolled in progress.rollbacks)
+        said.append(
+            f"{len(progress.rollbacks)} steps had a loss far above the ones before and were rolled back ({steps})"
+        )
+    last = max([*progress.skipped, *progress.rollbacks], key=lambda left_out: left_out["step"], default=None)
+    examples = ", ".join(last["examples"][:8]) if last else ""
+    return (
+        f"{'; '.join(said) or 'no step went wrong'}; learning rate {rate:.3g} of peak "
+        f"{settings.learning_rate:.3g}, precision {settings.precision}: lower learning_rate, or set precision: "
+        f"fp32; examples of the last one: {examples or 'none'}"
+    )
+
+
+def discontinued(jump: Mapping[str, float], differs: list[str]) -> str:
+    """What a person needs to know of a resume after which the loss was another."""
+    return (
+        f"the loss jumped when training was resumed at step {jump['resumed_at']} in another environment "
+        f"({', '.join(differs)}): {jump['before']:.4g} before, {jump['since']:.4g} over {jump['steps']} steps since. "
+        "Resume where the points were made, remove them to start anew, or set guards.continuity: null to go on"
+    )

@@ -9,12 +9,10 @@ from capibara_assets.training.backends import make_stepper
 from capibara_assets.training.environment import compute_settings, pick_device, settings_on
 from capibara_assets.training.evaluator import evaluate
 from capibara_assets.training.examples import read_examples, tokens_of, validation_examples
-from capibara_assets.training.loop import TrainingDiverged
+from capibara_assets.training.guards import TrainingDiverged
 from capibara_assets.training.products import Average, averaged
-from capibara_assets.training.ranks import ALONE, Ranks
-from capibara_assets.training.recipe import VoterSpec
-from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.subject import Subject, load_subject
+from capibara_assets.training.voter_run import VoterRun
 
 
 @dataclass(frozen=True)
@@ -34,25 +32,12 @@ class Judged:
     relative_error: float
 
 
-def judge_average(
-    request: TrainingRequest,
-    voter: VoterSpec,
-    adapters: Sequence[LoraAdapter],
-    shares: Sequence[float],
-    poll: Callable[[], None],
-    ranks: Ranks = ALONE,
-) -> Judged:
+def judge_average(run: VoterRun, adapters: Sequence[LoraAdapter], shares: Sequence[float]) -> Judged:
     """Average the deltas, cut to the recipe's rank, and validate what came out; raises as `judge`."""
-    return judge(request, voter, lambda subject: averaged(adapters, shares, subject), poll, ranks)
+    return judge(run, lambda subject: averaged(adapters, shares, subject))
 
 
-def judge(
-    request: TrainingRequest,
-    voter: VoterSpec,
-    make: Callable[[Subject], Average],
-    poll: Callable[[], None],
-    ranks: Ranks = ALONE,
-) -> Judged:
+def judge(run: VoterRun, make: Callable[[Subject], Average]) -> Judged:
     """Make weights and validate them; the base is loaded for it and let go.
 
     Collective: all processes of the voter call it.
@@ -63,6 +48,7 @@ def judge(
     Raises:
         TrainingDiverged: the loss is not finite.
     """
+    request, ranks = run.request, run.ranks
     recipe, device = request.recipe, pick_device(ranks)
     settings = settings_on(request, device)
     compute_settings(recipe.hardware, device)
@@ -73,9 +59,8 @@ def judge(
     examples = read_examples(request.dataset)
     tokenizer = subject.base.tokenizer
     encoded = tokens_of(request, examples, tokenizer, settings)
-    validation = validation_examples(request, voter, examples, encoded, settings, tokenizer)
-    alone = poll if ranks.world == 1 else lambda: None  # between collectives nobody may leave alone
-    loss = evaluate(subject, stepper, validation, recipe.training.micro_batch_tokens, ranks, alone)
+    validation = validation_examples(request, run.voter, examples, encoded, settings, tokenizer)
+    loss = evaluate(subject, stepper, validation, recipe.training.micro_batch_tokens, ranks, run.poll_if_alone)
     if not math.isfinite(loss):
         raise TrainingDiverged(f"the weights put together have validation loss {loss}")
     return Judged(subject.adapter(average.weights), subject.peft_names, loss, average.relative_error)

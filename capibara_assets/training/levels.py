@@ -7,54 +7,39 @@ from typing import Any
 
 import polars as pl
 
-from capibara_assets.datasets.templates import Tokenizer
 from capibara_assets.datasets.tokenising import Encoded
 from capibara_assets.errors import InputError
 from capibara_assets.training.data import Level, plain_level
 from capibara_assets.training.examples import read_examples, tokens_of
 from capibara_assets.training.order import training_part
-from capibara_assets.training.recipe import VoterSpec
-from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.settings import Settings, shared_steps, steps_per_epoch, total_steps
+from capibara_assets.training.settings import shared_steps, steps_per_epoch, total_steps
 from capibara_assets.training.strategies import Hierarchical
+from capibara_assets.training.voter_examples import VoterExamples
 
 Chosen = tuple[list[str], list[Encoded], dict[str, Any]]
 """Ids, their tokens, and how they were chosen."""
 
 
-def voter_levels(
-    request: TrainingRequest,
-    voter: VoterSpec,
-    settings: Settings,
-    tokenizer: Tokenizer,
-    table: pl.DataFrame,
-    ids: list[str],
-    examples: list[Encoded],
-    seed: str,
-) -> list[Level]:
-    """The levels of a voter's strategy.
-
-    Args:
-        tokenizer: for examples of other tables.
-        table: the dataset.
-        ids, examples: the voter's train examples.
-        seed: of their order.
+def voter_levels(examples: VoterExamples) -> list[Level]:
+    """The levels of a voter's strategy, out of its examples.
 
     Raises:
         InputError: a level has no examples, other domains' examples cannot be read, or the bounds leave a level none.
     """
+    request, voter, settings = examples.run.request, examples.run.voter, examples.settings
+    ids, train, seed = examples.ids, examples.train, examples.run.order
     if not isinstance(voter.strategy, Hierarchical):
-        steps = total_steps([len(example.input_ids) for example in examples], settings, request.recipe)
-        return [plain_level(ids, examples, steps, seed, settings, request.recipe)]
+        steps = total_steps([len(example.input_ids) for example in train], settings, request.recipe)
+        return [plain_level(ids, train, steps, seed, settings, request.recipe)]
     found = []
     for choice in voter.strategy.levels:
         match choice.data:
             case "general":
-                part = _general(request, voter, settings, tokenizer, table, ids, examples)
+                part = _general(examples)
             case "hard":
-                part = _hard(request, voter.strategy, ids, examples)
+                part = _hard(examples, voter.strategy)
             case "domain":
-                part = ids, examples, {"data": "domain"}
+                part = ids, train, {"data": "domain"}
         if not part[0] and voter.strategy.without_hard == "raise":
             raise InputError(
                 f"level {choice.name}: none of the {len(ids)} train examples of {request.domain} is a repair or of "
@@ -80,26 +65,19 @@ def _mean(examples: list[Encoded]) -> float:
     return sum(len(one.input_ids) for one in examples) / len(examples)
 
 
-def _general(
-    request: TrainingRequest,
-    voter: VoterSpec,
-    settings: Settings,
-    tokenizer: Tokenizer,
-    table: pl.DataFrame,
-    ids: list[str],
-    examples: list[Encoded],
-) -> Chosen:
+def _general(examples: VoterExamples) -> Chosen:
     """The voter's own examples and its part of every other domain's train split; what two domains share counts once.
 
     Splits are computed over all domains, so nothing that any domain validates or tests on is among them.
     """
-    all_ids, all_encoded = [ids], [examples]
-    seen = set(table.filter(pl.col("example_id").is_in(ids))["messages"])
-    counts = {request.domain: len(ids)}
+    request, shard = examples.run.request, examples.run.voter.shard
+    all_ids, all_encoded = [examples.ids], [examples.train]
+    seen = set(examples.table.filter(pl.col("example_id").is_in(examples.ids))["messages"])
+    counts = {request.domain: len(examples.ids)}
     for domain, other in sorted(request.further.items()):
         theirs = read_examples(other.dataset)
-        encoded_others = tokens_of(request, theirs, tokenizer, settings, digest=other.digest)
-        part = training_part(theirs, voter.shard, len(request.recipe.voters))
+        encoded_others = tokens_of(request, theirs, examples.tokenizer, examples.settings, digest=other.digest)
+        part = training_part(theirs, shard, len(request.recipe.voters))
         part = part.unique("messages", keep="first", maintain_order=True).filter(~pl.col("messages").is_in(list(seen)))
         usable = [name for name in part["example_id"] if name not in encoded_others.left_out]
         seen |= set(part["messages"])
@@ -109,14 +87,15 @@ def _general(
     return list(chain(*all_ids)), list(chain(*all_encoded)), {"data": "general", "domains": counts}
 
 
-def _hard(request: TrainingRequest, strategy: Hierarchical, ids: list[str], examples: list[Encoded]) -> Chosen:
+def _hard(examples: VoterExamples, strategy: Hierarchical) -> Chosen:
     """The repairs, and what is as hard as `hard_from`; where the table does not say, none may be left out."""
+    ids, dataset = examples.ids, examples.run.request.dataset
     lenient = strategy.without_hard == "leave_out"
-    if lenient and not {"kind", "difficulty"} <= pl.read_parquet_schema(request.dataset).keys():
+    if lenient and not {"kind", "difficulty"} <= pl.read_parquet_schema(dataset).keys():
         return [], [], {"data": "hard", "repaired": 0, "difficult": 0}
-    traits = read_examples(request.dataset, "kind", "difficulty").filter(pl.col("example_id").is_in(ids))
+    traits = read_examples(dataset, "kind", "difficulty").filter(pl.col("example_id").is_in(ids))
     repaired = set(traits.filter(pl.col("kind") == "repair")["example_id"])
     difficult = set(traits.filter(pl.col("difficulty") >= strategy.hard_from)["example_id"])
     at = [index for index, name in enumerate(ids) if name in repaired | difficult]
     about = {"data": "hard", "repaired": len(repaired), "difficult": len(difficult)}
-    return [ids[index] for index in at], [examples[index] for index in at], about
+    return [ids[index] for index in at], [examples.train[index] for index in at], about

@@ -1,408 +1,329 @@
-"""Training of one voter, from the request to the finished adapter, in one function that reads top to bottom.
+"""Training of one voter, from the request to the finished adapter: set up, resume, fit, publish.
 
 Guarantees: loss on the assistant's tokens only, summed over an optimizer step and divided by that step's supervised
 tokens over all processes, so neither micro-batches nor padding nor the number of processes change it; the same inputs
 on the same environment give the same bits, also when interrupted anywhere and started again. On another processor,
 thread count, number of processes or library version a run resumes too, but the bits may differ; the log then says
 `statistical`.
+
+Where a step's gradient comes from is a `GradientSource`: batches here, noised sums under DP-SGD (`private_sgd`).
 """
 
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from capibara_assets.checkpoints.saving import AsyncSaver
-from capibara_assets.training.backends import make_stepper
 from capibara_assets.training.data import Curriculum, view_of
 from capibara_assets.training.ema import Ema
-from capibara_assets.training.environment import (
-    compute_settings,
-    differences,
-    fingerprint,
-    held_mib,
-    pick_device,
-    seed_all,
-    settings_on,
-)
-from capibara_assets.training.epoch_folders import EpochFolders, begin_at
+from capibara_assets.training.epoch_folders import EpochFolders
 from capibara_assets.training.epochs import EpochCheckpoints
-from capibara_assets.training.evaluator import evaluate
-from capibara_assets.training.events import EVENTS, EventLog, Report
-from capibara_assets.training.examples import chosen, read_examples, tokens_of, validation_examples
-from capibara_assets.training.guards import discontinuity, is_spike, should_stop, too_many_left_out
-from capibara_assets.training.levels import voter_levels
-from capibara_assets.training.order import rank, training_part
-from capibara_assets.training.ranks import ALONE, Ranks
-from capibara_assets.training.recipe import VoterSpec
-from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.result import write_result
-from capibara_assets.training.resume import (
-    Progress,
-    ResumePoints,
-    drop_points,
-    extension,
-    find_point,
-    require_readable,
-    require_shared,
-    state_of,
+from capibara_assets.training.gradients import BatchGradients, StepGradient
+from capibara_assets.training.guards import (
+    TrainingDiverged,
+    diagnosis,
+    discontinued,
+    discontinuity,
+    is_spike,
+    should_stop,
+    too_many_left_out,
 )
-from capibara_assets.training.settings import Settings
-from capibara_assets.training.subject import load_subject
+from capibara_assets.training.levels import voter_levels
+from capibara_assets.training.result import VoterResult, write_result
+from capibara_assets.training.resume import ResumePoints, drop_points
+from capibara_assets.training.resuming import PointWriter, resume
+from capibara_assets.training.setup import Setup, set_up
 from capibara_assets.training.tactics import tactic_of
+from capibara_assets.training.trainer import Trainer, copied
 from capibara_assets.training.usage import Usage
-
-_LEAVE_S = 8.0  # for a checkpoint still on its way when asked to stop; the supervisor kills after 15
-
-
-class Interrupted(Exception):
-    """The process was asked to stop; a resume point is on disk."""
+from capibara_assets.training.voter_run import Interrupted, VoterRun
 
 
-class TrainingDiverged(Exception):
-    """NaN, infinity or spikes came back again and again; started again it would do the same."""
-
-
-def train_voter(
-    request: TrainingRequest,
-    voter: VoterSpec,
-    folder: Path,
-    report: Report,
-    poll: Callable[[], None],
-    *,
-    ranks: Ranks = ALONE,
-    initial: Mapping[str, Tensor] | None = None,
-) -> Path:
-    """Train one voter, or go on where an earlier attempt stopped.
-
-    Args:
-        folder: the voter's folder of work; resume points, log and result lie there.
-        report: gets every event of the log.
-        poll: called often; raises `Interrupted` when the process has to stop.
-        ranks: the processes that train this voter; each calls this function, the first one writes.
-        initial: weights to start from (by the names of trained parameters), instead of LoRA's own start.
+def train_voter(run: VoterRun) -> Path:
+    """Train one voter on batches of its examples, or go on where an earlier attempt stopped.
 
     Returns:
-        Folder with the finished adapter, manifest, curve, log and timings.
+        Folder with the finished adapter, manifest, curve, log and timings; of several processes the first makes it.
 
     Raises:
         Interrupted: a resume point was written, if there was anything to write.
         TrainingDiverged: more steps than the recipe allows gave NaN or infinity, or rolled back.
         InputError: the base, the dataset or the plan cannot be trained on.
     """
-    started = time.monotonic()
-    recipe, guards = request.recipe, request.recipe.guards
-    device = pick_device(ranks)
-    settings = settings_on(request, device)
-    compute_settings(recipe.hardware, device)
-    memory_before = held_mib(device)
-    environment = fingerprint(device, settings, recipe.hardware, ranks)
-    inputs = request.inputs(voter)
-    log = EventLog(folder / EVENTS, run=request.run_id(voter), listener=report, writes=ranks.main)
+    setup = set_up(run)
+    trainer = batch_trainer(setup)
+    resume(trainer)
+    log_start(
+        trainer,
+        head=setup.settings.head,
+        quantization=setup.settings.quantization,
+        memory_before_mib=setup.memory_before_mib,
+    )
+    epochs = EpochCheckpoints(run, trainer.state.progress, setup.log)
+    fit(trainer, epochs)
+    return publish(trainer, epochs)
 
-    def poll_all() -> None:
-        """Between micro-batches, of which every process has equally many: all stop there, or none."""
-        asked = None
-        try:
-            poll()
-        except Interrupted as interrupted:
-            asked = interrupted
-        if ranks.any(asked is not None):
-            raise asked or Interrupted()
 
-    # Model: the frozen base, and LoRA weights that start the same for every voter.
-    subject = load_subject(request, settings, device)
-    stepper = make_stepper(recipe, subject, settings, ranks)
-    if initial is not None:
-        stepper.restore(initial, {})
-    tactic = tactic_of(voter.strategy, subject, stepper, recipe.training)
-    ema = Ema(subject.trainable, recipe.ema) if recipe.ema else None
-    poll_all()
-
-    # Data: this voter's bag, in this voter's order, and the shard it judges by.
-    examples, n = read_examples(request.dataset), len(recipe.voters)
-    alone = poll if ranks.world == 1 else lambda: None  # of several processes some read what another one made
-    tokenizer = subject.base.tokenizer
-    encoded = tokens_of(request, examples, tokenizer, settings, poll=alone)
-    poll_all()
-    train_ids, train = chosen("train", training_part(examples, voter.shard, n), encoded, settings)
-    validation = validation_examples(request, voter, examples, encoded, settings, tokenizer)
-    order = f"{request.seed}/{voter.seed}"
-    view = view_of(settings.head, tokenizer, order)
-    levels = voter_levels(request, voter, settings, tokenizer, examples, train_ids, train, order)
+def batch_trainer(setup: Setup) -> Trainer:
+    """The training of a voter on batches, by its strategy."""
+    run, settings, subject = setup.run, setup.settings, setup.subject
+    recipe = run.request.recipe
+    view = view_of(settings.head, setup.examples.tokenizer, run.order)
     row_tokens = settings.max_length if recipe.data.packing else None
-    curriculum = Curriculum(levels, recipe, ranks, view=view, row_tokens=row_tokens)
-    total, length = curriculum.total, [level.steps for level in curriculum.levels]
-    passes = EpochFolders.of(request, folder, curriculum.epoch_ends(), writes=ranks.main)
+    curriculum = Curriculum(voter_levels(setup.examples), recipe, run.ranks, view=view, row_tokens=row_tokens)
+    return Trainer(
+        setup,
+        source=BatchGradients(run, subject, setup.stepper, curriculum, Usage(setup.device)),
+        tactic=tactic_of(run.voter.strategy, subject, setup.stepper, recipe.training),
+        ema=Ema(subject.trainable, recipe.ema) if recipe.ema else None,
+        guards=recipe.guards,
+        passes=EpochFolders.of(run.request, run.folder, curriculum.epoch_ends(), writes=run.ranks.main),
+        rehearses=True,
+        keeps_points=run.request.keep_points,
+    )
 
-    # Where an earlier attempt stopped.
-    progress, best, snapshot = Progress(), dict[str, Tensor](), dict[str, dict[str, Tensor]]()
-    point, damaged = find_point(folder, inputs=inputs, wanted=request.resume_from, ranks=ranks)
-    require_shared(folder, point, ranks)
-    if damaged:
-        log.write("damaged", point.progress.step if point else 0, points=damaged)
-    if point:
-        progress, best = point.progress, point.tensors["best"]
-        stepper.restore(point.weights(subject.peft_names), point.tensors["optimizer"])
-        tactic.restore(point.tensors["tactic"])
-        if ema:
-            ema.restore(point.tensors["ema"])
-        snapshot = point.snapshot
-        if differs := differences(point.fingerprint, environment):
-            progress.watched = {"step": progress.step, "differs": differs}
-        continuation = "statistical" if differs else "exact"
-        log.write("resumed", progress.step, continuation=continuation, differs=differs, damaged=damaged)
-        if longer := extension(point, length):
-            progress.extensions.append(longer)
-            log.write("extended", **longer)
-    elif request.start is not None:
-        progress.step, weights = begin_at(request.start, passes.ends, subject.peft_names, subject.trainable)
-        stepper.restore(weights, {})
-        if ema:
-            ema.restore(weights)
-        log.write("started_anew", progress.step, epoch=request.start.epoch, adapter=str(request.start.adapter))
-    log.write(
+
+def log_start(trainer: Trainer, **further: Any) -> None:
+    """Say in the log what is trained, on what and with what; `further` besides."""
+    setup, source = trainer.setup, trainer.source
+    run, settings, base, encoded = setup.run, setup.settings, setup.subject.base, setup.examples.encoded
+    setup.log.write(
         "started",
-        progress.step,
-        steps=total,
-        domain=request.domain,
-        voter=voter.name,
+        trainer.state.progress.step,
+        steps=source.total,
+        domain=run.request.domain,
+        voter=run.voter.name,
         pid=os.getpid(),
-        examples=sum(len(level.ids) for level in levels),
-        levels=curriculum.about(),
-        validation=len(validation),
+        examples=source.example_count,
+        **source.about(),
+        validation=len(setup.examples.validation),
         left_out=len(encoded.left_out),
         truncated=len(encoded.truncated),
-        head=settings.head,
-        parameters=sum(value.numel() for value in subject.trainable.values()),
-        base_parameters=subject.base_parameters,
+        parameters=source.parameters,
+        base_parameters=setup.subject.base_parameters,
         modules=list(settings.modules),
-        new_layers=list(subject.base.new_layers),
-        unread_layers=list(subject.base.unread),
-        quantization=settings.quantization,
+        new_layers=list(base.new_layers),
+        unread_layers=list(base.unread),
         precision=settings.precision,
-        backend=recipe.hardware.backend,
-        processes=ranks.world,
-        strategy=voter.strategy.kind,
-        load_seconds=round(time.monotonic() - started, 3),
-        memory_before_mib=memory_before,
+        backend=run.request.recipe.hardware.backend,
+        processes=run.ranks.world,
+        strategy=run.voter.strategy.kind,
+        load_seconds=round(time.monotonic() - setup.began, 3),
+        **further,
     )
-    seconds_before, point_step, point_due, usage = progress.seconds, progress.step, False, Usage(device)
 
-    def save_point() -> None:
-        nonlocal point_step
-        begun = time.monotonic()
-        progress.seconds = seconds_before + begun - started
-        state = state_of(
-            progress,
-            subject.adapter(stepper.full(subject.trainable)),
-            optimizer=stepper.state(),
-            best=best,
-            ema=ema.shadow if ema else {},
-            snapshot_weights=snapshot.get("weights", {}),
-            snapshot_optimizer=snapshot.get("optimizer", {}),
-            tactic=tactic.state(),
-        )
-        if ranks.main:
-            points.save(state, progress.step, voter.name)
-        log.write("checkpoint", progress.step, waited_s=round(time.monotonic() - begun, 4))
-        point_step = progress.step
 
-    with (
-        AsyncSaver(ResumePoints(folder, inputs, environment, length, recipe.checkpoint.keep)) as points,
-        EpochCheckpoints(request, voter, progress, log, writes=ranks.main) as epochs,
-    ):
+def fit(trainer: Trainer, epochs: EpochCheckpoints) -> None:
+    """Train to the last step or an early stop; both are validated.
+
+    Raises:
+        Interrupted: asked to stop; a resume point is on disk.
+        TrainingDiverged: too many steps went wrong, or the loss jumped over a resume.
+    """
+    run, recipe = trainer.setup.run, trainer.setup.run.request.recipe
+    made = ResumePoints(
+        run.folder, run.request.inputs(run.voter), trainer.setup.environment, trainer.source.lengths,
+        recipe.checkpoint.keep,
+    )  # fmt: skip
+    with AsyncSaver(made) as saver, epochs:
+        points = PointWriter(trainer, epochs, saver)
         try:
             while True:
-                poll_all()
-                due = progress.step % recipe.training.evaluate_every == 0 or progress.step == total
-                if due and progress.validated < progress.step:
-                    with ema.applied() if ema and progress.step else nullcontext():
-                        loss = evaluate(
-                            subject, stepper, validation, recipe.training.micro_batch_tokens, ranks, poll_all
-                        )
-                        better = progress.judged(loss)
-                        if progress.step and math.isfinite(loss):
-                            weights = stepper.full(subject.trainable)
-                            if better:
-                                best = {name: value.detach().clone() for name, value in weights.items()}
-                            tactic.after_validation(progress.step, loss, weights)
-                            moments = stepper.state() if epochs.with_optimizer else {}
-                            epochs.save(total, subject.adapter(weights), moments)
-                    log.write("validation", progress.step, of=total, validation_loss=loss)
-                if progress.step == total:
+                run.poll_all()
+                validate_if_due(trainer, epochs)
+                if is_over(trainer):
                     break
-                if progress.validated == progress.step and should_stop(progress.curve, recipe.training.early_stopping):
-                    log.write("stopped_early", progress.step, of=total, best_step=progress.best_step)
-                    break
-
-                # One optimizer step. Dropout draws from (seed, step), so a step taken again draws the same.
-                begun = time.monotonic()
-                data = curriculum.step(progress.step)
-                seed_all(int(rank(order, "dropout", progress.step, ranks.rank)[:15], 16))
-                subject.loss.train()
-                local = torch.zeros((), dtype=torch.float64, device=device)
-                for number, part in enumerate(data.parts, start=1):
-                    poll_all()
-                    batch = subject.collate(part)
-                    with stepper.micro_step(last=number == len(data.parts)):
-                        nll = stepper.loss(batch).sum()
-                        stepper.backward(nll / data.supervised)
-                    local += nll.detach()  # read once a step: each read waits for the device
-                loss = ranks.sum([float(local)])[0] / data.supervised
-                computed = time.monotonic() - begun
-
-                tactic.before_step()
-                spike = is_spike(loss, progress.curve, guards.spike)
-                norm = stepper.step(data.rate) if math.isfinite(loss) and not spike else None
-                progress.step += 1
-                if norm is not None:
-                    tactic.after_step(data.rate, norm)
-                    if ema:
-                        ema.update(progress.step)
-                    progress.tokens += data.supervised
-                    progress.epoch_tokens += data.supervised
-                    progress.epoch_loss += loss * data.supervised
-                    figures = {"loss": loss, "learning_rate": data.rate, "gradient_norm": norm}
-                    progress.curve.append({"step": progress.step, **figures})
-                    seconds = time.monotonic() - begun
-                    log.write(
-                        "step",
-                        progress.step,
-                        of=total,
-                        **figures,
-                        level=data.level,
-                        tokens_per_s=round(data.tokens / seconds, 1),
-                        samples_per_s=round(len(data.ids) / seconds, 2),
-                        tokens=data.tokens,
-                        supervised=data.supervised,
-                        samples=len(data.ids),
-                        micro_steps=len(data.parts),
-                        compute_s=round(computed, 4),
-                        **usage.figures(),
-                    )
-                else:
-                    stepper.clear()
-                    left_out: dict[str, Any] = {"step": progress.step, "examples": data.ids}
-                    if spike:
-                        progress.rollbacks.append(left_out)
-                        stepper.restore(snapshot["weights"], snapshot["optimizer"])
-                        log.write("rolled_back", progress.step, of=total, loss=loss, examples=data.ids)
-                    else:
-                        overflow = settings.precision == "fp16" and math.isfinite(loss)  # the loss scale was too high
-                        progress.skipped.append(left_out | ({"loss_scale": True} if overflow else {}))
-                        log.write("skipped", progress.step, of=total, loss=loss, examples=data.ids, loss_scale=overflow)
-                    if too_many_left_out(progress.skipped, progress.rollbacks, guards):
-                        raise TrainingDiverged(diagnosis(progress, settings, data.rate))
-                watched = progress.watched or {}
-                if jump := discontinuity(progress.curve, watched.get("step"), guards.continuity):
-                    log.write("discontinuity", progress.step, of=total, **jump, differs=watched["differs"])
-                    raise TrainingDiverged(discontinued(jump, watched["differs"]))
-                if guards.spike and (not snapshot or progress.step % guards.spike.snapshot_every == 0):
-                    weights = stepper.full(subject.trainable)
-                    snapshot = {
-                        part: {name: value.detach().clone() for name, value in tensors.items()}
-                        for part, tensors in (("weights", weights), ("optimizer", stepper.state()))
-                    }
-
-                if passes.due(progress.step):
-                    with ema.applied() if ema else nullcontext():
-                        passes.write(progress, subject.adapter(stepper.full(subject.trainable)), data.rate)
-
+                gradient = train_step(trainer)
+                take_snapshot(trainer)
+                write_epoch_folder(trainer, gradient.rate)
                 # What was saved in the background: failures are raised here, at the next step.
-                points.check()
+                saver.check()
                 epochs.check()
-                point_due |= progress.step % recipe.checkpoint.every == 0 and progress.step < total
-                rehearsal = (
-                    point is None and progress.step == 1
-                )  # what cannot be saved or read is said now, not at the end
-                if (point_due or rehearsal) and not ranks.any(epochs.busy):
-                    save_point()
-                    point_due = False
-                    if rehearsal and ranks.main:
-                        points.wait()
-                        require_readable(folder, inputs)
-            if request.keep_points and epochs.settle():
-                save_point()  # of the very end, to be extended from
-                points.wait()
+                points.save_if_due()
+            if trainer.keeps_points and epochs.settle():
+                points.save()  # of the very end, to be extended from
+                saver.wait()
         except Interrupted:
-            stepper.clear()
-            if not ranks.any(not epochs.settle(_LEAVE_S)):  # else the point would lack it: an older one has to do
-                save_point()
-            points.wait()
-            log.write("interrupted", point_step)
+            points.leave()
             raise
 
-    if not best:
-        raise TrainingDiverged(f"no validation loss was finite: {diagnosis(progress, settings, rate=0.0)}")
+
+def validate_if_due(trainer: Trainer, epochs: EpochCheckpoints) -> None:
+    """Validate where the recipe wants it and no earlier attempt did; keep the weights if they are the best."""
+    setup, state = trainer.setup, trainer.state
+    progress, total = state.progress, trainer.source.total
+    due = progress.step % setup.run.request.recipe.training.evaluate_every == 0 or progress.step == total
+    if not due or progress.validated >= progress.step:
+        return
+    with trainer.averaged() if progress.step else nullcontext():
+        loss = trainer.score()
+        better = progress.judged(loss)
+        if progress.step and math.isfinite(loss):
+            weights = trainer.weights()
+            if better:
+                state.best = copied(weights)
+            trainer.tactic.after_validation(progress.step, loss, weights)
+            moments = setup.stepper.state() if epochs.with_optimizer else {}
+            epochs.save(total, setup.subject.adapter(weights), moments)
+    setup.log.write("validation", progress.step, of=total, validation_loss=loss)
+
+
+def is_over(trainer: Trainer) -> bool:
+    """Whether the last step is done, or validations no longer get better."""
+    progress, total = trainer.state.progress, trainer.source.total
+    if progress.step == total:
+        return True
+    stopping = trainer.setup.run.request.recipe.training.early_stopping
+    if progress.validated == progress.step and should_stop(progress.curve, stopping):
+        trainer.setup.log.write("stopped_early", progress.step, of=total, best_step=progress.best_step)
+        return True
+    return False
+
+
+def train_step(trainer: Trainer) -> StepGradient:
+    """One optimizer step; one whose numbers are not finite or whose loss is a spike counts, but changes no weights.
+
+    Raises:
+        TrainingDiverged: too many steps went wrong, or the loss jumped over a resume.
+    """
+    begun = time.monotonic()
+    progress, tactic = trainer.state.progress, trainer.tactic
+    gradient = trainer.source.gather(progress.step)
+    tactic.before_step()
+    spike = is_spike(gradient.loss, progress.curve, trainer.guards.spike)
+    norm = trainer.setup.stepper.step(gradient.rate) if gradient.finite and not spike else None
+    progress.step += 1
+    if norm is None:
+        leave_out(trainer, gradient, spike=spike)
+    else:
+        tactic.after_step(gradient.rate, norm)
+        if trainer.ema:
+            trainer.ema.update(progress.step)
+        note_step(trainer, gradient, norm, begun)
+    check_continuity(trainer)
+    return gradient
+
+
+def note_step(trainer: Trainer, gradient: StepGradient, norm: float, begun: float) -> None:
+    """Count a step that was taken, and say so.
+
+    Args:
+        norm: of the gradient, before clipping.
+        begun: `time.monotonic()` when the step began.
+    """
+    progress = trainer.state.progress
+    figures = {"learning_rate": gradient.rate, "gradient_norm": norm}
+    if gradient.loss is not None:
+        figures = {"loss": gradient.loss, **figures}
+        progress.tokens += gradient.supervised
+        progress.epoch_tokens += gradient.supervised
+        progress.epoch_loss += gradient.loss * gradient.supervised
+    progress.curve.append({"step": progress.step, **figures})
+    said = gradient.figures(time.monotonic() - begun)
+    trainer.setup.log.write("step", progress.step, of=trainer.source.total, **figures, **said)
+
+
+def leave_out(trainer: Trainer, gradient: StepGradient, *, spike: bool) -> None:
+    """Take no step: name its examples, and after a spike go back to the snapshot.
+
+    Raises:
+        TrainingDiverged: too many steps went wrong; or one of drawn examples, which is accounted for and cannot be left
+            out.
+    """
+    setup, state, total = trainer.setup, trainer.state, trainer.source.total
+    progress, loss = state.progress, gradient.loss
+    if loss is None or gradient.examples is None:
+        raise TrainingDiverged(
+            f"step {progress.step} of a private training would have left weights that are not finite: "
+            f"lower learning_rate ({gradient.rate:.3g})"
+        )
+    setup.stepper.clear()
+    left_out: dict[str, Any] = {"step": progress.step, "examples": gradient.examples}
+    said = {"of": total, "loss": loss, "examples": gradient.examples}
+    if spike:
+        progress.rollbacks.append(left_out)
+        setup.stepper.restore(state.snapshot["weights"], state.snapshot["optimizer"])
+        setup.log.write("rolled_back", progress.step, **said)
+    else:
+        overflow = setup.settings.precision == "fp16" and math.isfinite(loss)  # the loss scale was too high
+        progress.skipped.append(left_out | ({"loss_scale": True} if overflow else {}))
+        setup.log.write("skipped", progress.step, **said, loss_scale=overflow)
+    if too_many_left_out(progress.skipped, progress.rollbacks, trainer.guards):
+        raise TrainingDiverged(diagnosis(progress, setup.settings, gradient.rate))
+
+
+def check_continuity(trainer: Trainer) -> None:
+    """Raises TrainingDiverged: the loss jumped since the training was resumed in another environment."""
+    progress = trainer.state.progress
+    watched = progress.watched or {}
+    if jump := discontinuity(progress.curve, watched.get("step"), trainer.guards.continuity):
+        differs = watched["differs"]
+        trainer.setup.log.write("discontinuity", progress.step, of=trainer.source.total, **jump, differs=differs)
+        raise TrainingDiverged(discontinued(jump, differs))
+
+
+def take_snapshot(trainer: Trainer) -> None:
+    """Copy weights and optimizer, where they are due, for a loss spike to go back to."""
+    spike, state = trainer.guards.spike, trainer.state
+    if spike and (not state.snapshot or state.progress.step % spike.snapshot_every == 0):
+        state.snapshot = {"weights": copied(trainer.weights()), "optimizer": copied(trainer.setup.stepper.state())}
+
+
+def write_epoch_folder(trainer: Trainer, rate: float) -> None:
+    """Where a pass over the examples has just ended, leave its adapter in a folder of its own."""
+    progress = trainer.state.progress
+    if trainer.passes.due(progress.step):
+        with trainer.averaged():
+            trainer.passes.write(progress, trainer.setup.subject.adapter(trainer.weights()), rate)
+
+
+def publish(trainer: Trainer, epochs: EpochCheckpoints, report: Mapping[str, Any] | None = None) -> Path:
+    """Write the finished adapter and what is known of it, once the training is over.
+
+    Args:
+        report: figures that join the strategy's own.
+
+    Returns:
+        The result's folder; of several processes only the first makes one, the others get the folder of work.
+
+    Raises:
+        TrainingDiverged: no validation loss was finite.
+    """
+    setup, progress = trainer.setup, trainer.state.progress
+    run, examples = setup.run, setup.examples
+    if not trainer.state.best:
+        raise TrainingDiverged(f"no validation loss was finite: {diagnosis(progress, setup.settings, rate=0.0)}")
 
     def score(weights: Mapping[str, Tensor]) -> float:
-        stepper.restore(weights, {})  # the training is over
-        return evaluate(subject, stepper, validation, recipe.training.micro_batch_tokens, ranks, poll_all)
+        setup.stepper.restore(weights, {})  # the training is over
+        return trainer.score()
 
-    published = tactic.result(best, score)
-    if published.report:
-        log.write("published", progress.step, strategy=voter.strategy.kind, **published.report)
-    if not ranks.main:
-        return folder
+    published = trainer.tactic.result(trainer.state.best, score)
+    figures = published.report | dict(report or {})
+    if figures:
+        setup.log.write("published", progress.step, strategy=run.voter.strategy.kind, **figures)
+    if not run.ranks.main:
+        return run.folder
     kept = epochs.finish()
-    progress.seconds = seconds_before + time.monotonic() - started
-    result = write_result(
-        request,
-        voter,
-        folder,
-        progress,
-        published.adapter,
-        settings,
-        {
-            "validation_loss": progress.best_loss if published.loss is None else published.loss,
-            "levels": curriculum.about(),
-            "published": published.report,
-            "examples": len(train),
-            "validation_examples": len(validation),
-            "steps": progress.step,
-            "steps_planned": total,
-            "examples_left_out": len(encoded.left_out),
-            "trainable_parameters": sum(value.numel() for value in subject.trainable.values()),
-        },
-        kept,
-        log,
-    )
-    if not request.keep_points:
-        drop_points(folder)
+    progress.seconds = trainer.seconds()
+    counts = {
+        "validation_loss": progress.best_loss if published.loss is None else published.loss,
+        **trainer.source.about(),
+        "published": figures,
+        "examples": len(examples.train),
+        "validation_examples": len(examples.validation),
+        "steps": progress.step,
+        "steps_planned": sum(trainer.source.lengths),
+        "examples_left_out": len(examples.encoded.left_out),
+        "trainable_parameters": trainer.source.parameters,
+    }
+    result = write_result(run, VoterResult(published.adapter, progress, setup.settings, counts, kept), setup.log)
+    if not trainer.keeps_points:
+        drop_points(run.folder)
     return result
-
-
-def diagnosis(progress: Progress, settings: Settings, rate: float) -> str:
-    """What a person needs to know of a run whose numbers went wrong."""
-    said = []
-    if progress.skipped:
-        steps = ", ".join(str(skipped["step"]) for skipped in progress.skipped)
-        said.append(f"{len(progress.skipped)} steps gave NaN or infinity (steps {steps})")
-    if progress.rollbacks:
-        steps = ", ".join(str(rolled["step"]) for rolled in progress.rollbacks)
-        said.append(
-            f"{len(progress.rollbacks)} steps had a loss far above the ones before and were rolled back ({steps})"
-        )
-    last = max([*progress.skipped, *progress.rollbacks], key=lambda left_out: left_out["step"], default=None)
-    examples = ", ".join(last["examples"][:8]) if last else ""
-    return (
-        f"{'; '.join(said) or 'no step went wrong'}; learning rate {rate:.3g} of peak "
-        f"{settings.learning_rate:.3g}, precision {settings.precision}: lower learning_rate, or set precision: "
-        f"fp32; examples of the last one: {examples or 'none'}"
-    )
-
-
-def discontinued(jump: Mapping[str, float], differs: list[str]) -> str:
-    """What a person needs to know of a resume after which the loss was another."""
-    return (
-        f"the loss jumped when training was resumed at step {jump['resumed_at']} in another environment "
-        f"({', '.join(differs)}): {jump['before']:.4g} before, {jump['since']:.4g} over {jump['steps']} steps since. "
-        "Resume where the points were made, remove them to start anew, or set guards.continuity: null to go on"
-    )

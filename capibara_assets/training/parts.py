@@ -3,7 +3,8 @@
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,11 @@ from capibara_assets.training.environment import pick_device, settings_on
 from capibara_assets.training.events import EventLog
 from capibara_assets.training.loop import train_voter
 from capibara_assets.training.order import rank
-from capibara_assets.training.ranks import Ranks
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.result import RESULT, write_result
+from capibara_assets.training.result import RESULT, VoterResult, write_result
 from capibara_assets.training.resume import Progress
+from capibara_assets.training.voter_run import VoterRun
 
 MANIFEST = "manifest.json"
 
@@ -28,37 +29,42 @@ def part_seed(voter: VoterSpec, *place: object) -> int:
     return int(rank("part", voter.seed, *place)[:8], 16)
 
 
-def train_part(
-    request: TrainingRequest,
-    voter: VoterSpec,
-    whole: Path,
-    name: str,
-    log: EventLog,
-    poll: Callable[[], None],
-    ranks: Ranks,
-    initial: Mapping[str, Tensor] | None = None,
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Part:
+    """One of the trainings that a voter consists of.
+
+    Attributes:
+        name: of the part, and of its folder in the voter's.
+        request, voter: what it is made from.
+        initial: as `VoterRun.initial`.
+    """
+
+    name: str
+    request: TrainingRequest
+    voter: VoterSpec
+    initial: Mapping[str, Tensor] | None = None
+
+
+def train_part(run: VoterRun, part: Part, log: EventLog) -> dict[str, Any]:
     """Train one part, or go on with it; one that is finished is left as it is.
 
     Args:
-        request, voter: of the part.
-        whole: the voter's folder of work.
-        name: of the part, and of its folder in there.
-        log: the voter's, into which the part's events are copied.
-        initial: as `train_voter`.
+        run: the whole voter's.
+        log: the whole voter's, into which the part's events are copied.
 
     Returns:
         Its manifest.
     """
-    manifest = whole / name / RESULT / MANIFEST
+    manifest = run.folder / part.name / RESULT / MANIFEST
 
     def listen(event: dict[str, Any]) -> None:
         kind = "part_finished" if event["event"] == "finished" else event["event"]
-        log.relay(event | {"event": kind, "part": name})
+        log.relay(event | {"event": kind, "part": part.name})
 
-    if not _is_of(manifest, request, voter):
-        train_voter(request, voter, whole / name, listen, poll, ranks=ranks, initial=initial)
-        ranks.wait()  # the first process has written the result now
+    if not _is_of(manifest, part.request, part.voter):
+        own = VoterRun(part.request, part.voter, run.folder / part.name, listen, run.poll, run.ranks, part.initial)
+        train_voter(own)
+        run.ranks.wait()  # the first process has written the result now
     found: dict[str, Any] = json.loads(manifest.read_text("utf-8"))
     return found
 
@@ -68,70 +74,77 @@ def part_adapter(whole: Path, name: str) -> LoraAdapter:
     return read_adapter(whole / name / RESULT)
 
 
-def write_whole(
-    request: TrainingRequest,
-    voter: VoterSpec,
-    folder: Path,
-    log: EventLog,
-    adapter: LoraAdapter,
-    parts: Mapping[str, dict[str, Any]],
-    curve: Sequence[dict[str, Any]],
-    best_step: int,
-    report: dict[str, Any],
-    began: float,
-    base_loss: float | None = None,
-) -> Path:
-    """The voter's result out of its parts', whose folders are then removed.
+@dataclass(frozen=True)
+class Whole:
+    """A voter put together from its parts.
 
-    Args:
-        parts: name (and folder below the voter's) -> manifest.
+    Attributes:
         adapter: that is published.
+        parts: name (and folder below the voter's) -> manifest.
         curve: validation losses, by steps of all parts together.
         best_step: of the point of the curve that is the adapter's.
         report: the strategy's own figures.
         began: `time.monotonic()` when this attempt began.
         base_loss: validation loss of the base, where the first part did not begin with it.
     """
-    manifests = list(parts.values())
-    earlier = [json.loads((folder / name / RESULT / "timings.json").read_text("utf-8")) for name in parts]
-    steps = sum(one["steps"] for one in manifests)
-    loss = next(point["validation_loss"] for point in reversed(curve) if point["step"] == best_step)
-    device = pick_device()
-    settings = settings_on(request, device)
-    progress = Progress(
-        step=steps,
-        base_loss=manifests[0]["base_validation_loss"] if base_loss is None else base_loss,
-        best_step=best_step,
-        best_loss=loss,
-        tokens=sum(one["supervised_tokens"] for one in manifests),
-        skipped=[{"part": name, **one} for name, manifest in parts.items() for one in manifest["skipped_steps"]],
-        rollbacks=[{"part": name, **one} for name, manifest in parts.items() for one in manifest["rolled_back_steps"]],
-        curve=list(curve),
-        seconds=max(time.monotonic() - began, sum(one["seconds"] for one in earlier)),
-    )
-    log.write("published", steps, strategy=voter.strategy.kind, **report)
-    result = write_result(
-        request,
-        voter,
-        folder,
-        progress,
-        adapter,
-        settings,
-        {
-            "validation_loss": loss,
-            "published": report,
+
+    adapter: LoraAdapter
+    parts: Mapping[str, dict[str, Any]]
+    curve: Sequence[dict[str, Any]]
+    best_step: int
+    report: dict[str, Any]
+    began: float
+    base_loss: float | None = None
+
+    @property
+    def loss(self) -> float:
+        """The adapter's validation loss."""
+        loss: float = next(one["validation_loss"] for one in reversed(self.curve) if one["step"] == self.best_step)
+        return loss
+
+    def progress(self, earlier_s: float) -> Progress:
+        """As if all parts had been one training.
+
+        Args:
+            earlier_s: seconds that the parts took, over all attempts.
+        """
+        manifests = list(self.parts.values())
+        return Progress(
+            step=sum(one["steps"] for one in manifests),
+            base_loss=manifests[0]["base_validation_loss"] if self.base_loss is None else self.base_loss,
+            best_step=self.best_step,
+            best_loss=self.loss,
+            tokens=sum(one["supervised_tokens"] for one in manifests),
+            skipped=[{"part": name, **one} for name, part in self.parts.items() for one in part["skipped_steps"]],
+            rollbacks=[{"part": name, **one} for name, part in self.parts.items() for one in part["rolled_back_steps"]],
+            curve=list(self.curve),
+            seconds=max(time.monotonic() - self.began, earlier_s),
+        )
+
+    def counts(self) -> dict[str, Any]:
+        """What the manifest counts."""
+        manifests = list(self.parts.values())
+        return {
+            "validation_loss": self.loss,
+            "published": self.report,
             "examples": max(one["examples"] for one in manifests),
             "validation_examples": manifests[0]["validation_examples"],
-            "steps": steps,
+            "steps": sum(one["steps"] for one in manifests),
             "steps_planned": sum(one["steps_planned"] for one in manifests),
             "examples_left_out": manifests[0]["examples_left_out"],
             "trainable_parameters": manifests[0]["trainable_parameters"],
-        },
-        [],
-        log,
-    )
-    for name in parts:
-        shutil.rmtree(folder / name.partition("/")[0], ignore_errors=True)
+        }
+
+
+def write_whole(run: VoterRun, whole: Whole, log: EventLog) -> Path:
+    """The voter's result out of its parts', whose folders are then removed."""
+    timings = [json.loads((run.folder / name / RESULT / "timings.json").read_text("utf-8")) for name in whole.parts]
+    settings = settings_on(run.request, pick_device())
+    progress = whole.progress(sum(one["seconds"] for one in timings))
+    log.write("published", progress.step, strategy=run.voter.strategy.kind, **whole.report)
+    result = write_result(run, VoterResult(whole.adapter, progress, settings, whole.counts()), log)
+    for name in whole.parts:
+        shutil.rmtree(run.folder / name.partition("/")[0], ignore_errors=True)
     return result
 
 

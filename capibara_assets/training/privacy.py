@@ -263,16 +263,32 @@ def predicted_snr(
     return Prediction(noise_multiplier, clip, clients * sampling_rate, dimensions)
 
 
+@dataclass(frozen=True)
+class NoisedSums:
+    """Sums of clipped vectors that the Gaussian mechanism let out.
+
+    Attributes:
+        noise_multiplier: noise on a sum over the clip.
+        sampling_rate: probability that a vector is part of a sum.
+        steps: sums.
+        delta: for which epsilon holds.
+        clip: most length of a vector.
+    """
+
+    noise_multiplier: float
+    sampling_rate: float
+    steps: int
+    delta: float
+    clip: float
+
+    @property
+    def epsilon(self) -> float:
+        """For one vector more or less, over all sums."""
+        return dp_epsilon(self.noise_multiplier, self.sampling_rate, self.steps, self.delta)
+
+
 def privacy_document(
-    *,
-    noise_multiplier: float,
-    sampling_rate: float,
-    steps: int,
-    delta: float,
-    clip: float,
-    clients: int | None = None,
-    examples: int | None = None,
-    **further: Any,
+    sums: NoisedSums, *, clients: int | None = None, examples: int | None = None, **further: Any
 ) -> dict[str, Any]:
     """What a certificate says of privacy; `recomputed_epsilon` gives its epsilon again from its parameters.
 
@@ -286,18 +302,18 @@ def privacy_document(
     if (clients is None) == (examples is None):
         raise ValueError("give either clients or examples: epsilon is for one more or less of them")
     of: Unit = "example" if clients is None else "client"
-    epsilon = dp_epsilon(noise_multiplier, sampling_rate, steps, delta)
+    epsilon = sums.epsilon
     return {
         "mechanism": f"gaussian_on_sum_of_clipped_{_OF[of]}s",
-        "noise_multiplier": noise_multiplier,
-        "sampling_rate": sampling_rate,
-        "steps": steps,
-        "delta": delta,
+        "noise_multiplier": sums.noise_multiplier,
+        "sampling_rate": sums.sampling_rate,
+        "steps": sums.steps,
+        "delta": sums.delta,
         "epsilon": epsilon,
-        "clip": clip,
+        "clip": sums.clip,
         f"{of}s": examples if clients is None else clients,
         "adjacency": ADJACENCY[of],
-        "replace_one": replace_one(epsilon, delta),
+        "replace_one": replace_one(epsilon, sums.delta),
         "accountant": ACCOUNTANT,
         "library": f"{_LIBRARY} {version(_LIBRARY)}",
         **further,

@@ -7,6 +7,7 @@ from typing import Any
 from capibara_assets.errors import InputError
 from capibara_assets.training.privacy import (
     SUM,
+    NoisedSums,
     Prediction,
     Unit,
     affordable_steps,
@@ -106,12 +107,9 @@ def document_of(
         there: clients or examples.
         further: what else there is to say.
     """
+    sums = NoisedSums(budget.noise_multiplier, budget.sampling_rate, budget.rounds, privacy.delta, privacy.clip)
     return privacy_document(
-        noise_multiplier=budget.noise_multiplier,
-        sampling_rate=budget.sampling_rate,
-        steps=budget.rounds,
-        delta=privacy.delta,
-        clip=privacy.clip,
+        sums,
         clients=there if budget.unit == "client" else None,
         examples=there if budget.unit == "example" else None,
         budget=privacy.epsilon,

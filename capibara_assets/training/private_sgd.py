@@ -17,48 +17,39 @@ long a step took, from which one may guess how many examples it had.
 """
 
 import math
-import os
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from capibara_assets.checkpoints.saving import AsyncSaver
 from capibara_assets.datasets.tokenising import Encoded
 from capibara_assets.errors import InputError
-from capibara_assets.training.backends import make_stepper
 from capibara_assets.training.changes import Coordinates, Mechanism, length, noised
 from capibara_assets.training.client import ClientTraining, along, lora_only, signs, spread
-from capibara_assets.training.environment import (
-    compute_settings,
-    differences,
-    fingerprint,
-    memory_mib,
-    pick_device,
-    seed_all,
-    settings_on,
-)
-from capibara_assets.training.evaluator import evaluate
-from capibara_assets.training.events import EVENTS, EventLog, Report
-from capibara_assets.training.examples import chosen, read_examples, tokens_of, validation_examples
-from capibara_assets.training.guards import should_stop
-from capibara_assets.training.loop import Interrupted, TrainingDiverged
-from capibara_assets.training.order import rank, training_part
+from capibara_assets.training.environment import memory_mib, seed_all
+from capibara_assets.training.epoch_folders import EpochFolders
+from capibara_assets.training.epochs import EpochCheckpoints
+from capibara_assets.training.gradients import StepGradient
+from capibara_assets.training.guards import TrainingDiverged
+from capibara_assets.training.loop import fit, log_start, publish
+from capibara_assets.training.order import rank
 from capibara_assets.training.privacy import clip_factor
-from capibara_assets.training.privacy_plan import budget_of_steps, document_of, warnings_of
-from capibara_assets.training.ranks import ALONE
-from capibara_assets.training.recipe import VoterSpec
-from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.result import write_result
-from capibara_assets.training.resume import Progress, ResumePoints, drop_points, find_point, state_of
+from capibara_assets.training.privacy_plan import Budget, budget_of_steps, document_of, warnings_of
+from capibara_assets.training.resume import ResumePoint
+from capibara_assets.training.resuming import resume
 from capibara_assets.training.secret_seed import drop_secret, secret_seed
 from capibara_assets.training.settings import learning_rate, total_steps
-from capibara_assets.training.strategies import Client, Private, Trained
-from capibara_assets.training.subject import Subject, load_subject
+from capibara_assets.training.setup import Setup, set_up
+from capibara_assets.training.strategies import Client, Privacy, Private, Trained
+from capibara_assets.training.subject import Subject
+from capibara_assets.training.trainer import Trainer
+from capibara_assets.training.voter_examples import VoterExamples
+from capibara_assets.training.voter_run import VoterRun
 
 _SAMPLED, _NOISE = 1, 2  # streams of the secret seed
 
@@ -118,14 +109,76 @@ class Gradients:
             parameter.grad = None
 
 
-def train_private(
-    request: TrainingRequest,
-    voter: VoterSpec,
-    strategy: Private,
-    folder: Path,
-    report: Report,
-    poll: Callable[[], None],
-) -> Path:
+@dataclass(frozen=True)
+class PrivateGradients:
+    """DP-SGD as a source of gradients: of a step's secret draw of examples, the sum of the clipped ones, with noise.
+
+    Attributes:
+        coordinates: in which gradients are clipped and noised.
+        secret: seed of draws and noise.
+        asked: steps that the recipe asks for; the budget may end the training before.
+    """
+
+    examples: VoterExamples
+    coordinates: Gradients
+    privacy: Privacy
+    budget: Budget
+    secret: int
+    asked: int
+
+    @property
+    def total(self) -> int:
+        return self.budget.rounds
+
+    @property
+    def lengths(self) -> list[int]:
+        return [self.asked]
+
+    @property
+    def parameters(self) -> int:
+        return sum(value.size for value in self.coordinates.zeros().values())
+
+    @property
+    def example_count(self) -> int:
+        return len(self.examples.train)
+
+    def about(self) -> dict[str, Any]:
+        return {}
+
+    @cached_property
+    def expected_tokens(self) -> float:
+        """Supervised tokens of a step, over all draws; a step's own number is not told."""
+        return self.budget.sampling_rate * sum(example.supervised for example in self.examples.train)
+
+    def extension(self, point: ResumePoint) -> None:
+        if point.length != [self.asked]:
+            raise InputError(
+                f"resume point {point.path} is of a private training of {sum(point.length)} steps, and this one would "
+                f"have {self.asked}: its noise was measured out for those: train anew in a new folder"
+            )
+
+    def gather(self, step: int) -> StepGradient:
+        run, settings, train = self.examples.run, self.examples.settings, self.examples.train
+        drawn = np.random.default_rng((self.secret, step, _SAMPLED)).random(len(train))
+        self.coordinates.subject.loss.train()
+        summed = self.coordinates.zeros()
+        for index in np.flatnonzero(drawn < self.budget.sampling_rate):
+            run.poll_all()
+            # Dropout of its own: drawn one after the other, an example more would change all later gradients.
+            seed_all(int(rank(run.order, "dropout", step, self.examples.ids[index])[:15], 16))
+            add_clipped(summed, self.coordinates.of_example(train[index]), self.privacy.clip)
+        noise = (self.secret, step, _NOISE)
+        how = Mechanism(self.privacy.clip, self.budget.noise_multiplier, self.budget.denominator, noise)
+        self.coordinates.write(noised(summed, how))
+        rate = learning_rate(step, self.asked, settings.learning_rate, run.request.recipe)
+        return StepGradient(rate, self._figures)
+
+    def _figures(self, seconds: float) -> dict[str, Any]:
+        device = self.coordinates.subject.device
+        return {"tokens_per_s": round(self.expected_tokens / seconds, 1), "memory_mib": memory_mib(device)}
+
+
+def train_private(run: VoterRun, strategy: Private) -> Path:
     """Train one voter with DP-SGD, or go on where an earlier attempt stopped; publish its best validation's weights.
 
     In one process. Interrupted anywhere and started again it takes the same steps with the same noise.
@@ -135,143 +188,54 @@ def train_private(
         InputError: not one step is within the budget, delta is too large for so many examples, layers besides LoRA are
             trained, or the training is to be made longer than it was: its noise was measured out for its steps.
     """
-    started = time.monotonic()
-    recipe, device = request.recipe, pick_device()
-    settings = settings_on(request, device)
-    compute_settings(recipe.hardware, device)
-    environment, inputs = fingerprint(device, settings, recipe.hardware), request.inputs(voter)
-    log = EventLog(folder / EVENTS, run=request.run_id(voter), listener=report)
-
-    subject = load_subject(request, settings, device)
-    stepper = make_stepper(recipe, subject, settings, ALONE)
-    tactic = ClientTraining(Client(trained=strategy.trained, proximal=0.0), subject)
-    gradients = Gradients.of(strategy.trained, subject)
-    examples, tokenizer = read_examples(request.dataset), subject.base.tokenizer
-    encoded = tokens_of(request, examples, tokenizer, settings, poll=poll)
-    ids, train = chosen("train", training_part(examples, voter.shard, len(recipe.voters)), encoded, settings)
-    validation = validation_examples(request, voter, examples, encoded, settings, tokenizer)
-
-    # The budget: how much noise, for how many of the steps that the recipe asks for.
-    asked = total_steps([len(example.input_ids) for example in train], settings, recipe)
-    budget = budget_of_steps(strategy.privacy, settings.global_batch, len(train), asked)
-    numbers = sum(value.size for value in gradients.zeros().values())
-    secret = secret_seed(folder, strategy.privacy.seed, ALONE)
-    total = budget.rounds
-    expected_tokens = budget.sampling_rate * sum(example.supervised for example in train)
-
-    progress, best = Progress(), dict[str, Tensor]()
-    point, damaged = find_point(folder, inputs=inputs, wanted=request.resume_from)
-    if point:
-        if point.length != [asked] or request.start is not None:
-            raise InputError(
-                f"resume point {point.path} is of a private training of {sum(point.length)} steps, and this one would "
-                f"have {asked}: its noise was measured out for those: train anew in a new folder"
-            )
-        progress, best = point.progress, point.tensors["best"]
-        stepper.restore(point.weights(subject.peft_names), point.tensors["optimizer"])
-        differs = differences(point.fingerprint, environment)
-        continuation = "statistical" if differs else "exact"
-        log.write("resumed", progress.step, continuation=continuation, differs=differs, damaged=damaged)
-    elif request.start is not None:
+    if run.request.start is not None:
         raise InputError("a private training starts from LoRA's own start: leave --from-epoch out")
-    log.write(
-        "started", progress.step, steps=total, domain=request.domain, voter=voter.name, pid=os.getpid(),
-        examples=len(train), validation=len(validation), left_out=len(encoded.left_out),
-        truncated=len(encoded.truncated), parameters=numbers, base_parameters=subject.base_parameters,
-        modules=list(settings.modules), new_layers=list(subject.base.new_layers),
-        unread_layers=list(subject.base.unread), precision=settings.precision, backend=recipe.hardware.backend,
-        processes=1, strategy=strategy.kind, load_seconds=round(time.monotonic() - started, 3),
-    )  # fmt: skip
-    for text in warnings_of(strategy.privacy, budget, asked, numbers):
-        log.write("warning", progress.step, text=text)
-    seconds_before = progress.seconds
-
-    def save_point() -> None:
-        progress.seconds = seconds_before + time.monotonic() - started
-        adapter = subject.adapter(stepper.full(subject.trainable))
-        points.save(state_of(progress, adapter, optimizer=stepper.state(), best=best), progress.step, voter.name)
-        log.write("checkpoint", progress.step, waited_s=0.0)
-
-    with AsyncSaver(ResumePoints(folder, inputs, environment, [asked], recipe.checkpoint.keep)) as points:
-        try:
-            while True:
-                poll()
-                due = progress.step % recipe.training.evaluate_every == 0 or progress.step == total
-                if due and progress.validated < progress.step:
-                    loss = evaluate(subject, stepper, validation, recipe.training.micro_batch_tokens, ALONE, poll)
-                    if progress.judged(loss):
-                        best = {name: value.detach().clone() for name, value in subject.trainable.items()}
-                    log.write("validation", progress.step, of=total, validation_loss=loss)
-                if progress.step == total:
-                    break
-                if progress.validated == progress.step and should_stop(progress.curve, recipe.training.early_stopping):
-                    log.write("stopped_early", progress.step, of=total, best_step=progress.best_step)
-                    break
-
-                # One step: the sum of clipped gradients of those examples that the secret draw takes, and its noise.
-                begun = time.monotonic()
-                drawn = np.random.default_rng((secret, progress.step, _SAMPLED)).random(len(train))
-                subject.loss.train()
-                summed = gradients.zeros()
-                for index in np.flatnonzero(drawn < budget.sampling_rate):
-                    poll()
-                    # Dropout of its own: drawn one after the other, an example more would change all later gradients.
-                    seed_all(int(rank(request.seed, voter.seed, "dropout", progress.step, ids[index])[:15], 16))
-                    add_clipped(summed, gradients.of_example(train[index]), strategy.privacy.clip)
-                noise = (secret, progress.step, _NOISE)
-                how = Mechanism(strategy.privacy.clip, budget.noise_multiplier, budget.denominator, noise)
-                gradients.write(noised(summed, how))
-                rate = learning_rate(progress.step, asked, settings.learning_rate, recipe)
-                norm = stepper.step(rate)
-                progress.step += 1
-                if norm is None:
-                    raise TrainingDiverged(
-                        f"step {progress.step} of a private training would have left weights that are not finite: "
-                        f"lower learning_rate ({rate:.3g})"
-                    )
-                tactic.after_step(rate, norm)
-                progress.curve.append({"step": progress.step, "learning_rate": rate, "gradient_norm": norm})
-                seconds = time.monotonic() - begun
-                log.write(
-                    "step", progress.step, of=total, learning_rate=rate, gradient_norm=norm,
-                    tokens_per_s=round(expected_tokens / seconds, 1), memory_mib=memory_mib(device),
-                )  # fmt: skip
-                points.check()
-                if progress.step % recipe.checkpoint.every == 0 and progress.step < total:
-                    save_point()
-        except Interrupted:
-            stepper.clear()
-            save_point()
-            points.wait()
-            log.write("interrupted", progress.step)
-            raise
-    if not best:
+    setup = set_up(run)
+    source = private_gradients(setup, strategy)
+    trainer = Trainer(
+        setup,
+        source,
+        tactic=ClientTraining(Client(trained=strategy.trained, proximal=0.0), setup.subject),
+        ema=None,
+        guards=run.request.recipe.guards.model_copy(update={"spike": None, "continuity": None}),  # they judge by losses
+        passes=EpochFolders(None, ()),
+        rehearses=False,
+        keeps_points=False,  # it cannot be made longer
+    )
+    resume(trainer)
+    log_start(trainer)
+    for text in warnings_of(strategy.privacy, source.budget, source.asked, source.parameters):
+        setup.log.write("warning", trainer.state.progress.step, text=text)
+    progress = trainer.state.progress
+    # It has no epoch checkpoints.
+    without_store = replace(run, request=run.request.model_copy(update={"checkpoints": None}))
+    epochs = EpochCheckpoints(without_store, progress, setup.log)
+    fit(trainer, epochs)
+    if not trainer.state.best:
         raise TrainingDiverged("no validation loss of a private training was finite: lower learning_rate")
+    progress.tokens = round(progress.step * source.expected_tokens)
+    result = publish(trainer, epochs, {"privacy": privacy_of(source, strategy)})
+    drop_secret(run.folder)
+    return result
 
-    progress.tokens = round(progress.step * expected_tokens)
-    progress.seconds = seconds_before + time.monotonic() - started
-    # All planned steps count, also where training stopped early.
-    document = document_of(
-        strategy.privacy, budget, asked, len(train), strategy.trained, numbers,
+
+def private_gradients(setup: Setup, strategy: Private) -> PrivateGradients:
+    """The gradients of a voter under DP-SGD: its budget says how much noise, for how many of the steps asked for."""
+    run, examples, settings = setup.run, setup.examples, setup.settings
+    coordinates = Gradients.of(strategy.trained, setup.subject)
+    asked = total_steps([len(example.input_ids) for example in examples.train], settings, run.request.recipe)
+    budget = budget_of_steps(strategy.privacy, settings.global_batch, len(examples.train), asked)
+    secret = secret_seed(run.folder, strategy.privacy.seed, run.ranks)
+    return PrivateGradients(examples, coordinates, strategy.privacy, budget, secret, asked)
+
+
+def privacy_of(source: PrivateGradients, strategy: Private) -> dict[str, Any]:
+    """What the certificate says of privacy; all planned steps count, also where training stopped early."""
+    return document_of(
+        strategy.privacy, source.budget, source.asked, len(source.examples.train), strategy.trained, source.parameters,
         covers="the weights of this adapter; several voters over the same examples compose",
         not_covered=["validation examples", "the number of train examples", "times of steps"],
     )  # fmt: skip
-    published = {"privacy": document}
-    log.write("published", progress.step, strategy=strategy.kind, **published)
-    counts = {
-        "validation_loss": progress.best_loss,
-        "published": published,
-        "examples": len(train),
-        "validation_examples": len(validation),
-        "steps": progress.step,
-        "steps_planned": asked,
-        "examples_left_out": len(encoded.left_out),
-        "trainable_parameters": numbers,
-    }
-    result = write_result(request, voter, folder, progress, subject.adapter(best), settings, counts, [], log)
-    drop_points(folder)
-    drop_secret(folder)
-    return result
 
 
 def add_clipped(total: Coordinates, gradient: Coordinates, clip: float) -> None:

@@ -2,7 +2,8 @@
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,38 +13,46 @@ from capibara_assets.storage.digests import sha256_file
 from capibara_assets.storage.jsonfiles import sync_folder, write_json_atomic
 from capibara_assets.training.events import EVENTS, EventLog, read_events
 from capibara_assets.training.metrics import METRICS, metrics_of
-from capibara_assets.training.recipe import VoterSpec
-from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.resume import Progress
 from capibara_assets.training.settings import Settings
 from capibara_assets.training.strategies import needs_all_domains
+from capibara_assets.training.voter_run import VoterRun
 
 CHECKPOINTS = "checkpoints.json"
 RESULT = "result"
 
 
-def write_result(
-    request: TrainingRequest,
-    voter: VoterSpec,
-    folder: Path,
-    progress: Progress,
-    adapter: LoraAdapter,
-    settings: Settings,
-    counts: Mapping[str, Any],
-    checkpoints: list[dict[str, Any]],
-    log: EventLog,
-) -> Path:
+@dataclass(frozen=True)
+class VoterResult:
+    """A finished voter.
+
+    Attributes:
+        adapter: that is published.
+        counts: further entries of the manifest, by name; `validation_loss` is one of them.
+        checkpoints: published to the checkpoint store and kept, by step.
+    """
+
+    adapter: LoraAdapter
+    progress: Progress
+    settings: Settings
+    counts: Mapping[str, Any]
+    checkpoints: Sequence[Mapping[str, Any]] = ()
+
+
+def write_result(run: VoterRun, result: VoterResult, log: EventLog) -> Path:
     """Write the finished adapter and what is known of it; the folder appears whole."""
+    request, voter, folder = run.request, run.voter, run.folder
+    progress, counts = result.progress, result.counts
     beside, target = folder / f".{RESULT}.part", folder / RESULT
     others = {domain.value: one.digest for domain, one in request.further.items()}
     shutil.rmtree(beside, ignore_errors=True)
-    write_adapter(adapter, beside)
+    write_adapter(result.adapter, beside)
     log.write("finished", progress.step, validation_loss=counts["validation_loss"], seconds=round(progress.seconds, 3))
     shutil.copyfile(folder / EVENTS, beside / EVENTS)
     write_json_atomic(beside / METRICS, metrics_of(read_events(beside / EVENTS)))
     write_json_atomic(beside / "curve.json", progress.curve)
     if request.checkpoints:
-        write_json_atomic(beside / CHECKPOINTS, checkpoints)
+        write_json_atomic(beside / CHECKPOINTS, list(result.checkpoints))
     write_json_atomic(
         beside / "timings.json",
         {"seconds": round(progress.seconds, 3), "cpu_seconds": round(time.process_time(), 3), "attempts": log.attempt},
@@ -63,7 +72,7 @@ def write_result(
             "shard": voter.shard,
             "strategy": voter.strategy.kind,
             "backend": request.recipe.hardware.backend,
-            "precision": settings.precision,
+            "precision": result.settings.precision,
             "supervised_tokens": progress.tokens,
             "skipped_steps": progress.skipped,
             "rolled_back_steps": progress.rollbacks,

@@ -1,28 +1,16 @@
 """The `huggingface` strategy: k trainings that differ by their seed alone, and the average of their changes."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-from capibara_assets.training.events import EVENTS, EventLog, Report
 from capibara_assets.training.judging import judge_average
-from capibara_assets.training.parts import part_adapter, part_seed, train_part, write_whole
+from capibara_assets.training.parts import Part, Whole, part_adapter, part_seed, train_part, write_whole
 from capibara_assets.training.products import shares_of
-from capibara_assets.training.ranks import Ranks
-from capibara_assets.training.recipe import VoterSpec
-from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.strategies import Plain, Seeds
+from capibara_assets.training.voter_run import VoterRun
 
 
-def train_seeds(
-    request: TrainingRequest,
-    voter: VoterSpec,
-    strategy: Seeds,
-    folder: Path,
-    report: Report,
-    poll: Callable[[], None],
-    ranks: Ranks,
-) -> Path:
+def train_seeds(run: VoterRun, strategy: Seeds) -> Path:
     """Train `seed-0` ... `seed-<k-1>` one after the other, and publish the average, cut to the recipe's rank.
 
     All start from the same LoRA weights; order of examples and dropout are drawn anew. The weights of the average are
@@ -32,19 +20,19 @@ def train_seeds(
         As `train_voter`: one seed that fails fails the voter.
     """
     began = time.monotonic()
+    request, voter, folder = run.request, run.voter, run.folder
     training = request.recipe.training.model_copy(update={"epochs": strategy.epochs})
     recipe = request.recipe.model_copy(update={"training": training})
     each = request.model_copy(update={"recipe": recipe, "checkpoints": None})
-    log = EventLog(folder / EVENTS, run=request.run_id(voter), listener=report, writes=ranks.main)
-    parts = {}
+    log, parts = run.log(), {}
     for number in range(strategy.k):
         seed = part_seed(voter, number)
         one = voter.model_copy(update={"seed": seed, "strategy": Plain()})
-        parts[f"seed-{number}"] = train_part(each, one, folder, f"seed-{number}", log, poll, ranks)
+        parts[f"seed-{number}"] = train_part(run, Part(f"seed-{number}", each, one), log)
     losses = {name: manifest["validation_loss"] for name, manifest in parts.items()}
     shares = shares_of(list(losses.values()), weighted=strategy.average == "weighted")
-    judged = judge_average(request, voter, [part_adapter(folder, name) for name in parts], shares, poll, ranks)
-    if not ranks.main:
+    judged = judge_average(run, [part_adapter(folder, name) for name in parts], shares)
+    if not run.ranks.main:
         return folder
     curve, steps = [], 0
     for manifest in parts.values():
@@ -62,4 +50,4 @@ def train_seeds(
         "relative_error": judged.relative_error,
     }
     curve.append({"step": steps, "validation_loss": judged.loss})
-    return write_whole(request, voter, folder, log, judged.adapter, parts, curve, steps, figures, began)
+    return write_whole(run, Whole(judged.adapter, parts, curve, steps, figures, began), log)

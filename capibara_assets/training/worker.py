@@ -11,12 +11,13 @@ from pathlib import Path
 
 from capibara_assets.errors import InputError
 from capibara_assets.training.events import Report
-from capibara_assets.training.loop import Interrupted, TrainingDiverged
+from capibara_assets.training.guards import TrainingDiverged
 from capibara_assets.training.ranks import ALONE, Ranks
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.signals import Asked, asked
 from capibara_assets.training.voter_process import FAILED, alone_in, follow_supervisor, reporter
+from capibara_assets.training.voter_run import Interrupted, VoterRun
 from capibara_assets.training.voters import train_by_strategy
 
 
@@ -55,7 +56,7 @@ def attempt(
     try:
         ranks = join()
         with alone_in(folder, poll) if ranks.main else nullcontext():
-            train_by_strategy(request, voter, folder, report, poll, ranks=ranks)
+            train_by_strategy(VoterRun(request, voter, folder, report, poll, ranks))
     except Interrupted:
         return 128 + (asked.number or signal.SIGTERM)  # another process of this voter was asked
     except (InputError, TrainingDiverged) as error:

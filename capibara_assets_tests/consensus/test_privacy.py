@@ -24,7 +24,7 @@ from capibara_assets.consensus.privacy import (
     privacy_problems,
     replace_one,
 )
-from capibara_assets.training.privacy import analytic_noise
+from capibara_assets.training.privacy import NoisedSums, analytic_noise
 
 Row = dict[str, float]
 
@@ -193,7 +193,9 @@ def test_what_cannot_be_clipped_is_refused() -> None:
 
 
 def test_a_document_is_checked_by_its_parameters() -> None:
-    document = privacy_document(noise_multiplier=4.0, sampling_rate=0.5, steps=3, delta=1e-5, clip=0.1, clients=20)
+    document = privacy_document(
+        NoisedSums(noise_multiplier=4.0, sampling_rate=0.5, steps=3, delta=1e-5, clip=0.1), clients=20
+    )
     assert document == json.loads(json.dumps(document)) and not privacy_problems(document)
     assert document["library"].startswith("dp-accounting ") and document["adjacency"] == "add_or_remove_one_client"
     assert "not 0.5" in privacy_problems(document | {"epsilon": 0.5})[0]
@@ -204,8 +206,12 @@ def test_a_document_is_checked_by_its_parameters() -> None:
 
 
 def test_voters_add_up_and_one_without_privacy_leaves_none() -> None:
-    one = privacy_document(noise_multiplier=4.0, sampling_rate=1.0, steps=1, delta=1e-5, clip=0.1, clients=20)
-    other = privacy_document(noise_multiplier=8.0, sampling_rate=1.0, steps=1, delta=1e-6, clip=0.1, clients=20)
+    one = privacy_document(
+        NoisedSums(noise_multiplier=4.0, sampling_rate=1.0, steps=1, delta=1e-5, clip=0.1), clients=20
+    )
+    other = privacy_document(
+        NoisedSums(noise_multiplier=8.0, sampling_rate=1.0, steps=1, delta=1e-6, clip=0.1), clients=20
+    )
     both = combined_privacy({"b": other, "a": one})
     assert both["epsilon"] == one["epsilon"] + other["epsilon"] and both["delta"] == pytest.approx(1.1e-5)
     assert not privacy_problems(json.loads(json.dumps(both)))

@@ -51,6 +51,11 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory, nano: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_dataset(tmp_path_factory.mktemp("dataset"))
+
+
+def save_dataset(folder: Path) -> Path:
+    """60 examples of 30 groups, 12 of them to validate on."""
     rows = []
     for number in range(60):
         split = "validation" if number % 5 == 0 else "train"
@@ -61,7 +66,6 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ]
         rows.append({"example_id": f"e{number:03}", "group_id": f"g{number // 2:03}", "split": split,
                      "messages": json.dumps(messages)})  # fmt: skip
-    folder = tmp_path_factory.mktemp("dataset")
     pl.DataFrame(rows).write_parquet(folder / "examples.parquet")
     return folder / "examples.parquet"
 

@@ -14,10 +14,11 @@ import torch
 from pytest import MonkeyPatch
 
 from capibara_assets.training import loop
-from capibara_assets.training.loop import Interrupted, train_voter
+from capibara_assets.training.loop import train_voter
 from capibara_assets.training.ranks import ALONE, Ranks, join_ranks
 from capibara_assets.training.request import TrainingRequest, read_request
 from capibara_assets.training.tactics import BestValidation
+from capibara_assets.training.voter_run import Interrupted, VoterRun
 
 
 class Shrinking(BestValidation):
@@ -34,7 +35,7 @@ def train(request: TrainingRequest, poll: Callable[[], None] = lambda: None, ran
     with MonkeyPatch.context() as patch:
         patch.setattr(loop, "tactic_of", lambda _strategy, subject, _stepper, _training: Shrinking(subject))
         voter = request.recipe.voters[0]
-        train_voter(request, voter, request.work / voter.name, lambda event: None, poll, ranks=ranks)
+        train_voter(VoterRun(request, voter, request.work / voter.name, lambda event: None, poll, ranks=ranks))
 
 
 def asking(ranks: Ranks, stop_at: int) -> Callable[[], None]:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from capibara_assets.storage.digests import sha256_file
-from capibara_assets.training.loop import Interrupted
 from capibara_assets.training.request import TrainingRequest
+from capibara_assets.training.voter_run import Interrupted, VoterRun
 from capibara_assets.training.voters import train_by_strategy
 
 QUIET = {"rank": 2, "alpha": 4, "dropout": 0.0, "use_rslora": False}
@@ -40,7 +40,7 @@ def train(
 ) -> Path:
     """Train a voter of a request."""
     spec, heard = request.recipe.voters[voter], events if events is not None else []
-    return train_by_strategy(request, spec, request.work / spec.name, heard.append, poll)
+    return train_by_strategy(VoterRun(request, spec, request.work / spec.name, heard.append, poll))
 
 
 def train_stopped(request: TrainingRequest, calls: int, times: int = 4) -> Path:

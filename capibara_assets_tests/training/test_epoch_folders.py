@@ -25,10 +25,11 @@ from capibara_assets.training.epoch_info import (
     write_epoch_info,
 )
 from capibara_assets.training.events import read_events
-from capibara_assets.training.loop import Interrupted, train_voter
+from capibara_assets.training.loop import train_voter
 from capibara_assets.training.order import Plan
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.request import Start, TrainingRequest
+from capibara_assets.training.voter_run import Interrupted, VoterRun
 from capibara_assets_tests.training.conftest import MakeRequest
 
 ONE = [{"name": "voter", "seed": 0, "shard": 0}]
@@ -56,7 +57,7 @@ def train(request: TrainingRequest, stop_at: int | None = None) -> Path:
             steps.append(event["step"])
 
     try:
-        train_voter(request, voter, folder, report, poll)
+        train_voter(VoterRun(request, voter, folder, report, poll))
     except Interrupted:
         assert stop_at is not None
     return folder

@@ -17,8 +17,8 @@ from capibara_assets.checkpoints.store import Checkpoint, CheckpointStore
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import read_adapter
 from capibara_assets.training import loop, resume
-from capibara_assets.training.loop import Interrupted
 from capibara_assets.training.run import train_domain
+from capibara_assets.training.voter_run import Interrupted
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.test_loop import StopAt, digests, train
 from capibara_assets_tests.training.test_run import Killer

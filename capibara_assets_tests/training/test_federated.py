@@ -30,6 +30,7 @@ from capibara_assets.training.privacy_plan import budget_of, dimensions, warning
 from capibara_assets.training.products import Product, detached
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.strategies import Client, Federated, Privacy, Server, Trained
+from capibara_assets.training.voter_run import VoterRun
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.strategy_runs import QUIET, digests, manifest, train, train_stopped, voters
 
@@ -252,9 +253,9 @@ def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A folder that gets a copy of the voter's folder before it is cleared."""
     original = federated.write_whole
 
-    def copying(request: Any, voter: Any, folder: Path, *rest: Any) -> Path:
-        shutil.copytree(folder, tmp_path / "kept")
-        return original(request, voter, folder, *rest)
+    def copying(run: VoterRun, *rest: Any) -> Path:
+        shutil.copytree(run.folder, tmp_path / "kept")
+        return original(run, *rest)
 
     monkeypatch.setattr(federated, "write_whole", copying)
     return tmp_path / "kept"

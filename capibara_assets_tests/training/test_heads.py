@@ -16,9 +16,9 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import read_adapter
 from capibara_assets.modeling.lora_targets import target_modules
 from capibara_assets.training.data import view_of
-from capibara_assets.training.loop import Interrupted
 from capibara_assets.training.order import validation_shard
 from capibara_assets.training.request import TrainingRequest
+from capibara_assets.training.voter_run import Interrupted, VoterRun
 from capibara_assets.training.voters import train_by_strategy
 from capibara_assets_tests.modeling.tiny_heads import save_bert, save_t5
 from capibara_assets_tests.training.conftest import MakeRequest
@@ -117,6 +117,8 @@ def test_several_trainings_are_averaged_and_judged_with_that_head(
     seeds = {"kind": "huggingface", "k": 2, "epochs": 1}
     voters = [{"name": "voter-0", "seed": 0, "shard": 0, "strategy": seeds}]
     request = make(make_request, other, voters=voters, max_steps=4)
-    found = manifest(train_by_strategy(request, request.recipe.voters[0], request.work / "voter-0", print, go_on))
+    found = manifest(
+        train_by_strategy(VoterRun(request, request.recipe.voters[0], request.work / "voter-0", print, go_on))
+    )
     result = request.work / "voter-0" / "result"
     assert found["validation_loss"] == pytest.approx(loss_by_peft(*other, result, request), abs=1e-4)

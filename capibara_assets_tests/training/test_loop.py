@@ -15,9 +15,11 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, read_adapter
 from capibara_assets.modeling.base import load_base
 from capibara_assets.storage.digests import sha256_file
-from capibara_assets.training import loop, subject
-from capibara_assets.training.loop import Interrupted, TrainingDiverged, train_voter
+from capibara_assets.training import loop, setup, subject
+from capibara_assets.training.guards import TrainingDiverged
+from capibara_assets.training.loop import train_voter
 from capibara_assets.training.request import TrainingRequest
+from capibara_assets.training.voter_run import Interrupted, VoterRun
 from capibara_assets_tests.training.conftest import MakeRequest
 
 
@@ -29,7 +31,9 @@ def train(
     request: TrainingRequest, voter: int = 0, poll: Callable[[], None] = go_on, events: list[Any] | None = None
 ) -> Path:
     spec = request.recipe.voters[voter]
-    return train_voter(request, spec, request.work / spec.name, (events if events is not None else []).append, poll)
+    return train_voter(
+        VoterRun(request, spec, request.work / spec.name, (events if events is not None else []).append, poll)
+    )
 
 
 def manifest(result: Path) -> dict[str, Any]:
@@ -169,8 +173,8 @@ def test_another_environment_resumes_and_says_so(make_request: MakeRequest, monk
     with pytest.raises(Interrupted):
         train(request, poll=StopAt(15))
     events = list[dict[str, Any]]()
-    fingerprint = loop.fingerprint
-    monkeypatch.setattr(loop, "fingerprint", lambda *a: fingerprint(*a) | {"torch": "another"})
+    fingerprint = setup.fingerprint
+    monkeypatch.setattr(setup, "fingerprint", lambda *a: fingerprint(*a) | {"torch": "another"})
     train(request, events=events)
     assert next(event for event in events if event["event"] == "resumed")["continuation"] == "statistical"
 

@@ -9,6 +9,7 @@ from capibara_assets.training.logs import RunInfo
 from capibara_assets.training.loop import train_voter
 from capibara_assets.training.metrics import metrics_of, table
 from capibara_assets.training.views import Point
+from capibara_assets.training.voter_run import VoterRun
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.test_views import event, training
 
@@ -40,7 +41,7 @@ def test_series_and_totals_of_a_log_with_two_attempts() -> None:
 def test_a_trained_voter_leaves_them_with_its_adapter(make_request: MakeRequest) -> None:
     request = make_request(max_steps=4)
     folder = request.work / "voter-0"
-    result = train_voter(request, request.recipe.voters[0], folder, lambda event: None, lambda: None)
+    result = train_voter(VoterRun(request, request.recipe.voters[0], folder, lambda event: None, lambda: None))
     metrics = json.loads((result / "metrics.json").read_text())
     steps = [one for one in read_events(result / "events.jsonl") if one["event"] == "step"]
     assert metrics["finished"] and metrics["steps"] == 4

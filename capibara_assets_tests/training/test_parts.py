@@ -13,9 +13,10 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, read_adapter
 from capibara_assets.training import parts
 from capibara_assets.training.dealing import dealt
-from capibara_assets.training.loop import Interrupted, TrainingDiverged
+from capibara_assets.training.guards import TrainingDiverged
 from capibara_assets.training.parts import part_seed
 from capibara_assets.training.progress import progress_lines
+from capibara_assets.training.voter_run import Interrupted, VoterRun
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.strategy_runs import QUIET, digests, manifest, train, train_stopped, voters
 
@@ -35,9 +36,9 @@ def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A folder that gets a copy of every finished part's folder before it is removed."""
     original = parts.write_result
 
-    def copying(request: Any, voter: Any, folder: Path, *rest: Any) -> Path:
-        shutil.copytree(folder, tmp_path / "kept")
-        return original(request, voter, folder, *rest)
+    def copying(run: VoterRun, *rest: Any) -> Path:
+        shutil.copytree(run.folder, tmp_path / "kept")
+        return original(run, *rest)
 
     monkeypatch.setattr(parts, "write_result", copying)
     return tmp_path / "kept"

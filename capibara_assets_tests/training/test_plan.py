@@ -24,6 +24,7 @@ from capibara_assets.training.plan_schema import Speed, VoterPlan
 from capibara_assets.training.plan_text import plan_lines
 from capibara_assets.training.plan_time import predict_time
 from capibara_assets.training.run import train_domain
+from capibara_assets.training.voter_run import VoterRun
 from capibara_assets_tests.modeling.tiny import MODULES
 from capibara_assets_tests.training.conftest import MakeRequest
 
@@ -190,7 +191,8 @@ def test_a_run_does_what_its_plan_said_and_reports_the_difference(make_request: 
 
 
 def test_the_size_of_a_resume_point(make_request: MakeRequest, tmp_path: Path) -> None:
-    from capibara_assets.training.loop import Interrupted, train_voter
+    from capibara_assets.training.loop import train_voter
+    from capibara_assets.training.voter_run import Interrupted
 
     request = make_request(voters=ONE_VOTER, ema={"decay": 0.9}, spike={"snapshot_every": 1})
     said = []
@@ -200,7 +202,7 @@ def test_the_size_of_a_resume_point(make_request: MakeRequest, tmp_path: Path) -
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        train_voter(request, request.recipe.voters[0], tmp_path / "voter", said.append, poll)
+        train_voter(VoterRun(request, request.recipe.voters[0], tmp_path / "voter", said.append, poll))
     points = list((tmp_path / "voter").glob("checkpoint-*"))
     largest = max(sum(file.stat().st_size for file in point.iterdir()) for point in points)
     assert plan_training(request).size.resume_point == pytest.approx(largest, rel=0.15)

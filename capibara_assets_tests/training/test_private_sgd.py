@@ -19,14 +19,15 @@ from capibara_assets.training.changes import Coordinates, Mechanism, length
 from capibara_assets.training.client import lora_only
 from capibara_assets.training.environment import pick_device, settings_on
 from capibara_assets.training.examples import chosen, read_examples, tokens_of
-from capibara_assets.training.loop import Interrupted
 from capibara_assets.training.plan import plan_training
 from capibara_assets.training.plan_text import plan_lines
+from capibara_assets.training.privacy import NoisedSums
 from capibara_assets.training.privacy_plan import budget_of_steps, trained_numbers
 from capibara_assets.training.private_sgd import Gradients, add_clipped
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.strategies import Privacy, Private, Trained
 from capibara_assets.training.subject import load_subject
+from capibara_assets.training.voter_run import Interrupted
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.strategy_runs import QUIET, digests, manifest, train, train_stopped, voters
 
@@ -276,8 +277,12 @@ def test_a_plan_says_how_much_noise_there_is_and_the_shipped_recipe_fits(make_re
 
 
 def test_of_clients_and_examples_only_examples_are_protected_by_all() -> None:
-    of_clients = privacy_document(noise_multiplier=4.0, sampling_rate=1.0, steps=1, delta=1e-5, clip=0.1, clients=20)
-    of_examples = privacy_document(noise_multiplier=2.0, sampling_rate=0.1, steps=9, delta=1e-6, clip=0.1, examples=400)
+    of_clients = privacy_document(
+        NoisedSums(noise_multiplier=4.0, sampling_rate=1.0, steps=1, delta=1e-5, clip=0.1), clients=20
+    )
+    of_examples = privacy_document(
+        NoisedSums(noise_multiplier=2.0, sampling_rate=0.1, steps=9, delta=1e-6, clip=0.1), examples=400
+    )
     both = combined_privacy({"a": of_clients, "b": of_examples})
     assert both["adjacency"] == "add_or_remove_one_example"
     assert both["epsilon"] == pytest.approx(2 * of_clients["epsilon"] + of_examples["epsilon"])
@@ -285,4 +290,4 @@ def test_of_clients_and_examples_only_examples_are_protected_by_all() -> None:
     assert not privacy_problems(json.loads(json.dumps(both)))
     assert privacy_problems(both | {"adjacency": "add_or_remove_one_client"})
     with pytest.raises(ValueError, match="either clients or examples"):
-        privacy_document(noise_multiplier=4.0, sampling_rate=1.0, steps=1, delta=1e-5, clip=0.1)
+        privacy_document(NoisedSums(noise_multiplier=4.0, sampling_rate=1.0, steps=1, delta=1e-5, clip=0.1))

@@ -13,7 +13,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import read_adapter
 from capibara_assets.modeling.base import load_base
 from capibara_assets.modeling.quantised import FewBits
-from capibara_assets.training.loop import Interrupted
+from capibara_assets.training.voter_run import Interrupted
 from capibara_assets_tests.modeling.tiny import save_tiny
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.test_loop import StopAt, digests, manifest, train

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from capibara_assets.errors import InputError
-from capibara_assets.training.loop import require_shared
 from capibara_assets.training.rank import main
 from capibara_assets.training.ranks import Ranks, join_ranks
+from capibara_assets.training.resume import require_shared
 from capibara_assets.training.run import train_domain
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.test_agent import SPLIT

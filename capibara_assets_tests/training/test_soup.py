@@ -15,6 +15,7 @@ from capibara_assets.training.settings import resolve
 from capibara_assets.training.soup import SoupKitchen
 from capibara_assets.training.strategies import Soup
 from capibara_assets.training.subject import Subject, load_subject
+from capibara_assets.training.voter_run import VoterRun
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.strategy_runs import QUIET, digests, manifest, train, train_stopped, voters
 
@@ -160,7 +161,7 @@ def test_the_published_loss_is_that_of_the_published_weights(
     initial = {name: tensors[theirs] for name, theirs in fresh.peft_names.items()}
     spec = request.recipe.voters[0].model_copy(update={"shard": 0})
     one = request.model_copy(update={"recipe": request.recipe.model_copy(update={"voters": (spec,)})})
-    again = train_voter(one, spec, tmp_path / "judge", lambda event: None, lambda: None, initial=initial)
+    again = train_voter(VoterRun(one, spec, tmp_path / "judge", lambda event: None, lambda: None, initial=initial))
     assert manifest(again)["base_validation_loss"] == pytest.approx(found["validation_loss"], rel=1e-6)
 
 

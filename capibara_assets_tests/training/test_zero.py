@@ -17,7 +17,8 @@ pytest.importorskip("deepspeed", reason="deepspeed is an extra")
 TRAIN = """
 import json, sys
 from pathlib import Path
-from capibara_assets.training.loop import Interrupted, train_voter
+from capibara_assets.training.loop import train_voter
+from capibara_assets.training.voter_run import Interrupted, VoterRun
 from capibara_assets.training.request import read_request
 request = read_request(Path(sys.argv[1]))
 voter, left = request.recipe.voters[0], [int(sys.argv[2])]
@@ -26,7 +27,7 @@ def poll():
     if left[0] == 0:
         raise Interrupted
 try:
-    train_voter(request, voter, request.work / voter.name, lambda event: None, poll)
+    train_voter(VoterRun(request, voter, request.work / voter.name, lambda event: None, poll))
 except Interrupted:
     sys.exit(75)
 """

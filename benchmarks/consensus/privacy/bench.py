@@ -118,15 +118,15 @@ def trained_clients(request: "TrainingRequest", choice: dict[str, Any], place: P
     """
     from capibara_assets.modeling.adapters import read_adapter
     from capibara_assets.training.events import EventLog
-    from capibara_assets.training.federated import start_run, train_clients
-    from capibara_assets.training.ranks import ALONE
+    from capibara_assets.training.federated import federate, train_clients
+    from capibara_assets.training.voter_run import VoterRun
 
     request, voter, strategy = with_strategy(request, choice)
     folder = place / _TEMPLATE
-    run = start_run(request, voter, strategy, folder, go_on, ALONE)
+    federation = federate(VoterRun(request, voter, folder, say, go_on), strategy)
     log = EventLog(folder / "events.jsonl", run="bench", listener=say)
     lengths = []
-    for name in train_clients(run, 1, log, None):
+    for name in train_clients(federation, 1, log, None):
         adapter = read_adapter(folder / name / "result")
         parts = [
             adapter.delta(module) if strategy.trained == "factors" else adapter.b(module) for module in adapter.modules
@@ -138,14 +138,14 @@ def trained_clients(request: "TrainingRequest", choice: dict[str, Any], place: P
 def put_together(request: "TrainingRequest", choice: dict[str, Any], place: Path) -> dict[str, Any]:
     """The round's end by federated training itself, on links to the trained clients: its manifest."""
     from capibara_assets.training.federated import train_federated
-    from capibara_assets.training.ranks import ALONE
+    from capibara_assets.training.voter_run import VoterRun
 
     request, voter, strategy = with_strategy(request, choice)
     folder = place / "putting-together"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(place / _TEMPLATE, folder, copy_function=os.link)
     (folder / "events.jsonl").unlink()  # a log is appended to
-    found = train_federated(request, voter, strategy, folder, say, go_on, ALONE)
+    found = train_federated(VoterRun(request, voter, folder, say, go_on), strategy)
     manifest: dict[str, Any] = json.loads((found / "manifest.json").read_text("utf-8"))
     shutil.rmtree(folder)
     return manifest

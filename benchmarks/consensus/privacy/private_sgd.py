@@ -88,11 +88,12 @@ def gradient_lengths(request: "TrainingRequest", trained: "Trained") -> list[flo
 
 def trained_voter(request: "TrainingRequest", choice: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Train the voter of that strategy by the product's own code: its manifest."""
+    from capibara_assets.training.voter_run import VoterRun
     from capibara_assets.training.voters import train_by_strategy
 
     request, voter, _ = with_strategy(request, choice)
     shutil.rmtree(folder, ignore_errors=True)
-    found = train_by_strategy(request, voter, folder, say, go_on)
+    found = train_by_strategy(VoterRun(request, voter, folder, say, go_on))
     manifest: dict[str, Any] = json.loads((found / "manifest.json").read_text("utf-8"))
     shutil.rmtree(folder)
     return manifest

@@ -11,8 +11,9 @@ from transformers import AutoModelForCausalLM
 from benchmarks.training.batched import train_batched
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import read_adapter
-from capibara_assets.training.loop import Interrupted, train_voter
+from capibara_assets.training.loop import train_voter
 from capibara_assets.training.request import TrainingRequest
+from capibara_assets.training.voter_run import Interrupted, VoterRun
 from capibara_assets_tests.training.conftest import MakeRequest
 
 PLAIN_LORA = {"rank": 2, "alpha": 4, "dropout": 0.0, "use_rslora": False}
@@ -39,7 +40,7 @@ def test_each_voter_has_the_losses_and_weights_of_its_training_alone(
     alone = make_request(work="alone", lora=PLAIN_LORA, micro_batch=micro_batch)
     results = run(together)
     for voter in alone.recipe.voters:
-        single = train_voter(alone, voter, alone.work / voter.name, lambda event: None, nothing)
+        single = train_voter(VoterRun(alone, voter, alone.work / voter.name, lambda event: None, nothing))
         ours, theirs = curve(results[voter.name]), curve(single)
         assert [point["step"] for point in ours] == [point["step"] for point in theirs]
         for mine, its in zip(ours, theirs, strict=True):

@@ -1,0 +1,82 @@
+"""Trainings of the base that ships still end where they ended when `known_answer.json` was recorded.
+
+In the environment of the recording to the bit, elsewhere to rounding. A change that is meant to compute something else
+raises `LOOP_VERSION` and records anew: `python -m capibara_assets_tests.training.test_known_answer`.
+"""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capibara_assets.locations import resources_root
+from capibara_assets.storage.digests import sha256_file
+from capibara_assets.training.environment import fingerprint, pick_device, settings_on
+from capibara_assets.training.request import TrainingRequest
+from capibara_assets_tests.training.conftest import request_maker, save_dataset
+from capibara_assets_tests.training.strategy_runs import manifest, train, train_stopped, voters
+
+KNOWN = Path(__file__).with_name("known_answer.json")
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "plain": {"kind": "plain"},
+    "private": {
+        "kind": "private",
+        "trained": "b_only",
+        "privacy": {"epsilon": 8.0, "noise_multiplier": 2.0, "clip": 0.5, "seed": 5},
+    },
+}
+LORA = {"rank": 4, "alpha": 8, "dropout": 0.1, "use_rslora": False}
+
+
+def made(folder: Path, kind: str, work: str) -> TrainingRequest:
+    """Eight steps of the base that ships, with dropout."""
+    nano, data = resources_root() / "base_models" / "capibara-nano", folder / "examples.parquet"
+    make = request_maker(nano, data if data.is_file() else save_dataset(folder), folder)
+    return make(work=work, lora=LORA, voters=voters(STRATEGIES[kind]))
+
+
+def answer(result: Path) -> dict[str, Any]:
+    """What a training is held to: every figure of its curve, and the adapter's bytes."""
+    found = manifest(result)
+    curve: list[dict[str, float]] = json.loads((result / "curve.json").read_text())
+    return {
+        "curve": curve,
+        "best_step": found["best_step"],
+        "supervised_tokens": found["supervised_tokens"],
+        "adapter": sha256_file(result / "adapter_model.safetensors"),
+    }
+
+
+def environment(request: TrainingRequest) -> dict[str, Any]:
+    device = pick_device()
+    return fingerprint(device, settings_on(request, device), request.recipe.hardware)
+
+
+@pytest.mark.resume
+@pytest.mark.parametrize("kind", STRATEGIES)
+def test_whole_and_stopped_halfway_it_ends_where_it_ended(tmp_path: Path, kind: str) -> None:
+    request = made(tmp_path, kind, "whole")
+    whole = answer(train(request))
+    known = json.loads(KNOWN.read_text())
+    if known["environment"] == environment(request):
+        assert whole == known[kind]
+    for key in ("best_step", "supervised_tokens"):
+        assert whole[key] == known[kind][key]
+    assert len(whole["curve"]) == len(known[kind]["curve"])
+    for one, other in zip(whole["curve"], known[kind]["curve"], strict=True):
+        assert one == pytest.approx(other, rel=1e-3)
+    stopped = train_stopped(made(tmp_path, kind, "stopped"), calls=31, times=1)
+    assert answer(stopped) == whole
+
+
+def record() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        found: dict[str, Any] = {kind: answer(train(made(Path(name), kind, kind))) for kind in STRATEGIES}
+        found["environment"] = environment(made(Path(name), "plain", "plain"))
+    KNOWN.write_text(json.dumps(found, indent=2, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    record()
