@@ -9,9 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 MODULES = ("down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj")
 
 
-def save_tiny(
-    folder: Path, tokenizer_of: Path, dtype: torch.dtype = torch.float32, positions: int = 256
-) -> Path:
+def save_tiny(folder: Path, tokenizer_of: Path, dtype: torch.dtype = torch.float32, positions: int = 256) -> Path:
     """Write a random model (width 32, two layers, 4,096 tokens) and the tokenizer of another; returns the folder."""
     torch.manual_seed(7)
     config = LlamaConfig(

@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 LATER = ("consolidated_playbook", "e2b_patterns", "moe_dataset", "lora_config", "tpu_config", "trained_adapters")
 STAGES = ("e2b_executions", *LATER, "consensus_checkpoint")
 SHARED = ("ace_playbooks", "e2b_logs", "example_groups", "routing_dataset")
+Digests = dict[tuple[str, str], str | None]
 CHANGED = {"e2b_executions", "e2b_patterns", "moe_dataset", "trained_adapters", "consensus_checkpoint"}
 
 
@@ -45,7 +46,7 @@ def ready(own_home: MadeHome, monkeypatch: pytest.MonkeyPatch) -> MadeHome:
     return own_home
 
 
-def digests(instance: dg.DagsterInstance) -> dict[tuple[str, str], str | None]:
+def digests(instance: dg.DagsterInstance) -> Digests:
     return {(stage, d): latest_digest(instance, stage, d) for stage in STAGES for d in DOMAINS}
 
 
@@ -76,7 +77,9 @@ def drop_new_sql_session(made: MadeHome) -> None:
     os.utime(dropped, (time.time() - 60, time.time() - 60))
 
 
-def assert_only_sql_changed(before: dict[tuple[str, str], str | None], after: dict[tuple[str, str], str | None]) -> None:
+def assert_only_sql_changed(
+    before: dict[tuple[str, str], str | None], after: dict[tuple[str, str], str | None]
+) -> None:
     changed = {key for key in after if after[key] != before[key]}
     assert {(stage, "sql") for stage in CHANGED} <= changed
     assert not {key for key in changed if key[1] != "sql"}
@@ -93,9 +96,12 @@ class Daemon:
 
     def look(self) -> set[str]:
         """One tick of the sensor over the files; the assets that it had made."""
-        experience = Experience(folder=str(self.made.folder / "experience"))
+        resources = {"experience": Experience(folder=str(self.made.folder / "experience"))}
         with dg.build_sensor_context(
-            instance=self.instance, cursor=self.files, definitions=self.definitions, resources={"experience": experience}
+            instance=self.instance,
+            cursor=self.files,
+            definitions=self.definitions,
+            resources={"experience": experience},
         ) as context:
             tick = new_experience.evaluate_tick(context)
         self.files = self._done(tick.cursor)

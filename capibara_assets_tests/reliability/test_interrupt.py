@@ -41,7 +41,9 @@ def training_processes(work: Path) -> list[psutil.Process]:
 def test_interrupted_training_goes_on(own_home: MadeHome, tmp_path: Path):
     recipe = own_home.folder / "recipes" / "training-demo.yaml"
     values = yaml.safe_load(recipe.read_text())
-    values["training"]["max_steps"] = 60  # another recipe: adapters are trained again, and long enough to be interrupted
+    values["training"]["max_steps"] = (
+        60  # another recipe: adapters are trained again, and long enough to be interrupted
+    )
     recipe.write_text(yaml.safe_dump(values))
     deployment, environment = own_home.deployment, own_home.environment
     store = open_artifacts(deployment.store, deployment.work)
