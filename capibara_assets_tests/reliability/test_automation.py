@@ -101,7 +101,7 @@ class Daemon:
             instance=self.instance,
             cursor=self.files,
             definitions=self.definitions,
-            resources={"experience": experience},
+            resources=resources,
         ) as context:
             tick = new_experience.evaluate_tick(context)
         self.files = self._done(tick.cursor)
