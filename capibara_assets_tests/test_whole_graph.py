@@ -10,7 +10,7 @@ from capibara_assets.assets.inputs import latest_digest
 from capibara_assets.checkpoints.artifacts import checkpoints_of, open_artifacts
 from capibara_assets.cli.instance import open_instance
 from capibara_assets.lineage.checkpoints import needed_checkpoints
-from capibara_assets_tests.home import DOMAINS, MadeHome, command_here
+from capibara_assets_tests.home import DOMAINS, MadeHome, command, command_here
 
 pytestmark = pytest.mark.slow
 PARTITIONED = (
@@ -51,8 +51,8 @@ def versions(made: MadeHome) -> dict[str, str | None]:
             return found | {name: latest_digest(instance, name) for name in WHOLE}
 
 
-def run(made: MadeHome, *arguments: str, domains: tuple[str, ...] = DOMAINS) -> str:
-    return command_here(made.environment, "run", "--domains", ",".join(domains), *arguments)
+def run(made: MadeHome, *arguments: str) -> str:
+    return command_here(made.environment, "run", "--domains", ",".join(DOMAINS), *arguments)
 
 
 def test_everything_is_materialized_and_reported(own_home: MadeHome):
@@ -104,9 +104,10 @@ def test_a_second_run_leaves_all_alone(own_home: MadeHome):
 def test_what_is_made_again_by_force_has_the_same_data_versions(
     domains: tuple[str, ...], selection: str, own_home: MadeHome
 ):
-    """Training and agreeing, where chance is; in `make test-all` every asset."""
+    """Training and agreeing, where chance is; in `make test-all` every asset. In a process, as the first time."""
     before = versions(own_home)
-    output = run(own_home, "--force", "--select", selection, domains=domains)
+    chosen = ("--domains", ",".join(domains), "--select", selection)
+    output = command(own_home.environment, "run", "--force", *chosen)
     assert "trained_adapters" in output
     assert versions(own_home) == before
 
