@@ -124,8 +124,10 @@ def shared_home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 
     It is kept in pytest's cache for as long as nothing changes that it is made of; `--cache-clear` has it made again.
     """
-    cache = request.config.cache if hasattr(request.config, "cache") else None
-    return made_home(cache.mkdir("made-home") if cache is not None else tmp_path_factory.mktemp("made-home"))
+    if (cache := getattr(request.config, "cache", None)) is not None:
+        return made_home(cache.mkdir("made-home"))
+    base = tmp_path_factory.getbasetemp()  # of this worker; its parent is the session's
+    return made_home((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made-home")
 
 
 @pytest.fixture
