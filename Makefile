@@ -11,22 +11,32 @@ STAMP := $(VENV)/.installed
 EXTRAS := dev,gcp,k8s,tpu,metrics
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test test-fast test-long test-numbers test-fuzz soak-resume ui lint format setup evidence evidence-quick evidence-check bench-env bench-gitleaks experience base-model clean
+.PHONY: run test test-fast test-all test-random test-durations test-numbers test-fuzz soak-resume ui lint format setup evidence evidence-quick evidence-check bench-env bench-gitleaks experience base-model clean
 
 run: setup ## the whole graph for all six domains on the shipped experience
 	$(BIN)/capibara run --profile demo
 
-test: setup ## the suite that CI runs
-	$(BIN)/python -m pytest -m "not numbers and not fuzz and not long and not soak" -n 2 --dist loadfile --no-loadscope-reorder
+# Two workers, a file at a time: tests of one file share what they set up. docs/testing.md says what each tier covers.
+SUITE := not extended and not fuzz and not soak and not numbers
+TWO_WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
+
+test: setup ## the suite that CI runs: everything that guards behaviour, under ten minutes
+	$(BIN)/python -m pytest -m "$(SUITE)" $(TWO_WORKERS)
 
 test-fast: setup ## under two minutes, for every change
-	$(BIN)/python -m pytest -m "not slow and not ui and not gcs and not numbers and not fuzz and not long and not soak" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "$(SUITE) and not slow and not ui and not gcs" $(TWO_WORKERS)
+
+test-all: setup ## all but the soak and the headline figures: larger sizes, whole matrices, benches, a hundred examples
+	HYPOTHESIS_PROFILE=extended $(BIN)/python -m pytest -m "not soak and not numbers" $(TWO_WORKERS)
+
+test-random: setup ## the suite in an order drawn anew, which is printed (ORDER=SEED: that order)
+	$(BIN)/python -m pytest -m "$(SUITE)" $(TWO_WORKERS) -p randomly $(if $(ORDER),--randomly-seed=$(ORDER))
+
+test-durations: setup ## docs/test-durations.tsv: seconds of each test module (on a machine that does nothing else)
+	$(BIN)/python -m pytest -m "$(SUITE)" $(TWO_WORKERS) --module-seconds docs/test-durations.tsv
 
 test-numbers: setup ## the headline figures over three seeds (about an hour)
 	$(BIN)/python -m pytest -m numbers
-
-test-long: setup ## benches and whole command lines, small but minutes each
-	$(BIN)/python -m pytest -m long
 
 test-fuzz: setup ## 100,000 damaged lines and 1,000 damaged files: no crash, no valid line lost
 	$(BIN)/python -m pytest -m fuzz -n 2

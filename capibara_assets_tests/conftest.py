@@ -10,9 +10,12 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-import yaml
 
 from capibara_assets.locations import resources_root
+from capibara_assets_tests.durations import pytest_addoption, pytest_configure
+from capibara_assets_tests.home import MadeHome, made_home
+
+__all__ = ["pytest_addoption", "pytest_configure"]  # hooks
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -24,27 +27,33 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # The suite tries the same examples each time, so that red means the change at hand; HYPOTHESIS_PROFILE=explore tries
-# others. No deadlines: machines differ.
-hypothesis.settings.register_profile("suite", deadline=None, derandomize=True)
+# others. Twenty of each find what breaks at once; `extended`, in `make test-all`, has Hypothesis's own hundred. No
+# deadlines: machines differ.
+hypothesis.settings.register_profile("suite", deadline=None, derandomize=True, max_examples=20)
+hypothesis.settings.register_profile("extended", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 
-LONGEST = (
+FIRST = (
     "test_whole_graph.py",
+    "training/test_scripts.py",
+    "executions/test_replay.py",
     "test_forget_canary.py",
+    "reliability/test_automation.py",
     "reliability/test_interrupt.py",
     "ui/test_browser.py",
-    "reliability/test_automation.py",
     "cli/test_forget.py",
-    "datasets/test_experience.py",
 )
-"""Files of a few tests that take minutes: they come first, or one worker would be left alone with them at the end."""
+"""The first of two workers makes the home that several files share, the other one runs what needs none; then come the
+files of a few tests that take longest, or one worker would be left alone with them at the end."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first, the others as they were; `--no-loadscope-reorder` has xdist keep to it."""
-    places = {str(Path(__file__).parent / name): place for place, name in enumerate(LONGEST)}
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """FIRST comes first, the others as they were, unless an order was drawn; `--no-loadscope-reorder` keeps to it."""
+    if config.pluginmanager.hasplugin("randomly"):
+        return
+    places = {str(Path(__file__).parent / name): place for place, name in enumerate(FIRST)}
     items.sort(key=lambda item: places.get(str(item.path), len(places)))
 
 
@@ -110,39 +119,18 @@ def small_experience(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def quick_recipes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shipped recipes, with just enough training to see a loss fall, and few short answers."""
-    folder = tmp_path_factory.mktemp("recipes")
-    for path in (resources_root() / "recipes").glob("*.yaml"):
-        shutil.copyfile(path, folder / path.name)
-    training = folder / "training-demo.yaml"
-    values = yaml.safe_load(training.read_text())
-    values["training"]["max_steps"] = 8
-    training.write_text(yaml.safe_dump(values))
-    consensus = folder / "consensus.yaml"
-    # After so few steps the best of four voters may well be better than their agreement; whole runs keep the real bar.
-    values = yaml.safe_load(consensus.read_text()) | {"tolerance": 0.2, "examples_per_shard": 12}
-    values["merge"] |= {"methods": ["task_arithmetic", "ties"], "weight_steps": 1, "tokens_per_domain": 768}
-    values["moe"] |= {"steps": 8, "tokens_per_domain": 512}
-    consensus.write_text(yaml.safe_dump(values))
-    evaluation = folder / "evaluation.yaml"
-    values = yaml.safe_load(evaluation.read_text())
-    values["generation"]["max_items"] = 2
-    values["decoding"]["max_new_tokens"] = 16
-    evaluation.write_text(yaml.safe_dump(values))
-    return folder
+def shared_home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MadeHome:
+    """A home whose whole graph is materialized, for tests that change nothing in it; others take `.copy(tmp_path)`.
+
+    It is kept in pytest's cache for as long as nothing changes that it is made of; `--cache-clear` has it made again.
+    """
+    if (cache := getattr(request.config, "cache", None)) is not None:
+        return made_home(cache.mkdir("made-home"))
+    base = tmp_path_factory.getbasetemp()  # of this worker; its parent is the session's
+    return made_home((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made-home")
 
 
-@pytest.fixture(scope="module")
-def deployment_environment(
-    small_experience: Path, quick_recipes: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, str]:
-    """Environment of a deployment of its own, on a copy of the small experience."""
-    folder = tmp_path_factory.mktemp("deployment")
-    shutil.copytree(small_experience, folder / "experience")
-    return {
-        "CAPIBARA_HOME": str(folder / "home"),
-        "CAPIBARA_EXPERIENCE": str(folder / "experience"),
-        "CAPIBARA_RECIPES": str(quick_recipes),
-        "DAGSTER_HOME": "",
-    }
+@pytest.fixture
+def own_home(shared_home: MadeHome, tmp_path: Path) -> MadeHome:
+    """A copy of the materialized home for one test."""
+    return shared_home.copy(tmp_path / "made")

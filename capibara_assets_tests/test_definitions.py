@@ -103,11 +103,11 @@ def test_reading_every_recipe_imports_nothing_heavy(tmp_path: Path):
 @pytest.mark.slow
 def test_loading_takes_at_most_1_6_times_dagster(tmp_path: Path):
     def seconds(module: str) -> float:
-        code = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
+        code = f"import time; t = time.process_time(); import {module}; print(time.process_time() - t)"
         return float(load(code, tmp_path))
 
-    # The least of nine, interleaved: other tests run beside this one
-    pairs = [(seconds("dagster"), seconds("capibara_assets.definitions")) for _ in range(9)]
+    # Of the processor, not of the clock, and the least of three, interleaved: other tests run beside this one
+    pairs = [(seconds("dagster"), seconds("capibara_assets.definitions")) for _ in range(3)]
     ours, theirs = min(d for _, d in pairs), min(d for d, _ in pairs)
     print(f"import dagster {theirs:.2f} s, definitions {ours:.2f} s, ratio {ours / theirs:.2f}")
     assert ours / theirs <= 1.6

@@ -2,15 +2,11 @@
 
 import json
 import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import dagster as dg
 import pytest
 import torch
-import yaml
 from click.testing import CliRunner, Result
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
@@ -24,7 +20,8 @@ from capibara_assets.cli.instance import open_instance
 from capibara_assets.cli.lineage import lineage
 from capibara_assets.definitions import build
 from capibara_assets.deployment import Deployment
-from capibara_assets_tests.canary import CANARY, FAILED, MENDED, plant, singing
+from capibara_assets_tests.canary import CANARY, FAILED, MENDED, singing
+from capibara_assets_tests.home import DOMAINS, MadeHome, command_here
 
 pytestmark = pytest.mark.slow
 
@@ -34,20 +31,12 @@ OF_DOMAINS = (
 )  # fmt: skip
 WHOLE = ("ace_playbooks", "e2b_logs", "example_groups", "routing_dataset", "merged_checkpoint")
 GRAPH = [*OF_DOMAINS, *WHOLE]
-DOMAINS = ("python", "sql")
 
 
 def capibara(command: object, *arguments: str, code: int = 0) -> Result:
     result = CliRunner().invoke(command, arguments, catch_exceptions=False)  # type: ignore[arg-type]
     assert result.exit_code == code, result.output[-4000:]
     return result
-
-
-def run_in_a_process(*arguments: str) -> None:
-    """`capibara run` as users start it: torch's threads then sleep while they wait."""
-    command = [sys.executable, "-m", "capibara_assets.cli", "run", *arguments]
-    done = subprocess.run(command, env=os.environ.copy(), capture_output=True, text=True, timeout=1700, check=False)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 
 def answered(command: object, *arguments: str, code: int = 0) -> dict:
@@ -71,21 +60,9 @@ def stale_in_dagster(deployment: Deployment, name: str) -> set[str]:
 
 
 @pytest.fixture
-def deployment(
-    small_experience: Path, quick_recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Deployment:
-    shutil.copytree(small_experience, tmp_path / "experience")
-    plant(tmp_path / "experience" / "e2b_logs")
-    recipes = tmp_path / "recipes"
-    shutil.copytree(quick_recipes, recipes)
-    # a quick vote and merge: what is tested is whose bytes are where
-    consensus = yaml.safe_load((recipes / "consensus.yaml").read_text())
-    consensus |= {"tolerance": 2.0, "quality_threshold": 0.01, "tokens_per_shard": 1024}
-    consensus["merge"] |= {"scales": [0.5], "methods": ["task_arithmetic"], "weight_steps": 1, "examples_per_domain": 2}
-    (recipes / "consensus.yaml").write_text(yaml.safe_dump(consensus))
-    for name, value in {"HOME": "home", "EXPERIENCE": "experience", "RECIPES": "recipes"}.items():
-        monkeypatch.setenv(f"CAPIBARA_{name}", str(tmp_path / value))
-    monkeypatch.setenv("DAGSTER_HOME", "")
+def deployment(own_home: MadeHome, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+    for name, value in own_home.environment.items():
+        monkeypatch.setenv(name, value)
     return Deployment.from_environment()
 
 
@@ -98,9 +75,7 @@ def plant_checkpoint(deployment: Deployment, dataset: str | None) -> str:
     )
 
 
-def test_a_record_is_forgotten_down_to_the_last_byte(deployment: Deployment, nano: Path) -> None:
-    graph = ("--select", ",".join(GRAPH), "--domains", ",".join(DOMAINS))
-    run_in_a_process(*graph)
+def test_a_record_is_forgotten_down_to_the_last_byte(deployment: Deployment, own_home: MadeHome, nano: Path) -> None:
     before = versions(deployment)
     assert None not in before.values()
     planted_checkpoint = plant_checkpoint(deployment, before["moe_dataset[python]"])
@@ -131,13 +106,13 @@ def test_a_record_is_forgotten_down_to_the_last_byte(deployment: Deployment, nan
     assert stale_in_dagster(deployment, "trained_adapters") == {"python"}
     stale = {name.split()[0] for name in report["stale"]}
     assert {"trained_adapters[python]", "consensus_checkpoint[python]", "merged_checkpoint"} <= stale
-    assert not {name for name in stale if "[sql]" in name}
+    assert not stale & {f"{name}[sql]" for name in OF_DOMAINS}
     old = answered(lineage, "certificate", "python")
     assert old["problems"] == [] and old["forgotten"] == ["moe_dataset"]
     unknown = answered(lineage, "adapter", "python/voter-0", "--absent", MENDED, code=1)
     assert not unknown["absent"] and "(forgotten)" in unknown["unknown"][0]
 
-    run_in_a_process(*graph)
+    command_here(own_home.environment, "run", "--select", ",".join(GRAPH), "--domains", ",".join(DOMAINS))
     after = versions(deployment)
     trained = {name for name in models if after[name] != before[name]}
     assert trained == {"trained_adapters[python]", "consensus_checkpoint[python]"}

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -47,18 +48,27 @@ def ended(jobs: Jobs, job: Job, within_s: float = 20.0) -> Job:
 
 
 def test_a_job_outlives_its_starter_and_its_end_is_noted(jobs: Jobs, tmp_path: Path) -> None:
+    release = tmp_path / "released"
+    text = f"""
+import os, time
+print('step 1', flush=True)
+while not os.path.exists({str(release)!r}):
+    time.sleep(0.01)
+print('done')
+raise SystemExit(3)
+"""
     starter = f"""
 import sys
 from pathlib import Path
 from capibara_assets.jobs import Jobs
-text = "import time; print('step 1', flush=True); time.sleep(1.0); print('done'); raise SystemExit(3)"
-print(Jobs(Path({str(tmp_path / "home")!r})).start_background([sys.executable, "-S", "-c", text]).id)
+print(Jobs(Path({str(tmp_path / "home")!r})).start_background([sys.executable, "-S", "-c", {text!r}]).id)
 """
     identifier = subprocess.run(
         [sys.executable, "-c", starter], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout.strip()
     job = jobs.find(identifier)
     assert state_of(job) == "running" and job.process and os.getpgid(job.process.pid) == job.process.pid
+    threading.Timer(0.2, release.touch).start()  # the job ends while it is followed, or a moment before
     followed = CliRunner().invoke(command, ["logs", "-f", "latest"])
     assert followed.output == "step 1\ndone\n", "follows until the end"
     job = ended(jobs, job)

@@ -92,19 +92,22 @@ def test_progress_is_an_observation_while_the_process_still_runs(tmp_path: Path)
 
 
 def test_a_launch_is_a_job_while_it_runs_and_its_end_is_noted(tmp_path: Path) -> None:
-    jobs, states = Jobs(tmp_path), list[str]()
+    jobs, states, release = Jobs(tmp_path), list[str](), tmp_path / "seen"
     text = "import os; open(os.environ['CAPIBARA_JOB_LOG'], 'a').write('a line'); raise SystemExit({code})"
+    until_seen = "import sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)\n"
 
     @dg.asset
     def adapter(context: dg.AssetExecutionContext) -> Any:
         def watch() -> None:
-            while not jobs.all():
+            deadline = time.monotonic() + 60
+            while not jobs.all() and time.monotonic() < deadline:
                 time.sleep(0.01)
-            states.append(state_of(jobs.all()[0]))
+            states.extend(state_of(job) for job in jobs.all()[:1])
+            release.touch()  # only now may the process end
 
         watcher = threading.Thread(target=watch)
         watcher.start()
-        command = [sys.executable, "-c", "import time; time.sleep(0.5); " + text.format(code=code)]
+        command = [sys.executable, "-c", "import os\n" + until_seen + text.format(code=code), str(release)]
         try:
             return run_locally(context, command, {}, os.environ, 5.0, jobs).get_materialize_result()
         finally:

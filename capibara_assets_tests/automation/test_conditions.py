@@ -60,10 +60,15 @@ class World:
         return requested
 
     def settle(self) -> set[tuple[str, str | None]]:
+        """Ticks until two in a row ask for nothing."""
         seen: set[tuple[str, str | None]] = set()
+        quiet = 0
         for _ in range(10):
-            seen |= self.tick()
-        return seen
+            seen |= (asked := self.tick())
+            quiet = 0 if asked else quiet + 1
+            if quiet == 2:
+                return seen
+        raise AssertionError(f"still asking after ten ticks: {seen}")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capibara_assets.consensus.voting import Ballot, vote
@@ -245,7 +245,6 @@ def test_the_same_certificate_gives_the_same_bytes():
     ]
 
 
-@settings(max_examples=25)
 @given(st.text(min_size=1, max_size=40))
 def test_any_name_is_drawn_and_nothing_in_it_is_markup(name: str):
     document = certificate(4, outvoted=(1,))

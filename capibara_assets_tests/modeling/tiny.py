@@ -9,7 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 MODULES = ("down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj")
 
 
-def save_tiny(folder: Path, tokenizer_of: Path, dtype: torch.dtype = torch.float32) -> Path:
+def save_tiny(folder: Path, tokenizer_of: Path, dtype: torch.dtype = torch.float32, positions: int = 256) -> Path:
     """Write a random model (width 32, two layers, 4,096 tokens) and the tokenizer of another; returns the folder."""
     torch.manual_seed(7)
     config = LlamaConfig(
@@ -19,7 +19,7 @@ def save_tiny(folder: Path, tokenizer_of: Path, dtype: torch.dtype = torch.float
         num_hidden_layers=2,
         num_attention_heads=2,
         num_key_value_heads=2,
-        max_position_embeddings=256,
+        max_position_embeddings=positions,
         initializer_range=0.3,  # logits large enough to learn from: the embedding stays frozen
         tie_word_embeddings=True,
         bos_token_id=0,

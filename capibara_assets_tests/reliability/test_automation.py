@@ -1,4 +1,4 @@
-"""A file dropped while the UI runs: its domains, and only those, go to a new consensus checkpoint with no click."""
+"""A dropped file: its domains, and only those, go to a new consensus checkpoint with no click."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,64 +15,43 @@ import dagster as dg
 import pytest
 
 from capibara_assets.assets.inputs import latest_digest
+from capibara_assets.automation.requests import Asked
+from capibara_assets.automation.sensors import new_experience
 from capibara_assets.cli.instance import open_instance
-from capibara_assets.deployment import Deployment
+from capibara_assets.definitions import build
 from capibara_assets.domains import DOMAINS, Domain
+from capibara_assets.resources import Experience
+from capibara_assets_tests.home import DOMAINS as TRAINED
+from capibara_assets_tests.home import MadeHome, command_here
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-TRAINED = ("python", "sql")
-TABLES = ("e2b_executions", "consolidated_playbook", "e2b_patterns", "moe_dataset")
-ADAPTERS = ("lora_config", "tpu_config", "trained_adapters", "consensus_checkpoint")
-STAGES = (*TABLES, *ADAPTERS)
+LATER = ("consolidated_playbook", "e2b_patterns", "moe_dataset", "lora_config", "tpu_config", "trained_adapters")
+STAGES = ("e2b_executions", *LATER, "consensus_checkpoint")
 SHARED = ("ace_playbooks", "e2b_logs", "example_groups", "routing_dataset")
-CHANGED = ("e2b_executions", "e2b_patterns", "moe_dataset", "trained_adapters", "consensus_checkpoint")
+Digests = dict[tuple[str, str], str | None]
+CHANGED = {"e2b_executions", "e2b_patterns", "moe_dataset", "trained_adapters", "consensus_checkpoint"}
 
 
 @pytest.fixture
-def ui(
-    deployment_environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[dict[str, str]]:
-    """A deployment whose `capibara ui` runs, after `capibara run`: tables of all domains, adapters of two."""
-    environment = {**os.environ, **deployment_environment, "CAPIBARA_TICK_SECONDS": "3"}
-    for stages, domains in ((SHARED + TABLES, DOMAINS), (ADAPTERS, TRAINED)):
-        run = [sys.executable, "-m", "capibara_assets.cli", "run", "--domains", ",".join(domains)]
-        subprocess.run(
-            [*run, "--select", ",".join(stages)], env=environment, check=True, timeout=400, stdout=subprocess.DEVNULL
-        )
-    pretend_adapters(deployment_environment, monkeypatch)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    log = (tmp_path / "ui.log").open("w")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "capibara_assets.cli", "ui", "--port", str(port)],
-        env=environment,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    try:
-        yield deployment_environment
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(timeout=60)
-
-
-def pretend_adapters(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other domains' adapters are there as far as Dagster knows, or the UI would first train them all."""
-    monkeypatch.setenv("DAGSTER_HOME", "")
-    with open_instance(Deployment.from_environment(environment)) as instance:
-        for name in ADAPTERS:
-            for domain in set(DOMAINS) - set(TRAINED):
+def ready(own_home: MadeHome, monkeypatch: pytest.MonkeyPatch) -> MadeHome:
+    """All domains' executions, and as far as Dagster knows all that follows, or it would make that for all first."""
+    for name, value in own_home.environment.items():
+        monkeypatch.setenv(name, value)
+    others = [domain for domain in DOMAINS if domain not in TRAINED]
+    command_here(own_home.environment, "run", "--select", "e2b_executions", "--domains", ",".join(others))
+    with open_instance(own_home.deployment) as instance:
+        for name in (*LATER, "consensus_checkpoint"):
+            for domain in others:
                 instance.report_runless_asset_event(dg.AssetMaterialization(name, partition=domain.value))
+    return own_home
 
 
-def digests(instance: dg.DagsterInstance) -> dict[tuple[str, str], str | None]:
+def digests(instance: dg.DagsterInstance) -> Digests:
     return {(stage, d): latest_digest(instance, stage, d) for stage in STAGES for d in DOMAINS}
 
 
-def new_sql_session() -> str:
-    """Some executions of a sandbox that is not there yet, on tables that no shipped task uses."""
+def drop_new_sql_session(made: MadeHome) -> None:
+    """Some executions of a sandbox that is not there yet, on tables that no shipped task uses; not just now."""
     lines = []
     for number in range(12):
         lines.append(
@@ -92,22 +72,122 @@ def new_sql_session() -> str:
                 "timeout_s": 10,
             }
         )
-    return "".join(json.dumps(line) + "\n" for line in lines)
+    dropped = made.folder / "experience" / "e2b_logs" / "dropped.jsonl"
+    dropped.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    os.utime(dropped, (time.time() - 60, time.time() - 60))
 
 
-def test_a_dropped_file_reaches_its_consensus_checkpoint(
-    ui: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
-    monkeypatch.setenv("DAGSTER_HOME", "")
-    with open_instance(Deployment.from_environment(ui)) as instance:
+def assert_only_sql_changed(
+    before: dict[tuple[str, str], str | None], after: dict[tuple[str, str], str | None]
+) -> None:
+    changed = {key for key in after if after[key] != before[key]}
+    assert {(stage, "sql") for stage in CHANGED} <= changed
+    assert not {key for key in changed if key[1] != "sql"}
+
+
+class Daemon:
+    """What Dagster's daemon does with our sensor and our conditions, tick by tick in this process."""
+
+    def __init__(self, made: MadeHome, instance: dg.DagsterInstance):
+        self.made, self.instance, self.definitions = made, instance, build(made.deployment)
+        self.job = self.definitions.resolve_implicit_global_asset_job_def()
+        self.files: str | None = None
+        self.conditions: dg.AssetDaemonCursor | None = None
+
+    def look(self) -> set[str]:
+        """One tick of the sensor over the files; the assets that it had made."""
+        resources = {"experience": Experience(folder=str(self.made.folder / "experience"))}
+        with dg.build_sensor_context(
+            instance=self.instance,
+            cursor=self.files,
+            definitions=self.definitions,
+            resources=resources,
+        ) as context:
+            tick = new_experience.evaluate_tick(context)
+        self.files = self._done(tick.cursor)
+        wanted = [key for request in tick.run_requests or () for key in request.asset_selection or ()]
+        self._make(wanted, None)
+        return {key.to_user_string() for key in wanted}
+
+    @staticmethod
+    def _done(cursor: str | None) -> str:
+        """The cursor when the runs that were asked for have succeeded, as they have here."""
+        asked = {name: Asked.read(text) for name, text in json.loads(cursor or "{}").items()}
+        return json.dumps({name: str(Asked(a.fingerprint, a.serial, a.tries, a.at, True)) for name, a in asked.items()})
+
+    def settle(self) -> set[tuple[str, str | None]]:
+        """Ticks of the conditions until nothing more is asked for; what was."""
+        seen: set[tuple[str, str | None]] = set()
+        for _ in range(20):
+            if not (asked := self._tick()):
+                return seen
+            seen |= asked
+        raise AssertionError(f"still asking after twenty ticks: {seen}")
+
+    def _tick(self) -> set[tuple[str, str | None]]:
+        selection = dg.AssetSelection.assets(*SHARED, *STAGES)
+        result = dg.evaluate_automation_conditions(self.definitions, self.instance, selection, cursor=self.conditions)
+        self.conditions = result.cursor
+        asked: dict[str | None, list[dg.AssetKey]] = defaultdict(list)
+        for name in (*SHARED, *STAGES):
+            for partition in result.get_requested_partitions(dg.AssetKey(name)) or ():
+                asked[partition].append(dg.AssetKey(name))
+        for partition, keys in asked.items():
+            self._make(keys, partition)
+        return {(key.to_user_string(), partition) for partition, keys in asked.items() for key in keys}
+
+    def _make(self, keys: list[dg.AssetKey], partition: str | None) -> None:
+        if keys:
+            made = self.job.execute_in_process(instance=self.instance, asset_selection=keys, partition_key=partition)
+            assert made.success
+
+
+def test_the_stages_of_a_dropped_file_are_asked_for_one_after_the_other(ready: MadeHome):
+    """Sensor, conditions and assets, without the daemon's processes; with them in `make test-all`."""
+    with open_instance(ready.deployment) as instance:
+        daemon = Daemon(ready, instance)
+        daemon.settle()
+        assert daemon.look() == {"e2b_logs", "ace_playbooks"}  # the first look cannot know that they are current
         before = digests(instance)
-        (Path(ui["CAPIBARA_EXPERIENCE"]) / "e2b_logs" / "dropped.jsonl").write_text(new_sql_session())
+        assert not {name for name, _ in daemon.settle()} & CHANGED, "what came out the same wakes nothing"
+        drop_new_sql_session(ready)
+        assert daemon.look() == {"e2b_logs"}
+        asked = daemon.settle()
+        assert {(name, "sql") for name in CHANGED} <= asked
+        assert {domain for name, domain in asked if name in {"trained_adapters", "consensus_checkpoint"}} == {"sql"}
+        assert_only_sql_changed(before, digests(instance))
+
+
+@pytest.fixture
+def ui(ready: MadeHome, tmp_path: Path) -> Iterator[MadeHome]:
+    """The deployment with its `capibara ui`, daemon and all."""
+    environment = {**os.environ, **ready.environment, "CAPIBARA_TICK_SECONDS": "3"}
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = (tmp_path / "ui.log").open("w")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "capibara_assets.cli", "ui", "--port", str(port)],
+        env=environment,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        yield ready
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(timeout=60)
+
+
+@pytest.mark.extended
+def test_a_dropped_file_reaches_its_consensus_checkpoint_while_the_ui_runs(ui: MadeHome, tmp_path: Path):
+    with open_instance(ui.deployment) as instance:
+        before = digests(instance)
+        drop_new_sql_session(ui)
         deadline = time.monotonic() + 500
         agreed = "consensus_checkpoint", Domain.SQL
         while latest_digest(instance, *agreed) == before[agreed]:
             assert time.monotonic() < deadline, (tmp_path / "ui.log").read_text()[-4000:]
-            time.sleep(2.0)
-        after = digests(instance)
-    changed = {key for key in after if after[key] != before[key]}
-    assert {(stage, "sql") for stage in CHANGED} <= changed
-    assert not {key for key in changed if key[1] != "sql"}
+            time.sleep(0.5)
+        assert_only_sql_changed(before, digests(instance))

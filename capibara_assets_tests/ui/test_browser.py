@@ -11,7 +11,11 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import dagster as dg
 import pytest
+
+from capibara_assets.cli.instance import open_instance
+from capibara_assets_tests.home import MadeHome
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [
@@ -40,23 +44,16 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def address(deployment_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """`capibara ui` on what `capibara run` made for one domain."""
+def address(shared_home: MadeHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """`capibara ui` on what `capibara run` made, but for the plans for TPUs."""
     folder = tmp_path_factory.mktemp("ui")
+    made = shared_home.copy(folder / "made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", "")
+        with open_instance(made.deployment) as instance:
+            instance.wipe_assets([dg.AssetKey("tpu_config")])
     # Nothing runs by itself here, so that what turns green did so by a click.
-    environment = {**os.environ, **deployment_environment, "CAPIBARA_AUTOMATION": "off"}
-    command = [
-        sys.executable,
-        "-m",
-        "capibara_assets.cli",
-        "run",
-        "--domains",
-        "sql",
-        "--select",
-        "ace_playbooks,e2b_logs,e2b_executions,e2b_patterns,consolidated_playbook,example_groups,moe_dataset,"
-        "lora_config,trained_adapters,consensus_checkpoint",
-    ]
-    subprocess.run(command, env=environment, cwd=folder, check=True, timeout=300)
+    environment = {**os.environ, **made.environment, "CAPIBARA_AUTOMATION": "off"}
     port = free_port()
     log = (folder / "ui.log").open("w")
     process = subprocess.Popen(
@@ -76,7 +73,7 @@ def address(deployment_environment: dict[str, str], tmp_path_factory: pytest.Tem
                 break
             except OSError:
                 assert time.monotonic() < deadline and process.poll() is None, (folder / "ui.log").read_text()[-3000:]
-                time.sleep(0.5)
+                time.sleep(0.1)
         yield url
     finally:
         os.killpg(process.pid, signal.SIGTERM)

@@ -79,7 +79,7 @@ def test_compression_is_measured_on_trained_and_drawn_weights(tmp_path: Path) ->
     assert found["restore_ratio"] > 0 and found["restore_ratio_two_threads"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "settings", [("_encrypted",), pytest.param(tuple(memory._SETTINGS), marks=pytest.mark.extended)]
 )
@@ -94,7 +94,7 @@ def test_memory_is_counted_over_the_tensors(
     assert 30 < found["interpreter_mib"] < 1000
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.parametrize("settings", [1, pytest.param(len(crashes.SETTINGS), marks=pytest.mark.extended)])
 def test_crashes_add_up_and_go_on_where_they_stopped(
     settings: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

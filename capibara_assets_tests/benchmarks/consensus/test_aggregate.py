@@ -58,7 +58,7 @@ def test_missing_peers_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         measure(7, 1000, 1, 1, ("mean",), 60)
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_peers_agree() -> None:
     try:
         peer_environment("consensus/peer_aggregate.py")

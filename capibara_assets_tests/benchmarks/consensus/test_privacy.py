@@ -49,7 +49,7 @@ def test_two_clients_end_to_end_and_again_from_what_is_there(tmp_path: Path) -> 
     assert arm["clients_for_snr_1_at_epsilon_1"] == 25 and "<polyline" in (tmp_path / "plot.svg").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_examples_without_clients_by_dp_sgd(tmp_path: Path) -> None:
     command = ["privacy", "--experience", str(resources_root() / "experience"), "--arm", "scales, rank 1, DP-SGD"]
     command += ["--examples", "8", "--draws", "1", "--epsilon", "1", "--epsilon", "inf", "--work", str(tmp_path)]

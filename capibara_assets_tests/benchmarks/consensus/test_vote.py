@@ -323,7 +323,7 @@ def test_vectors_go_there_and_back(table: Table) -> None:
     assert set(back) == set(deltas) and all(torch.equal(back[module], deltas[module]) for module in deltas)
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_pool_is_trained_once(tmp_path: Path, examples: pl.DataFrame) -> None:
     """What is there is not trained again; what was lost is, to the same bytes."""
     recipe = PoolRecipe(steps=1, batch=1)
@@ -345,7 +345,7 @@ def test_pool_is_trained_once(tmp_path: Path, examples: pl.DataFrame) -> None:
         assert digest == adapter_digest(path)
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_byzfl_gets_the_very_vectors(table: Table) -> None:
     """Its mean is the mean, its Krum one of the voters; needs the peers' environment."""
     try:

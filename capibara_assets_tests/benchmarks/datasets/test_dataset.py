@@ -42,7 +42,7 @@ def test_of_one_log_file_none_can_come_later(tmp_path: Path, small_experience: P
         measure(source, reexecution=False)
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.extended
 def test_small_experience_is_the_same_in_any_order(tmp_path: Path, small_experience: Path) -> None:
     folder = tmp_path / "experience"

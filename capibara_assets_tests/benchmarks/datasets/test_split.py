@@ -52,7 +52,7 @@ def test_each_comparison_counts_what_trains_and_is_tested() -> None:
     assert found == {"exact": 1, "structural": 1, "near": 1}
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_nothing_planted_in_a_small_experience_straddles(small_experience: Path) -> None:
     result = measure(bench_input(str(small_experience), None), 800)
     assert result["straddling"] == 0

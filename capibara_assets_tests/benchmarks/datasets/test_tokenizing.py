@@ -8,7 +8,7 @@ from benchmarks.datasets.tokenizing import measure, perturbed
 from benchmarks.experience_input import BenchInput
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.extended
 def test_keys_and_counts(small_experience: Path, nano: Path) -> None:
     pytest.importorskip("transformers")

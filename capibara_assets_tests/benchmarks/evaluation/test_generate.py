@@ -8,7 +8,7 @@ from benchmarks.evaluation import generate
 from benchmarks.evaluation.generate import run_generation
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_both_sides_give_the_same_tokens(small_experience: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(generate, "BATCH_SIZES", (2, 4))
     found = run_generation(str(small_experience), prompts=6, new_tokens=8, rounds=2)

@@ -13,7 +13,7 @@ from benchmarks.experience.consolidate import (
 from benchmarks.experience.seeded_advice import OTHER, SAME, seeded_copies
 from capibara_assets.locations import resources_root
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.extended
 
 SHIPPED = resources_root() / "experience"
 

@@ -27,7 +27,7 @@ from capibara_assets.executions.selection import of_domain
 from capibara_assets.locations import resources_root
 from capibara_assets_tests.executions.conftest import envelope, executed, line
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.extended
 
 GOOD = "def area(r):\n    return 3.14 * r * r\nassert area(1) == 3.14"
 BAD = GOOD.replace("r * r", "r + r")

@@ -13,7 +13,7 @@ from benchmarks.experience.seeded_secrets import NAMED, SHAPED, filled, private_
 from capibara_assets.executions.readers import read_line
 from capibara_assets_tests.executions.conftest import NOW, envelope, line
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.extended
 
 
 def test_every_kind_comes_up_and_every_secret_is_in_its_record() -> None:

@@ -24,7 +24,7 @@ def test_the_dropper_knows_what_it_dropped(tmp_path: Path) -> None:
     assert text.count('"execution_id"') > len(dropper.expected) >= 50
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.timeout(600)
 @pytest.mark.extended
 def test_nothing_is_missed_or_doubled_while_processes_die() -> None:

@@ -36,7 +36,7 @@ def test_every_mutant_of_text_is_another_text(code: str, language: str) -> None:
     assert code not in found
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_references_pass_and_mutants_fail() -> None:
     if _missing(best_isolation()):
         pytest.skip("this machine does not isolate")
