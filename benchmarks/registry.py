@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from benchmarks.output import ROUGH
-from capibara_assets.locations import resources_root
+from capibara_assets.deployment.locations import resources_root
 
 NANO = str(resources_root() / "base_models" / "capibara-nano")
 SHIPPED = {"experience": str(resources_root() / "experience")}  # far smaller than the shared collection

@@ -10,8 +10,8 @@ from capibara_assets.automation.jobs import JOBS
 from capibara_assets.automation.progress import progress
 from capibara_assets.automation.sensors import SENSORS
 from capibara_assets.checks import ALL_CHECKS
-from capibara_assets.deployment import Deployment
-from capibara_assets.launchers import Launcher
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.launching.launchers import Launcher
 from capibara_assets.resources import (
     BaseModel,
     E2BSandboxes,

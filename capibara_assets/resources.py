@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import dagster as dg
 import pydantic
 
-from capibara_assets.declarations import declared, read_mapping
+from capibara_assets.deployment.declarations import declared, read_mapping
+from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
-from capibara_assets.locations import resources_root
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 if TYPE_CHECKING:
-    from capibara_assets.planning.hardware import HardwareTarget
+    from capibara_assets.planning.hardware.targets import HardwareTarget
     from capibara_assets.storage.store import ArtifactStore
 
 RecipeModel = TypeVar("RecipeModel", bound=pydantic.BaseModel)
@@ -137,7 +137,7 @@ class Hardware(dg.ConfigurableResource[Any]):
     @property
     def target(self) -> "HardwareTarget":
         """Raises InputError for a name that no file declares and no family has."""
-        from capibara_assets.planning.hardware import find_target
+        from capibara_assets.planning.hardware.targets import find_target
 
         return find_target(self.name)
 

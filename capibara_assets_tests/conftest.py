@@ -11,7 +11,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from capibara_assets.locations import resources_root
+from capibara_assets.deployment.locations import resources_root
 from capibara_assets_tests.durations import pytest_addoption, pytest_configure
 from capibara_assets_tests.home import MadeHome, made_home
 

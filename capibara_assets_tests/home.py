@@ -21,8 +21,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from capibara_assets.deployment import Deployment
-from capibara_assets.locations import resources_root
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.deployment.locations import resources_root
 from capibara_assets_tests.canary import plant
 
 DOMAINS = ("python", "sql")

@@ -129,7 +129,7 @@ def test_loads_from_an_installed_wheel_in_an_empty_folder(tmp_path: Path):
     empty.mkdir()
     code = (
         "import json, capibara_assets; from capibara_assets.definitions import defs; "
-        "from capibara_assets.cli.instance import settings_file; "
+        "from capibara_assets.cli.graph.instance import settings_file; "
         "specs = defs.resolve_all_asset_specs(); "
         "print(json.dumps([capibara_assets.__file__, len(specs), str(settings_file('dagster.yaml'))]))"
     )

@@ -15,11 +15,11 @@ from tokenizers import Tokenizer
 from capibara_assets.assets.inputs import latest_digest
 from capibara_assets.checkpoints.artifacts import checkpoints_of, open_artifacts
 from capibara_assets.checkpoints.content import to_bytes
-from capibara_assets.cli.forget import forget
-from capibara_assets.cli.instance import open_instance
-from capibara_assets.cli.lineage import lineage
+from capibara_assets.cli.dataset.forget import forget
+from capibara_assets.cli.dataset.lineage import lineage
+from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.definitions import build
-from capibara_assets.deployment import Deployment
+from capibara_assets.deployment.environment import Deployment
 from capibara_assets_tests.canary import CANARY, FAILED, MENDED, singing
 from capibara_assets_tests.home import DOMAINS, MadeHome, command_here
 

@@ -13,8 +13,8 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_wheel_filename
 
-from capibara_assets.executions.forms_python import flatten
 from capibara_assets.executions.parsing import descend, python_nodes, python_tree
+from capibara_assets.executions.patterns.forms_python import flatten
 
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

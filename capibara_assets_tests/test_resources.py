@@ -10,8 +10,8 @@ import pytest
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.evaluation_recipe import EvaluationRecipe
-from capibara_assets.evaluation.recipe import DecisionRule
+from capibara_assets.evaluation.decision_rule import DecisionRule
+from capibara_assets.evaluation.recipe import EvaluationRecipe
 from capibara_assets.executions.recipe import ExperienceRecipe
 from capibara_assets.planning.recipe import PlanningRecipe
 from capibara_assets.resources import BaseModel, Experience, Hardware, Recipes, Store, declared_targets

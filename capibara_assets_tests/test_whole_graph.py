@@ -8,7 +8,7 @@ import pytest
 
 from capibara_assets.assets.inputs import latest_digest
 from capibara_assets.checkpoints.artifacts import checkpoints_of, open_artifacts
-from capibara_assets.cli.instance import open_instance
+from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.lineage.checkpoints import needed_checkpoints
 from capibara_assets_tests.home import DOMAINS, MadeHome, command, command_here
 

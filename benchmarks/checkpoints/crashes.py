@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from capibara_assets.checkpoints.codec import Compression
+from capibara_assets.checkpoints.store.codec import Compression
 from capibara_assets.storage.jsonfiles import write_json_atomic
 
 Setting = tuple[Compression, bool]
@@ -84,7 +84,7 @@ def run_batch(folder: str, kind: str, count: str, seed: str, setting: str) -> No
     """The child's part; prints JSON."""
     import torch
 
-    from capibara_assets.checkpoints.store import CheckpointStore
+    from capibara_assets.checkpoints.store.store import CheckpointStore
     from capibara_assets_tests.checkpoints.drills.flips import flip_bits
     from capibara_assets_tests.checkpoints.drills.kills import kill_writers
     from capibara_assets_tests.checkpoints.drills.replay import fill_disk, replay

@@ -63,7 +63,7 @@ def _watch(store: Path, action: str, size: int) -> tuple[int, int]:
 
 def act(folder: str, action: str, bytes_of_tensors: str) -> None:
     """The child's part: everything ready, then told to go, one save or load."""
-    from capibara_assets.checkpoints.store import CheckpointStore
+    from capibara_assets.checkpoints.store.store import CheckpointStore
     from capibara_assets_tests.checkpoints.drills.states import large_state, small_state, tensors_of, throwaway_vault
 
     size = int(bytes_of_tensors)

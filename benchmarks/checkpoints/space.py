@@ -18,11 +18,11 @@ from safetensors.torch import load_file
 
 from benchmarks.checkpoints.speed import Timings, medians, settle, spread, write_synced
 from benchmarks.timing import timed
-from capibara_assets.checkpoints.codec import encode
 from capibara_assets.checkpoints.content import of_torch
-from capibara_assets.checkpoints.store import CheckpointStore
+from capibara_assets.checkpoints.store.codec import encode
+from capibara_assets.checkpoints.store.store import CheckpointStore
 from capibara_assets.checkpoints.tree import flatten
-from capibara_assets.locations import resources_root
+from capibara_assets.deployment.locations import resources_root
 from capibara_assets_tests.checkpoints.drills.states import disk_bytes, large_state, same, tensors_of, throwaway_vault
 
 # TinyLlama-1.1B (arXiv 2401.02385): its widths, two of its 22 layers and as much of its vocabulary, so that base,

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save_file
 
 from benchmarks.timing import timed
-from capibara_assets.checkpoints.store import CheckpointStore
+from capibara_assets.checkpoints.store.store import CheckpointStore
 from capibara_assets_tests.checkpoints.drills.states import disk_bytes, large_state, same, throwaway_vault
 
 Seconds = dict[str, float]

@@ -9,15 +9,15 @@ from typing import Any
 
 import torch
 
-from capibara_assets.checkpoints.saving import AsyncSaver
-from capibara_assets.checkpoints.store import CheckpointStore
-from capibara_assets.declarations import shipped_recipe
-from capibara_assets.locations import resources_root
+from capibara_assets.checkpoints.store.saving import AsyncSaver
+from capibara_assets.checkpoints.store.store import CheckpointStore
+from capibara_assets.deployment.declarations import shipped_recipe
+from capibara_assets.deployment.locations import resources_root
 from capibara_assets.modeling.base import load_base
 from capibara_assets.modeling.files import read_config
 from capibara_assets.modeling.lora_targets import target_modules
 from capibara_assets.training.recipe import TrainingRecipe
-from capibara_assets.training.stepper import PlainStepper
+from capibara_assets.training.step.stepper import PlainStepper
 
 _WARM_UP = 3
 

@@ -56,7 +56,7 @@ def measure(n: int, d: int, f: int, repeats: int, rules: tuple[str, ...], limit:
     fewer columns, and ours the same ones: `columns` of the rule says how many.
     """
     peer_environment("consensus/peer_aggregate.py")  # missing peers are said before anything is written
-    from capibara_assets.consensus import kernels
+    from capibara_assets.consensus.aggregation import kernels
 
     with TemporaryDirectory(dir=roomy(4 * n * d)) as name:
         path = Path(name, "vectors.bin")
@@ -103,8 +103,8 @@ def write_vectors(path: Path, n: int, d: int, f: int) -> np.ndarray:
 
 def bandwidth_of(rows: np.ndarray, repeats: int) -> dict[str, Any]:
     """The mean and the Gram matrix beside one read of the vectors by as many threads, in turn."""
-    from capibara_assets.consensus import kernels
-    from capibara_assets.consensus.aggregation import aggregate
+    from capibara_assets.consensus.aggregation import kernels
+    from capibara_assets.consensus.aggregation.aggregate import aggregate
 
     read, mean, gram = [], [], []
     for _ in range(repeats):
@@ -125,7 +125,7 @@ def bandwidth_of(rows: np.ndarray, repeats: int) -> dict[str, Any]:
 
 
 def read_once(rows: np.ndarray) -> None:
-    from capibara_assets.consensus import kernels
+    from capibara_assets.consensus.aggregation import kernels
 
     flat = rows.reshape(-1).view(np.int32)
     parts = np.array_split(flat, 8 * kernels.workers())
@@ -134,7 +134,7 @@ def read_once(rows: np.ndarray) -> None:
 
 
 def one_rule(rule: str, rows: np.ndarray, f: int, repeats: int, limit: float, peers: "Peers") -> dict[str, Any]:
-    from capibara_assets.consensus.aggregation import aggregate
+    from capibara_assets.consensus.aggregation.aggregate import aggregate
 
     def ours(backend: str, part: np.ndarray) -> Any:
         options: dict[str, Any] = {"neighbours": "n-f-1"} if "krum" in rule and backend.startswith("byzfl") else {}

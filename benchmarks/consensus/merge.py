@@ -345,7 +345,7 @@ def _anonymous(pid: int) -> int:
 
 def serve() -> None:
     """Our side of `_Served`: merges, and the copy that a linear merge is compared with."""
-    from capibara_assets.consensus.checkpoint_merge import merge_checkpoints
+    from capibara_assets.consensus.merging.checkpoint_merge import merge_checkpoints
 
     sys.stdout.write(json.dumps({"ready": True}) + "\n")
     sys.stdout.flush()
@@ -367,7 +367,7 @@ def copy(folders: Sequence[str], out: Path) -> None:
 
     As well as can be done on all cores: several threads read and write, one for each file hashes behind them.
     """
-    from capibara_assets.consensus.checkpoint_merge_writer import PIECE, Writer, write_side_by_side
+    from capibara_assets.consensus.merging.writer import PIECE, Writer, write_side_by_side
 
     scratch = threading.local()
     out.mkdir()

@@ -90,10 +90,10 @@ def _one_file(experience: Path, folder: Path, whole: Any) -> dict[str, Any]:
 
 
 def _kept_keys(place: Any) -> set[tuple[str, bytes]]:
-    """Folder and key of every text whose reading is kept (storage/kept.py, datasets/readings.py)."""
+    """Folder and key of every text whose reading is kept (storage/kept.py, datasets/duplicates/readings.py)."""
     import polars as pl
 
-    from capibara_assets.datasets.readings import load
+    from capibara_assets.datasets.duplicates.readings import load
 
     work = place.open().work
     found = {(str(p.parent), key) for p in work.rglob("readings-*.safetensors") for key in load(p)}
@@ -211,7 +211,7 @@ def _compact(artifact: Any, table: str) -> bytes:
 
 
 def _logs(experience: Path) -> list[Path]:
-    from capibara_assets.executions.plan import log_files
+    from capibara_assets.executions.ingest.file_plan import log_files
 
     found = log_files(experience, None)
     return [found[name] for name in sorted(found)]

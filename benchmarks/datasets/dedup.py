@@ -20,7 +20,7 @@ from benchmarks.experience_input import BenchInput, bench_input
 from benchmarks.output import print_result
 from benchmarks.peers import peer_environment
 from capibara_assets.datasets.recipe import DatasetRecipe, NearDuplicates
-from capibara_assets.declarations import shipped_recipe
+from capibara_assets.deployment.declarations import shipped_recipe
 
 PEERS = ("datatrove", "datatrove-split", "text-dedup")  # split: with a tokeniser of ours, faster than any it ships
 PACKAGES = ("datatrove", "text-dedup", "spacy", "numpy")

@@ -8,8 +8,8 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from capibara_assets.executions.lines import LineReader
-from capibara_assets.executions.plan import log_files
+from capibara_assets.executions.formats.lines import LineReader
+from capibara_assets.executions.ingest.file_plan import log_files
 
 SIMILARITIES = (0.6, 0.7, 0.75, 0.8, 0.82, 0.85, 0.88, 0.9, 0.94, 0.97, 1.0)
 _WORD = re.compile(r"[a-z0-9]+")

@@ -1,7 +1,7 @@
 """Clusters of near-duplicates among more documents than fit into memory: what is compared lies on disk.
 
 Four passes, each linear in the documents: shingles are written down and counted; equal documents are found by their
-signatures; what is left is filed under its keys (datasets/postings.py), in as many files as keep one of them small;
+signatures; the others are filed under their keys (datasets/duplicates/postings.py), in files that each stay small;
 file by file, documents that meet are compared exactly and joined. In memory stay the counters of shingles (256 MiB),
 some forty bytes per document, and one batch or file at a time.
 """
@@ -19,10 +19,10 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from capibara_assets.datasets.near_duplicates import compared, signatures
-from capibara_assets.datasets.postings import Postings, candidates, count, new_counts, postings
+from capibara_assets.datasets.duplicates.near import compared, signatures
+from capibara_assets.datasets.duplicates.postings import Postings, candidates, count, new_counts, postings
+from capibara_assets.datasets.duplicates.shingles import Ints, ShingleSets, UInts, shingle_texts
 from capibara_assets.datasets.recipe import NearDuplicates
-from capibara_assets.datasets.shingles import Ints, ShingleSets, UInts, shingle_texts
 
 _FILES = 256  # a file holds the keys of one of so many ranges
 _BATCH = 20_000  # documents looked at in one go

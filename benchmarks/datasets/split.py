@@ -19,7 +19,7 @@ import polars as pl
 from benchmarks.experience_input import BenchInput, bench_input
 from benchmarks.output import print_result
 from capibara_assets.datasets.recipe import DatasetRecipe
-from capibara_assets.declarations import shipped_recipe
+from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.domains import DOMAINS
 
 _NAME = re.compile(r"\b(?:def|class|const|let|var|function|for)\s+([A-Za-z_]\w{2,})|^\s*([a-z_]\w{2,})\s*=(?!=)", re.M)
@@ -42,13 +42,13 @@ def split(experience: str | None, planted: int, as_json: bool) -> None:
 
 def measure(source: BenchInput, planted: int) -> dict[str, Any]:
     """Grouping and the datasets of all domains on experience with near-duplicates in it, then every pair compared."""
-    from capibara_assets.datasets.evidence import Evidence
     from capibara_assets.datasets.examples import build_dataset
     from capibara_assets.datasets.groups import assign_groups, group_statistics
-    from capibara_assets.executions.ingest import read_experience
-    from capibara_assets.executions.patterns import extract_patterns
+    from capibara_assets.datasets.kinds.evidence import Evidence
+    from capibara_assets.executions.ingest.ingest import read_experience
+    from capibara_assets.executions.patterns.extract import extract_patterns
+    from capibara_assets.executions.patterns.repairs import find_repairs
     from capibara_assets.executions.recipe import ExperienceRecipe
-    from capibara_assets.executions.repairs import find_repairs
     from capibara_assets.executions.selection import evidence, in_window, of_domain
 
     recipe, experience = shipped_recipe("dataset", DatasetRecipe), shipped_recipe("experience", ExperienceRecipe)
@@ -115,7 +115,7 @@ def plant(
     real: pl.DataFrame, planted: int, recipe: DatasetRecipe, seed: int = 0
 ) -> tuple[pl.DataFrame, dict[str, int]]:
     """Edited copies of executions that ran, in other sandboxes, with other tasks; and how many of each edit."""
-    from capibara_assets.datasets.structure import tokens
+    from capibara_assets.datasets.code.structure import tokens
 
     chance = random.Random(seed)
     rows = [
@@ -158,7 +158,7 @@ def straddling(items: Sequence[tuple[str, str, str, str]], recipe: DatasetRecipe
     """
     from scipy.sparse import csr_array
 
-    from capibara_assets.datasets.structure import normal_text, shingles, structural_key, tokens
+    from capibara_assets.datasets.code.structure import normal_text, shingles, structural_key, tokens
 
     def shared(keys: Sequence[str]) -> int:
         places: dict[str, set[str]] = defaultdict(set)

@@ -19,23 +19,23 @@ from typing import Any
 
 import polars as pl
 
-from capibara_assets.datasets.clusters import Cluster
-from capibara_assets.datasets.decontamination import Contaminated
-from capibara_assets.datasets.evidence import Evidence
+from capibara_assets.datasets.duplicates.clusters import Cluster
+from capibara_assets.datasets.duplicates.decontamination import Contaminated
 from capibara_assets.datasets.examples import build_dataset
 from capibara_assets.datasets.groups import assign_groups
+from capibara_assets.datasets.kinds.evidence import Evidence
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.routing import balance, build_routing
 from capibara_assets.datasets.schema import Example, Group, LeftOut, Route
 from capibara_assets.datasets.verification import verify
-from capibara_assets.declarations import shipped_recipe
+from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.domains import DOMAINS, Domain
-from capibara_assets.executions.ingest import ingest, ledger_name
-from capibara_assets.executions.patterns import extract_patterns
+from capibara_assets.executions.ingest.ingest import ingest, ledger_name
+from capibara_assets.executions.patterns.extract import extract_patterns
+from capibara_assets.executions.patterns.repairs import find_repairs
 from capibara_assets.executions.recipe import ExperienceRecipe
-from capibara_assets.executions.redact import redact_text
-from capibara_assets.executions.repairs import find_repairs
 from capibara_assets.executions.schema import Execution, LogFile, Pattern, Quarantined, RepairPair
+from capibara_assets.executions.secrets.redact import redact_text
 from capibara_assets.executions.selection import evidence, in_window, of_domain
 from capibara_assets.playbooks.consolidate import consolidate
 from capibara_assets.playbooks.graduation import AgentFilter, graduate

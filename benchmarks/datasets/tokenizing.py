@@ -118,8 +118,8 @@ def run_side(home: str, side: str, batch_size: str, longest: str) -> None:
     import polars as pl
     from transformers import AutoTokenizer
 
-    from capibara_assets.datasets.packing import pack_lengths
-    from capibara_assets.datasets.preprocessing import DataPreprocessor
+    from capibara_assets.datasets.tokens.packing import pack_lengths
+    from capibara_assets.datasets.tokens.preprocessing import DataPreprocessor
 
     frame, batch, max_length = pl.read_parquet(Path(home) / EXAMPLES), int(batch_size), int(longest)
     tokenizer = AutoTokenizer.from_pretrained(Path(home) / TOKENIZER, local_files_only=True)
@@ -187,16 +187,16 @@ def example_messages(folder: Path) -> list[list[dict[str, str]]]:
     """The messages of every domain's examples, built from a folder of experience as the assets build them."""
     import polars as pl
 
-    from capibara_assets.datasets.evidence import Evidence
     from capibara_assets.datasets.examples import build_dataset
     from capibara_assets.datasets.groups import assign_groups
+    from capibara_assets.datasets.kinds.evidence import Evidence
     from capibara_assets.datasets.recipe import DatasetRecipe
-    from capibara_assets.declarations import shipped_recipe
+    from capibara_assets.deployment.declarations import shipped_recipe
     from capibara_assets.domains import DOMAINS
-    from capibara_assets.executions.ingest import read_experience
-    from capibara_assets.executions.patterns import extract_patterns
+    from capibara_assets.executions.ingest.ingest import read_experience
+    from capibara_assets.executions.patterns.extract import extract_patterns
+    from capibara_assets.executions.patterns.repairs import find_repairs
     from capibara_assets.executions.recipe import ExperienceRecipe
-    from capibara_assets.executions.repairs import find_repairs
     from capibara_assets.executions.selection import evidence, in_window, of_domain
 
     recipe = shipped_recipe("dataset", DatasetRecipe)

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.experience_input import bench_input
 from benchmarks.timing import timed
-from capibara_assets.locations import resources_root
+from capibara_assets.deployment.locations import resources_root
 
 NANO = resources_root() / "base_models" / "capibara-nano"
 BATCH_SIZES = (8, 16, 32, 64)
@@ -90,9 +90,9 @@ def run_generation(
 
 def _prompts(base: Any, folder: Any, most: int) -> Tokens:
     """Recorded cells as the dataset's prompts ask about them (predict, explain), those with the smallest digests."""
-    from capibara_assets.datasets.prompts import explain, predict
-    from capibara_assets.evaluation.answering import prompt_tokens
-    from capibara_assets.executions.ingest import read_experience
+    from capibara_assets.datasets.kinds.prompts import explain, predict
+    from capibara_assets.evaluation.answering.answer import prompt_tokens
+    from capibara_assets.executions.ingest.ingest import read_experience
 
     cells = read_experience(folder, now=datetime.now(UTC)).executions.select("language", "code").unique().rows()
     ranked = sorted(cells, key=lambda cell: hashlib.sha256(repr(cell).encode()).hexdigest())[: 2 * most]
@@ -105,9 +105,9 @@ def _prompts(base: Any, folder: Any, most: int) -> Tokens:
 
 
 def _ours(base: Any, prompts: Tokens, new_tokens: int) -> Callable[[], Tokens]:
+    from capibara_assets.evaluation.answering.generation import generate, stop_ids
     from capibara_assets.evaluation.decoding import Decoding
-    from capibara_assets.evaluation.generation import generate, stop_ids
-    from capibara_assets.modeling.column_major import column_major
+    from capibara_assets.modeling.cpu.column_major import column_major
 
     stops, decoding = stop_ids(base), Decoding(max_new_tokens=new_tokens)
 
@@ -123,7 +123,7 @@ def _ours(base: Any, prompts: Tokens, new_tokens: int) -> Callable[[], Tokens]:
 
 def _peer(base: Any, prompts: Tokens, new_tokens: int) -> Callable[[int], Callable[[], Tokens]]:
     """Transformers' own, by batch size."""
-    from capibara_assets.evaluation.generation import stop_ids
+    from capibara_assets.evaluation.answering.generation import stop_ids
 
     stops, pad = sorted(stop_ids(base)), base.tokenizer.pad_token_id
 

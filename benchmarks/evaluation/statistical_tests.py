@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from capibara_assets.evaluation.recipe import DecisionRule
-from capibara_assets.evaluation.scoring import Points, compared
+from capibara_assets.evaluation.decision_rule import DecisionRule
+from capibara_assets.evaluation.statistics.points import Points, compared
 
 ITEMS = 1_000
 DISCORDANCE = 0.15

@@ -24,7 +24,7 @@ from benchmarks.output import print_result
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
 def consolidate_command(experience: str | None, bullets: int, seed: int, as_json: bool) -> None:
     """Merging of seeded rephrasings and of changed advice, round trips, speed, and independence of file order."""
-    from capibara_assets.locations import resources_root
+    from capibara_assets.deployment.locations import resources_root
 
     folder = Path(experience) if experience else resources_root() / "experience"
     print_result(
@@ -111,8 +111,8 @@ def measure_round_trips(folder: Path) -> dict[str, Any]:
     """Playbooks that are the same after writing and reading again, as ACE JSON and, where text can hold it, as text."""
     import polars as pl
 
+    from capibara_assets.playbooks.formats.write import to_ace_json, to_ace_text
     from capibara_assets.playbooks.read import read_playbooks
-    from capibara_assets.playbooks.write import to_ace_json, to_ace_text
 
     core = ["local_id", "section", "content", "helpful", "harmful", "counters_exact"]
     more = [*core, "title", "neutral", "tags", "status", "created_at", "updated_at", "domains"]

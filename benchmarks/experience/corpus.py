@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from capibara_assets.executions.lines import LineReader
-from capibara_assets.executions.plan import log_files
+from capibara_assets.executions.formats.lines import LineReader
+from capibara_assets.executions.ingest.file_plan import log_files
 
 FILES = 48  # the corpus is spread over so many, as logs come by day or hour
 _BOUND = re.compile(r"\b(?:def|class|function|const|let|var|for)\s+(\w{2,})|^\s*(\w{2,})\s*=(?!=)", re.MULTILINE)

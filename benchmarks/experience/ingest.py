@@ -17,7 +17,7 @@ import click
 from benchmarks.experience_input import bench_input
 from benchmarks.output import print_result
 from benchmarks.peers import peer_environment
-from capibara_assets.cli.memory import watched_memory
+from capibara_assets.cli.graph.memory import watched_memory
 
 PARSE = """
 import gzip, sys

@@ -39,7 +39,7 @@ def classify(experience: str | None, labels: str | None, workers: int, as_json: 
 def repair(experience: str | None, labels: str | None, as_json: bool) -> None:
     """Repair pairs against the labels of the benchmark sources, beside "the next success with similar code"."""
     from benchmarks.experience.measure import next_similar_success, read_labels, repair_scores
-    from capibara_assets.executions.repairs import find_repairs
+    from capibara_assets.executions.patterns.repairs import find_repairs
 
     given = bench_input(experience, labels)
     path = given.needed_labels()
@@ -57,7 +57,7 @@ def repair(experience: str | None, labels: str | None, as_json: bool) -> None:
 
 
 def _executions(given: BenchInput) -> Any:
-    from capibara_assets.executions.ingest import read_experience
+    from capibara_assets.executions.ingest.ingest import read_experience
 
     return read_experience(given.folder, now=datetime.now(UTC)).executions
 

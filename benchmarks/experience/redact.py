@@ -48,9 +48,9 @@ def measure(experience: Path | None, secrets: int, seed: int, python: Path, rule
         rules: gitleaks' rule file; where it is absent, gitleaks is not measured.
     """
     from benchmarks.experience.seeded_secrets import seed as strew
-    from capibara_assets.executions.readers import read_line
-    from capibara_assets.executions.redact import find_in_sessions, redact_sessions
-    from capibara_assets.locations import resources_root
+    from capibara_assets.deployment.locations import resources_root
+    from capibara_assets.executions.formats.envelope_reader import read_line
+    from capibara_assets.executions.secrets.redact import find_in_sessions, redact_sessions
 
     folder = experience or resources_root() / "experience"
     lines, seeds = strew(_lines(folder), secrets, Random(seed))
@@ -114,8 +114,8 @@ def _lines(folder: Path) -> list[bytes]:
 
 def _clean_seconds(folder: Path, now: datetime) -> float:
     """CPU seconds that the logs cost as they are, without seeded secrets."""
-    from capibara_assets.executions.readers import read_line
-    from capibara_assets.executions.redact import redact_sessions
+    from capibara_assets.executions.formats.envelope_reader import read_line
+    from capibara_assets.executions.secrets.redact import redact_sessions
 
     sessions: dict[str, list[Any]] = defaultdict(list)
     for line in _lines(folder):

@@ -26,10 +26,10 @@ def measure(given: BenchInput, most: int, times: int, processes: int) -> dict[st
     """The figures; `agreement` is the share of `reexecuted` among what ran, of all and by language."""
     import polars as pl
 
-    from capibara_assets.datasets.evidence import Evidence
+    from capibara_assets.datasets.kinds.evidence import Evidence
     from capibara_assets.datasets.verification import replays_of
-    from capibara_assets.executions.ingest import read_experience
-    from capibara_assets.executions.replay import replay_batch
+    from capibara_assets.executions.ingest.ingest import read_experience
+    from capibara_assets.executions.replay.replay import replay_batch
 
     executions = read_experience(given.folder, now=datetime.now(UTC)).executions
     nothing = pl.DataFrame()

@@ -100,8 +100,8 @@ def measure_ticks(files: int, new: int) -> dict[str, Any]:
 
 def measure_storm(drops: int, kills: int, seconds: float, wait: float, seed: int) -> dict[str, Any]:
     """missed, doubled: executions of the files that the ledger's table lacks, or has more than once, at the end."""
-    from capibara_assets.cli.instance import open_instance
-    from capibara_assets.deployment import Deployment
+    from capibara_assets.cli.graph.instance import open_instance
+    from capibara_assets.deployment.environment import Deployment
 
     with TemporaryDirectory() as home:
         folder = Path(home) / "experience"
@@ -225,7 +225,7 @@ def kill_in_turn(daemon: Daemon, kills: int, seconds: float, seed: int) -> dict[
 def await_all(instance: Any, environment: dict[str, str], expected: set[str], deadline: float) -> list[str]:
     """Execution ids in the ledger's latest table, once all are there and the sensor rests, or at the deadline."""
     from capibara_assets.assets.inputs import latest_digest
-    from capibara_assets.deployment import Deployment
+    from capibara_assets.deployment.environment import Deployment
     from capibara_assets.resources import Store
 
     deployment = Deployment.from_environment(environment)

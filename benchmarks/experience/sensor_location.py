@@ -5,7 +5,7 @@ import dagster as dg
 from capibara_assets.assets.experience import ace_playbooks, e2b_logs
 from capibara_assets.automation.sensors import new_experience
 from capibara_assets.definitions import deployment_resources
-from capibara_assets.deployment import Deployment
+from capibara_assets.deployment.environment import Deployment
 
 defs = dg.Definitions(
     assets=[ace_playbooks, e2b_logs],

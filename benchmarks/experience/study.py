@@ -21,18 +21,18 @@ from typing import Any
 import polars as pl
 
 from benchmarks.experience.corpus import perturbed_code
-from capibara_assets.declarations import shipped_recipe
+from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.domains import Domain
-from capibara_assets.executions.classify import classify_session
+from capibara_assets.executions.formats.envelope_reader import Recorded
 from capibara_assets.executions.garbage import rare_collections
-from capibara_assets.executions.patterns import (
+from capibara_assets.executions.labels.classify import classify_session
+from capibara_assets.executions.patterns.extract import (
     extract_patterns,
     find_patterns,
     idioms_of,
     merge_patterns,
     pattern_table,
 )
-from capibara_assets.executions.readers import Recorded
 from capibara_assets.executions.recipe import ExperienceRecipe
 from capibara_assets.executions.selection import of_domain
 

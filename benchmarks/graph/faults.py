@@ -12,18 +12,18 @@ import polars as pl
 from benchmarks.graph.run import run_command
 from benchmarks.output import print_result
 from capibara_assets.assets.inputs import Inputs
-from capibara_assets.cli.instance import open_instance
+from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.consensus.agree import agree_on_voters
 from capibara_assets.consensus.recipe import ConsensusRecipe
-from capibara_assets.deployment import Deployment
+from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS
-from capibara_assets.evaluation.contenders import held_out, mean_losses, score
-from capibara_assets.evaluation.evaluation_recipe import EvaluationRecipe
+from capibara_assets.evaluation.contenders.contenders import held_out, mean_losses, score
+from capibara_assets.evaluation.recipe import EvaluationRecipe
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.modeling.hub import resolve_base
 from capibara_assets.resources import Recipes, Store
-from capibara_assets.training.faults import inject
 from capibara_assets.training.request import Fault
+from capibara_assets.training.supervisor.faults import inject
 
 
 @click.command("faults")

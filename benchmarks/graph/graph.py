@@ -14,10 +14,10 @@ from benchmarks.graph.faults import measure_drills
 from benchmarks.graph.run import run_command
 from benchmarks.output import print_result
 from capibara_assets.assets.inputs import Inputs
-from capibara_assets.cli.instance import open_instance
-from capibara_assets.deployment import Deployment
+from capibara_assets.cli.graph.instance import open_instance
+from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS, Domain
-from capibara_assets.evaluation.evaluation_recipe import EvaluationRecipe
+from capibara_assets.evaluation.recipe import EvaluationRecipe
 from capibara_assets.resources import Recipes, Store
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.training.recipe import TrainingRecipe, VoterSpec
@@ -63,8 +63,8 @@ def measure_seeds(
 def measure(deployment: Deployment) -> dict[str, Any]:
     """The figures of a finished run, and the joint adapter's losses on the same test examples."""
     os.environ["DAGSTER_HOME"] = ""
-    from capibara_assets.cli.report import build_report
-    from capibara_assets.cli.run_record import latest_record
+    from capibara_assets.cli.graph.report import build_report
+    from capibara_assets.cli.graph.run_record import latest_record
 
     with open_instance(deployment) as instance:
         store = Store(root=deployment.store, work=str(deployment.work)).open()
@@ -92,7 +92,7 @@ def measure(deployment: Deployment) -> dict[str, Any]:
 
 def joint_losses(deployment: Deployment, inputs: Inputs) -> dict[str, float]:
     """Test loss per domain of one adapter trained on every domain's examples for as many steps as a domain's voter."""
-    from capibara_assets.evaluation.contenders import held_out, mean_losses, score
+    from capibara_assets.evaluation.contenders.contenders import held_out, mean_losses, score
     from capibara_assets.modeling.adapters import read_adapter
     from capibara_assets.modeling.base import load_base
     from capibara_assets.modeling.hub import resolve_base

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from capibara_assets.deployment import Deployment
+from capibara_assets.deployment.environment import Deployment
 
 
 def run_command(home: str, seed: int, experience: str | None, domains: str, profile: str) -> Deployment:

@@ -27,9 +27,9 @@ from benchmarks.planning.crossvalidation import (
 )
 from benchmarks.planning.fit import Array, Problem, problem, step_seconds
 from benchmarks.planning.published import PublishedRun, Table, model_groups, model_keys, only_measured, run_digest
-from capibara_assets.planning.calibration import Calibration
 from capibara_assets.planning.footprint import footprint, least_bytes
-from capibara_assets.planning.prediction import Prediction, predict
+from capibara_assets.planning.prediction.calibration import Calibration
+from capibara_assets.planning.prediction.step_time import Prediction, predict
 
 HEADLINE = ("median_error", "p90_error", "coverage", "naive_median_error", "naive_p90_error", "regret")
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.planning.fit import Array, Problem, estimate, solve, step_seconds
 from benchmarks.planning.published import PublishedRun
-from capibara_assets.planning.calibration import Calibration
+from capibara_assets.planning.prediction.calibration import Calibration
 
 Label = str | int
 COVERAGE = 0.90  # aimed at; the promise is 80 to 95 %

@@ -15,9 +15,9 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.planning.published import PublishedRun, model_keys
 from capibara_assets.errors import InputError
-from capibara_assets.planning.calibration import Calibration, Fitted, Provenance, waiting
-from capibara_assets.planning.effects import effects, expected_logs
-from capibara_assets.planning.roofline import TERMS, work
+from capibara_assets.planning.prediction.calibration import Calibration, Fitted, Provenance, waiting
+from capibara_assets.planning.prediction.effects import effects, expected_logs
+from capibara_assets.planning.prediction.roofline import TERMS, work
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 NOISE = 0.05  # what runs of one setting differ by for reasons outside the settings, in logarithms

@@ -33,7 +33,7 @@ def measure(file: Path | None = None, calibrate: Path | None = None) -> dict[str
     from benchmarks.planning.assessment import assess
     from benchmarks.planning.fit import file_digest
     from benchmarks.planning.published import only_measured, read_published
-    from capibara_assets.planning.calibration import shipped
+    from capibara_assets.planning.prediction.calibration import shipped
 
     file = file or SHARED
     if not file.exists():
@@ -59,7 +59,7 @@ def _renew(file: Path, output: Path) -> Any:
     from benchmarks.planning.crossvalidation import COVERAGE, ENOUGH_MODELS, ENOUGH_RUNS, leave_out
     from benchmarks.planning.fit import calibrate, file_digest, problem
     from benchmarks.planning.published import model_groups, only_measured, read_published
-    from capibara_assets.planning.calibration import write_calibration
+    from capibara_assets.planning.prediction.calibration import write_calibration
 
     runs = only_measured(read_published(file).runs)
     if len(runs) < ENOUGH_RUNS or len({run.model for run in runs}) < ENOUGH_MODELS:

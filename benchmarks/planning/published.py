@@ -20,7 +20,7 @@ from benchmarks.planning.published_shape import (
 )
 from capibara_assets.errors import InputError
 from capibara_assets.planning.conventions import Method, Optimizer
-from capibara_assets.planning.machine import Machine, machine
+from capibara_assets.planning.hardware.machine import Machine, machine
 from capibara_assets.planning.models import ModelShape
 from capibara_assets.planning.workload import Workload
 

@@ -21,25 +21,25 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.training.batched_layers import StackedLora, stacked_subject
-from capibara_assets.checkpoints.saving import AsyncSaver
-from capibara_assets.datasets.tokenising import Encoded
+from capibara_assets.checkpoints.store.saving import AsyncSaver
+from capibara_assets.datasets.tokens.tokenising import Encoded
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.losses import IGNORED, collate, length_sorted, token_nll
 from capibara_assets.modeling.precision import autocast
-from capibara_assets.training.data import Curriculum, StepData, plain_level
+from capibara_assets.training.data.batches import Curriculum, StepData, plain_level
+from capibara_assets.training.data.examples import chosen, read_examples, tokens_of, validation_examples
+from capibara_assets.training.data.order import training_part
+from capibara_assets.training.data.voter_run import Interrupted, VoterRun
 from capibara_assets.training.environment import compute_settings, fingerprint, memory_mib, pick_device, settings_on
-from capibara_assets.training.events import EVENTS, EventLog, Report
-from capibara_assets.training.examples import chosen, read_examples, tokens_of, validation_examples
-from capibara_assets.training.guards import TrainingDiverged, diagnosis
-from capibara_assets.training.order import training_part
+from capibara_assets.training.loop.guards import TrainingDiverged, diagnosis
+from capibara_assets.training.loop.result import VoterResult, write_result
+from capibara_assets.training.monitoring.events import EVENTS, EventLog, Report
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.result import VoterResult, write_result
-from capibara_assets.training.resume import Progress, ResumePoints, drop_points, load_point, state_of
-from capibara_assets.training.settings import Settings, total_steps
-from capibara_assets.training.stepper import PlainStepper
-from capibara_assets.training.subject import Subject
-from capibara_assets.training.voter_run import Interrupted, VoterRun
+from capibara_assets.training.resume.points import Progress, ResumePoints, drop_points, load_point, state_of
+from capibara_assets.training.step.settings import Settings, total_steps
+from capibara_assets.training.step.stepper import PlainStepper
+from capibara_assets.training.step.subject import Subject
 
 _FILLER = Encoded(input_ids=[0, 0], labels=[IGNORED, IGNORED], supervised=0)
 

@@ -7,8 +7,8 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import load_base
 from capibara_assets.modeling.collators import collator
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.settings import Settings
-from capibara_assets.training.subject import ADAPTER, LossModule, Subject, adapter_config, peft_names, with_lora
+from capibara_assets.training.step.settings import Settings
+from capibara_assets.training.step.subject import ADAPTER, LossModule, Subject, adapter_config, peft_names, with_lora
 
 
 class StackedLora(nn.Module):  # type: ignore[misc]  # torch is untyped here

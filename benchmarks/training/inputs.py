@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.experience_input import BenchInput
-from capibara_assets.locations import resources_root
+from capibara_assets.deployment.locations import resources_root
 from capibara_assets.modeling.files import base_digest
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.training.request import TrainingRequest
@@ -35,7 +35,7 @@ def write_examples(given: BenchInput, folder: Path, most: int) -> Path:
     from transformers import AutoTokenizer
 
     from benchmarks.datasets.tokenizing import example_messages
-    from capibara_assets.datasets.tokenising import IGNORED, encode_examples
+    from capibara_assets.datasets.tokens.tokenising import IGNORED, encode_examples
 
     rows = {}
     for messages in example_messages(given.folder):

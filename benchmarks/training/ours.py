@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")  # as training/run.py sets it for every voter
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")  # as training/supervisor/run.py sets it for every voter
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from benchmarks.timing import cpu_seconds
@@ -21,9 +21,9 @@ from benchmarks.timing import cpu_seconds
 def main() -> None:
     """Trains as the job says; only steps count, validations before the first and after the last do not."""
     job = json.loads(Path(sys.argv[1]).read_text("utf-8"))
-    from capibara_assets.training.loop import train_voter
+    from capibara_assets.training.data.voter_run import VoterRun
+    from capibara_assets.training.loop.train import train_voter
     from capibara_assets.training.request import TrainingRequest
-    from capibara_assets.training.voter_run import VoterRun
 
     imported = time.time() - job["started"]
     request = TrainingRequest.model_validate(job["request"])
@@ -70,7 +70,7 @@ def main() -> None:
 
 def note_tokens(into: list[int]) -> None:
     """Note the tokens of every step that training asks for, padding not counted."""
-    from capibara_assets.training.data import Curriculum, StepData
+    from capibara_assets.training.data.batches import Curriculum, StepData
 
     asked = Curriculum.step
 
@@ -84,7 +84,7 @@ def note_tokens(into: list[int]) -> None:
 
 def time_model(into: list[float]) -> None:
     """Add up the seconds inside forward passes, backward passes and optimizer steps: the rest is the loop's."""
-    from capibara_assets.training.stepper import PlainStepper
+    from capibara_assets.training.step.stepper import PlainStepper
 
     def timed(method: Callable[..., Any]) -> Callable[..., Any]:
         def inner(*arguments: Any, **named: Any) -> Any:

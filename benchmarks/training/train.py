@@ -257,7 +257,7 @@ def validation_loss(home: Path, adapter: str, threads: int) -> float:
     import polars as pl
     import torch
 
-    from capibara_assets.datasets.tokenising import IGNORED, Encoded
+    from capibara_assets.datasets.tokens.tokenising import IGNORED, Encoded
     from capibara_assets.modeling.adapters import applied, read_adapter
     from capibara_assets.modeling.base import load_base
     from capibara_assets.modeling.losses import assistant_losses

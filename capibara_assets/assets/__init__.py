@@ -1,4 +1,8 @@
-"""The asset graph, one file per stage, assembled in the order of the stages."""
+"""The asset graph: one file per stage, assembled in the order of the stages.
+
+Imports the libraries, `metadata`, `resources` and `launching`; only `checks`, `automation`, `definitions` and `cli`
+import it.
+"""
 
 from capibara_assets.assets import (
     consensus,

@@ -62,8 +62,8 @@ def merged_checkpoint(
     context: dg.AssetExecutionContext, store: Store, recipes: Recipes, base_model: BaseModel
 ) -> dg.MaterializeResult:
     """One dense model out of every domain's consensus adapter there is, as validation losses want it."""
-    from capibara_assets.consensus.experts import read_experts, validation_sets
-    from capibara_assets.consensus.merging import merge_experts, write_merged
+    from capibara_assets.consensus.choose.experts import read_experts, validation_sets
+    from capibara_assets.consensus.merging.experts_merge import merge_experts, write_merged
     from capibara_assets.consensus.recipe import ConsensusRecipe
     from capibara_assets.lineage.card import merged_subject, write_model_card
 
@@ -98,8 +98,8 @@ def moe_checkpoint(
     context: dg.AssetExecutionContext, store: Store, recipes: Recipes, base_model: BaseModel
 ) -> dg.MaterializeResult:
     """A real mixture of experts in Mixtral format: attention merged, one feed-forward expert per domain, a router."""
-    from capibara_assets.consensus.experts import read_experts
-    from capibara_assets.consensus.moe import MixtureExamples, left_out, mixture_of_experts
+    from capibara_assets.consensus.choose.experts import read_experts
+    from capibara_assets.consensus.mixture.moe import MixtureExamples, left_out, mixture_of_experts
     from capibara_assets.consensus.recipe import ConsensusRecipe
 
     inputs = Inputs.of(context, store)

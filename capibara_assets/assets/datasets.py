@@ -44,7 +44,7 @@ def example_groups(context: dg.AssetExecutionContext, store: Store, recipes: Rec
 )
 def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
     """Verified, deduplicated, leak-free training examples of one domain, as chat messages with their provenance."""
-    from capibara_assets.datasets.benchmark_items import benchmark_digests
+    from capibara_assets.datasets.duplicates.public_benchmarks import benchmark_digests
     from capibara_assets.datasets.examples import VOLATILE, Evidence, build_dataset
     from capibara_assets.datasets.recipe import DatasetRecipe
     from capibara_assets.datasets.verification import verify

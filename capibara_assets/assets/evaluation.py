@@ -36,9 +36,9 @@ def evaluation(
     context: dg.AssetExecutionContext, store: Store, recipes: Recipes, base_model: BaseModel
 ) -> dg.MaterializeResult:
     """Every contender on one test split: losses, answers graded by running them, figures, and the decision."""
-    from capibara_assets.assets.evaluating import read_run
+    from capibara_assets.assets.evaluation_inputs import read_run
     from capibara_assets.evaluation.evaluate import evaluate_domain
-    from capibara_assets.evaluation.outputs import VOLATILE, documents_of, report_of, tables_of
+    from capibara_assets.evaluation.tables import VOLATILE, documents_of, report_of, tables_of
     from capibara_assets.metadata.evaluation_entries import evaluation_entries
     from capibara_assets.metadata.evaluation_page import page
 

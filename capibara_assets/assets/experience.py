@@ -14,7 +14,7 @@ from capibara_assets.resources import Experience, Store
 @dg.asset(group_name="experience", kinds={"parquet"}, code_version="3")
 def ace_playbooks(context: dg.AssetExecutionContext, store: Store, experience: Experience) -> dg.MaterializeResult:
     """Every bullet of every agent's ACE playbook, typed, with its counters; lines that do not fit are quarantined."""
-    from capibara_assets.executions.redact import redact_text
+    from capibara_assets.executions.secrets.redact import redact_text
     from capibara_assets.playbooks.read import VOLATILE, read_playbooks
 
     inputs = Inputs.of(context, store)
@@ -26,8 +26,8 @@ def ace_playbooks(context: dg.AssetExecutionContext, store: Store, experience: E
 @dg.asset(group_name="experience", kinds={"parquet"}, code_version="3")
 def e2b_logs(context: dg.AssetExecutionContext, store: Store, experience: Experience) -> dg.MaterializeResult:
     """The ledger: every file and line seen exactly once; executions parsed, checked, redacted and classified."""
-    from capibara_assets.executions.forgotten import read_forgotten
-    from capibara_assets.executions.ingest import VOLATILE, ingest, ledger_name
+    from capibara_assets.executions.ingest.forgotten import read_forgotten
+    from capibara_assets.executions.ingest.ingest import VOLATILE, ingest, ledger_name
 
     inputs = Inputs.of(context, store)
     ledger = inputs.store.work_dir("e2b_logs", None, ledger_name(experience.path, experience.redact_also))

@@ -15,7 +15,7 @@ from capibara_assets.partitions import domains
 if TYPE_CHECKING:
     import polars as pl
 
-    from capibara_assets.datasets.imports import Imported
+    from capibara_assets.datasets.imported.join import Imported
 
 IMPORTED = "imported_examples"
 TIMES = "imported_at"
@@ -32,7 +32,7 @@ imported_examples = dg.AssetSpec(
 
 def read_imported(inputs: Inputs, domain: Domain) -> "Imported":
     """What is imported for a domain; empty before the first import."""
-    from capibara_assets.datasets.imports import Imported
+    from capibara_assets.datasets.imported.join import Imported
 
     artifact = inputs.available(IMPORTED, domain)
     return Imported(artifact.frame("examples"), artifact.frame("lines")) if artifact else Imported.empty()
@@ -54,7 +54,7 @@ def publish_imported(inputs: Inputs, domain: Domain, imported: "Imported", now: 
     Args:
         now: when (ISO), for the files that are new.
     """
-    from capibara_assets.datasets.imports_schema import ImportedLine
+    from capibara_assets.datasets.imported.schema import ImportedLine
     from capibara_assets.datasets.schema import Example
 
     before = latest_digest(inputs.instance, IMPORTED, domain.value)

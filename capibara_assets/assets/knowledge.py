@@ -18,9 +18,9 @@ def consolidated_playbook(context: dg.AssetExecutionContext, store: Store, recip
     """The top bullets of graduated agents, deduplicated, with statistics; validly empty when nobody graduates."""
     from capibara_assets.executions.recipe import ExperienceRecipe
     from capibara_assets.playbooks.consolidate import VOLATILE, consolidate
+    from capibara_assets.playbooks.formats.write import write_playbook
     from capibara_assets.playbooks.graduation import AgentFilter, graduate
     from capibara_assets.playbooks.read import Playbooks
-    from capibara_assets.playbooks.write import write_playbook
 
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)
@@ -44,7 +44,7 @@ def consolidated_playbook(context: dg.AssetExecutionContext, store: Store, recip
 @dg.asset(partitions_def=domains, group_name="knowledge", kinds={"parquet"}, code_version="2", deps=[e2b_executions])
 def e2b_patterns(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
     """Functions, queries, API calls … and repair pairs (failing code + traceback → later fix), with their evidence."""
-    from capibara_assets.executions.extraction import extract
+    from capibara_assets.executions.patterns.extraction import extract
     from capibara_assets.executions.recipe import ExperienceRecipe
 
     domain = Domain(context.partition_key)

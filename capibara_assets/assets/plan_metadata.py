@@ -22,10 +22,10 @@ from capibara_assets.metadata.plans import (
 
 if TYPE_CHECKING:
     from capibara_assets.planning.cost import Cost, CostPlan, Outcome
-    from capibara_assets.planning.hardware import HardwareTarget
-    from capibara_assets.planning.lora import LoraPlan
-    from capibara_assets.planning.tpu_plan import FrontEntry, TpuPlan
-    from capibara_assets.planning.xla_verdict import XlaVerdict
+    from capibara_assets.planning.hardware.targets import HardwareTarget
+    from capibara_assets.planning.lora.recipe import LoraPlan
+    from capibara_assets.planning.tpu.plan import FrontEntry, TpuPlan
+    from capibara_assets.planning.xla.verdict import XlaVerdict
 
 OUTCOME, COST = "outcome", "cost"
 PAST_RUNS = 200  # materializations that are looked through for outcomes
@@ -119,9 +119,9 @@ def tpu_entries(
 
 def roofline(plan: "TpuPlan", target: "HardwareTarget") -> dg.MetadataValue:
     """The plan and the rest of its front under the roof of one chip."""
-    from capibara_assets.planning.intensity import intensity, roof_of
-    from capibara_assets.planning.machine import machine_of
-    from capibara_assets.planning.tpu import SOFTWARE
+    from capibara_assets.planning.hardware.machine import machine_of
+    from capibara_assets.planning.prediction.intensity import intensity, roof_of
+    from capibara_assets.planning.tpu.configuration import SOFTWARE
     from capibara_assets.planning.workload import Workload, policy
 
     machine = machine_of(target)

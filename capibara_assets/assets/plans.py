@@ -23,13 +23,13 @@ def lora_config(
 ) -> dg.MaterializeResult:
     """The LoRA/QLoRA recipe chosen for this data on this hardware, each choice with its reason."""
     from capibara_assets.planning.cost import Known
-    from capibara_assets.planning.lora import plan_lora
+    from capibara_assets.planning.lora.recipe import plan_lora
     from capibara_assets.planning.models import read_shape
     from capibara_assets.planning.plan_cost import lora_cost
     from capibara_assets.planning.recipe import PlanningRecipe
-    from capibara_assets.planning.tpu_files import write_files
-    from capibara_assets.training.from_plan import plan_files
+    from capibara_assets.planning.tpu.files import write_files
     from capibara_assets.training.recipe import TrainingRecipe
+    from capibara_assets.training.standalone.from_plan import plan_files
 
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)
@@ -62,11 +62,11 @@ def tpu_config(
     from capibara_assets.planning.models import read_shape
     from capibara_assets.planning.plan_cost import tpu_cost
     from capibara_assets.planning.recipe import PlanningRecipe
-    from capibara_assets.planning.tpu import tpu_plans
-    from capibara_assets.planning.tpu_files import tpu_files, write_files
-    from capibara_assets.planning.verify import first_verified
-    from capibara_assets.planning.xla_cache import VerdictCache
-    from capibara_assets.planning.xla_flags import with_flags
+    from capibara_assets.planning.tpu.configuration import tpu_plans
+    from capibara_assets.planning.tpu.files import tpu_files, write_files
+    from capibara_assets.planning.xla.cache import VerdictCache
+    from capibara_assets.planning.xla.flags import with_flags
+    from capibara_assets.planning.xla.verify import first_verified
 
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)

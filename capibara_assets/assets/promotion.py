@@ -21,8 +21,8 @@ from capibara_assets.domains import Domain
 from capibara_assets.resources import Recipes, Store
 
 if TYPE_CHECKING:
-    from capibara_assets.evaluation.promotion_log import Action, Move
-    from capibara_assets.evaluation.recipe import DecisionRule
+    from capibara_assets.evaluation.decision_rule import DecisionRule
+    from capibara_assets.evaluation.serving.promotion_log import Action, Move
     from capibara_assets.storage.artifact import Artifact
     from capibara_assets.storage.store import ArtifactStore
 
@@ -36,9 +36,9 @@ Change = Callable[[dict[str, Any] | None, "list[Move]"], tuple[dict[str, Any], s
 )
 def promoted_model(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
     """What serving should load now; the pointer moves only for domains whose gate passes, and says why otherwise."""
-    from capibara_assets.evaluation.promotion import moves, promote
-    from capibara_assets.evaluation.promotion_log import PromotionLog
-    from capibara_assets.evaluation.recipe import DecisionRule
+    from capibara_assets.evaluation.decision_rule import DecisionRule
+    from capibara_assets.evaluation.serving.promotion import moves, promote
+    from capibara_assets.evaluation.serving.promotion_log import PromotionLog
 
     inputs = Inputs.of(context, store)
     evaluated = inputs.every("evaluation")
@@ -72,7 +72,7 @@ def by_hand(
     Raises:
         InputError: what `change` raises.
     """
-    from capibara_assets.evaluation.promotion_log import PromotionLog
+    from capibara_assets.evaluation.serving.promotion_log import PromotionLog
 
     inputs = Inputs(instance, store)
     document, move = PromotionLog(store).move(action, change, by=by, imported=_before(inputs))
@@ -90,7 +90,7 @@ def by_hand(
 
 def _together(evaluated: "Mapping[Domain, Artifact]", rule: "DecisionRule") -> dict[Domain, Mapping[str, Any]]:
     """The decisions, adjusted for their number (Holm over the domains); those of an older version as they are."""
-    from capibara_assets.evaluation.decision import across_domains
+    from capibara_assets.evaluation.decision.decide import across_domains
     from capibara_assets.evaluation.schema import read_decision
 
     documents = {domain: artifact.document("decision") for domain, artifact in evaluated.items()}
@@ -140,8 +140,8 @@ def _routing(
     import polars as pl
 
     from capibara_assets.datasets.routing import asked
-    from capibara_assets.evaluation.router import Router
-    from capibara_assets.evaluation.router_report import regret
+    from capibara_assets.evaluation.routing.report import regret
+    from capibara_assets.evaluation.routing.router import Router
 
     if not router.has("router") or json.loads(router.read_bytes("router/router.json")).get("kind") != "ngrams":
         return None

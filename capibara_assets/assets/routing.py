@@ -15,8 +15,8 @@ from capibara_assets.resources import BaseModel, Recipes, Store
 if TYPE_CHECKING:
     import polars as pl
 
-    from capibara_assets.evaluation.router import Router
-    from capibara_assets.evaluation.router_recipe import RouterRecipe
+    from capibara_assets.evaluation.routing.recipe import RouterRecipe
+    from capibara_assets.evaluation.routing.router import Router
 
 
 @dg.asset(
@@ -26,8 +26,8 @@ def expert_router(
     context: dg.AssetExecutionContext, store: Store, recipes: Recipes, base_model: BaseModel
 ) -> dg.MaterializeResult:
     """Picks (or mixes) experts for a prompt; trained on the routing dataset, over the domains that have an expert."""
-    from capibara_assets.evaluation.router_recipe import RouterRecipe
-    from capibara_assets.evaluation.router_report import report
+    from capibara_assets.evaluation.routing.recipe import RouterRecipe
+    from capibara_assets.evaluation.routing.report import report
 
     inputs = Inputs.of(context, store)
     recipe = inputs.recipe(recipes, "router", RouterRecipe)
@@ -49,11 +49,11 @@ def expert_router(
 def _trained(
     inputs: Inputs, routes: "pl.DataFrame", experts: list[str], recipe: "RouterRecipe", base_model: BaseModel
 ) -> "Router":
-    from capibara_assets.evaluation.router import train_router
+    from capibara_assets.evaluation.routing.router import train_router
 
     if recipe.kind != "embedding":
         return train_router(routes, experts, recipe.seed, recipe)
-    from capibara_assets.evaluation.embedding import embedder
+    from capibara_assets.evaluation.routing.embedding import embedder
 
     base = inputs.base(base_model)
     return train_router(routes, experts, recipe.seed, recipe, embedder(base, recipe.embedding_tokens), base.digest)

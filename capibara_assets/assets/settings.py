@@ -15,9 +15,9 @@ RECIPES = {
     "planning": "planning.recipe:PlanningRecipe",
     "training": "training.recipe:TrainingRecipe",
     "consensus": "consensus.recipe:ConsensusRecipe",
-    "evaluation": "evaluation.evaluation_recipe:EvaluationRecipe",
-    "decision": "evaluation.recipe:DecisionRule",
-    "router": "evaluation.router_recipe:RouterRecipe",
+    "evaluation": "evaluation.recipe:EvaluationRecipe",
+    "decision": "evaluation.decision_rule:DecisionRule",
+    "router": "evaluation.routing.recipe:RouterRecipe",
 }
 
 
@@ -36,7 +36,7 @@ def current_settings(recipes: Recipes, base_model: BaseModel, target: Hardware, 
         InputError: a recipe, a benchmark that one names, the base model or a hardware target is missing, damaged or
             holds what does not fit.
     """
-    from capibara_assets.datasets.benchmark_items import benchmark_digests
+    from capibara_assets.datasets.duplicates.public_benchmarks import benchmark_digests
     from capibara_assets.datasets.recipe import DatasetRecipe
     from capibara_assets.modeling.files import base_digest
     from capibara_assets.planning.models import read_shape

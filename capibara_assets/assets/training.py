@@ -10,7 +10,7 @@ from capibara_assets.assets.inputs import Inputs, Origin, materialized
 from capibara_assets.assets.plan_metadata import outcome_entries
 from capibara_assets.assets.plans import lora_config
 from capibara_assets.domains import DOMAINS, Domain
-from capibara_assets.launchers import Launcher
+from capibara_assets.launching.launchers import Launcher
 from capibara_assets.metadata.training_entries import training_entries
 from capibara_assets.partitions import domains
 from capibara_assets.resources import BaseModel, Hardware, Recipes, Store
@@ -41,8 +41,8 @@ def trained_adapters(
     """One LoRA adapter per voter, with metrics, curves and resume points."""
     from capibara_assets.checkpoints.artifacts import checkpoint_root
     from capibara_assets.lineage.card import write_voter_cards
-    from capibara_assets.training.materials import VOLATILE, Materials, Trained
     from capibara_assets.training.recipe import TrainingRecipe
+    from capibara_assets.training.standalone.materials import VOLATILE, Materials, Trained
 
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)
@@ -71,7 +71,7 @@ def other_datasets(inputs: Inputs, domain: Domain, recipe: "TrainingRecipe") -> 
 
     They are inputs then, those that are not there yet among them: an arrival or a change is a reason to train again.
     """
-    from capibara_assets.training.strategies import needs_all_domains
+    from capibara_assets.training.strategy import needs_all_domains
 
     if not any(needs_all_domains(voter.strategy) for voter in recipe.voters):
         return {}
@@ -83,7 +83,7 @@ def voters_checkpointed(
     inputs: Inputs, request: "TrainingRequest", voters: dict[str, dict[str, Any]]
 ) -> "dict[str, Checkpointed]":
     """Each finished voter's adapter is a checkpoint; its parent is that of the step whose weights it has."""
-    from capibara_assets.training.materials import BESIDE
+    from capibara_assets.training.standalone.materials import BESIDE
 
     checkpoints = {}
     for name, voter in voters.items():

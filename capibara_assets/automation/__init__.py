@@ -1,1 +1,4 @@
-"""When it happens: sensors, conditions, jobs."""
+"""When assets materialize: sensors, conditions, jobs, and the loop behind `capibara run`.
+
+Imports `assets` and what lies below it; only `definitions` and `cli` import it.
+"""

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from capibara_assets.assets.promotion_moves import promote_against_the_gate, take_back
+from capibara_assets.assets.manual_promotion import promote_against_the_gate, take_back
 from capibara_assets.partitions import domains
 
 read_experience_job = dg.define_asset_job(

@@ -1,1 +1,4 @@
-"""Adapters and models on disk: formats, attestable digests."""
+"""Checkpoints on disk: the store, its encryption, foreign formats, inspection and retention.
+
+Imports `modeling`, `storage`, `processes` and what lies below them; never Dagster.
+"""

@@ -15,8 +15,8 @@ from capibara_assets.storage.store import ArtifactStore
 
 if TYPE_CHECKING:
     from capibara_assets.checkpoints.content import Content
-    from capibara_assets.checkpoints.manifest import About
-    from capibara_assets.checkpoints.store import CheckpointStore
+    from capibara_assets.checkpoints.store.manifest import About
+    from capibara_assets.checkpoints.store.store import CheckpointStore
 
 FOLDER = "checkpoints"
 """Of the checkpoints, below the root of a deployment's store."""
@@ -62,7 +62,7 @@ class GraphCheckpoints:
 
     @cached_property
     def store(self) -> "CheckpointStore":
-        from capibara_assets.checkpoints.store import open_store
+        from capibara_assets.checkpoints.store.store import open_store
 
         return open_store(self._root, work=self._work, storage_options=self._options)
 
@@ -76,7 +76,7 @@ class GraphCheckpoints:
 
     def restore(self, checkpoint: str, folder: Path) -> None:
         """Writes its files; raises IntegrityError where it is missing or damaged."""
-        from capibara_assets.checkpoints.store import MissingCheckpoint
+        from capibara_assets.checkpoints.store.store import MissingCheckpoint
 
         try:
             self.store.load(checkpoint, FORMAT, folder)
@@ -86,6 +86,6 @@ class GraphCheckpoints:
 
 def _read(folder: Path, about: Mapping[str, Any]) -> "tuple[Content, About]":
     from capibara_assets.checkpoints.formats import FORMATS
-    from capibara_assets.checkpoints.manifest import About
+    from capibara_assets.checkpoints.store.manifest import About
 
     return FORMATS[FORMAT].read(folder), About(**about)

@@ -8,8 +8,8 @@ from typing import Literal, Protocol, Self
 from pydantic import Field, model_validator
 
 from capibara_assets.checkpoints.content import PIECE, nbytes
-from capibara_assets.checkpoints.manifest import CheckpointManifest
-from capibara_assets.declarations import Declared
+from capibara_assets.checkpoints.store.manifest import CheckpointManifest
+from capibara_assets.deployment.declarations import Declared
 from capibara_assets.errors import InputError
 
 PINS = ("promoted", "pinned")

@@ -38,15 +38,15 @@ TABLES: dict[str, dict[str, str]] = {
     "moe_dataset": {
         "examples": "datasets.schema:Example",
         "left_out": "datasets.schema:LeftOut",
-        "clusters": "datasets.clusters:Cluster",
-        "contaminated": "datasets.decontamination:Contaminated",
+        "clusters": "datasets.duplicates.clusters:Cluster",
+        "contaminated": "datasets.duplicates.decontamination:Contaminated",
     },
     "routing_dataset": {"routes": "datasets.schema:Route"},
     "evaluation": {
         "losses": "evaluation.schema:ExampleLoss",
-        "answers": "evaluation.answering:Answer",
-        "grades": "evaluation.grading:Grade",
-        "scores": "evaluation.scores:Score",
+        "answers": "evaluation.answering.answer:Answer",
+        "grades": "evaluation.grading.grade:Grade",
+        "scores": "evaluation.statistics.scores:Score",
     },
 }
 PARTITIONED = frozenset({"e2b_executions", "consolidated_playbook", "e2b_patterns", "moe_dataset", "evaluation"})

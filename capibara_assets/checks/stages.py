@@ -122,7 +122,7 @@ def consensus_not_worse(context: dg.AssetCheckExecutionContext, store: Store, re
 def evaluation_valid(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
     """Every arm scored the same examples with finite losses, every answer has a grade, and no arm crashed; a model that
     loses is valid (contract 15)."""
-    from capibara_assets.evaluation.outputs import validity_problems
+    from capibara_assets.evaluation.tables import validity_problems
 
     artifact = Inputs(context.instance, store.open()).artifact("evaluation", Domain(context.partition_key))
     found = validity_problems(

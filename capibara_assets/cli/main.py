@@ -14,74 +14,86 @@ from capibara_assets.errors import InputError, IntegrityError
 # its command is used, since Dagster takes a second.
 COMMANDS = {
     "checkpoint": (
-        "checkpoint:checkpoint",
+        "checkpoint.checkpoint:checkpoint",
         "Checkpoints: kept whole and checked, in every format, small, private when asked.",
     ),
     "compare": (
-        "compare:compare",
+        "model.compare:compare",
         "Judge a fine-tuned model against a baseline and an optimised prompt, item by item on the same file.",
     ),
     "compare-epochs": (
-        "compare_epochs:compare_epochs",
+        "training.compare_epochs:compare_epochs",
         "Loss per epoch with intervals, the epoch to keep, over-fitting by name.",
     ),
-    "consensus": ("consensus:consensus", "What voters agreed on, and the proof of it."),
+    "consensus": ("checkpoint.consensus:consensus", "What voters agreed on, and the proof of it."),
     "dashboard": (
-        "dashboard:dashboard",
+        "training.dashboard:dashboard",
         "TensorBoard on the training logs in FOLDER, by default the newest ones of this deployment's work and store.",
     ),
-    "dataset": ("dataset:dataset", "Examples from files of one's own, and the datasets as files."),
+    "dataset": ("dataset.dataset:dataset", "Examples from files of one's own, and the datasets as files."),
     "debug-model": (
-        "debug_model:debug_model",
+        "model.debug_model:debug_model",
         "Examine a model: files, tokenizer, template, adapter, placement, behaviour.",
     ),
-    "doctor": ("doctor:doctor", "Check machine, base, data and recipe for a training."),
+    "doctor": ("training.doctor:doctor", "Check machine, base, data and recipe for a training."),
     "epochs": (
-        "epochs:epochs",
+        "training.epochs:epochs",
         "The epochs of a training in OUTPUT: loss, learning rate, step, and the checkpoint of each.",
     ),
     "evaluate": (
-        "evaluate:evaluate",
+        "model.evaluate:evaluate",
         "Evaluate a domain of the deployment as the graph does, or models on a file of items.",
     ),
     "forget": (
-        "forget:forget",
+        "dataset.forget:forget",
         "Take EXECUTION_IDS out of tables, datasets, caches, ledgers and Dagster's history; they never come back.",
     ),
-    "jobs": ("jobs:jobs", "Background runs: local ones, those of Dagster, and pods."),
-    "lineage": ("lineage:lineage", "Where examples and adapters come from, and what became of a record."),
-    "merge": ("merge:merge", "Merge the checkpoints PATHS (Transformers folders or safetensors files) by METHOD."),
-    "metrics": ("metrics:metrics", "Figures of trainings: loss, perplexity, gradient norm, rate, speed, memory."),
-    "model": ("model:model", "Base models."),
+    "jobs": ("graph.jobs:jobs", "Background runs: local ones, those of Dagster, and pods."),
+    "lineage": ("dataset.lineage:lineage", "Where examples and adapters come from, and what became of a record."),
+    "merge": (
+        "checkpoint.merge:merge",
+        "Merge the checkpoints PATHS (Transformers folders or safetensors files) by METHOD.",
+    ),
+    "metrics": (
+        "training.metrics:metrics",
+        "Figures of trainings: loss, perplexity, gradient norm, rate, speed, memory.",
+    ),
+    "model": ("model.model:model", "Base models."),
     "plan": (
-        "plan:plan",
+        "training.plan:plan",
         "Plan a training: a LoRA recipe on CPUs and GPUs, mesh, batch and files on TPU slices; memory, time and cost.",
     ),
     "promote": (
-        "promote:promote",
+        "serving.promote:promote",
         "Have a checkpoint serve by hand, show what served, or lay out what serves for a server.",
     ),
-    "quarantine": ("quarantine:quarantine", "Lines and files that hold no valid execution, redacted, with the reason."),
-    "report": ("report:report", "The latest run: losses, voters, seconds, memory."),
+    "quarantine": (
+        "dataset.quarantine:quarantine",
+        "Lines and files that hold no valid execution, redacted, with the reason.",
+    ),
+    "report": ("graph.report:report", "The latest run: losses, voters, seconds, memory."),
     "rollback": (
-        "promote:rollback",
+        "serving.promote:rollback",
         "Have serve again what served before; what is left is not promoted again by the gate.",
     ),
     "run": (
-        "run:run",
+        "graph.run:run",
         "Materialize the graph; what is current is left alone, and an interrupted run goes on where it was.",
     ),
-    "schema": ("schema:schema", "Print the JSON Schema of NAME (an Execution, Example, Certificate …), or the names."),
+    "schema": (
+        "dataset.schema:schema",
+        "Print the JSON Schema of NAME (an Execution, Example, Certificate …), or the names.",
+    ),
     "test-model": (
-        "test_model:test_model",
+        "model.test_model:test_model",
         "Ask a model something: a whole model, or an adapter on the base it was trained on.",
     ),
     "train": (
-        "train:train",
+        "training.train:train",
         "Train adapters on your own examples: chats, prompts with completions, instructions"
         " (JSON lines, JSON, Parquet).",
     ),
-    "ui": ("ui:ui", "Open Dagster's UI, its sensor and its automation on what `capibara run` made."),
+    "ui": ("graph.ui:ui", "Open Dagster's UI, its sensor and its automation on what `capibara run` made."),
 }
 WITHOUT_DAGSTER = frozenset({"plan"})
 

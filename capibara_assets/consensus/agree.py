@@ -7,16 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capibara_assets.checkpoints.verify import module_shapes
-from capibara_assets.consensus.attestation import (
-    Limits,
-    Submission,
-    Verdict,
-    attest,
-    majority_shapes,
-    read_submission,
-)
-from capibara_assets.consensus.certified import (
+from capibara_assets.checkpoints.inspect.verify import module_shapes
+from capibara_assets.consensus.certificates.model import (
     Certificate,
     Election,
     ResultEntry,
@@ -29,13 +21,21 @@ from capibara_assets.consensus.certified import (
     tally_entries,
     verdict_reason,
 )
-from capibara_assets.consensus.choosing import BASE, Choice, Tried, choose, measure
-from capibara_assets.consensus.integrated import read_strategies
-from capibara_assets.consensus.polling import Hold, Poll, hold_vote
+from capibara_assets.consensus.choose.choosing import BASE, Choice, Tried, choose, measure
+from capibara_assets.consensus.choose.integrated import read_strategies
+from capibara_assets.consensus.choose.sampling import subsample
 from capibara_assets.consensus.recipe import ConsensusRecipe
-from capibara_assets.consensus.sampling import subsample
-from capibara_assets.consensus.voter import DIGITS, Assignment
-from capibara_assets.consensus.voting import Outcome, faults
+from capibara_assets.consensus.vote.attestation import (
+    Limits,
+    Submission,
+    Verdict,
+    attest,
+    majority_shapes,
+    read_submission,
+)
+from capibara_assets.consensus.vote.polling import Hold, Poll, hold_vote
+from capibara_assets.consensus.vote.voter import DIGITS, Assignment
+from capibara_assets.consensus.vote.voting import Outcome, faults
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.base import Base
@@ -44,7 +44,7 @@ from capibara_assets.training.voter_manifest import VoterManifest
 if TYPE_CHECKING:
     import polars as pl
 
-    from capibara_assets.datasets.tokenising import Encoded
+    from capibara_assets.datasets.tokens.tokenising import Encoded
     from capibara_assets.storage.artifact import Artifact
 
 CONSENSUS = "consensus"
@@ -150,7 +150,7 @@ def agree_on_voters(
     Raises:
         ConsensusError, InputError: as `agree`; no voter at all; no validation examples.
     """
-    from capibara_assets.consensus.experts import validation_shards
+    from capibara_assets.consensus.choose.experts import validation_shards
 
     voters = {path.name: path for path in sorted(folder.iterdir()) if path.is_dir()} if folder.is_dir() else {}
     voters |= {name: folder / name for name in missing}
@@ -166,7 +166,7 @@ def agree_on_artifacts(base: Base, adapters: "Artifact", dataset: "Artifact", re
     Raises:
         ConsensusError, InputError: as `agree_on_voters`.
     """
-    from capibara_assets.consensus.distances import attested_distances
+    from capibara_assets.consensus.choose.distances import attested_distances
 
     voters = adapters.directory("voters")
     context = {

@@ -7,14 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from capibara_assets.consensus.aggregation import aggregate
-    from capibara_assets.consensus.certificate import certify, verify_certificate
-    from capibara_assets.consensus.checkpoint_merge import merge_checkpoints
-    from capibara_assets.consensus.convex import convex_weights, simplex_least_squares
-    from capibara_assets.consensus.preaggregation import pre_aggregate
-    from capibara_assets.consensus.privacy import dp_clipped_mean, dp_epsilon
-    from capibara_assets.consensus.soups import soup
-    from capibara_assets.consensus.voting import vote
+    from capibara_assets.consensus.aggregation.aggregate import aggregate
+    from capibara_assets.consensus.aggregation.preaggregation import pre_aggregate
+    from capibara_assets.consensus.aggregation.privacy import dp_clipped_mean, dp_epsilon
+    from capibara_assets.consensus.certificates.certificate import certify, verify_certificate
+    from capibara_assets.consensus.choose.convex import convex_weights, simplex_least_squares
+    from capibara_assets.consensus.choose.soups import soup
+    from capibara_assets.consensus.merging.checkpoint_merge import merge_checkpoints
+    from capibara_assets.consensus.vote.voting import vote
     from capibara_assets.modeling.low_rank import merge_adapters
 
 __all__ = [
@@ -33,18 +33,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "aggregate": "consensus.aggregation",
-    "certify": "consensus.certificate",
-    "convex_weights": "consensus.convex",
-    "dp_clipped_mean": "consensus.privacy",
-    "dp_epsilon": "consensus.privacy",
+    "aggregate": "consensus.aggregation.aggregate",
+    "certify": "consensus.certificates.certificate",
+    "convex_weights": "consensus.choose.convex",
+    "dp_clipped_mean": "consensus.aggregation.privacy",
+    "dp_epsilon": "consensus.aggregation.privacy",
     "merge_adapters": "modeling.low_rank",
-    "merge_checkpoints": "consensus.checkpoint_merge",
-    "pre_aggregate": "consensus.preaggregation",
-    "simplex_least_squares": "consensus.convex",
-    "soup": "consensus.soups",
-    "verify_certificate": "consensus.certificate",
-    "vote": "consensus.voting",
+    "merge_checkpoints": "consensus.merging.checkpoint_merge",
+    "pre_aggregate": "consensus.aggregation.preaggregation",
+    "simplex_least_squares": "consensus.choose.convex",
+    "soup": "consensus.choose.soups",
+    "verify_certificate": "consensus.certificates.certificate",
+    "vote": "consensus.vote.voting",
 }
 
 

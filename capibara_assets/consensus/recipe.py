@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from capibara_assets.declarations import Declared
+from capibara_assets.deployment.declarations import Declared
 
 Rule = Literal[
     "mean", "median", "trimmed_mean", "meamed", "krum", "multi_krum", "bulyan", "geometric_median", "mda", "smea", "caf"

@@ -7,15 +7,15 @@ from typing import Any
 
 import polars as pl
 
-from capibara_assets.datasets.near_duplicates import near_texts
+from capibara_assets.datasets.code.structure import normal_text, structural_key
+from capibara_assets.datasets.duplicates.near import near_texts
 from capibara_assets.datasets.recipe import DatasetRecipe, NearDuplicates, Routing
 from capibara_assets.datasets.schema import SPLITS, Example, main_kind
-from capibara_assets.datasets.structure import normal_text, structural_key
-from capibara_assets.datasets.templates import Tokenizer
-from capibara_assets.datasets.tokenising import EncodedSet, encode_examples
+from capibara_assets.datasets.tokens.templates import Tokenizer
+from capibara_assets.datasets.tokens.tokenising import EncodedSet, encode_examples
 from capibara_assets.domains import Domain
-from capibara_assets.executions.secret_gate import may_hold_secrets
-from capibara_assets.executions.secret_rules import find_secrets
+from capibara_assets.executions.secrets.prefilter import may_hold_secrets
+from capibara_assets.executions.secrets.rules import find_secrets
 from capibara_assets.storage.digests import sha256_bytes
 from capibara_assets.storage.records import problems
 

@@ -13,18 +13,18 @@ from typing import Any
 
 import polars as pl
 
-from capibara_assets.datasets import apply, explain, predict, repair, solve
 from capibara_assets.datasets.balance import balance_factors
-from capibara_assets.datasets.clusters import Cluster, Member, cluster_members, cluster_table
-from capibara_assets.datasets.decontamination import Contaminated, contaminated
-from capibara_assets.datasets.evidence import Candidate, Evidence
+from capibara_assets.datasets.duplicates.clusters import Cluster, Member, cluster_members, cluster_table
+from capibara_assets.datasets.duplicates.decontamination import Contaminated, contaminated
 from capibara_assets.datasets.groups import BRIDGE, COMMON
-from capibara_assets.datasets.imports import add_imported, import_figures
+from capibara_assets.datasets.imported.join import add_imported, import_figures
+from capibara_assets.datasets.kinds import apply, explain, predict, repair, solve
+from capibara_assets.datasets.kinds.evidence import Candidate, Evidence
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Example, Kind, LeftOut, Split, Verified, main_kind
 from capibara_assets.datasets.statistics import MadeFrom, counts, statistics
 from capibara_assets.domains import Domain
-from capibara_assets.executions.replay import Batch, Verdict
+from capibara_assets.executions.replay.replay import Batch, Verdict
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.records import Record, table
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from capibara_assets.datasets.chat_forms import render_mistral
 from capibara_assets.datasets.schema import SPLITS
+from capibara_assets.datasets.tokens.chat_forms import render_mistral
 from capibara_assets.errors import InputError
-from capibara_assets.executions.strict_json import Fault
+from capibara_assets.executions.formats.strict_json import Fault
 from capibara_assets.storage.jsonfiles import write_bytes_atomic
 
 Messages = Sequence[Mapping[str, str]]

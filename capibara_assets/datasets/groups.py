@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from capibara_assets.datasets.near_duplicates import similar
-from capibara_assets.datasets.readings import View, readings, shingle_sets, statement_key
+from capibara_assets.datasets.duplicates.near import similar
+from capibara_assets.datasets.duplicates.readings import View, readings, shingle_sets, statement_key
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Group, Split
 from capibara_assets.domains import DOMAINS
@@ -56,7 +56,7 @@ def assign_groups(
         repairs: repair pairs (RepairPair); executions that occur only here get a row too.
         previous: the former table: its executions keep group and split for ever. A new execution that would join groups
             of two splits is left out with that reason.
-        cache: folder that keeps what was read off each text (datasets/readings.py); the result is the same without.
+        cache: folder that keeps the readings of each text (duplicates/readings.py); the result is the same without.
     """
     units = sorted(_units(executions, repairs, recipe, cache), key=lambda unit: unit.unit_id)
     links = _Links.of(units, recipe)

@@ -3,7 +3,7 @@
 from pydantic import Field, model_validator
 
 from capibara_assets.datasets.schema import SPLITS, Kind, Split
-from capibara_assets.declarations import Declared
+from capibara_assets.deployment.declarations import Declared
 from capibara_assets.domains import Domain
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from capibara_assets.datasets.code.structure import normal_text
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Route
-from capibara_assets.datasets.structure import normal_text
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.storage.digests import sha256_bytes
 from capibara_assets.storage.records import table

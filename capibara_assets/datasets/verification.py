@@ -3,9 +3,9 @@
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from capibara_assets.datasets.evidence import Evidence
+from capibara_assets.datasets.kinds.evidence import Evidence
 from capibara_assets.datasets.recipe import Verification
-from capibara_assets.executions.replay import Batch, Replay, replay_batch
+from capibara_assets.executions.replay.replay import Batch, Replay, replay_batch
 
 INCOMPLETE = "its session's state is not complete"
 NO_DATABASE = "its database is gone: no earlier cell creates its tables"

@@ -1,1 +1,4 @@
-"""Losses of all contenders on the same held-out examples, the decision, the router."""
+"""Held-out questions, answers, grades, statistics and the decision; the router; what is served.
+
+Imports `checkpoints`, `modeling`, `datasets`, `executions` and what lies below them; never Dagster.
+"""

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from capibara_assets.declarations import Declared
+from capibara_assets.deployment.declarations import Declared
 
 
 class Decoding(Declared):

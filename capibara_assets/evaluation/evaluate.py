@@ -9,21 +9,28 @@ import polars as pl
 
 from capibara_assets.datasets.recipe import NearDuplicates
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.decision import Arms, decide
-from capibara_assets.evaluation.domain_contenders import DomainModels, measure
-from capibara_assets.evaluation.evaluation_recipe import EvaluationRecipe
-from capibara_assets.evaluation.figures import Figures, figures
-from capibara_assets.evaluation.grading import Grade, grade
-from capibara_assets.evaluation.items import Item
-from capibara_assets.evaluation.leaks import Leak, find_leaks, refuse_leaks
-from capibara_assets.evaluation.looks import Look
-from capibara_assets.evaluation.measured import Measured
-from capibara_assets.evaluation.recipe import DecisionRule
+from capibara_assets.evaluation.decision.decide import Arms, decide
+from capibara_assets.evaluation.decision.test_uses import Look
+from capibara_assets.evaluation.decision_rule import DecisionRule
+from capibara_assets.evaluation.grading.grade import Grade, grade
+from capibara_assets.evaluation.items.items import Item
+from capibara_assets.evaluation.items.leaks import Leak, find_leaks, refuse_leaks
+from capibara_assets.evaluation.measuring.domain import DomainModels, measure
+from capibara_assets.evaluation.measuring.measured import Measured
+from capibara_assets.evaluation.recipe import EvaluationRecipe
 from capibara_assets.evaluation.report import Comparison, WorstExample
+from capibara_assets.evaluation.reports.worst import Roles, worst_examples
 from capibara_assets.evaluation.schema import Decision
-from capibara_assets.evaluation.scores import UNJUDGED, Score, graded_scores, of_losses, of_metric, prose_scores
-from capibara_assets.evaluation.scoring import Unfit
-from capibara_assets.evaluation.worst import Roles, worst_examples
+from capibara_assets.evaluation.statistics.figures import Figures, figures
+from capibara_assets.evaluation.statistics.points import Unfit
+from capibara_assets.evaluation.statistics.scores import (
+    UNJUDGED,
+    Score,
+    graded_scores,
+    of_losses,
+    of_metric,
+    prose_scores,
+)
 from capibara_assets.storage.records import table
 
 ARMS = Arms()

@@ -1,94 +1,63 @@
-"""The decision rule: `resources/recipes/decision.yaml`."""
+"""What an evaluation measures, of whom and how much: `resources/recipes/evaluation.yaml`."""
 
-import re
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from capibara_assets.declarations import Declared
-from capibara_assets.domains import Domain
+from capibara_assets.deployment.declarations import Declared
+from capibara_assets.evaluation.decoding import Decoding
 
-LOWER = frozenset({"loss_per_assistant_token", "perplexity"})
-HIGHER = frozenset({"exact_match", "repair_rate", "bleu", "chrf", "rouge_l"})
-_PASS = re.compile(r"pass@[1-9]\d*")
+Arm = Literal[
+    "base", "playbook", "consensus", "consensus+playbook", "voters", "experts", "merged", "routed", "promoted"
+]
+ARMS: tuple[Arm, ...] = (
+    "base", "playbook", "consensus", "consensus+playbook", "voters", "experts", "merged", "routed", "promoted",
+)  # fmt: skip
+NEEDED = frozenset({"base", "playbook", "consensus"})  # without them there is nothing to decide
 
-End = float | Literal["base"]
 
+class Generation(Declared):
+    """Who answers, and which items: the same for every contender."""
 
-class ScoreRule(Declared):
-    """What is measured, how it becomes a score between 0 and 1, and what the score has to reach.
-
-    A point is a hundredth of the range. A loss's bad end may be `base`: the base model's own loss on the same items, so
-    that a score is the share of it that is saved.
-    """
-
-    metric: str = Field(default="pass@1", description="pass@<k>, exact_match, loss_per_assistant_token …")
-    direction: Literal["higher", "lower"] = Field(default="higher", description="Which way is better.")
-    range: tuple[End, End] = Field(
-        default=(0.0, 1.0), description="Lowest and highest value; a loss's highest may be base."
+    contenders: tuple[Arm, ...] = Field(
+        default=("base", "playbook", "consensus", "consensus+playbook"),
+        description="Who is asked for answers; losses are taken of all contenders.",
     )
-    min_score: float = Field(default=0.90, ge=0, le=1, description="The score's lower end must reach it.")
-    min_gain: float = Field(
-        default=0.05, ge=0, le=1, description="So must the lower end of what it is above the base with the playbook."
+    max_items: int = Field(
+        default=16, ge=0, description="Items that are answered per domain, by smallest id digest; 0: none."
     )
+    k: tuple[int, ...] = Field(default=(1,), description="pass@k is reported for each; at most `decoding.samples`.")
 
-    @field_validator("metric")
-    @classmethod
-    def _known(cls, metric: str) -> str:
-        if metric not in LOWER | HIGHER and not _PASS.fullmatch(metric):
-            raise ValueError(f"unknown metric {metric!r}: one of {', '.join(sorted(LOWER | HIGHER))}, or pass@<k>")
-        return metric
+
+class EvaluationRecipe(Declared):
+    """What is measured of each contender on the held-out examples of a domain."""
+
+    contenders: tuple[Arm, ...] = Field(
+        default=ARMS, description="Who is compared; those that do not exist are left out."
+    )
+    max_test_examples: int = Field(
+        default=64, ge=8, description="Test examples per domain, by smallest example id digest."
+    )
+    max_length: int = Field(
+        default=1024, ge=128, description="Longer examples are left out of all arms alike, and counted."
+    )
+    playbook_budget_tokens: int = Field(
+        default=512, ge=32, description="Tokens that the playbook may take in the context."
+    )
+    generation: Generation = Generation()
+    decoding: Decoding = Decoding(max_new_tokens=128)
+    workers: int | None = Field(default=None, ge=1, description="Processes that grade; None: one per core.")
+    worst_examples: int = Field(default=8, ge=0, le=100, description="Worst examples that the report shows.")
 
     @model_validator(mode="after")
-    def _sound(self) -> "ScoreRule":
-        wanted = "lower" if self.metric in LOWER else "higher"
-        if self.direction != wanted:
-            raise ValueError(f"direction of {self.metric} is {wanted}, not {self.direction}")
-        if self.good == "base" or (self.bad == "base" and wanted == "higher"):
-            raise ValueError("range: base may only be the bad end, and of a loss: a share may leave nothing to gain")
-        if not isinstance(self.bad, str) and not float(self.range[0]) < float(self.range[1]):
-            raise ValueError(f"range: the lowest value comes first: {list(self.range)}")
+    def _complete(self) -> Self:
+        if absent := sorted(NEEDED - set(self.contenders)):
+            raise ValueError(f"contenders: {', '.join(absent)} cannot be left out: the decision compares them")
+        if unknown := sorted(set(self.generation.contenders) - set(self.contenders)):
+            raise ValueError(f"generation.contenders: {', '.join(unknown)} are not among the contenders")
+        k, samples = self.generation.k, self.decoding.samples
+        if not k or min(k) < 1 or max(k) > samples:
+            raise ValueError(f"generation.k: pass@{max(k, default=0)} needs that many samples, there are {samples}")
+        if samples > 1 and self.decoding.temperature == 0:
+            raise ValueError("decoding.samples: greedy answers are all the same; give a temperature above 0")
         return self
-
-    @property
-    def bad(self) -> End:
-        """The end of the range that scores 0."""
-        return self.range[0] if self.direction == "higher" else self.range[1]
-
-    @property
-    def good(self) -> End:
-        """The end of the range that scores 1."""
-        return self.range[1] if self.direction == "higher" else self.range[0]
-
-
-class DecisionRule(Declared):
-    """When a domain's consensus adapter takes the base model's place."""
-
-    default: ScoreRule = Field(default_factory=ScoreRule, description="The score of every domain …")
-    domains: dict[Domain, ScoreRule] = Field(
-        default_factory=dict, description="… and what differs in a domain (keys of `default`; the others are as there)."
-    )
-    min_groups: int = Field(
-        default=6, ge=2, description="Groups of test items without which no interval is believed: inconclusive."
-    )
-    confidence: float = Field(default=0.95, gt=0.5, lt=1)
-    resamples: int = Field(default=10_000, ge=1_000)
-    seed: int = 20_261_120
-
-    @model_validator(mode="before")
-    @classmethod
-    def _domains_inherit(cls, values: Any) -> Any:
-        if not isinstance(values, Mapping) or not isinstance(values.get("domains"), Mapping):
-            return values
-        default = values.get("default") or {}
-        plain = default.model_dump() if isinstance(default, ScoreRule) else default
-        own = {
-            name: {**plain, **given} if isinstance(given, Mapping) else given
-            for name, given in values["domains"].items()
-        }
-        return {**values, "domains": own}
-
-    def score(self, domain: str) -> ScoreRule:
-        """The score that decides about a domain, or about a benchmark of another name (the default)."""
-        return next((rule for known, rule in self.domains.items() if known.value == domain), self.default)

@@ -14,8 +14,8 @@ A good execution passes 0.6 by outcome, parse and anything else; a copy of a cop
 *right* is not judged here: that is what the outcome of its checks is for.
 """
 
-from capibara_assets.executions.readers import Recorded
-from capibara_assets.executions.signals import CodeFacts
+from capibara_assets.executions.formats.envelope_reader import Recorded
+from capibara_assets.executions.labels.signals import CodeFacts
 
 OUTCOME, OUTPUT, LENGTH, PARSE, NOVELTY = 0.35, 0.15, 0.15, 0.20, 0.15
 _SHORT, _LONG = 40, 8_000

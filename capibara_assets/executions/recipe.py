@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from capibara_assets.declarations import Declared
+from capibara_assets.deployment.declarations import Declared
 from capibara_assets.domains import Domain
 from capibara_assets.playbooks.consolidate import COVERAGE, TOP_K
 from capibara_assets.playbooks.graduation import HALF_LIFE_DAYS

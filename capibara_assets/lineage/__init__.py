@@ -1,1 +1,4 @@
-"""From an artifact to what it was made from, and back."""
+"""From a record to everything made from it, and back; forgetting a record.
+
+Imports every library below it; never Dagster at import.
+"""

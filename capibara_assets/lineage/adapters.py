@@ -10,7 +10,7 @@ import polars as pl
 from capibara_assets.checkpoints.artifacts import checkpoints_of
 from capibara_assets.domains import DOMAINS
 from capibara_assets.errors import InputError
-from capibara_assets.executions.forgotten import Forgotten
+from capibara_assets.executions.ingest.forgotten import Forgotten
 from capibara_assets.lineage.ancestors import upstream
 from capibara_assets.lineage.attribution import COLUMNS, attribution
 from capibara_assets.lineage.checkpoints import has_checkpoints
@@ -22,7 +22,7 @@ from capibara_assets.storage.removal import removed
 from capibara_assets.storage.store import MissingArtifact
 
 if TYPE_CHECKING:
-    from capibara_assets.checkpoints.store import Checkpoint
+    from capibara_assets.checkpoints.store.store import Checkpoint
 
 _SOURCE = re.compile(r"(?P<asset>[^\[\]]+)(\[(?P<partition>[^\[\]]+)\])?")
 _VOTERS = "voters/"

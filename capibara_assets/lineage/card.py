@@ -20,7 +20,7 @@ from capibara_assets.lineage.voters import SEEN, dataset, dataset_of
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.records import polars_schema
 from capibara_assets.storage.store import ArtifactStore
-from capibara_assets.training.order import training_part
+from capibara_assets.training.data.order import training_part
 
 CARD = "README.md"
 _GONE = "no longer in the store: train again to count them"
@@ -101,7 +101,9 @@ def write_voter_cards(
         write_card(subject, seen, folder / name)
 
 
-def write_model_card(folder: Path, store: ArtifactStore, made_from: Mapping[str, Artifact], subject: Subject) -> None:
+def write_model_card(
+    folder: Path, store: ArtifactStore, made_from: Mapping[Domain, Artifact], subject: Subject
+) -> None:
     """A card of a model made of trained adapters, about the train splits behind them.
 
     Args:
@@ -137,7 +139,7 @@ def consensus_subject(domain: str, base_model: str, base_digest: str, certificat
     )
 
 
-def merged_subject(base_model: str, base_digest: str, consensus: Mapping[str, Artifact]) -> Subject:
+def merged_subject(base_model: str, base_digest: str, consensus: Mapping[Domain, Artifact]) -> Subject:
     """What the card of the dense model out of every domain's `consensus_checkpoint` is about."""
     digests = {str(domain): artifact.document("certificate")["digest"] for domain, artifact in consensus.items()}
     proofs = ", ".join(f"`consensus_checkpoint[{domain}]` `{digest}`" for domain, digest in sorted(digests.items()))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from capibara_assets.consensus.certificate import Verification, parse_certificate, verify_certificate
+from capibara_assets.consensus.certificates.certificate import Verification, parse_certificate, verify_certificate
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.removal import removed
 from capibara_assets.storage.store import ArtifactStore, MissingArtifact

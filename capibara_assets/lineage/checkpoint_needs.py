@@ -7,15 +7,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from capibara_assets.checkpoints.verify import adapter_digest
+from capibara_assets.checkpoints.inspect.verify import adapter_digest
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.lineage.checkpoints import needed_checkpoints
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.store import ArtifactStore
 
 if TYPE_CHECKING:
-    from capibara_assets.checkpoints.checkpoint import Checkpoint
-    from capibara_assets.checkpoints.store import CheckpointStore
+    from capibara_assets.checkpoints.store.checkpoint import Checkpoint
+    from capibara_assets.checkpoints.store.store import CheckpointStore
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 

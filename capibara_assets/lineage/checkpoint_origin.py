@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from capibara_assets.checkpoints.manifest import About
+from capibara_assets.checkpoints.store.manifest import About
 from capibara_assets.errors import IntegrityError
 from capibara_assets.lineage.adapters import executions_in
 from capibara_assets.lineage.ancestors import ancestors

@@ -14,7 +14,7 @@ from capibara_assets.storage.store import ArtifactStore
 
 if TYPE_CHECKING:
     from capibara_assets.checkpoints.content import Source
-    from capibara_assets.checkpoints.store import Checkpoint
+    from capibara_assets.checkpoints.store.store import Checkpoint
 
 _SHORT = 12
 

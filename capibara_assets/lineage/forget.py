@@ -16,11 +16,11 @@ from typing import Any
 import polars as pl
 
 from capibara_assets.errors import InputError
-from capibara_assets.executions.forgotten import Tombstone, read_forgotten, tombstone
-from capibara_assets.executions.intake import INDEX, RECORD_FIELDS, keyed, microseconds
-from capibara_assets.executions.ledger import Generation, Ledger
+from capibara_assets.executions.ingest.forgotten import Tombstone, read_forgotten, tombstone
+from capibara_assets.executions.ingest.intake import INDEX, RECORD_FIELDS, keyed, microseconds
+from capibara_assets.executions.ingest.ledger import Generation, Ledger
 from capibara_assets.executions.quality import novelty_text
-from capibara_assets.executions.redact import digest_key
+from capibara_assets.executions.secrets.redact import digest_key
 from capibara_assets.lineage.ancestors import upstream
 from capibara_assets.lineage.columns import columns
 from capibara_assets.lineage.records import Results, holds_execution

@@ -11,7 +11,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.lineage.ancestors import upstream_key
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.store import ArtifactStore, MissingArtifact
-from capibara_assets.training.order import training_part, validation_shard
+from capibara_assets.training.data.order import training_part, validation_shard
 from capibara_assets.training.voter_manifest import MANIFEST, VoterManifest
 
 _MANIFEST = re.compile(r"voters/([^/]+)/manifest\.json")

@@ -1,6 +1,6 @@
 """What voters and experts became, as metadata of its materializations."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -29,7 +29,7 @@ def consensus_entries(agreement: "Agreement") -> dict[str, dg.MetadataValue | in
 
 
 def certificate_entries(
-    certificate: dict, losses: dict[str, float], distances: dict | None = None
+    certificate: dict[str, Any], losses: dict[str, float], distances: dict[str, Any] | None = None
 ) -> dict[str, dg.MetadataValue | int | float | str]:
     """The outcome in words, the verdicts, and pictures; `distances` are those of the voters that took part."""
     names = [voter["name"] for voter in certificate["voters"]]
@@ -46,7 +46,7 @@ def certificate_entries(
     }
 
 
-def merge_entries(report: dict) -> dict[str, dg.MetadataValue]:
+def merge_entries(report: dict[str, Any]) -> dict[str, dg.MetadataValue]:
     """The chosen merge, what it does to each domain, and who disturbs whom."""
     experts, disturbed = sorted(report["weights"]), report["interference"]
     losses = {(d, arm): report["losses"][arm][d] for d in experts for arm in ("base", "merged")}
@@ -62,7 +62,7 @@ def merge_entries(report: dict) -> dict[str, dg.MetadataValue]:
     }
 
 
-def mixture_entries(report: dict) -> dict[str, dg.MetadataValue]:
+def mixture_entries(report: dict[str, Any]) -> dict[str, dg.MetadataValue]:
     """The mixture beside what it replaces, per domain; what its gates learnt; who is asked how much, and who is not."""
     if not report.get("made", True):
         return {"report": dg.MetadataValue.json(report)}

@@ -7,7 +7,7 @@ from capibara_assets.metadata.tables import counts, preview
 if TYPE_CHECKING:
     import polars as pl
 
-    from capibara_assets.executions.ingest import Tables
+    from capibara_assets.executions.ingest.ingest import Tables
     from capibara_assets.playbooks.read import Playbooks
 
 

@@ -11,14 +11,14 @@ from capibara_assets.metadata.tables import plot
 if TYPE_CHECKING:
     import polars as pl
 
-    from capibara_assets.evaluation.router import Router
+    from capibara_assets.evaluation.routing.router import Router
 
 
 def router_entries(report: Mapping[str, Any], router: "Router", routes: "pl.DataFrame") -> dict[str, Any]:
     """`expert_router`: its report, and how fast it answers here; speeds stay out of the artifact."""
     import polars as pl
 
-    from capibara_assets.evaluation.router_report import latency
+    from capibara_assets.evaluation.routing.report import latency
 
     prompts = routes.filter(pl.col("split") == "test")["prompt"].head(50).to_list()
     timed = latency(router, prompts, repeats=1) if prompts else None

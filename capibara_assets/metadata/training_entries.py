@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import dagster as dg
 
@@ -17,7 +18,7 @@ _CURVES = {
 }
 
 
-def training_entries(summary: dict, voters: Path) -> dict[str, dg.MetadataValue | int | float | str]:
+def training_entries(summary: dict[str, Any], voters: Path) -> dict[str, dg.MetadataValue | int | float | str]:
     """What a person looks at: best losses, speed and memory, curves of each voter, seconds.
 
     Args:

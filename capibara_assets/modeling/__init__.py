@@ -1,1 +1,4 @@
-"""Load base models and adapters, LoRA targets, losses; pre-training of the shipped base model."""
+"""Base models and adapters: loading, LoRA targets and arithmetic, losses, layers for CPUs, the JAX step.
+
+Imports `datasets`, `storage` and what lies below them; torch only in modules that need it.
+"""

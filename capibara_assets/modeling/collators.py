@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from capibara_assets.datasets.packing import block_diagonal, sequences
+from capibara_assets.datasets.tokens.packing import block_diagonal, sequences
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.heads import Head
 from capibara_assets.modeling.losses import IGNORED, Batch, collate, moved
 
 if TYPE_CHECKING:
-    from capibara_assets.datasets.tokenising import Encoded
+    from capibara_assets.datasets.tokens.tokenising import Encoded
 
 Collate = Callable[[Sequence["Encoded"], torch.device], Batch]
 

@@ -15,7 +15,7 @@ from capibara_assets.modeling.heads import Head
 from capibara_assets.modeling.precision import Precision, autocast
 
 if TYPE_CHECKING:
-    from capibara_assets.datasets.tokenising import Encoded
+    from capibara_assets.datasets.tokens.tokenising import Encoded
 
 IGNORED = -100
 _CHUNK_ELEMENTS = 1 << 24  # logits held at once: 64 MiB in float32, whatever the vocabulary

@@ -17,8 +17,8 @@ from capibara_assets.planning.activations import (
     scores_per_token,
 )
 from capibara_assets.planning.conventions import Attention, Loss, Method, Optimizer, Remat
+from capibara_assets.planning.hardware.declaration import GIB
 from capibara_assets.planning.models import LinearModule, ModelShape
-from capibara_assets.planning.target import GIB
 
 __all__ = [
     "LOGIT_ELEMENTS",

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from capibara_assets.planning.target import Price
+from capibara_assets.planning.hardware.declaration import Price
 
 Span = tuple[float, float, float]
 """Low, middle and high."""

@@ -5,7 +5,7 @@ from math import gcd
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from capibara_assets.planning.hardware import Topology
+from capibara_assets.planning.hardware.targets import Topology
 from capibara_assets.planning.models import ModelShape
 
 

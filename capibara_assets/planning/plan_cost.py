@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from capibara_assets.errors import InputError
 from capibara_assets.planning.accounting import Method, Remat, flops_per_token
 from capibara_assets.planning.cost import CostPlan, Known, PlannedTraining, Span, plan_cost
-from capibara_assets.planning.lora import LoraPlan
-from capibara_assets.planning.machine import machine_of
+from capibara_assets.planning.hardware.declaration import HardwareTarget
+from capibara_assets.planning.hardware.machine import machine_of
+from capibara_assets.planning.lora.recipe import LoraPlan
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape
-from capibara_assets.planning.prediction import Prediction, predict
-from capibara_assets.planning.target import HardwareTarget
-from capibara_assets.planning.tpu_plan import TpuPlan
+from capibara_assets.planning.prediction.step_time import Prediction, predict
+from capibara_assets.planning.tpu.plan import TpuPlan
 from capibara_assets.planning.workload import Workload, policy
 
 TRAINER = "transformers"  # our PyTorch trainer runs its layers, uncompiled; no published run tells it from others

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from capibara_assets.declarations import Declared
+from capibara_assets.deployment.declarations import Declared
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.planning.accounting import Remat

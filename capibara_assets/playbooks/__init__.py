@@ -1,1 +1,4 @@
-"""Playbooks: read every ACE family, judge the agents, merge and rank their bullets, render them for a context."""
+"""Playbooks of agents: reading every format, judging the agents, merging and ranking their advice.
+
+Imports `storage` and what lies below it; never Dagster.
+"""

@@ -8,9 +8,9 @@ import polars as pl
 
 from capibara_assets.errors import InputError
 from capibara_assets.playbooks.authors import agents_by_content, manifest_agent
-from capibara_assets.playbooks.families import read_contents
-from capibara_assets.playbooks.parsed import Rejected
-from capibara_assets.playbooks.revisions import DeltaFile, Revisions, Snapshot, revise
+from capibara_assets.playbooks.formats.detection import read_contents
+from capibara_assets.playbooks.formats.parsed import Rejected
+from capibara_assets.playbooks.formats.revisions import DeltaFile, Revisions, Snapshot, revise
 from capibara_assets.playbooks.rows import File, Redact, bullet_row, file_row, quarantined_row, run_rows
 from capibara_assets.playbooks.schema import AgentRun, Bullet, PlaybookFile, QuarantinedBullet
 from capibara_assets.storage.artifact import Artifact

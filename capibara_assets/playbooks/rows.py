@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from capibara_assets.playbooks.families import Contents
-from capibara_assets.playbooks.parsed import RawBullet, Rejected
+from capibara_assets.playbooks.formats.detection import Contents
+from capibara_assets.playbooks.formats.parsed import RawBullet, Rejected
 from capibara_assets.playbooks.schema import INT64_MAX, AgentRun, Bullet, PlaybookFile, QuarantinedBullet
 from capibara_assets.playbooks.topics import domains_of
 from capibara_assets.storage.digests import canonical_json, sha256_bytes

@@ -1,1 +1,4 @@
-"""The artifact store: typed tables, manifests, digests, atomic publishing; local folders and object stores alike."""
+"""The artifact store: typed tables, manifests and digests, published whole or not at all, on disk or an object store.
+
+Imports `deployment`, `domains` and `errors` only.
+"""

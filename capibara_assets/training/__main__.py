@@ -15,13 +15,13 @@ from pathlib import Path
 from dagster_pipes import DAGSTER_PIPES_CONTEXT_ENV_VAR, open_dagster_pipes
 
 from capibara_assets.errors import InputError
-from capibara_assets.jobs import JOB_LOG
+from capibara_assets.processes.background import JOB_LOG
 from capibara_assets.training.exporters.live import EXPORT_THREAD
-from capibara_assets.training.outputs import publish_outputs
-from capibara_assets.training.reporting import Publish, reporting
 from capibara_assets.training.request import read_request
-from capibara_assets.training.run import TooFewVoters, TrainingInterrupted, train_domain
-from capibara_assets.training.signals import Asked
+from capibara_assets.training.standalone.output_folder import publish_outputs
+from capibara_assets.training.supervisor.reporting import Publish, reporting
+from capibara_assets.training.supervisor.run import TooFewVoters, TrainingInterrupted, train_domain
+from capibara_assets.training.supervisor.signals import Asked
 
 Say = Callable[[str], None]
 

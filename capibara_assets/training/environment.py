@@ -20,7 +20,7 @@ from capibara_assets.modeling.precision import fast_precision
 from capibara_assets.training.ranks import ALONE, Ranks
 from capibara_assets.training.recipe import HardwareChoice
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.settings import Settings, resolve
+from capibara_assets.training.step.settings import Settings, resolve
 
 _LIBRARIES = {"zero2": ("deepspeed",), "accelerate": ("accelerate",)}  # backend -> what else computes
 

@@ -4,10 +4,10 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from capibara_assets.declarations import Declared
+from capibara_assets.deployment.declarations import Declared
 from capibara_assets.modeling.lora_targets import is_expert
 from capibara_assets.modeling.precision import Quantization
-from capibara_assets.training.strategies import Plain, Strategy, misfit
+from capibara_assets.training.strategy import Plain, Strategy, misfit
 
 Backend = Literal["single", "ddp", "fsdp2", "zero2", "accelerate"]
 

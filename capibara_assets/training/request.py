@@ -9,7 +9,7 @@ from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.training.recipe import TrainingRecipe, VoterSpec
-from capibara_assets.training.strategies import needs_all_domains
+from capibara_assets.training.strategy import needs_all_domains
 
 Fault = Literal["sign_flip", "nan", "norm_100x"]
 

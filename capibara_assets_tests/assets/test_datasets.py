@@ -15,10 +15,10 @@ from capibara_assets.assets.inputs import INPUTS, latest_digest, latest_metadata
 from capibara_assets.assets.routing import expert_router
 from capibara_assets.assets.settings import current_settings, setting_digest
 from capibara_assets.checks.stages import routes_valid
+from capibara_assets.deployment.locations import resources_root
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.executions.schema import Execution, Pattern, RepairPair
-from capibara_assets.locations import resources_root
 from capibara_assets.playbooks.schema import Consolidated
 from capibara_assets.resources import BaseModel, Hardware, Recipes
 from capibara_assets.storage.artifact import Artifact

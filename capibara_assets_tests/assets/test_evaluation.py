@@ -6,15 +6,15 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from capibara_assets.assets.evaluating import executions_of, training_examples
+from capibara_assets.assets.evaluation_inputs import executions_of, training_examples
 from capibara_assets.datasets.schema import Example
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.executions.schema import Execution
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.records import table
-from capibara_assets_tests.evaluation.test_contenders import example
-from capibara_assets_tests.evaluation.test_items import execution
+from capibara_assets_tests.evaluation.contenders.test_contenders import example
+from capibara_assets_tests.evaluation.items.test_items import execution
 from capibara_assets_tests.published import Published
 
 PYTHON, SQL = Domain.PYTHON, Domain.SQL

@@ -12,20 +12,20 @@ from capibara_assets.assets.datasets import example_groups, moe_dataset
 from capibara_assets.assets.imports import IMPORTED, import_times, others_of, publish_imported, read_imported
 from capibara_assets.assets.inputs import DIGEST, Inputs, latest_digest, latest_metadata
 from capibara_assets.automation.pipeline import Graph, is_current
-from capibara_assets.cli.run import select_assets
-from capibara_assets.datasets.imports import Imported, incoming, new_files, settle, too_close
-from capibara_assets.datasets.imports_read import read_examples
+from capibara_assets.cli.graph.run import select_assets
+from capibara_assets.datasets.imported.join import Imported, incoming, new_files, settle, too_close
+from capibara_assets.datasets.imported.read import read_examples
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import Split
-from capibara_assets.declarations import shipped_recipe
 from capibara_assets.definitions import defs
+from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.domains import Domain
 from capibara_assets.executions.schema import Execution, Pattern, RepairPair
 from capibara_assets.playbooks.schema import Consolidated
 from capibara_assets.resources import Recipes
 from capibara_assets.storage.records import table
 from capibara_assets_tests.datasets.conftest import fleet
-from capibara_assets_tests.datasets.test_imports import pair_of
+from capibara_assets_tests.datasets.imported.test_join import pair_of
 from capibara_assets_tests.published import Published
 
 PYTHON, ML = Domain.PYTHON, Domain.ML

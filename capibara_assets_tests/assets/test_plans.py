@@ -19,17 +19,17 @@ from capibara_assets.assets.plan_metadata import (
     xla_table,
 )
 from capibara_assets.assets.plans import lora_config, tpu_config
-from capibara_assets.declarations import shipped_recipe
+from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.domains import Domain
 from capibara_assets.metadata.tables import ENTRY_BYTES
-from capibara_assets.planning.hardware import find_target
+from capibara_assets.planning.hardware.targets import find_target
 from capibara_assets.planning.models import read_shape
 from capibara_assets.planning.plan_cost import tpu_cost
 from capibara_assets.planning.recipe import PlanningRecipe
-from capibara_assets.planning.tpu import plan_tpu
+from capibara_assets.planning.tpu.configuration import plan_tpu
 from capibara_assets.resources import BaseModel, Hardware, Recipes
 from capibara_assets.storage.artifact import Artifact
-from capibara_assets.training.materials import recorded_outcome
+from capibara_assets.training.standalone.materials import recorded_outcome
 from capibara_assets_tests.planning.shapes import statistics
 from capibara_assets_tests.published import Published
 

@@ -7,13 +7,13 @@ import dagster as dg
 import pytest
 
 from capibara_assets.assets.inputs import INPUTS, Origin, latest_metadata
+from capibara_assets.assets.manual_promotion import Back, Override, go_back, override, said
 from capibara_assets.assets.promotion import promoted_model
-from capibara_assets.assets.promotion_moves import Back, Override, go_back, override, said
 from capibara_assets.automation.jobs import promote_by_hand, rollback
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.promotion_log import Move, PromotionLog
 from capibara_assets.evaluation.schema import Decision
+from capibara_assets.evaluation.serving.promotion_log import Move, PromotionLog
 from capibara_assets.lineage.checkpoints import needed_checkpoints
 from capibara_assets.resources import Recipes
 from capibara_assets_tests.published import Published, adapter_folder

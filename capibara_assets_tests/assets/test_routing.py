@@ -11,14 +11,14 @@ from capibara_assets.assets.inputs import INPUTS, latest_metadata
 from capibara_assets.assets.promotion import promoted_model
 from capibara_assets.assets.routing import expert_router
 from capibara_assets.datasets.schema import Example, Route
+from capibara_assets.deployment.locations import resources_root
 from capibara_assets.domains import Domain
-from capibara_assets.evaluation.router import Router
+from capibara_assets.evaluation.routing.router import Router
 from capibara_assets.evaluation.schema import ExampleLoss
-from capibara_assets.locations import resources_root
 from capibara_assets.resources import BaseModel, Recipes
 from capibara_assets.storage.records import table
-from capibara_assets_tests.evaluation.test_contenders import example
-from capibara_assets_tests.evaluation.test_router import ASKED, calibrating
+from capibara_assets_tests.evaluation.contenders.test_contenders import example
+from capibara_assets_tests.evaluation.routing.test_router import ASKED, calibrating
 from capibara_assets_tests.published import Published
 
 PYTHON, SQL = Domain.PYTHON, Domain.SQL

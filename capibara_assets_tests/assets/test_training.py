@@ -8,8 +8,8 @@ from statistics import fmean
 import dagster as dg
 
 from capibara_assets.metadata.training_entries import thinned, training_entries
-from capibara_assets.training.metrics import metrics_of
-from capibara_assets_tests.training.test_views import event
+from capibara_assets.training.monitoring.metrics import metrics_of
+from capibara_assets_tests.training.monitoring.test_views import event
 
 
 def test_each_voter_has_a_row_and_a_line_in_every_chart(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import signal
 import threading
 from collections.abc import Callable
 
-from capibara_assets.checkpoints import files
+from capibara_assets.checkpoints.store import files
 
 CHANGES = ("create", "pwrite", "sync", "link", "rename", "unlink", "make_folder", "remove_folder", "sync_folder")
 

@@ -19,7 +19,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud.kms_v1 import KeyManagementServiceClient
 from google.cloud.kms_v1.services.key_management_service.transports.rest import KeyManagementServiceRestTransport
 
-from capibara_assets.checkpoints.kms import KmsKey
+from capibara_assets.checkpoints.encryption.kms import KmsKey
 
 
 class FakeKms:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from capibara_assets.checkpoints import files
 from capibara_assets.checkpoints.content import DTYPES, torch_dtype
+from capibara_assets.checkpoints.store import files
 
 
 def same(left: Any, right: Any) -> bool:

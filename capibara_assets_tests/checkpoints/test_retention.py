@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from capibara_assets.checkpoints.content import PIECE
-from capibara_assets.checkpoints.manifest import About, CheckpointManifest, TensorEntry
 from capibara_assets.checkpoints.retention import (
     Decision,
     RetentionPolicy,
@@ -18,6 +17,7 @@ from capibara_assets.checkpoints.retention import (
     pieces_of,
     plan,
 )
+from capibara_assets.checkpoints.store.manifest import About, CheckpointManifest, TensorEntry
 from capibara_assets.errors import InputError
 
 

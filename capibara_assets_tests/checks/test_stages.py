@@ -14,17 +14,17 @@ import pytest
 from capibara_assets.assets.inputs import latest_metadata
 from capibara_assets.checks import ALL_CHECKS, stages
 from capibara_assets.checks.schemas import PARTITIONED, SCHEMA_CHECKS, TABLES, record_type
-from capibara_assets.datasets.clusters import Cluster
-from capibara_assets.datasets.decontamination import Contaminated
+from capibara_assets.datasets.duplicates.clusters import Cluster
+from capibara_assets.datasets.duplicates.decontamination import Contaminated
 from capibara_assets.datasets.schema import Example, LeftOut, Route
 from capibara_assets.definitions import defs
+from capibara_assets.deployment.locations import resources_root
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError, IntegrityError
-from capibara_assets.evaluation.answering import Answer
-from capibara_assets.evaluation.grading import Grade
+from capibara_assets.evaluation.answering.answer import Answer
+from capibara_assets.evaluation.grading.grade import Grade
 from capibara_assets.evaluation.schema import ExampleLoss
 from capibara_assets.executions.schema import Execution
-from capibara_assets.locations import resources_root
 from capibara_assets.partitions import domains
 from capibara_assets.resources import BaseModel, Recipes
 from capibara_assets.storage.records import Record, polars_schema, table

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from capibara_assets.cli.main import main
-from capibara_assets.locations import resources_root
+from capibara_assets.deployment.locations import resources_root
 
 Done = subprocess.CompletedProcess[str]
 

@@ -9,8 +9,8 @@ import yaml
 from dagster._config import process_config, resolve_to_config_type
 from dagster._core.instance.config import dagster_instance_config_schema
 
-from capibara_assets.deployment import Deployment
-from capibara_assets.planning.hardware import load_targets
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.planning.hardware.targets import load_targets
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 if not DEPLOY.is_dir():

@@ -8,10 +8,10 @@ import dagster as dg
 import kubernetes_validate
 import pytest
 
-from capibara_assets.deployment import LaunchMode
+from capibara_assets.deployment.environment import LaunchMode
 from capibara_assets.errors import InputError
-from capibara_assets.launchers import Launcher
-from capibara_assets.planning.hardware import HardwareTarget, find_target, load_targets
+from capibara_assets.launching.launchers import Launcher
+from capibara_assets.planning.hardware.targets import HardwareTarget, find_target, load_targets
 
 IMAGE = "registry.example/capibara-assets:1.0"
 REQUEST = "/mnt/capibara/work/request.json"
@@ -99,11 +99,11 @@ def test_cluster_mode_refuses_a_request_that_the_pod_could_not_read(tmp_path: Pa
 def test_a_pods_name_is_known_to_the_jobs_and_its_progress_seen_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     from dagster_k8s.pipes import PipesK8sPodLogsMessageReader
 
-    from capibara_assets.pipes_pods import LivePodReader
-    from capibara_assets.training.reporting import PROGRESS
+    from capibara_assets.launching.pods import LivePodReader
+    from capibara_assets.training.supervisor.reporting import PROGRESS
 
     seen: list[dict[str, Any]] = []
-    monkeypatch.setattr("capibara_assets.pipes_live.observe", lambda context, progress: seen.append(progress))
+    monkeypatch.setattr("capibara_assets.launching.live.observe", lambda context, progress: seen.append(progress))
     handed_on: list[dict[str, Any]] = []
 
     class Handler:

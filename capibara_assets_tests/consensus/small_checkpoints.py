@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from capibara_assets.consensus.merge_methods import METHODS
+from capibara_assets.consensus.merging.methods import METHODS
 
 SHAPES = {"model.embed_tokens.weight": (48, 24), "a.weight": (40, 24), "b.weight": (24, 40), "norm.weight": (24,)}
 NEEDS = {

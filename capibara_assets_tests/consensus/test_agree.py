@@ -9,7 +9,7 @@ import pytest
 
 from capibara_assets.consensus.agree import BASE, CONSENSUS, Agreement, ConsensusError, agree, read_privacy
 from capibara_assets.consensus.recipe import ConsensusRecipe
-from capibara_assets.declarations import shipped_recipe
+from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.base import Base

@@ -8,10 +8,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from capibara_assets.datasets.evidence import Evidence
+from capibara_assets.datasets.kinds.evidence import Evidence
 from capibara_assets.datasets.recipe import DatasetRecipe
-from capibara_assets.declarations import shipped_recipe
-from capibara_assets.executions.replay import Batch, Verdict
+from capibara_assets.deployment.declarations import shipped_recipe
+from capibara_assets.executions.replay.replay import Batch, Verdict
 from capibara_assets.executions.schema import Execution, Pattern, RepairPair
 from capibara_assets.playbooks.schema import Consolidated
 from capibara_assets.storage.records import table

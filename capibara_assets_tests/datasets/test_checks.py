@@ -17,7 +17,7 @@ from capibara_assets.datasets.checks import (
 )
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import Example, Route
-from capibara_assets.datasets.tokenising import Encoded, EncodedSet
+from capibara_assets.datasets.tokens.tokenising import Encoded, EncodedSet
 from capibara_assets.domains import Domain
 from capibara_assets.storage.records import table
 

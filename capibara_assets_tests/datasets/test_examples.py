@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 from capibara_assets.datasets import checks
-from capibara_assets.datasets.evidence import Evidence
 from capibara_assets.datasets.examples import (
     CAPPED,
     CONTAMINATED,
@@ -24,13 +23,14 @@ from capibara_assets.datasets.examples import (
     build_dataset,
 )
 from capibara_assets.datasets.groups import BRIDGE, assign_groups
+from capibara_assets.datasets.kinds.evidence import Evidence
+from capibara_assets.datasets.kinds.repair import error_text
 from capibara_assets.datasets.recipe import DatasetRecipe, Decontamination
-from capibara_assets.datasets.repair import error_text
 from capibara_assets.datasets.schema import Example, LeftOut
 from capibara_assets.datasets.verification import verify
 from capibara_assets.domains import DOMAINS, Domain
-from capibara_assets.executions.notebook_tasks import FROM_MARKDOWN
-from capibara_assets.executions.replay import Batch, Verdict
+from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
+from capibara_assets.executions.replay.replay import Batch, Verdict
 from capibara_assets.storage.records import frame_digest, problems, table
 from capibara_assets_tests.datasets.conftest import (
     bullet,

@@ -7,17 +7,17 @@ import polars as pl
 import pytest
 
 from capibara_assets.datasets import checks
-from capibara_assets.datasets.evidence import Evidence
 from capibara_assets.datasets.examples import Dataset, build_dataset
 from capibara_assets.datasets.groups import assign_groups, group_statistics
+from capibara_assets.datasets.kinds.evidence import Evidence
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.routing import balance, build_routing
-from capibara_assets.declarations import shipped_recipe
+from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.domains import DOMAINS, Domain
-from capibara_assets.executions.ingest import read_experience
-from capibara_assets.executions.patterns import extract_patterns
+from capibara_assets.executions.ingest.ingest import read_experience
+from capibara_assets.executions.patterns.extract import extract_patterns
+from capibara_assets.executions.patterns.repairs import find_repairs
 from capibara_assets.executions.recipe import ExperienceRecipe
-from capibara_assets.executions.repairs import find_repairs
 from capibara_assets.executions.selection import evidence, in_window, of_domain
 
 

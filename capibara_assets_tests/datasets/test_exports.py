@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 
 from capibara_assets.datasets.exports import export_dataset, messages_line, prompt_completion_line, text_line
-from capibara_assets.datasets.imports import Imported, incoming, settle
-from capibara_assets.datasets.imports_formats import parse_record
-from capibara_assets.datasets.imports_read import read_examples
+from capibara_assets.datasets.imported.formats import parse_record
+from capibara_assets.datasets.imported.join import Imported, incoming, settle
+from capibara_assets.datasets.imported.read import read_examples
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS
-from capibara_assets.declarations import shipped_recipe
+from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
-from capibara_assets_tests.datasets.test_chat_forms import CHATS, chat
-from capibara_assets_tests.datasets.test_imports import pair_of
+from capibara_assets_tests.datasets.imported.test_join import pair_of
+from capibara_assets_tests.datasets.tokens.test_chat_forms import CHATS, chat
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from capibara_assets.datasets.groups import BRIDGE, COMMON, assign_groups, group_statistics
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Group
-from capibara_assets.declarations import shipped_recipe
+from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.executions.schema import Execution, RepairPair
 from capibara_assets.storage.records import problems, table
 from capibara_assets_tests.datasets.conftest import fleet, frame, no_repairs, pair, problem, run

@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from capibara_assets.datasets.evidence import Evidence
+from capibara_assets.datasets.kinds.evidence import Evidence
 from capibara_assets.datasets.recipe import Verification
 from capibara_assets.datasets.verification import INCOMPLETE, NO_DATABASE, SECRETS, replays_of, verify
 from capibara_assets.executions.schema import Execution

@@ -9,22 +9,22 @@ import pytest
 
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import Example
-from capibara_assets.declarations import declared, shipped_recipe
+from capibara_assets.deployment.declarations import declared, shipped_recipe
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.answering import Answer
-from capibara_assets.evaluation.domain_contenders import ANSWERS, DomainModels
+from capibara_assets.evaluation.answering.answer import Answer
+from capibara_assets.evaluation.decision_rule import DecisionRule
 from capibara_assets.evaluation.evaluate import ARMS, GRADES, Terms, evaluate_domain, grade_and_score, judge
-from capibara_assets.evaluation.evaluation_recipe import EvaluationRecipe
-from capibara_assets.evaluation.items import Check, Item
-from capibara_assets.evaluation.measured import Measured, asked_items
-from capibara_assets.evaluation.outputs import documents_of, report_of, tables_of, validity_problems
-from capibara_assets.evaluation.recipe import DecisionRule
+from capibara_assets.evaluation.items.items import Check, Item
+from capibara_assets.evaluation.measuring.domain import ANSWERS, DomainModels
+from capibara_assets.evaluation.measuring.measured import Measured, asked_items
+from capibara_assets.evaluation.recipe import EvaluationRecipe
 from capibara_assets.evaluation.schema import ExampleLoss
+from capibara_assets.evaluation.tables import documents_of, report_of, tables_of, validity_problems
 from capibara_assets.metadata.evaluation_page import page
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.storage.digests import sha256_bytes
 from capibara_assets.storage.records import table
-from capibara_assets_tests.evaluation.test_contenders import adapter, example
+from capibara_assets_tests.evaluation.contenders.test_contenders import adapter, example
 from capibara_assets_tests.modeling.tiny import save_tiny
 
 RULE = declared(DecisionRule, {"default": {"metric": "pass@1", "min_score": 0.6}, "resamples": 1_000}, "here")

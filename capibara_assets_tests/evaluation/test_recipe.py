@@ -1,69 +1,37 @@
-"""The decision rule as it is declared: the specification's defaults, what ships, and what does not fit together."""
+"""What a recipe of an evaluation may say."""
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-from capibara_assets.declarations import read_declared, shipped_recipe
+from capibara_assets.deployment.declarations import declared, shipped_recipe
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.recipe import DecisionRule, ScoreRule
+from capibara_assets.evaluation.recipe import EvaluationRecipe
 
 
-def declared(tmp_path: Path, text: str) -> DecisionRule:
-    file = tmp_path / "decision.yaml"
-    file.write_text(text)
-    return read_declared(file, DecisionRule)
-
-
-def test_the_defaults_are_the_specifications():
-    rule = DecisionRule().score("python")
-    assert (rule.min_score, rule.min_gain) == (0.90, 0.05)
-    assert (rule.metric, rule.range, rule.direction) == ("pass@1", (0.0, 1.0), "higher")
-    assert (DecisionRule().confidence, DecisionRule().resamples) == (0.95, 10_000)
-
-
-def test_what_ships_judges_by_the_loss_that_is_saved():
-    rule = shipped_recipe("decision", DecisionRule).default
-    assert (rule.metric, rule.good, rule.bad) == ("loss_per_assistant_token", 0.0, "base")
-    assert (rule.min_score, rule.min_gain) == (0.10, 0.05)
-
-
-def test_a_domain_states_what_differs(tmp_path: Path):
-    rule = declared(
-        tmp_path,
-        "default: {metric: exact_match, min_score: 0.7}\n"
-        "domains:\n  sql: {min_gain: 0.2}\n  python: {metric: pass@10}\n",
-    )
-    assert rule.score("sql") == ScoreRule(metric="exact_match", min_score=0.7, min_gain=0.2)
-    assert rule.score("python") == ScoreRule(metric="pass@10", min_score=0.7)
-    assert rule.score("ml") == rule.score("HumanEval") == ScoreRule(metric="exact_match", min_score=0.7)
-    assert DecisionRule.model_validate(rule.model_dump()) == rule
-
-
-def test_a_domain_alone_differs_from_the_defaults(tmp_path: Path):
-    assert declared(tmp_path, "domains: {sql: {min_gain: 0.2}}").score("sql") == ScoreRule(min_gain=0.2)
+def test_what_ships_is_modest_and_complete() -> None:
+    recipe = shipped_recipe("evaluation", EvaluationRecipe)
+    assert recipe.generation.max_items * recipe.decoding.samples <= 32
+    assert {"base", "playbook", "consensus", "consensus+playbook"} <= set(recipe.generation.contenders)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("values", "words"),
     [
-        ("default: {metric: accuracy}", "unknown metric 'accuracy'"),
-        ("default: {metric: pass@0}", "unknown metric 'pass@0'"),
-        ("default: {metric: perplexity}", "direction of perplexity is lower, not higher"),
-        ("default: {direction: lower}", "direction of pass@1 is higher, not lower"),
-        ("default: {range: [0, base]}", "base may only be the bad end"),
-        ("default: {range: [base, 1]}", "and of a loss"),
-        ("default: {metric: perplexity, direction: lower, range: [base, 9]}", "base may only be the bad end"),
-        ("default: {range: [1, 0]}", "the lowest value comes first"),
-        ("default: {range: [0, best]}", "range"),
-        ("default: {min_score: 90}", "min_score"),
-        ("default: {min_scor: 0.9}", "did you mean 'min_score'"),
-        ("domains: {cobol: {min_score: 0.8}}", "cobol"),
-        ("domains: {sql: {min_scor: 0.8}}", "did you mean 'min_score'"),
-        ("domains: {sql: 0.8}", "sql"),
+        ({"contenders": ["base", "consensus"]}, "playbook cannot be left out"),
+        ({"contenders": ["base", "playbook", "consensus"]}, "consensus\\+playbook are not among the contenders"),
+        ({"generation": {"k": [10]}, "decoding": {"samples": 5, "temperature": 0.8}}, "pass@10 needs .*, there are 5"),
+        ({"decoding": {"samples": 5}}, "greedy answers are all the same"),
+        ({"generation": {"k": []}}, "pass@0"),
+        ({"max_test_example": 3}, "did you mean 'max_test_examples'"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(tmp_path: Path, text: str, said: str):
-    with pytest.raises(InputError) as caught:
-        declared(tmp_path, text)
-    assert said in str(caught.value) and "decision.yaml" in str(caught.value)
+def test_what_cannot_be_measured_is_refused(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        declared(EvaluationRecipe, values, "evaluation.yaml")
+
+
+def test_samples_with_a_temperature_give_pass_at_k() -> None:
+    values = {"generation": {"k": [1, 10]}, "decoding": {"samples": 10, "temperature": 0.8}}
+    recipe = declared(EvaluationRecipe, values, "here")
+    assert recipe.generation.k == (1, 10)

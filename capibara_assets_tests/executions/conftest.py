@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from capibara_assets.executions.ingest import Ingest, read_experience
-from capibara_assets.executions.readers import Recorded, read_line
+from capibara_assets.executions.formats.envelope_reader import Recorded, read_line
+from capibara_assets.executions.ingest.ingest import Ingest, read_experience
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 

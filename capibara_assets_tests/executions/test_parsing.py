@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capibara_assets.executions.idioms_python import python_idioms
+from capibara_assets.executions.labels.signals import code_facts
 from capibara_assets.executions.parsing import (
     descend,
     embedded_sql,
@@ -17,7 +17,7 @@ from capibara_assets.executions.parsing import (
     python_nodes,
     without_magics,
 )
-from capibara_assets.executions.signals import code_facts
+from capibara_assets.executions.patterns.idioms_python import python_idioms
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from capibara_assets.executions.ingest import Ingest
+from capibara_assets.executions.formats.envelope_reader import Recorded
+from capibara_assets.executions.ingest.ingest import Ingest
+from capibara_assets.executions.labels.signals import code_facts
 from capibara_assets.executions.quality import LENGTH, NOVELTY, OUTCOME, OUTPUT, PARSE, score
-from capibara_assets.executions.readers import Recorded
-from capibara_assets.executions.signals import code_facts
 from capibara_assets_tests.executions.conftest import envelope, executed, recorded
 
 LONG = "def area(r):\n    return 3.14 * r * r\nassert area(1) == 3.14"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from capibara_assets.declarations import read_declared, shipped_recipe
+from capibara_assets.deployment.declarations import read_declared, shipped_recipe
 from capibara_assets.errors import InputError
 from capibara_assets.executions.recipe import ExperienceRecipe
 

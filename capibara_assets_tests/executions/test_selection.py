@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from capibara_assets.domains import Domain
-from capibara_assets.executions.ingest import Ingest
+from capibara_assets.executions.ingest.ingest import Ingest
+from capibara_assets.executions.patterns.repairs import find_repairs
 from capibara_assets.executions.recipe import ExperienceRecipe
-from capibara_assets.executions.repairs import find_repairs
 from capibara_assets.executions.selection import evidence, in_window, of_domain
 from capibara_assets_tests.executions.conftest import envelope, executed
 

@@ -16,7 +16,7 @@ from capibara_assets.playbooks.schema import Bullet, Consolidated
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.records import Record, table
 from capibara_assets.storage.store import ArtifactStore, Table
-from capibara_assets.training.order import shards
+from capibara_assets.training.data.order import shards
 from capibara_assets_tests.datasets.conftest import run
 
 VOTERS = 4

@@ -3,7 +3,7 @@
 import pytest
 
 from capibara_assets.errors import InputError, IntegrityError
-from capibara_assets.executions.forgotten import NOTHING, Forgotten, Tombstone, execution_digest
+from capibara_assets.executions.ingest.forgotten import NOTHING, Forgotten, Tombstone, execution_digest
 from capibara_assets.lineage.adapters import absence, adapter_trail
 from capibara_assets.storage.removal import remove_artifact
 from capibara_assets_tests.lineage.conftest import Made, own_shard

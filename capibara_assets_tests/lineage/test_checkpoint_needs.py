@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from capibara_assets.checkpoints.checkpoint import Checkpoint
 from capibara_assets.checkpoints.formats import read
-from capibara_assets.checkpoints.manifest import About
-from capibara_assets.checkpoints.store import CheckpointStore
-from capibara_assets.checkpoints.verify import adapter_digest
+from capibara_assets.checkpoints.inspect.verify import adapter_digest
+from capibara_assets.checkpoints.store.checkpoint import Checkpoint
+from capibara_assets.checkpoints.store.manifest import About
+from capibara_assets.checkpoints.store.store import CheckpointStore
 from capibara_assets.lineage.checkpoint_needs import named_digests, needed
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.storage.store import ArtifactStore

@@ -2,7 +2,7 @@
 
 import pytest
 
-from capibara_assets.checkpoints.manifest import About
+from capibara_assets.checkpoints.store.manifest import About
 from capibara_assets.datasets.schema import Example, LeftOut
 from capibara_assets.errors import IntegrityError
 from capibara_assets.executions.schema import Execution, LogFile, Quarantined

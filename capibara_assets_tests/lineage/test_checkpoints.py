@@ -12,12 +12,12 @@ import torch
 from safetensors.torch import save_file
 
 from capibara_assets.checkpoints.artifacts import checkpoints_of, open_artifacts
-from capibara_assets.checkpoints.keys import RawKey, given_key
-from capibara_assets.checkpoints.places import open_place
-from capibara_assets.checkpoints.resealing import encrypt
+from capibara_assets.checkpoints.encryption.keys import RawKey, given_key
 from capibara_assets.checkpoints.retention import RetentionPolicy, plan
-from capibara_assets.checkpoints.slots import create_vault
-from capibara_assets.checkpoints.store import CheckpointStore
+from capibara_assets.checkpoints.store.places import open_place
+from capibara_assets.checkpoints.store.resealing import encrypt
+from capibara_assets.checkpoints.store.slots import create_vault
+from capibara_assets.checkpoints.store.store import CheckpointStore
 from capibara_assets.datasets.schema import Example
 from capibara_assets.errors import InputError
 from capibara_assets.lineage.adapters import adapter_trail

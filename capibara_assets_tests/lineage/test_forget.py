@@ -9,9 +9,9 @@ import pytest
 
 from capibara_assets.datasets.schema import Example, Group, LeftOut, Route
 from capibara_assets.errors import InputError
-from capibara_assets.executions.forgotten import execution_digest, write_tombstones
-from capibara_assets.executions.ingest import ingest
-from capibara_assets.executions.ledger import Ledger
+from capibara_assets.executions.ingest.forgotten import execution_digest, write_tombstones
+from capibara_assets.executions.ingest.ingest import ingest
+from capibara_assets.executions.ingest.ledger import Ledger
 from capibara_assets.executions.schema import Execution, LogFile, Quarantined
 from capibara_assets.lineage.forget import LEDGERS, doomed, examples_of, find, purge_ledgers, remove, work_folders
 from capibara_assets.storage.store import Table

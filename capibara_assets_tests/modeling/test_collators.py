@@ -17,7 +17,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from capibara_assets.datasets.tokenising import Encoded
+from capibara_assets.datasets.tokens.tokenising import Encoded
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.collators import Packing, collate_packed, collate_seq2seq, collator, rows_of
 from capibara_assets.modeling.losses import collate, token_nll

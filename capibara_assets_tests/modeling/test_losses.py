@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from capibara_assets.datasets.tokenising import Encoded
+from capibara_assets.datasets.tokens.tokenising import Encoded
 from capibara_assets.errors import InputError
 from capibara_assets.modeling import losses
 from capibara_assets.modeling.base import Base

@@ -10,7 +10,7 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
 
-from capibara_assets.consensus.merging import Merge, write_merged
+from capibara_assets.consensus.merging.experts_merge import Merge, write_merged
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import applied, read_adapter
 from capibara_assets.modeling.base import Base, load_base

@@ -21,7 +21,7 @@ from capibara_assets.planning.cost import (
     read_outcomes,
     total,
 )
-from capibara_assets.planning.target import Price
+from capibara_assets.planning.hardware.declaration import Price
 
 PRICE = Price(usd_per_hour=36.0, date="2026-01-01", note="a contract")
 FREE = Price(usd_per_hour=0.0, date="2026-01-01", note="one's own")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capibara_assets.planning.hardware import Topology, find_target
+from capibara_assets.planning.hardware.targets import Topology, find_target
 from capibara_assets.planning.mesh import Mesh, largest_tensor, submesh
 from capibara_assets.planning.models import read_shape
 

@@ -8,9 +8,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capibara_assets.declarations import read_declared, shipped_recipe
+from capibara_assets.deployment.declarations import read_declared, shipped_recipe
+from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
-from capibara_assets.locations import resources_root
 from capibara_assets.planning.accounting import Remat
 from capibara_assets.planning.recipe import LEVELS, PlanningRecipe, Rung, climb
 

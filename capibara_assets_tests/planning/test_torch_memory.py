@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from capibara_assets.planning.accounting import Loss, Method, Remat, Step, training_memory
-from capibara_assets.planning.claims_measured import most_bytes
+from capibara_assets.planning.claims.measured import most_bytes
 from capibara_assets.planning.models import from_config
 
 SMALL: dict[str, Any] = {

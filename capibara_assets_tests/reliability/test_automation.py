@@ -17,7 +17,7 @@ import pytest
 from capibara_assets.assets.inputs import latest_digest
 from capibara_assets.automation.requests import Asked
 from capibara_assets.automation.sensors import new_experience
-from capibara_assets.cli.instance import open_instance
+from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.definitions import build
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.resources import Experience

@@ -6,10 +6,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from capibara_assets.datasets import sessions
-from capibara_assets.datasets.anatomy import dissect
-from capibara_assets.datasets.structure import structural_key
-from capibara_assets.executions.patterns import idioms_of
+from capibara_assets.datasets.code import sessions
+from capibara_assets.datasets.code.anatomy import dissect
+from capibara_assets.datasets.code.structure import structural_key
+from capibara_assets.executions.patterns.extract import idioms_of
 from capibara_assets.storage import kept
 from capibara_assets.storage.kept import keeping, of_text
 
@@ -129,6 +129,6 @@ def test_every_marked_function_gives_back_what_it_made(tmp_path: Path) -> None:
 
 
 def kept_idioms() -> object:
-    from capibara_assets.executions import patterns
+    from capibara_assets.executions.patterns import extract as patterns
 
     return patterns._idioms

@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from capibara_assets.executions.ingest import read_experience
+from capibara_assets.executions.ingest.ingest import read_experience
 from capibara_assets.executions.schema import Execution
 from capibara_assets.storage import store as store_module
 from capibara_assets.storage.records import SchemaError, conform

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from pytest import MonkeyPatch
 
-from capibara_assets.training import loop
-from capibara_assets.training.loop import train_voter
+from capibara_assets.training.data.voter_run import Interrupted, VoterRun
+from capibara_assets.training.loop import train as loop
+from capibara_assets.training.loop.tactics import BestValidation
+from capibara_assets.training.loop.train import train_voter
 from capibara_assets.training.ranks import ALONE, Ranks, join_ranks
 from capibara_assets.training.request import TrainingRequest, read_request
-from capibara_assets.training.tactics import BestValidation
-from capibara_assets.training.voter_run import Interrupted, VoterRun
 
 
 class Shrinking(BestValidation):

@@ -16,7 +16,7 @@ import psutil
 
 from capibara_assets.storage.digests import canonical_json, sha256_bytes, sha256_file
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets_tests.training.test_loop import digests
+from capibara_assets_tests.training.loop.test_train import digests
 
 GONE_S = 20.0  # after a signal, or its supervisor's death, no process may be left for longer
 _PATIENCE_S = 180.0

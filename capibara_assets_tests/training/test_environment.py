@@ -8,7 +8,7 @@ import torch
 from capibara_assets.training.environment import differences, fingerprint, seed_all
 from capibara_assets.training.ranks import Ranks
 from capibara_assets.training.recipe import HardwareChoice
-from capibara_assets.training.settings import Settings, resolve
+from capibara_assets.training.step.settings import Settings, resolve
 from capibara_assets_tests.training.conftest import MakeRequest
 
 CPU = torch.device("cpu")

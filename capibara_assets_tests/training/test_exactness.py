@@ -11,16 +11,17 @@ from safetensors.torch import load_file, save_file
 
 from capibara_assets.errors import InputError
 from capibara_assets.storage.digests import canonical_json, sha256_file
-from capibara_assets.training import loop, subject
-from capibara_assets.training.data import Curriculum, StepData
-from capibara_assets.training.guards import TrainingDiverged
+from capibara_assets.training.data.batches import Curriculum, StepData
+from capibara_assets.training.data.voter_run import Interrupted
+from capibara_assets.training.loop import train as loop
+from capibara_assets.training.loop.guards import TrainingDiverged
+from capibara_assets.training.loop.result import write_result
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.result import write_result
-from capibara_assets.training.run import train_domain
-from capibara_assets.training.voter_run import Interrupted
+from capibara_assets.training.step import subject
+from capibara_assets.training.supervisor.run import train_domain
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.kills import what_came_of
-from capibara_assets_tests.training.test_loop import StopAt, manifest, train
+from capibara_assets_tests.training.loop.test_train import StopAt, manifest, train
 
 pytestmark = pytest.mark.resume
 

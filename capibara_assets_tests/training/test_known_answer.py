@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from capibara_assets.locations import resources_root
+from capibara_assets.deployment.locations import resources_root
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.training.environment import fingerprint, pick_device, settings_on
 from capibara_assets.training.request import TrainingRequest

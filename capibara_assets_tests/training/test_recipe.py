@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from capibara_assets.declarations import read_declared, shipped_recipe
+from capibara_assets.deployment.declarations import read_declared, shipped_recipe
+from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
-from capibara_assets.locations import resources_root
 from capibara_assets.training.recipe import TrainingRecipe
 
 

@@ -11,7 +11,7 @@ import pytest
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import read_adapter
 from capibara_assets_tests.training.conftest import MakeRequest
-from capibara_assets_tests.training.test_loop import greatest_difference, manifest, train
+from capibara_assets_tests.training.loop.test_train import greatest_difference, manifest, train
 
 QUIET = {"rank": 2, "alpha": 4, "dropout": 0.0, "use_rslora": False}
 

@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from capibara_assets.declarations import shipped_recipe
-from capibara_assets.locations import resources_root
+from capibara_assets.deployment.declarations import shipped_recipe
+from capibara_assets.deployment.locations import resources_root
 from capibara_assets.modeling.lora_targets import target_modules
-from capibara_assets.planning.hardware import load_targets
+from capibara_assets.planning.hardware.targets import load_targets
 from capibara_assets.planning.models import read_shape
 from capibara_assets.training.recipe import TrainingRecipe
-from capibara_assets.training.settings import auto_epochs, resolve, total_steps
+from capibara_assets.training.step.settings import auto_epochs, resolve, total_steps
 
 NAMES = ("nano_cpu", "20b_qlora", "120b", "mistral7b_8xh100", "mistral7b_cpu")
 LINEAR = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}

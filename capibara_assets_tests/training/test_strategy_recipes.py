@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from capibara_assets.cli.run import PROFILES
-from capibara_assets.consensus.integrated import strategy_weights
-from capibara_assets.declarations import shipped_recipe
+from capibara_assets.cli.graph.run import PROFILES
+from capibara_assets.consensus.choose.integrated import strategy_weights
+from capibara_assets.deployment.declarations import shipped_recipe
+from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
-from capibara_assets.locations import resources_root
 from capibara_assets.resources import Recipes
-from capibara_assets.training.choices import Wishes, chosen_recipe, recipe_file
 from capibara_assets.training.recipe import TrainingRecipe
-from capibara_assets.training.strategies import Convexity, Hierarchical, Seeds, Soup
+from capibara_assets.training.standalone.choices import Wishes, chosen_recipe, recipe_file
+from capibara_assets.training.strategy import Convexity, Hierarchical, Seeds, Soup
 
 FILES = sorted((resources_root() / "recipes" / "strategies").glob("*.yaml"))
 OURS = ("hierarchical", "convexity", "incremental_soup", "huggingface", "integrated")

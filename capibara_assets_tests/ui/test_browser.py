@@ -14,7 +14,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from capibara_assets.cli.instance import open_instance
+from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets_tests.home import MadeHome
 
 CHROMIUM = shutil.which("chromium")

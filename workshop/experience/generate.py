@@ -16,8 +16,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
-from capibara_assets.executions.recorder import record
-from capibara_assets.executions.sandbox import KernelNursery, LocalSandbox, TimeoutException
+from capibara_assets.executions.recording.recorder import record
+from capibara_assets.executions.sandbox.local import KernelNursery, LocalSandbox, TimeoutException
 from workshop.experience.plan import Planned
 from workshop.experience.rendering import Attempt, CheckLine, Learn, database_of, learn_python, render
 

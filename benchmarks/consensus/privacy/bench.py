@@ -83,7 +83,7 @@ def measure_arm(
     arm: str, request: "TrainingRequest", home: Path, clients: int, epsilons: Sequence[float], draws: int
 ) -> dict[str, Any]:
     """All epsilons of one set of trained numbers; what `home` has already is not measured again."""
-    from capibara_assets.training.privacy import dp_noise_multiplier, predicted_snr
+    from capibara_assets.training.strategies.privacy import dp_noise_multiplier, predicted_snr
 
     trained, rank, rate = ARMS[arm]
     request = at_rank(request, rank, rate)
@@ -117,9 +117,9 @@ def trained_clients(request: "TrainingRequest", choice: dict[str, Any], place: P
     They begin with B = 0, so a change is what the client holds: the product, or B.
     """
     from capibara_assets.modeling.adapters import read_adapter
-    from capibara_assets.training.events import EventLog
-    from capibara_assets.training.federated import federate, train_clients
-    from capibara_assets.training.voter_run import VoterRun
+    from capibara_assets.training.data.voter_run import VoterRun
+    from capibara_assets.training.monitoring.events import EventLog
+    from capibara_assets.training.strategies.federated import federate, train_clients
 
     request, voter, strategy = with_strategy(request, choice)
     folder = place / _TEMPLATE
@@ -137,8 +137,8 @@ def trained_clients(request: "TrainingRequest", choice: dict[str, Any], place: P
 
 def put_together(request: "TrainingRequest", choice: dict[str, Any], place: Path) -> dict[str, Any]:
     """The round's end by federated training itself, on links to the trained clients: its manifest."""
-    from capibara_assets.training.federated import train_federated
-    from capibara_assets.training.voter_run import VoterRun
+    from capibara_assets.training.data.voter_run import VoterRun
+    from capibara_assets.training.strategies.federated import train_federated
 
     request, voter, strategy = with_strategy(request, choice)
     folder = place / "putting-together"

@@ -17,7 +17,7 @@ from benchmarks.consensus.privacy.inputs import at_rank, go_on, measured, say, w
 
 if TYPE_CHECKING:
     from capibara_assets.training.request import TrainingRequest
-    from capibara_assets.training.strategies import Trained
+    from capibara_assets.training.strategy import Trained
 
 EXAMPLE_ARMS: "dict[str, tuple[Trained, int, float]]" = {  # what is trained, rank, learning rate
     "scales, rank 1, DP-SGD": ("scales", 1, 2e-2),
@@ -69,11 +69,11 @@ def gradient_lengths(request: "TrainingRequest", trained: "Trained") -> list[flo
     """Lengths of the train examples' gradients at the shared start."""
     import polars as pl
 
-    from capibara_assets.training.changes import length
+    from capibara_assets.training.data.examples import chosen, read_examples, tokens_of
     from capibara_assets.training.environment import compute_settings, pick_device, settings_on
-    from capibara_assets.training.examples import chosen, read_examples, tokens_of
-    from capibara_assets.training.private_sgd import Gradients
-    from capibara_assets.training.subject import load_subject
+    from capibara_assets.training.step.subject import load_subject
+    from capibara_assets.training.strategies.changes import length
+    from capibara_assets.training.strategies.private_sgd import Gradients
 
     device = pick_device()
     settings = settings_on(request, device)
@@ -88,8 +88,8 @@ def gradient_lengths(request: "TrainingRequest", trained: "Trained") -> list[flo
 
 def trained_voter(request: "TrainingRequest", choice: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Train the voter of that strategy by the product's own code: its manifest."""
-    from capibara_assets.training.voter_run import VoterRun
-    from capibara_assets.training.voters import train_by_strategy
+    from capibara_assets.training.data.voter_run import VoterRun
+    from capibara_assets.training.strategies.voters import train_by_strategy
 
     request, voter, _ = with_strategy(request, choice)
     shutil.rmtree(folder, ignore_errors=True)

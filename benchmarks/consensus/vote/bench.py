@@ -131,7 +131,7 @@ def settings_of(table: "Table", opening: Mapping[str, Any]) -> str:
 def chosen_recipe(rule: str | None, pre: str | None) -> "ConsensusRecipe":
     """The shipped recipe, with another rule or mixing where asked for."""
     from capibara_assets.consensus.recipe import ConsensusRecipe
-    from capibara_assets.declarations import shipped_recipe
+    from capibara_assets.deployment.declarations import shipped_recipe
 
     shipped = shipped_recipe("consensus", ConsensusRecipe).model_dump()
     changes = {"rule": rule} if rule else {}
@@ -173,10 +173,10 @@ def open_table(
     from benchmarks.consensus.vote.losses import LossBook
     from benchmarks.consensus.vote.pool import PoolRecipe, open_pool
     from benchmarks.training.inputs import NANO
-    from capibara_assets.checkpoints.verify import adapter_digest
-    from capibara_assets.datasets.tokenising import encode_examples
-    from capibara_assets.deployment import Deployment
-    from capibara_assets.locations import resources_root
+    from capibara_assets.checkpoints.inspect.verify import adapter_digest
+    from capibara_assets.datasets.tokens.tokenising import encode_examples
+    from capibara_assets.deployment.environment import Deployment
+    from capibara_assets.deployment.locations import resources_root
     from capibara_assets.modeling.adapters import read_adapter
     from capibara_assets.modeling.base import load_base
 
@@ -229,8 +229,8 @@ def chooser(
     """`consensus.choosing.choose` with the book's losses: an adapter is measured once in a run, not once in a game."""
     from benchmarks.consensus.vote.game import VALIDATION
     from benchmarks.consensus.vote.losses import given
-    from capibara_assets.checkpoints.verify import digest_of
-    from capibara_assets.consensus.choosing import BASE, choose
+    from capibara_assets.checkpoints.inspect.verify import digest_of
+    from capibara_assets.consensus.choose.choosing import BASE, choose
 
     def measuring(adapter: "LoraAdapter") -> "TokenLosses":
         return book.token_losses(VALIDATION, digest_of(adapter), given(adapter))

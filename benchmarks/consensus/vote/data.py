@@ -49,15 +49,15 @@ def game_data(experience: Path, domain: Domain) -> GameData:
 
 def domain_examples(experience: Path, domain: Domain) -> pl.DataFrame:
     """`example_id, group_id, messages` of a domain, built from a folder of experience as the assets build them."""
-    from capibara_assets.datasets.evidence import Evidence
     from capibara_assets.datasets.examples import build_dataset
     from capibara_assets.datasets.groups import assign_groups
+    from capibara_assets.datasets.kinds.evidence import Evidence
     from capibara_assets.datasets.recipe import DatasetRecipe
-    from capibara_assets.declarations import shipped_recipe
-    from capibara_assets.executions.ingest import read_experience
-    from capibara_assets.executions.patterns import extract_patterns
+    from capibara_assets.deployment.declarations import shipped_recipe
+    from capibara_assets.executions.ingest.ingest import read_experience
+    from capibara_assets.executions.patterns.extract import extract_patterns
+    from capibara_assets.executions.patterns.repairs import find_repairs
     from capibara_assets.executions.recipe import ExperienceRecipe
-    from capibara_assets.executions.repairs import find_repairs
     from capibara_assets.executions.selection import evidence, in_window, of_domain
 
     recipe = shipped_recipe("dataset", DatasetRecipe)

@@ -12,13 +12,13 @@ import polars as pl
 
 from benchmarks.consensus.vote.attacks import BACKDOOR, NOISE, Attack, Drawn, Named
 from benchmarks.consensus.vote.losses import LossBook, given, key_of
-from capibara_assets.consensus.attestation import Limits, attest
-from capibara_assets.consensus.combining import combine
+from capibara_assets.consensus.choose.combining import combine
+from capibara_assets.consensus.choose.sampling import subsample
 from capibara_assets.consensus.recipe import ConsensusRecipe
-from capibara_assets.consensus.sampling import subsample
-from capibara_assets.consensus.voting import Ballot, Outcome, faults, quality, vote, vouched_best
+from capibara_assets.consensus.vote.attestation import Limits, attest
+from capibara_assets.consensus.vote.voting import Ballot, Outcome, faults, quality, vote, vouched_best
 from capibara_assets.modeling.adapters import LoraAdapter
-from capibara_assets.training.order import validation_shard
+from capibara_assets.training.data.order import validation_shard
 
 VALIDATION, TEST, TRIGGERED = "validation", "test", "triggered"
 _DIGITS = 6

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from capibara_assets.checkpoints.verify import digest_of
-from capibara_assets.datasets.tokenising import Encoded
+from capibara_assets.checkpoints.inspect.verify import digest_of
+from capibara_assets.datasets.tokens.tokenising import Encoded
 from capibara_assets.modeling.adapters import LoraAdapter, applied
 from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.losses import IGNORED, TokenLosses, collate, length_sorted, token_losses

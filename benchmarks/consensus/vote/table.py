@@ -117,8 +117,8 @@ def of_game(table: "Table", entrants: "Sequence[Entrant]", python: Path, script:
     """Every rule on one game's vectors."""
     from benchmarks.consensus.vote.game import TEST, consensus_of, judged
     from benchmarks.consensus.vote.losses import key_of
-    from capibara_assets.consensus.combining import combine
-    from capibara_assets.consensus.voting import faults
+    from capibara_assets.consensus.choose.combining import combine
+    from capibara_assets.consensus.vote.voting import faults
 
     f = faults(len(entrants), table.recipe.fault_tolerance)
     honest = [one for one in entrants if not one.bad]

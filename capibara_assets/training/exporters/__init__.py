@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from capibara_assets.errors import InputError
-from capibara_assets.training.logs import RunInfo
-from capibara_assets.training.views import Point
+from capibara_assets.training.monitoring.logs import RunInfo
+from capibara_assets.training.monitoring.views import Point
 
 KINDS = ("tensorboard", "wandb", "mlflow")
 

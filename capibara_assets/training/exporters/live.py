@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from capibara_assets.training.events import EVENTS, read_events
 from capibara_assets.training.exporters import Exporter
-from capibara_assets.training.logs import Follower, RunInfo, describe
-from capibara_assets.training.views import current_view
+from capibara_assets.training.monitoring.events import EVENTS, read_events
+from capibara_assets.training.monitoring.logs import Follower, RunInfo, describe
+from capibara_assets.training.monitoring.views import current_view
 
 Say = Callable[[str], None]
 Make = Callable[[], Exporter]

@@ -6,8 +6,8 @@ from pathlib import Path
 from mlflow import MlflowClient
 from mlflow.entities import Metric
 
-from capibara_assets.training.logs import RunInfo
-from capibara_assets.training.views import Point
+from capibara_assets.training.monitoring.logs import RunInfo
+from capibara_assets.training.monitoring.views import Point
 
 _EXPERIMENT = "capibara"
 _BATCH = 500  # metrics of one call; MLflow takes 1,000

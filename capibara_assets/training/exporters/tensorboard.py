@@ -12,8 +12,8 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from capibara_assets.training.logs import RunInfo
-from capibara_assets.training.views import Point
+from capibara_assets.training.monitoring.logs import RunInfo
+from capibara_assets.training.monitoring.views import Point
 
 
 class TensorBoardExporter:

@@ -8,8 +8,8 @@ from typing import Any
 
 import wandb
 
-from capibara_assets.training.logs import RunInfo
-from capibara_assets.training.views import Point
+from capibara_assets.training.monitoring.logs import RunInfo
+from capibara_assets.training.monitoring.views import Point
 
 _PROJECT, _STEP = "capibara", "optimizer_step"
 _START_S = 30.0  # for a server to answer, before the attempt counts as failed

@@ -1,4 +1,4 @@
-"""`python -m capibara_assets.training.jax CONFIG`: one training job, as `planning/jax_config.py` describes it."""
+"""`python -m capibara_assets.training.jax CONFIG`: one training job (its CONFIG: `planning/writers/jax_config.py`)."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print("usage: python -m capibara_assets.training.jax CONFIG.yaml", file=sys.stderr)
         return 2
-    from capibara_assets.planning.jax_config import read_jax_config
+    from capibara_assets.planning.writers.jax_config import read_jax_config
     from capibara_assets.training.jax.trainer import train
 
     try:

@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from capibara_assets.datasets.packing import IGNORED, pack_lengths, sequences
-from capibara_assets.datasets.tokenising import Encoded, encode_examples
+from capibara_assets.datasets.tokens.packing import IGNORED, pack_lengths, sequences
+from capibara_assets.datasets.tokens.tokenising import Encoded, encode_examples
 from capibara_assets.errors import InputError
-from capibara_assets.planning.jax_config import JaxConfig
+from capibara_assets.planning.writers.jax_config import JaxConfig
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -23,7 +23,7 @@ from capibara_assets.modeling.jax.placement import BATCH, MESH_AXES, Placement
 from capibara_assets.modeling.jax.sizes import StepSettings, Table
 from capibara_assets.modeling.jax.step import tables, train_step
 from capibara_assets.planning.accounting import Method, Optimizer
-from capibara_assets.planning.jax_config import JaxConfig
+from capibara_assets.planning.writers.jax_config import JaxConfig
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.storage.jsonfiles import write_json_atomic
 from capibara_assets.training.jax.rows import read_rows

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.consensus.aggregate import RULES, bandwidth_of, fewest_steps, measure, residual, write_vectors
 from benchmarks.peers import peer_environment
-from capibara_assets.consensus.aggregation import aggregate
+from capibara_assets.consensus.aggregation.aggregate import aggregate
 from capibara_assets.errors import InputError
 
 

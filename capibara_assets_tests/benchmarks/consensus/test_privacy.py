@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from benchmarks.command import benches
 from benchmarks.consensus.privacy.plot import privacy_svg
-from capibara_assets.locations import resources_root
+from capibara_assets.deployment.locations import resources_root
 
 
 def point(*losses: float) -> dict[str, object]:

@@ -45,9 +45,9 @@ from benchmarks.consensus.vote.table import (
 )
 from benchmarks.peers import peer_environment
 from benchmarks.training.inputs import NANO
-from capibara_assets.checkpoints.verify import adapter_digest, digest_of
+from capibara_assets.checkpoints.inspect.verify import adapter_digest, digest_of
 from capibara_assets.consensus.agree import agree
-from capibara_assets.consensus.attestation import attest
+from capibara_assets.consensus.vote.attestation import attest
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, read_adapter, write_adapter
 from capibara_assets.modeling.base import Base

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from benchmarks.datasets.dedup import measure, measure_alone, recalled, true_pairs, write_parquet
 from benchmarks.datasets.documents import SIMILARITIES, experience_documents, planted_documents, replaced
 from benchmarks.experience_input import bench_input
-from capibara_assets.datasets.near_duplicates import components, near_texts
+from capibara_assets.datasets.duplicates.near import components, near_texts
 from capibara_assets.datasets.recipe import NearDuplicates
 from capibara_assets.errors import InputError
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.datasets.spilled_clusters import cluster_documents
-from capibara_assets.datasets.near_duplicates import components, near_texts
+from capibara_assets.datasets.duplicates.near import components, near_texts
 from capibara_assets.datasets.recipe import NearDuplicates
 
 SETTINGS = NearDuplicates.model_validate({})

@@ -7,9 +7,9 @@ import pytest
 
 from benchmarks.datasets.split import EDITS, commented, measure, other_literals, renamed, reordered, straddling
 from benchmarks.experience_input import bench_input
+from capibara_assets.datasets.code.structure import structural_key
 from capibara_assets.datasets.recipe import DatasetRecipe
-from capibara_assets.datasets.structure import structural_key
-from capibara_assets.declarations import shipped_recipe
+from capibara_assets.deployment.declarations import shipped_recipe
 
 RECIPE = shipped_recipe("dataset", DatasetRecipe)
 CODE = '''total = 3

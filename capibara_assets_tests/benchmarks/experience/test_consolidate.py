@@ -11,7 +11,7 @@ from benchmarks.experience.consolidate import (
     measure_speed,
 )
 from benchmarks.experience.seeded_advice import OTHER, SAME, seeded_copies
-from capibara_assets.locations import resources_root
+from capibara_assets.deployment.locations import resources_root
 
 pytestmark = pytest.mark.extended
 

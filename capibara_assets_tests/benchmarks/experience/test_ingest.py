@@ -9,8 +9,8 @@ import pytest
 from benchmarks.experience.corpus import write_corpus
 from benchmarks.experience.ingest import measure, measure_alone
 from capibara_assets.errors import InputError
-from capibara_assets.executions.ingest import read_experience
-from capibara_assets.executions.lines import LineReader
+from capibara_assets.executions.formats.lines import LineReader
+from capibara_assets.executions.ingest.ingest import read_experience
 from capibara_assets_tests.executions.conftest import envelope, executed, line
 
 

@@ -14,17 +14,17 @@ from benchmarks.command import benches
 from benchmarks.experience.corpus import perturbed_code
 from benchmarks.experience.study import Copies, label, study_all
 from benchmarks.experience_input import bench_input
-from capibara_assets.declarations import shipped_recipe
+from capibara_assets.deployment.declarations import shipped_recipe
+from capibara_assets.deployment.locations import resources_root
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
-from capibara_assets.executions.idioms_javascript import javascript_idioms
-from capibara_assets.executions.idioms_python import python_idioms
-from capibara_assets.executions.ingest import read_experience
+from capibara_assets.executions.ingest.ingest import read_experience
 from capibara_assets.executions.parsing import parse_sql
-from capibara_assets.executions.patterns import extract_patterns
+from capibara_assets.executions.patterns.extract import extract_patterns
+from capibara_assets.executions.patterns.idioms_javascript import javascript_idioms
+from capibara_assets.executions.patterns.idioms_python import python_idioms
 from capibara_assets.executions.recipe import ExperienceRecipe
 from capibara_assets.executions.selection import of_domain
-from capibara_assets.locations import resources_root
 from capibara_assets_tests.executions.conftest import envelope, executed, line
 
 pytestmark = pytest.mark.extended

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from benchmarks.experience.redact import measure, redact
 from benchmarks.experience.seeded_secrets import NAMED, SHAPED, filled, private_key, seed
-from capibara_assets.executions.readers import read_line
+from capibara_assets.executions.formats.envelope_reader import read_line
 from capibara_assets_tests.executions.conftest import NOW, envelope, line
 
 pytestmark = pytest.mark.extended

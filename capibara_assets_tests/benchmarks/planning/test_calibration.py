@@ -15,7 +15,10 @@ from benchmarks.planning.fit import calibrate, estimate, problem, solve, step_se
 from benchmarks.planning.plan import SHARED, measure
 from benchmarks.planning.published import PublishedRun, Table, model_groups
 from capibara_assets.errors import InputError
-from capibara_assets.planning.calibration import (
+from capibara_assets.planning.hardware.machine import machine
+from capibara_assets.planning.mesh import Mesh
+from capibara_assets.planning.models import ModelShape
+from capibara_assets.planning.prediction.calibration import (
     Calibration,
     rates,
     read_calibration,
@@ -23,12 +26,9 @@ from capibara_assets.planning.calibration import (
     waiting,
     write_calibration,
 )
-from capibara_assets.planning.effects import effects, expected_logs
-from capibara_assets.planning.machine import machine
-from capibara_assets.planning.mesh import Mesh
-from capibara_assets.planning.models import ModelShape
-from capibara_assets.planning.prediction import predict
-from capibara_assets.planning.roofline import TERMS, work
+from capibara_assets.planning.prediction.effects import effects, expected_logs
+from capibara_assets.planning.prediction.roofline import TERMS, work
+from capibara_assets.planning.prediction.step_time import predict
 from capibara_assets.planning.workload import EVERYTHING, NOTHING, Workload
 
 CHIPS = (("tpu-v5e", 64), ("tpu-v6e", 64), ("h100-80gb", 8), ("a100-80gb", 8))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.planning.published import PublishedRun, only_measured, read_published, read_row
 from capibara_assets.errors import InputError
-from capibara_assets.planning.roofline import work
+from capibara_assets.planning.prediction.roofline import work
 from capibara_assets.planning.workload import EVERYTHING, NOTHING
 
 # A run as tables have them; the sizes are Llama 3.1 8B's and the speed is made up.

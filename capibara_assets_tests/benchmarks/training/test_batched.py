@@ -11,9 +11,9 @@ from transformers import AutoModelForCausalLM
 from benchmarks.training.batched import train_batched
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import read_adapter
-from capibara_assets.training.loop import train_voter
+from capibara_assets.training.data.voter_run import Interrupted, VoterRun
+from capibara_assets.training.loop.train import train_voter
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.voter_run import Interrupted, VoterRun
 from capibara_assets_tests.training.conftest import MakeRequest
 
 PLAIN_LORA = {"rank": 2, "alpha": 4, "dropout": 0.0, "use_rslora": False}

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from capibara_assets.checkpoints import collect as collecting
-from capibara_assets.checkpoints import leases
-from capibara_assets.checkpoints.checkpoint import Checkpoint
-from capibara_assets.checkpoints.store import CheckpointStore, MissingCheckpoint
+from capibara_assets.checkpoints.store import collect as collecting
+from capibara_assets.checkpoints.store import leases
+from capibara_assets.checkpoints.store.checkpoint import Checkpoint
+from capibara_assets.checkpoints.store.store import CheckpointStore, MissingCheckpoint
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets_tests.checkpoints.drills.states import same, small_state
 

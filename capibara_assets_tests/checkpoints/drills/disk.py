@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from capibara_assets.checkpoints import files
+from capibara_assets.checkpoints.store import files
 
 SECTOR = 512
 Loss = Literal["killed", "lost", "torn", "reordered"]

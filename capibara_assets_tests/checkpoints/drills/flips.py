@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from capibara_assets.checkpoints.store import CheckpointStore
+from capibara_assets.checkpoints.store.store import CheckpointStore
 from capibara_assets_tests.checkpoints.drills.check import files_under, found_in, model_name
 from capibara_assets_tests.checkpoints.drills.states import small_state
 

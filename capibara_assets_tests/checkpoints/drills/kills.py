@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from capibara_assets.checkpoints.store import CheckpointStore
+from capibara_assets.checkpoints.store.store import CheckpointStore
 from capibara_assets_tests.checkpoints.drills.check import (
     Ledger,
     found_in,

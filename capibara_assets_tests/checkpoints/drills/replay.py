@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from capibara_assets.checkpoints.store import CheckpointStore, MissingCheckpoint
+from capibara_assets.checkpoints.store.store import CheckpointStore, MissingCheckpoint
 from capibara_assets.errors import InputError
 from capibara_assets_tests.checkpoints.drills.check import (
     Ledger,
@@ -116,7 +116,9 @@ def _retire(store: CheckpointStore, recorder: Recorder, checkpoint: str) -> None
 def _complete(recorder: Recorder) -> list[Change]:
     """The changes, if they add up to the tree that is there. Raises RuntimeError: they do not."""
     if {name: len(data) for name, data in whole_tree(recorder.changes).files.items()} != files_under(recorder.root):
-        raise RuntimeError("what was recorded is not what is there: the store changes files past checkpoints/files.py")
+        raise RuntimeError(
+            "what was recorded is not what is there: the store changes files past checkpoints/store/files.py"
+        )
     return recorder.changes
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from capibara_assets.checkpoints.codec import Compression
-from capibara_assets.checkpoints.keys import RawKey
-from capibara_assets.checkpoints.places import open_place
-from capibara_assets.checkpoints.slots import create_vault, is_encrypted, open_vault
-from capibara_assets.checkpoints.store import CheckpointStore
-from capibara_assets.checkpoints.vault import Vault
+from capibara_assets.checkpoints.encryption.keys import RawKey
+from capibara_assets.checkpoints.encryption.vault import Vault
+from capibara_assets.checkpoints.store.codec import Compression
+from capibara_assets.checkpoints.store.places import open_place
+from capibara_assets.checkpoints.store.slots import create_vault, is_encrypted, open_vault
+from capibara_assets.checkpoints.store.store import CheckpointStore
 
 _BLOCK = 16 << 20  # elements of the block of normal numbers that large states are made of
 _TENSOR = 32 << 20  # bytes of most tensors of a large state

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from capibara_assets.checkpoints import files
+from capibara_assets.checkpoints.store import files
 from capibara_assets_tests.checkpoints.drills.disk import (
     LOSSES,
     SECTOR,

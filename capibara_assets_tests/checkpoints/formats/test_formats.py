@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM
 
 from capibara_assets.checkpoints import formats
 from capibara_assets.checkpoints.formats import FORMATS, convert, detect_format, pytorch, read
-from capibara_assets.checkpoints.manifest import About
-from capibara_assets.checkpoints.store import CheckpointStore
+from capibara_assets.checkpoints.store.manifest import About
+from capibara_assets.checkpoints.store.store import CheckpointStore
 from capibara_assets.errors import InputError
 from capibara_assets_tests.checkpoints.formats.kept import bytes_of, same
 

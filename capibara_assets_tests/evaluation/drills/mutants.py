@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from capibara_assets.evaluation.grading import grade
-from capibara_assets.evaluation.items import Item
+from capibara_assets.evaluation.grading.grade import grade
+from capibara_assets.evaluation.items.items import Item
 
 _OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult,

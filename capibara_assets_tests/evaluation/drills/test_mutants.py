@@ -4,9 +4,9 @@ import ast
 
 import pytest
 
-from capibara_assets.evaluation.grading import _missing
-from capibara_assets.evaluation.items import Check, Item
-from capibara_assets.executions.isolation import best_isolation
+from capibara_assets.evaluation.grading.grade import _missing
+from capibara_assets.evaluation.items.items import Check, Item
+from capibara_assets.executions.sandbox.isolation import best_isolation
 from capibara_assets_tests.evaluation.drills.mutants import mutants, run_mutants
 
 CODE = """def clamp(x, low, high):

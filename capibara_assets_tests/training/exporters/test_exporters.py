@@ -13,9 +13,9 @@ import pytest
 from capibara_assets.errors import InputError
 from capibara_assets.training.exporters import KINDS, Place, make_exporter
 from capibara_assets.training.exporters.live import Copier
-from capibara_assets.training.logs import find_logs
-from capibara_assets.training.views import current_view, points_of, series_of
-from capibara_assets_tests.training.test_views import training
+from capibara_assets.training.monitoring.logs import find_logs
+from capibara_assets.training.monitoring.views import current_view, points_of, series_of
+from capibara_assets_tests.training.monitoring.test_views import training
 
 Series = dict[str, list[tuple[int, float]]]
 ABSENT = "{} is not installed (extra `metrics`): its exporter cannot be read back"

@@ -9,10 +9,10 @@ import pytest
 
 from capibara_assets.training.exporters import Exporter
 from capibara_assets.training.exporters.live import LiveExport, Make
-from capibara_assets.training.logs import RunInfo
-from capibara_assets.training.views import Point, current_view, points_of
+from capibara_assets.training.monitoring.logs import RunInfo
+from capibara_assets.training.monitoring.views import Point, current_view, points_of
 from capibara_assets_tests.training.exporters.test_exporters import write_log
-from capibara_assets_tests.training.test_views import training
+from capibara_assets_tests.training.monitoring.test_views import training
 
 
 class Kept:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
-from capibara_assets.locations import resources_root
-from capibara_assets.planning.jax_config import JaxConfig
 from capibara_assets.planning.models import read_shape
+from capibara_assets.planning.writers.jax_config import JaxConfig
 
 pytest.importorskip("jax")
 from capibara_assets.training.jax import rows, saved, trainer

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from capibara_assets.deployment.locations import resources_root
 from capibara_assets.domains import DOMAINS, Domain
-from capibara_assets.executions.sandbox_sql import statements
-from capibara_assets.locations import resources_root
+from capibara_assets.executions.sandbox.sql_worker import statements
 from workshop.experience.__main__ import main
 from workshop.experience.catalogue import FAMILIES
 from workshop.experience.families import PLACEHOLDER, Bug, Cell, Family, block, bugs_of, fill

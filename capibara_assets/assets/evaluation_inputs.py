@@ -1,0 +1,248 @@
+"""What an evaluation of a domain reads: models, items, what they were trained on, and where all of it comes from."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from capibara_assets.assets.inputs import Inputs, latest_digest, source_name
+from capibara_assets.domains import DOMAINS, Domain
+from capibara_assets.resources import BaseModel, Recipes
+from capibara_assets.storage.store import MissingArtifact
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from capibara_assets.datasets.recipe import NearDuplicates
+    from capibara_assets.evaluation.decision.test_uses import Look
+    from capibara_assets.evaluation.decision_rule import DecisionRule
+    from capibara_assets.evaluation.evaluate import Terms
+    from capibara_assets.evaluation.items.items import Item
+    from capibara_assets.evaluation.measuring.domain import DomainModels
+    from capibara_assets.evaluation.recipe import EvaluationRecipe
+    from capibara_assets.evaluation.report import Source
+    from capibara_assets.evaluation.routing.router import Router
+    from capibara_assets.evaluation.tables import Beside
+    from capibara_assets.modeling.adapters import LoraAdapter
+    from capibara_assets.modeling.base import Base
+    from capibara_assets.storage.artifact import Artifact
+
+JOURNALS = "journals"
+"""Work folder of a domain's journals: their lines are keyed by all that they depend on, so that it is one for ever."""
+
+
+@dataclass(frozen=True)
+class DomainRun:
+    """An evaluation of a domain, ready to be made, and what its report says beside it."""
+
+    models: "DomainModels"
+    items: "list[Item]"
+    training: "pl.DataFrame"
+    near: "NearDuplicates"
+    terms: "Terms"
+    work: Path
+    beside: "Beside"
+
+
+def read_run(inputs: Inputs, recipes: Recipes, base_model: BaseModel, domain: Domain) -> DomainRun:
+    """Everything that an evaluation of the domain needs, from the results that count.
+
+    Raises:
+        InputError: a result is missing or failed a blocking check, or a recipe does not fit.
+    """
+    from capibara_assets.datasets.recipe import DatasetRecipe
+    from capibara_assets.evaluation.contenders.contenders import held_out
+    from capibara_assets.evaluation.decision_rule import DecisionRule
+    from capibara_assets.evaluation.evaluate import Terms
+    from capibara_assets.evaluation.items.items import items_of
+    from capibara_assets.evaluation.recipe import EvaluationRecipe
+    from capibara_assets.evaluation.tables import Beside, curves_of
+
+    recipe = inputs.recipe(recipes, "evaluation", EvaluationRecipe)
+    rule = inputs.recipe(recipes, "decision", DecisionRule)
+    base = inputs.base(base_model)
+    results = _Results.read(inputs, domain)
+    items = items_of(held_out(results.dataset.frame("examples"), recipe), executions_of(inputs, results.dataset))
+    models = _models(inputs, results, base, recipe)
+    training = training_examples(inputs, domain, results.dataset, results.consensus)
+    near = inputs.recipe(recipes, "dataset", DatasetRecipe).near_duplicates
+    return DomainRun(
+        models=models,
+        items=items,
+        training=training,
+        near=near,
+        terms=Terms(recipe, rule, _look(inputs, results, items, recipe, rule)),
+        work=inputs.store.work_dir("evaluation", domain, JOURNALS),
+        beside=Beside(
+            curves=curves_of(results.trained.document("summary")),
+            router=results.router.document("report"),
+            sources=tuple(_sources(results)),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class _Results:
+    """The results that an evaluation of a domain reads; `consensus` are those of all domains that there are."""
+
+    domain: Domain
+    dataset: "Artifact"
+    trained: "Artifact"
+    playbook: "Artifact"
+    consensus: "Mapping[Domain, Artifact]"
+    merged: "Artifact"
+    router: "Artifact"
+
+    @classmethod
+    def read(cls, inputs: Inputs, domain: Domain) -> "_Results":
+        """Those that Dagster's latest materializations name."""
+        dataset, trained = inputs.artifact("moe_dataset", domain), inputs.artifact("trained_adapters", domain)
+        consensus = inputs.every("consensus_checkpoint", needed=domain)
+        merged, router = inputs.artifact("merged_checkpoint"), inputs.artifact("expert_router")
+        playbook = inputs.artifact("consolidated_playbook", domain)
+        return cls(domain, dataset, trained, playbook, consensus, merged, router)
+
+    @property
+    def candidate(self) -> "Artifact":
+        """The domain's own consensus, which is judged."""
+        return self.consensus[self.domain]
+
+
+def executions_of(inputs: Inputs, dataset: "Artifact") -> "pl.DataFrame":
+    """The executions that a dataset's groups were made of, of all domains: a session's cells may be of several.
+
+    They are those that the dataset names, not the newest: nothing is read that it was not made from. Where a result of
+    then is no more (something of it was forgotten), the newest stands in: it holds the rest.
+    """
+    import polars as pl
+
+    from capibara_assets.executions.schema import Execution
+    from capibara_assets.storage.records import table
+
+    groups = dataset.manifest.inputs["upstream"].get("example_groups|_")
+    if not groups:
+        return table(Execution, [])
+    grouped = _of_then(inputs, "example_groups", None, groups)
+    upstream = grouped.manifest.inputs["upstream"] if grouped else {}
+    found = [
+        patterns.frame("executions")
+        for domain in DOMAINS
+        if (digest := upstream.get(f"e2b_patterns|{domain}"))
+        and (patterns := _of_then(inputs, "e2b_patterns", domain, digest))
+    ]
+    return pl.concat([table(Execution, []), *found]).unique("execution_id", maintain_order=True)
+
+
+def _of_then(inputs: Inputs, name: str, domain: Domain | None, digest: str) -> "Artifact | None":
+    """The result of that digest, or else the newest; None where there is none at all."""
+    try:
+        return inputs.store.open(name, domain, digest)
+    except MissingArtifact:
+        newest = latest_digest(inputs.instance, name, domain)
+        return inputs.store.open(name, domain, newest) if newest else None
+
+
+def training_examples(
+    inputs: Inputs, domain: Domain, dataset: "Artifact", consensus: "Mapping[Domain, Artifact]"
+) -> "pl.DataFrame":
+    """What any contender was trained, voted or selected on: train and validation of every expert's own dataset, as its
+    certificate names it."""
+    import polars as pl
+
+    datasets = {dataset.digest: dataset}
+    for other, artifact in consensus.items():
+        digest = artifact.document("certificate")["context"].get("moe_dataset")
+        if digest and digest not in datasets and (found := _of_then(inputs, "moe_dataset", other, digest)):
+            datasets[digest] = found
+    frames = [one.frame("examples").filter(pl.col("split") != "test") for one in datasets.values()]
+    return pl.concat(frames).unique("example_id", maintain_order=True)
+
+
+def _models(inputs: Inputs, results: _Results, base: "Base", recipe: "EvaluationRecipe") -> "DomainModels":
+    from capibara_assets.consensus.choose.experts import read_accepted, read_experts
+    from capibara_assets.evaluation.measuring.domain import DomainModels
+    from capibara_assets.playbooks.render import render_playbook
+
+    domain, candidate = results.domain, results.candidate
+    experts = read_experts({d: a.directory("adapter") for d, a in results.consensus.items()})
+    bullets = results.playbook.frame("bullets")
+    return DomainModels(
+        domain=domain.value,
+        base=base,
+        playbook=render_playbook(bullets, lambda text: len(base.tokenizer.encode(text)), recipe.playbook_budget_tokens),
+        consensus=experts[domain],
+        voters=read_accepted(results.trained.directory("voters"), candidate.document("certificate")),
+        experts={other.value: adapter for other, adapter in experts.items() if other != domain},
+        merged=results.merged.directory("model"),
+        router=_router(results.router, base),
+        promoted=_promoted(inputs, domain, candidate.digest),
+    )
+
+
+def _router(artifact: "Artifact", base: "Base") -> "Router | None":
+    """None where there was nothing to train it on."""
+    from capibara_assets.evaluation.routing.router import Router
+
+    if not artifact.has("router"):
+        return None
+    folder = artifact.directory("router")
+    if json.loads((folder / "router.json").read_text("utf-8")).get("kind") != "embedding":
+        return Router.read(folder)
+    from capibara_assets.evaluation.routing.embedding import embedder
+    from capibara_assets.evaluation.routing.recipe import RouterRecipe
+
+    return Router.read(folder, embedder(base, RouterRecipe().embedding_tokens))
+
+
+def _promoted(inputs: Inputs, domain: Domain, candidate: str) -> "LoraAdapter | None":
+    """The adapter that serves the domain now; None where that is the base model, or the candidate itself."""
+    from capibara_assets.evaluation.serving.promotion import served
+    from capibara_assets.evaluation.serving.promotion_log import PromotionLog
+    from capibara_assets.modeling.adapters import read_adapter
+
+    head = PromotionLog(inputs.store).head()
+    digest = served(head.promotion).get(domain.value) if head else None
+    if digest is None or digest == candidate:
+        return None
+    return read_adapter(inputs.store.open("consensus_checkpoint", domain, digest).directory("adapter"))
+
+
+def _look(
+    inputs: Inputs, results: _Results, items: "list[Item]", recipe: "EvaluationRecipe", rule: "DecisionRule"
+) -> "Look":
+    from capibara_assets.assets.settings import setting_digest
+    from capibara_assets.evaluation.decision.test_uses import LOOKS, Trial, take_look
+
+    trial = Trial(
+        items=[item.item_id for item in items],
+        candidate=results.candidate.digest,
+        contest=results.trained.digest,
+        settings={
+            "rule": setting_digest(rule),
+            "recipe": setting_digest(recipe),
+            "playbook": inputs.upstream[source_name("consolidated_playbook", results.domain)],
+            **inputs.settings,
+        },
+    )
+    return take_look(inputs.store.root / LOOKS, results.domain.value, trial, alpha=1 - rule.confidence)
+
+
+def _sources(results: _Results) -> "Iterator[Source]":
+    """What the evaluation was made from: the domain's own results, every expert, and what is one for all domains."""
+    from capibara_assets.evaluation.report import Source
+
+    domain = results.domain
+    for artifact in (results.dataset, results.trained, results.playbook):
+        yield Source(f"{artifact.name}[{domain}]", artifact.digest, _page(artifact.name, domain))
+    for other, artifact in results.consensus.items():
+        certificate = artifact.document("certificate")["digest"]
+        name = f"consensus_checkpoint[{other}]"
+        yield Source(name, artifact.digest, _page("consensus_checkpoint", other), f"certificate {certificate}")
+    for artifact in (results.merged, results.router):
+        yield Source(artifact.name, artifact.digest, _page(artifact.name))
+
+
+def _page(name: str, domain: Domain | None = None) -> str:
+    """The asset's page in Dagster's UI, relative to its address."""
+    return f"/assets/{name}?partition={domain}" if domain else f"/assets/{name}"

@@ -1,0 +1,52 @@
+"""Small files of a store (manifests, versions, leases, marks): every byte is covered, and each knows its own name.
+
+Plain: a line `capibara-document/1 <SHA-256 of name, NUL and body>`, then the body. Sealed, in an encrypted store: a
+line `capibara-sealed/1 <salt>`, then the body under AES-256-GCM with the name as associated data. Either way a flipped
+bit, and a file under another file's name, is found when it is read. A line feed ends the file: some ways of uploading
+small objects (multipart, as parsed by e-mail libraries) lose a carriage return that happens to be last.
+"""
+
+import hashlib
+import re
+
+from capibara_assets.checkpoints.encryption.vault import Vault
+from capibara_assets.errors import IntegrityError
+
+_PLAIN, _SEALED = b"capibara-document/1 ", b"capibara-sealed/1 "
+_END = b"\n"
+_HEADER = re.compile(rb"(?:%s|%s)([0-9a-f]{64})\n" % (_PLAIN, _SEALED))
+
+
+def wrap(body: bytes, name: str, vault: Vault | None) -> bytes:
+    """The bytes of the file `name` that says `body`."""
+    if vault is None:
+        return _PLAIN + _digest(name, body) + b"\n" + body + _END
+    salt = vault.new_salt()
+    return _SEALED + salt.hex().encode() + b"\n" + vault.cipher(salt).seal(0, body, name.encode()) + _END
+
+
+def unwrap(data: bytes, name: str, vault: Vault | None, place: str) -> bytes:
+    """What the file says.
+
+    Raises:
+        IntegrityError: these are not the bytes that were written under this name; it names the file.
+    """
+    header = _HEADER.match(data)
+    if header is None or data.startswith(_SEALED) != (vault is not None):
+        raise IntegrityError(f"{place}/{name} is damaged: its first line is not that of a document of this store")
+    body = data[header.end() :]
+    if not body.endswith(_END):
+        raise IntegrityError(f"{place}/{name} is damaged: its end is missing")
+    body = body.removesuffix(_END)
+    if vault is None:
+        if _digest(name, body) != header[1]:
+            raise IntegrityError(f"{place}/{name} is damaged: its digest does not fit")
+        return body
+    try:
+        return bytes(vault.cipher(bytes.fromhex(header[1].decode())).open(0, body, name.encode()))
+    except IntegrityError as error:
+        raise IntegrityError(f"{place}/{name} is damaged: {error}") from error
+
+
+def _digest(name: str, body: bytes) -> bytes:
+    return hashlib.sha256(name.encode() + b"\0" + body).hexdigest().encode()

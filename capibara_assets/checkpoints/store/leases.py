@@ -1,0 +1,138 @@
+"""Leases: how a writer that has not published yet tells `collect` that it is at work.
+
+A lease is a small file that its writer renews; a writer whose lease ran out does not publish. Whoever reads leases
+waits a while longer than their writers do, so that clocks which differ by less than `GRACE_S` do no harm.
+"""
+
+import json
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from capibara_assets.checkpoints.encryption.vault import Vault
+from capibara_assets.checkpoints.store.documents import unwrap, wrap
+from capibara_assets.checkpoints.store.places import Place
+from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.storage.digests import canonical_json
+
+FOLDER = "leases"
+LIFE_S = 900.0
+GRACE_S = 300.0
+"""Seconds past its end for which others still respect a lease."""
+
+_log = logging.getLogger(__name__)
+
+
+class LeaseExpired(InputError):
+    """A writer stood still for so long that what it relies on may have been collected; nothing was published."""
+
+
+class Lease:
+    """A lease that is held by this process."""
+
+    def __init__(self, place: Place, vault: Vault | None, purpose: str) -> None:
+        """Raises InputError: no room."""
+        self.id = uuid.uuid4().hex
+        self._place, self._vault, self._purpose = place, vault, purpose
+        self._expires = 0.0
+        self._write()
+
+    @property
+    def name(self) -> str:
+        """Of its file, in the store."""
+        return f"{FOLDER}/{self.id}"
+
+    def check(self) -> None:
+        """Raises LeaseExpired: it ran out, so the writer must begin anew."""
+        if time.time() >= self._expires:
+            raise LeaseExpired(
+                f"writing to {self._place.root} stood still for over {LIFE_S / 60:.0f} minutes (a suspended process?): "
+                "nothing was published; save again"
+            )
+
+    def renew(self) -> None:
+        """Hold it for `LIFE_S` from now on. Raises LeaseExpired: too late."""
+        self.check()
+        self._write()
+
+    def _write(self) -> None:
+        expires = time.time() + LIFE_S
+        process = psutil.Process()
+        body = {
+            "expires": expires,
+            "host": _host(),
+            "pid": process.pid,
+            "started": process.create_time(),
+            "purpose": self._purpose,
+        }
+        # not synced: what a power cut tears belongs to a process that it ended
+        self._place.replace(self.name, wrap(canonical_json(body), self.name, self._vault), durable=False)
+        self._expires = expires
+
+
+@contextmanager
+def hold(place: Place, vault: Vault | None, purpose: str) -> Iterator[Lease]:
+    """A lease for as long as the block runs, renewed by a thread. Raises InputError: no room."""
+    lease = Lease(place, vault, purpose)
+    done = threading.Event()
+    renewing = threading.Thread(target=_keep, args=(lease, done), name=f"lease-{lease.id[:8]}", daemon=True)
+    renewing.start()
+    try:
+        yield lease
+    finally:
+        done.set()
+        renewing.join()
+        place.delete(lease.name)
+
+
+def alive(place: Place, vault: Vault | None) -> dict[str, str]:
+    """Ids of the leases whose writers may still publish, and what they do."""
+    found = {}
+    for lease in place.list(FOLDER):
+        name = f"{FOLDER}/{lease}"
+        try:
+            body = json.loads(unwrap(place.read(name), name, vault, place.root))
+        except FileNotFoundError:
+            continue  # given back while we looked
+        except IntegrityError as error:
+            _log.warning("%s; it counts as given back: only a crash of its machine leaves one like that", error)
+            continue
+        if time.time() < body["expires"] + GRACE_S and not _dead(body):
+            found[lease] = str(body["purpose"])
+    return found
+
+
+def _keep(lease: Lease, done: threading.Event) -> None:
+    while not done.wait(LIFE_S / 5):
+        try:
+            lease.renew()
+        except LeaseExpired:
+            return  # the writer finds out before it publishes
+        except (OSError, InputError) as error:
+            _log.warning("could not renew %s, trying again: %s", lease.name, error)
+
+
+def _dead(body: dict[str, object]) -> bool:
+    """Whether the process is known to be gone: only its own machine can tell."""
+    if body["host"] != _host():
+        return False
+    try:
+        return bool(psutil.Process(int(str(body["pid"]))).create_time() != body["started"])
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _host() -> str:
+    """Within one of these a process id means one process: a boot of a machine, and a container's process namespace."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:
+        return f"{os.uname().nodename} {psutil.boot_time():.0f}"

@@ -1,0 +1,339 @@
+"""`capibara checkpoint`: what the store holds, checkpoints in and out of it in every format, and how they differ."""
+
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from capibara_assets.cli.checkpoint.keys import decrypt, encrypt, rotate
+from capibara_assets.cli.checkpoint.retention import gc, prune
+from capibara_assets.cli.checkpoint.store import AS_JSON, Where, on_store
+from capibara_assets.cli.checkpoint.text import (
+    SHORT,
+    age,
+    description_text,
+    diff_text,
+    echo_json,
+    metrics_text,
+    size,
+    table,
+)
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.errors import InputError, IntegrityError
+
+if TYPE_CHECKING:
+    from capibara_assets.checkpoints.content import Content
+    from capibara_assets.checkpoints.inspect.diff import Side
+    from capibara_assets.checkpoints.store.checkpoint import Checkpoint
+    from capibara_assets.checkpoints.store.store import CheckpointStore
+    from capibara_assets.lineage.checkpoint_origin import Origin
+
+_PATH = click.Path(path_type=Path)
+_NAMES = (
+    click.option("--names", type=click.Choice(["t5x", "transformers"]), help="Of a T5 model: rename its parameters."),
+    click.option("--leave-out-optimizer", is_flag=True, help="With --names transformers, which has no place for it."),
+)
+_SOURCE = re.compile(r"([^\[\]=]+(?:\[[^\[\]=]+\])?)=([0-9a-f]{64})")
+
+Renaming = Callable[["Content", int], "Content"]  # of a content at a step
+
+
+def _renaming(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options that rename the parameters of a T5 model; it gets them as the function `renamed`."""
+
+    @functools.wraps(command)
+    def with_names(*, names: str | None, leave_out_optimizer: bool, **rest: Any) -> None:
+        def renamed(content: "Content", step: int) -> "Content":
+            if names is None:
+                return content
+            from capibara_assets.checkpoints.formats.t5_names import to_t5x, to_transformers
+
+            if names == "t5x":
+                return to_t5x(content, step=step)
+            return to_transformers(content, optimizer="leave out" if leave_out_optimizer else "refuse")
+
+        if leave_out_optimizer and names != "transformers":
+            raise InputError("--leave-out-optimizer goes with --names transformers only")
+        command(renamed=renamed, **rest)
+
+    for option in reversed(_NAMES):
+        with_names = option(with_names)
+    return with_names
+
+
+@click.group()
+def checkpoint() -> None:
+    """Checkpoints: kept whole and checked, in every format, small, private when asked.
+
+    REF is an id or how it begins (8 digits), MODEL (its latest), MODEL@latest, MODEL@v7 or MODEL@step:20.
+    """
+
+
+for command in (prune, gc, encrypt, decrypt, rotate):
+    checkpoint.add_command(command)
+
+
+@checkpoint.command("ls")
+@click.argument("model", required=False)
+@AS_JSON
+@on_store
+def ls(where: Where, model: str | None, as_json: bool) -> None:
+    """Every checkpoint, or those of MODEL: version, id, step, age, bytes stored and plain, tags, metrics."""
+    from capibara_assets.checkpoints.inspect.describe import plain_bytes
+
+    store = where.open()
+    rows: list[dict[str, Any]] = [
+        {
+            "model": one.manifest.about.model,
+            "version": one.version,
+            "id": one.id,
+            "step": one.manifest.about.step,
+            "created": one.manifest.created,
+            "kind": one.manifest.kind,
+            "plain_bytes": plain_bytes(one.manifest),
+            "tags": one.manifest.about.tags,
+            "metrics": one.manifest.about.metrics,
+            **_stored(one),
+        }
+        for one in store.list(model)
+    ]
+    if as_json:
+        echo_json(rows)
+        return
+    if not rows:
+        click.echo(f"no checkpoints{f' of {model}' if model else ''} in {store.root}")
+        return
+    header = ("model", "version", "id", "step", "age", "stored", "plain", "tags", "metrics")
+    shown = [
+        (row["model"], f"v{row['version']}", row["id"][:SHORT], str(row["step"]), age(row["created"]),
+         "DAMAGED" if row["damaged"] else size(row["stored_bytes"]), size(row["plain_bytes"]),
+         ",".join(row["tags"]), metrics_text(row["metrics"]))
+        for row in rows
+    ]  # fmt: skip
+    click.echo(table(header, shown, (3, 4, 5, 6)))
+
+
+@checkpoint.command("show")
+@click.argument("ref")
+@AS_JSON
+@on_store
+def show(where: Where, ref: str, as_json: bool) -> None:
+    """Everything about REF: what it is, what it shares, its parents, and the executions that it came from."""
+    from capibara_assets.checkpoints.inspect.describe import describe
+
+    store = where.open()
+    found = store.open(ref)
+    description = describe(found, store.list(), found.stored_bytes)
+    came_from = _origin(found.manifest.about)
+    if as_json:
+        tensors = {name: entry.model_dump(mode="json") for name, entry in found.manifest.tensors.items()}
+        echo_json({"checkpoint": description, "origin": came_from, "tensors": tensors})
+    else:
+        click.echo(description_text(description, came_from))
+
+
+@checkpoint.command("save")
+@click.argument("path", type=_PATH)
+@click.option("--model", required=True, help="Name under which versions are counted.")
+@click.option("--step", type=click.IntRange(min=0), required=True, help="Optimizer steps done.")
+@click.option("--metric", "metrics", multiple=True, metavar="NAME=VALUE", help="A metric at this step.")
+@click.option("--tag", "tags", multiple=True, help="`pinned` keeps it from prune.")
+@click.option("--source", "sources", multiple=True, metavar="ASSET[PARTITION]=DIGEST", help="What it was made from.")
+@click.option("--parent", metavar="REF", help="The checkpoint that training went on from.")
+@click.option("--base", "base_digest", metavar="DIGEST", help="Digest of the frozen base model, or a REF.")
+@click.option("--format", "form", default="auto", show_default=True, help="Format of PATH.")
+@click.option("--compression", type=click.Choice(["zstd", "gzip", "none"]), default="zstd", show_default=True)
+@AS_JSON
+@on_store
+def save(
+    where: Where,
+    path: Path,
+    model: str,
+    step: int,
+    metrics: tuple[str, ...],
+    tags: tuple[str, ...],
+    sources: tuple[str, ...],
+    parent: str | None,
+    base_digest: str | None,
+    form: str,
+    compression: str,
+    as_json: bool,
+) -> None:
+    """Import PATH, in any known format, as the next version of MODEL; prints its id."""
+    from capibara_assets import __version__
+    from capibara_assets.checkpoints.inspect.describe import version_of
+    from capibara_assets.checkpoints.store.manifest import About
+
+    store = where.open(compression, make=True)
+    about = About(
+        model=model,
+        step=step,
+        parent=store.open(parent).id if parent is not None else None,
+        base_digest=_base(store, base_digest),
+        code_version=__version__,
+        metrics=_metrics(metrics),
+        sources=_sources(sources),
+        tags=tags,
+    )
+    saved = store.write(_read(path, form), about)
+    if as_json:
+        echo_json({"id": saved.id, "model": model, "version": saved.version, "stored_bytes": saved.stored_bytes})
+    else:
+        click.echo(f"{saved.id}  {version_of(saved)}")
+
+
+@checkpoint.command("load")
+@click.argument("ref")
+@click.option("--format", "form", required=True, help="huggingface, pytorch, dcp, t5x, orbax.")
+@click.option("--out", type=_PATH, required=True, help="Where to write it; must not exist.")
+@click.option("--no-verify", is_flag=True, help="Do not compare what is read with its digests.")
+@_renaming
+@AS_JSON
+@on_store
+def load(where: Where, ref: str, form: str, out: Path, no_verify: bool, renamed: "Renaming", as_json: bool) -> None:
+    """Write REF to a file or folder in a format."""
+    from capibara_assets.checkpoints.inspect.describe import version_of
+
+    found = where.open().open(ref)
+    _write(renamed(found.content(verify=not no_verify), found.manifest.about.step), form, out)
+    if as_json:
+        echo_json({"id": found.id, "version": version_of(found), "format": form, "out": str(out)})
+    else:
+        click.echo(f"{version_of(found)} as {form} in {out}")
+
+
+@checkpoint.command("verify")
+@click.argument("ref", required=False)
+@AS_JSON
+@on_store
+def verify(where: Where, ref: str | None, as_json: bool) -> None:
+    """Read everything, or all of REF, and compare it with its digests; exit code 1 where there is damage."""
+    store = where.open()
+    damages = store.verify(ref)
+    if as_json:
+        echo_json({"store": store.root, "damaged": bool(damages), "damages": [one._asdict() for one in damages]})
+    else:
+        for one in damages:
+            parts = (one.file, f"checkpoint {one.checkpoint}" if one.checkpoint else "", one.tensor or "", one.problem)
+            click.echo("  ".join(part for part in parts if part))
+        click.echo(f"{len(damages)} damages" if damages else f"{ref or store.root}: whole")
+    if damages:
+        raise SystemExit(1)
+
+
+@checkpoint.command("convert")
+@click.argument("source", type=_PATH)
+@click.argument("target", type=_PATH)
+@click.option("--to", required=True, help="Format of TARGET: huggingface, pytorch, dcp, t5x, orbax.")
+@click.option("--from", "from_", help="Format of SOURCE; by default found out.")
+@_renaming
+@AS_JSON
+def convert(source: Path, target: Path, to: str, from_: str | None, renamed: "Renaming", as_json: bool) -> None:
+    """Write SOURCE as TARGET in another format, past the store; what the format cannot carry is an error."""
+    from capibara_assets.checkpoints.formats import detect_format
+
+    form = from_ or detect_format(source)
+    _write(renamed(_read(source, form), 0), to, target)
+    if as_json:
+        echo_json({"source": str(source), "from": form, "target": str(target), "to": to})
+    else:
+        click.echo(f"{source} ({form}) as {to} in {target}")
+
+
+@checkpoint.command("diff")
+@click.argument("a")
+@click.argument("b")
+@AS_JSON
+@on_store
+def diff(where: Where, a: str, b: str, as_json: bool) -> None:
+    """How far B is from A, each a REF or a path of any format: the layers that moved most, and every tensor."""
+    from capibara_assets.checkpoints.inspect.diff import diff as compare
+
+    store = None if Path(a).exists() and Path(b).exists() else where.open()
+    found = compare(_side(store, a), _side(store, b))
+    if as_json:
+        echo_json({"equal": found.equal, "diff": found})
+    else:
+        click.echo(diff_text(found))
+
+
+def _side(store: "CheckpointStore | None", name: str) -> "Side":
+    """A path that exists, else a checkpoint of the store."""
+    from capibara_assets.checkpoints.inspect.diff import Side, stored_side
+
+    path = Path(name)
+    if store is None or path.exists():
+        return Side(name, _read(path, "auto"))
+    return stored_side(name, store.open(name))
+
+
+def _read(path: Path, form: str) -> "Content":
+    from capibara_assets.checkpoints.formats import read
+
+    return read(path, None if form == "auto" else form)
+
+
+def _stored(checkpoint: "Checkpoint") -> dict[str, Any]:
+    """Bytes in the store, or why they cannot be told; the list goes on to the next."""
+    try:
+        return {"stored_bytes": checkpoint.stored_bytes, "damaged": None}
+    except IntegrityError as error:
+        return {"stored_bytes": None, "damaged": str(error)}
+
+
+def _origin(about: Any) -> "Origin":
+    """Where it came from, by the deployment's artifacts."""
+    from capibara_assets.lineage.checkpoint_origin import origin
+    from capibara_assets.resources import Store
+
+    deployment = Deployment.from_environment()
+    return origin(Store(root=deployment.store, work=str(deployment.work)).open(), about)
+
+
+def _base(store: "CheckpointStore", given: str | None) -> str | None:
+    """A digest as it is; else the id of a checkpoint."""
+    if given is None or (len(given) == 64 and set(given) <= set("0123456789abcdef")):
+        return given
+    return store.open(given).id
+
+
+def _metrics(given: tuple[str, ...]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            number = float("nan")
+        if not (name and equals) or number - number != 0:
+            raise InputError(f"--metric {text!r}: expected NAME=VALUE with a finite number, such as loss=0.52")
+        if name in found:
+            raise InputError(f"--metric {name!r} is given twice")
+        found[name] = number
+    return found
+
+
+def _sources(given: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given:
+        match = _SOURCE.fullmatch(text)
+        if match is None or match[1] in found:
+            raise InputError(f"--source {text!r}: expected ASSET=DIGEST or ASSET[PARTITION]=DIGEST, each asset once")
+        found[match[1]] = match[2]
+    return found
+
+
+def _write(content: "Content", form: str, out: Path) -> None:
+    """Raises InputError: `out` exists, or checkpoints are not written in this format."""
+    from capibara_assets.checkpoints.formats import FORMATS, format_named
+
+    write = format_named(form).write
+    if write is None:
+        known = ", ".join(name for name, one in FORMATS.items() if one.write is not None)
+        raise InputError(f"checkpoints are not written as {form}, which is only read: take {known}")
+    if out.exists():
+        raise InputError(f"{out} exists already: nothing is overwritten; remove it or give another name")
+    write(content, out)

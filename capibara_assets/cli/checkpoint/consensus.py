@@ -1,0 +1,94 @@
+"""`capibara consensus`: check what voters agreed on."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.errors import InputError
+
+if TYPE_CHECKING:
+    from capibara_assets.consensus.certificates.certificate import Verification
+
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+@click.group()
+def consensus() -> None:
+    """What voters agreed on, and the proof of it."""
+
+
+@consensus.command("verify")
+@click.argument("cert", type=click.Path(path_type=Path))
+@click.option("--voters", type=_FOLDER, help="Folder with each voter's adapter by its name; default: beside CERT.")
+@click.option("--result", type=_FOLDER, help="Folder of the published adapter; default: beside CERT.")
+@click.option(
+    "--keys",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="JSON object, voter to public key: the keys in CERT have to be these.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The findings as JSON.")
+def verify(cert: Path, voters: Path | None, result: Path | None, keys: Path | None, as_json: bool) -> None:
+    """Do again what the certificate CERT states, as far as its inputs are there, and compare.
+
+    Signatures, the count, attestation, every candidate, the consensus itself. A certificate inside the deployment's
+    store is checked with what the store has. Exit code 1 when anything does not match, with the problems named.
+    """
+    found = _verified(cert, voters, result, _keys(keys))
+    if as_json:
+        click.echo(json.dumps({"certificate": str(cert), "ok": found.ok, **asdict(found)}))
+    else:
+        click.echo(f"{cert}: the certificate {'holds' if found.ok else 'does not hold'}")
+        for title, lines in (
+            ("problems", found.problems),
+            ("done again", found.recomputed),
+            ("could not be checked", found.unchecked),
+            ("inputs forgotten", found.forgotten),
+        ):
+            if lines:
+                click.echo(f"{title}:")
+                for line in lines:
+                    click.echo(f"  {line}")
+    if not found.ok:
+        raise SystemExit(1)
+
+
+def _verified(cert: Path, voters: Path | None, result: Path | None, keys: dict[str, str] | None) -> "Verification":
+    from capibara_assets.consensus.certificates.certificate import read_certificate, verify_certificate
+
+    if voters is None and result is None:
+        published = _published(cert, keys)
+        if published is not None:
+            return published
+    folders = {voter.name: voters / voter.name for voter in read_certificate(cert).voters} if voters else None
+    return verify_certificate(cert, folders, result=result, keys=keys)
+
+
+def _published(cert: Path, keys: dict[str, str] | None) -> "Verification | None":
+    """The findings on a certificate of the deployment's store: voters and result may lie elsewhere than beside it."""
+    folder = cert.absolute().parent
+    if folder.parent.parent.name != "consensus_checkpoint" or not (folder / "manifest.json").is_file():
+        return None
+    from capibara_assets.cli.graph.results import open_results
+    from capibara_assets.lineage.certificates import verify_published
+
+    with open_results(Deployment.from_environment()) as results:
+        for artifact in results.store.list("consensus_checkpoint"):
+            if artifact.digest == folder.name and artifact.partition == folder.parent.name:
+                return verify_published(results.store, artifact, keys)
+    return None
+
+
+def _keys(file: Path | None) -> dict[str, str] | None:
+    if file is None:
+        return None
+    try:
+        keys = json.loads(file.read_text("utf-8"))
+    except ValueError as error:
+        raise InputError(f"{file} is not JSON: {error}") from error
+    if not isinstance(keys, dict) or not all(isinstance(key, str) for key in keys.values()):
+        raise InputError(f"{file}: expected a JSON object of voters and their public keys")
+    return keys

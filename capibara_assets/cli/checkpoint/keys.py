@@ -1,0 +1,76 @@
+"""`capibara checkpoint encrypt`, `decrypt`, `rotate`: a whole store under a key, back again, or under another key."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from capibara_assets.cli.checkpoint.store import AS_JSON, Where, on_store
+from capibara_assets.cli.checkpoint.text import echo_json
+from capibara_assets.errors import InputError
+
+if TYPE_CHECKING:
+    from capibara_assets.checkpoints.encryption.keys import WrappingKey
+    from capibara_assets.checkpoints.store.resealing import Resealed
+
+
+@click.command("encrypt")
+@AS_JSON
+@on_store
+def encrypt(where: Where, as_json: bool) -> None:
+    """Encrypt the store: values, names, shapes and hashes. Ids change; the former ones still find their checkpoints.
+
+    Takes the room of a second copy while it runs; interrupted, the same command goes on.
+    """
+    from capibara_assets.checkpoints.store import resealing
+
+    key = _key(where)
+    _report(resealing.encrypt(where.root, key, work=where.work), key, "encrypted", as_json)
+
+
+@click.command("decrypt")
+@AS_JSON
+@on_store
+def decrypt(where: Where, as_json: bool) -> None:
+    """Make an encrypted store a plain one again."""
+    from capibara_assets.checkpoints.store import resealing
+
+    key = _key(where)
+    _report(resealing.decrypt(where.root, key, work=where.work), key, "decrypted", as_json)
+
+
+@click.command("rotate")
+@click.option("--new-key-file", type=click.Path(path_type=Path), help="File with the new key.")
+@click.option("--new-kms", metavar="ADDRESS", help="The new key in Google KMS.")
+@AS_JSON
+@on_store
+def rotate(where: Where, new_key_file: Path | None, new_kms: str | None, as_json: bool) -> None:
+    """Have an encrypted store open with a new key alone. The payload stays as it is."""
+    from capibara_assets.checkpoints.encryption.keys import given_key
+    from capibara_assets.checkpoints.store import resealing
+
+    new = given_key({}, key_file=new_key_file, kms_key=new_kms)
+    if new is None:
+        raise InputError("say which key is the new one: --new-key-file or --new-kms")
+    key = _key(where)
+    resealing.rotate(where.root, key, new, work=where.work)
+    if as_json:
+        echo_json({"store": where.root, "key_id": new.key_id, "former_key_id": key.key_id})
+    else:
+        click.echo(f"{where.root} opens with key {new.key_id} ({new.origin}), and no longer with {key.key_id}")
+
+
+def _key(where: Where) -> "WrappingKey":
+    from capibara_assets.checkpoints.encryption.keys import HOW_TO_GIVE
+
+    key = where.key()
+    if key is None:
+        raise InputError(f"no checkpoint key is given: {HOW_TO_GIVE}")
+    return key
+
+
+def _report(done: "Resealed", key: "WrappingKey", what: str, as_json: bool) -> None:
+    if as_json:
+        echo_json({"store": done.root, "key_id": key.key_id, "ids": done.ids, "deleted": done.deleted})
+        return
+    click.echo(f"{done.root}: {what} with key {key.key_id} ({key.origin}); {len(done.ids)} checkpoints have new ids")

@@ -1,0 +1,178 @@
+"""`capibara checkpoint prune` and `gc`: which checkpoints go, why, and what that frees."""
+
+from collections import Counter
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from capibara_assets.cli.checkpoint.store import AS_JSON, Where, on_store
+from capibara_assets.cli.checkpoint.text import SHORT, echo_json, size, table
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.errors import InputError, IntegrityError
+
+if TYPE_CHECKING:
+    from capibara_assets.checkpoints.retention import Decision, RetentionPolicy
+    from capibara_assets.checkpoints.store.checkpoint import Checkpoint
+    from capibara_assets.checkpoints.store.store import CheckpointStore
+    from capibara_assets.storage.store import ArtifactStore
+
+
+@click.command("prune")
+@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@click.option("--keep-last", type=click.IntRange(min=1), help="The newest so many versions of each model.")
+@click.option("--keep-best", type=click.IntRange(min=1), help="The best so many by --metric.")
+@click.option("--metric", help="What --keep-best goes by.")
+@click.option("--mode", type=click.Choice(["min", "max"]), help="Whether the least (default) or greatest is best.")
+@click.option("--keep-every", type=click.IntRange(min=1), help="Those whose step is a multiple of this.")
+@click.option("--recipe", type=click.Path(path_type=Path), help="A YAML file with these rules instead.")
+@click.option("--dry-run", is_flag=True, help="Say what would go, and why.")
+@AS_JSON
+@on_store
+def prune(
+    where: Where, models: tuple[str, ...], recipe: Path | None, dry_run: bool, as_json: bool, **rules: Any
+) -> None:
+    """Remove the checkpoints that no rule keeps (of MODELs; default: of all). Several rules keep what any keeps.
+
+    Without a rule the deployment's recipe `retention` holds. Always kept: a model's newest version, what is tagged
+    `promoted` or `pinned`, what a certificate or promoted model needs, what a kept checkpoint names as base or source.
+    """
+    from capibara_assets.checkpoints.retention import check_metric, freed
+
+    given = {name: value for name, value in rules.items() if value is not None}
+    policy, source = _policy(given, recipe)
+    store = where.open()
+    every = store.list()
+    if unknown := sorted(set(models) - {one.manifest.about.model for one in every}):
+        known = ", ".join(sorted({one.manifest.about.model for one in every})) or "none"
+        raise InputError(f"no model {', '.join(map(repr, unknown))} in {store.root}: there are {known}")
+    check_metric([one for one in every if not models or one.manifest.about.model in models], policy)
+    decisions = _decide(store, every, policy, models)
+    doomed = list(dict.fromkeys(one.checkpoint.id for one in decisions if not one.keep))
+    pieces = freed(decisions)
+    stored = _stored([one for one in every if one.id in set(doomed)], pieces)
+    if not dry_run:
+        store.retire(doomed)
+    asked = [one for one in decisions if not models or one.checkpoint.manifest.about.model in models]
+    report = {
+        "store": store.root,
+        "dry_run": dry_run,
+        "policy": policy.model_dump(),
+        "policy_from": source,
+        "checkpoints": [
+            {
+                "model": one.checkpoint.manifest.about.model,
+                "version": one.checkpoint.version,
+                "id": one.checkpoint.id,
+                "step": one.checkpoint.manifest.about.step,
+                "keep": one.keep,
+                "reasons": one.reasons,
+            }
+            for one in asked
+        ],
+        "removed": doomed,
+        "freed_plain_bytes": sum(pieces.values()),
+        "freed_stored_bytes": stored,
+    }
+    if as_json:
+        echo_json(report)
+    else:
+        _print(report, asked)
+
+
+@click.command("gc")
+@click.option("--dry-run", is_flag=True, help="Say what would go, and why.")
+@AS_JSON
+@on_store
+def gc(where: Where, dry_run: bool, as_json: bool) -> None:
+    """Free the room of what no checkpoint needs any more; safe beside writers and readers."""
+    store = where.open()
+    found = store.collect(dry_run=dry_run)
+    if as_json:
+        groups = {name: [item._asdict() for item in items] for name, items in vars(found).items()}
+        echo_json({"store": store.root, "dry_run": dry_run, "bytes_freed": found.bytes_freed, **groups})
+        return
+    would = "would be " if dry_run else ""
+    titles = {"deleted": f"{would}deleted", "waiting": "go when the writers at work are done",
+              "repacked": f"{would}repacked", "left": "NOT repacked"}  # fmt: skip
+    for name, title in titles.items():
+        items = getattr(found, name)
+        if items:
+            click.echo(f"{title}:")
+            click.echo(table(("", "", ""), [("  " + one.name, size(one.bytes), one.why) for one in items], (1,))[1:])
+    click.echo(f"{len(found.deleted)} files {would}deleted, {size(found.bytes_freed)} {would}freed")
+
+
+def _policy(given: dict[str, Any], recipe: Path | None) -> "tuple[RetentionPolicy, str]":
+    """(rules, where they come from): of the options, else of the file, else of the deployment's recipe."""
+    from capibara_assets.checkpoints.retention import RetentionPolicy
+    from capibara_assets.deployment.declarations import declared, read_declared
+    from capibara_assets.resources import Recipes
+
+    if given and recipe is not None:
+        raise InputError("--recipe and rules as options exclude each other: put the rules into the recipe")
+    if given:
+        policy = declared(RetentionPolicy, given, "prune")
+        if not policy.rules:
+            raise InputError("prune: --mode alone says nothing to keep: give --keep-last, --keep-best or --keep-every")
+        return policy, "options"
+    if recipe is not None:
+        return read_declared(recipe, RetentionPolicy), str(recipe)
+    deployment = Deployment.from_environment()
+    recipes = Recipes(profile=deployment.profile, folder=deployment.recipes)
+    return recipes.load("retention", RetentionPolicy), str(recipes.file("retention"))
+
+
+def _decide(
+    store: "CheckpointStore", every: "list[Checkpoint]", policy: "RetentionPolicy", models: tuple[str, ...]
+) -> "list[Decision]":
+    """The plan; certificates and promoted models are asked only about what would go."""
+    from capibara_assets.checkpoints.retention import plan
+    from capibara_assets.lineage.checkpoint_needs import named_digests, needed
+
+    chosen = set(models) or None
+    going = {one.checkpoint.id for one in plan(every, policy, models=chosen) if not one.keep}
+    doomed = {one.id: one for one in every if one.id in going}
+    return plan(every, policy, needed(store, doomed.values(), named_digests(_artifacts())), chosen)
+
+
+def _artifacts() -> "ArtifactStore":
+    from capibara_assets.resources import Store
+
+    deployment = Deployment.from_environment()
+    return Store(root=deployment.store, work=str(deployment.work)).open()
+
+
+def _stored(doomed: "list[Checkpoint]", freed: Collection[str]) -> int | None:
+    """Bytes in the store of pieces that only these hold; None where one of them is damaged."""
+    places: dict[str, int] = {}
+    for one in doomed:
+        try:
+            found = one.backing.places(one.manifest, one.id)
+        except IntegrityError:
+            return None  # a pack is damaged or missing: what is broken can still be pruned
+        places |= {digest: place.stored for digest, place in found.items() if digest in freed}
+    return sum(places.values())
+
+
+def _print(report: dict[str, Any], decisions: "list[Decision]") -> None:
+    rules = ", ".join(
+        f"{name} {value}"
+        for name, value in report["policy"].items()
+        if value is not None and (name != "mode" or report["policy"]["metric"])
+    )
+    click.echo(f"rules ({report['policy_from']}): {rules}")
+    rows = [
+        (f"{one.checkpoint.manifest.about.model}@v{one.checkpoint.version}", one.checkpoint.id[:SHORT],
+         str(one.checkpoint.manifest.about.step), "keep" if one.keep else "remove", "; ".join(one.reasons))
+        for one in decisions
+    ]  # fmt: skip
+    if rows:
+        click.echo(table(("checkpoint", "id", "step", "plan", "why"), rows, (2,)))
+    counts = Counter(one.keep for one in decisions)
+    would = "would be " if report["dry_run"] else ""
+    click.echo(
+        f"{counts[False]} {would}removed, {counts[True]} kept; `capibara checkpoint gc` then frees "
+        f"{size(report['freed_stored_bytes'])} ({size(report['freed_plain_bytes'])} plain) that only they hold"
+    )

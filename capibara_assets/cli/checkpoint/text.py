@@ -1,0 +1,226 @@
+"""Checkpoints for a person: tables, sizes, ages, what `show` and `diff` print."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from capibara_assets.checkpoints.inspect.describe import Description
+    from capibara_assets.checkpoints.inspect.diff import Diff, LayerDiff, TensorDiff
+    from capibara_assets.lineage.checkpoint_origin import Origin, Reached
+
+SHORT = 12
+"""Digits of an id that are shown; the store opens what it begins."""
+_SHOWN = 20
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def echo_json(document: Any) -> None:
+    """One document on standard output; NaN and infinity, which JSON lacks, as null."""
+    click.echo(json.dumps(_plain(document), indent=2))
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()) -> str:
+    """Columns as wide as they need to be; those in `right` are aligned there."""
+    lines, numbers = [tuple(header), *(tuple(row) for row in rows)], set(right)
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if column in numbers else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def size(count: int | None) -> str:
+    """Bytes in the largest unit that leaves at least one."""
+    if count is None:
+        return "?"
+    number, unit = float(count), 0
+    while number >= 1024 and unit < len(_UNITS) - 1:
+        number, unit = number / 1024, unit + 1
+    return f"{count} B" if unit == 0 else f"{number:.1f} {_UNITS[unit]}"
+
+
+def age(created: str, now: datetime | None = None) -> str:
+    """How long ago, in one unit."""
+    seconds = ((now or datetime.now(UTC)) - datetime.fromisoformat(created)).total_seconds()
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{max(0, int(seconds))} s"
+
+
+def metrics_text(metrics: Any) -> str:
+    """`loss=0.52 accuracy=0.9`."""
+    return " ".join(f"{name}={value:.6g}" for name, value in sorted(metrics.items()))
+
+
+def description_text(found: "Description", origin: "Origin") -> str:
+    """What `show` prints."""
+    lines = [f"{found.version}  {found.id}"]
+    pairs = {
+        "also": ", ".join(found.also),
+        "former ids": ", ".join(found.former_ids),
+        "kind": found.kind + (f", imported from {found.origin}" if found.origin else ""),
+        "step": str(found.step),
+        "created": f"{found.created} ({age(found.created)} ago)" + (f" by run {found.run}" if found.run else ""),
+        "tags": ", ".join(found.tags),
+        "metrics": metrics_text(found.metrics),
+        "base model": (found.base_digest or "") + (f" = {found.base_version}" if found.base_version else ""),
+        "dataset": found.dataset_digest or "",
+        "code version": found.code_version or "",
+        "recipe": json.dumps(found.recipe, sort_keys=True) if found.recipe is not None else "",
+        "kept by": ", ".join(found.named_by),
+    }
+    lines += [f"{name}: {value}" for name, value in pairs.items() if value]
+    types = ", ".join(
+        f"{one.tensors} {name} ({one.elements:,} elements, {size(one.bytes)})" for name, one in found.types.items()
+    )
+    lines.append(f"tensors: {found.tensors} in {found.layers} layers, {found.parameters:,} elements: {types or 'none'}")
+    lines += _block("tied", [f"{name} is {target}" for name, target in sorted(found.ties.items())])
+    lines += _block("files", [f"{name}  {size(length)}" for name, length in found.files.items()])
+    lines.append(
+        f"size: {size(found.plain_bytes)} plain, {size(found.distinct_bytes)} distinct, "
+        f"{size(found.stored_bytes)} stored; no other checkpoint has {size(found.exclusive_bytes)} of the distinct ones"
+    )
+    lines += _block(
+        "shares pieces with",
+        [
+            f"{one.version}  {one.id[:SHORT]}  {one.pieces} piece{'s' if one.pieces > 1 else ''}, {size(one.bytes)}"
+            for one in found.shares
+        ],
+    )
+    lines += _block(
+        "parents",
+        [
+            f"{one.version or 'pruned'}  {one.id[:SHORT]}" + (f"  step {one.step}" if one.step is not None else "")
+            for one in found.parents
+        ],
+    )
+    return "\n".join(lines + _origin_lines(origin))
+
+
+def diff_text(found: "Diff") -> str:
+    """What `diff` prints: the layers that moved most, then the tensors."""
+    lines = [f"A  {found.a}", f"B  {found.b}"]
+    if found.equal:
+        return "\n".join([*lines, f"equal to the bit: {len(found.tensors)} tensors, all files and values"])
+    differ = [tensor for tensor in found.tensors if tensor.status != "equal"]
+    lines.append(
+        f"{len(differ)} of {len(found.tensors)} common tensors differ; {len(found.added)} only in B, "
+        f"{len(found.removed)} only in A"
+    )
+    lines += found.notes
+    if found.layers:
+        lines += ["", "layers, those that moved most first:", _layer_table(found.layers[:_SHOWN])]
+        lines += _more(len(found.layers))
+    if found.deltas:
+        ranked = sorted(found.deltas, key=lambda one: -(one.relative if one.relative is not None else float("inf")))
+        rows = [
+            (one.module, _number(one.l2), _number(one.relative), _number(one.cosine),
+             "/".join(map(str, dict.fromkeys(one.ranks))), "/".join(f"{s:g}" for s in dict.fromkeys(one.scales)))
+            for one in ranked[:_SHOWN]
+        ]  # fmt: skip
+        header = ("module", "distance", "relative", "cosine", "rank", "scale")
+        lines += ["", "weight changes, scale * B @ A:", table(header, rows, range(1, 6)), *_more(len(found.deltas))]
+    if differ:
+        ranked_tensors = sorted(differ, key=_by_distance)
+        titles = ("tensor", "status", "distance", "relative", "max", "cosine", "not finite A/B")
+        cells = [_tensor_row(tensor) for tensor in ranked_tensors[:_SHOWN]]
+        lines += ["", "tensors:", table(titles, cells, range(2, 7)), *_more(len(differ))]
+    lines += ["", *_names("tensors", found.added, found.removed, ())] if found.added or found.removed else []
+    for what, names in (("files", found.files), ("values", found.values)):
+        lines += _names(what, names.added, names.removed, names.changed)
+    if any(sum(tensor.not_finite) for tensor in differ):
+        lines.append("NaN or infinite elements are left out of the distances.")
+    return "\n".join(lines)
+
+
+def _layer_table(layers: "Iterable[LayerDiff]") -> str:
+    rows = []
+    for one in layers:
+        l2, relative = (one.l2, one.relative) if one.delta_l2 is None else (one.delta_l2, one.delta_relative)
+        nan = f"{one.not_finite[0]}/{one.not_finite[1]}" if any(one.not_finite) else ""
+        of = "weight change" if one.delta_l2 is not None else "tensors"
+        rows.append((one.layer, _number(relative), _number(l2), of, f"{one.changed}/{one.tensors}", nan))
+    header = ("layer", "relative", "distance", "of", "changed", "not finite A/B")
+    return table(header, rows, (1, 2, 4, 5))
+
+
+def _tensor_row(one: "TensorDiff") -> tuple[str, ...]:
+    status = str(one.status)
+    if one.status == "other shape":
+        status = f"shape {list(one.shapes[0])} -> {list(one.shapes[1])}"
+    elif one.status == "other dtype":
+        status = f"{one.dtypes[0]} -> {one.dtypes[1]}"
+    nan = f"{one.not_finite[0]}/{one.not_finite[1]}" if any(one.not_finite) else ""
+    return one.name, status, _number(one.l2), _number(one.relative), _number(one.max_abs), _number(one.cosine), nan
+
+
+def _by_distance(one: "TensorDiff") -> tuple[bool, float, str]:
+    relative = one.relative if one.relative is not None else (0.0 if one.l2 == 0 else float("inf"))
+    return not one.not_finite[1] > one.not_finite[0], -relative, one.name
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _names(what: str, added: Sequence[str], removed: Sequence[str], changed: Sequence[str]) -> list[str]:
+    lines = []
+    for title, names in (
+        (f"{what} only in B", added),
+        (f"{what} only in A", removed),
+        (f"{what} that differ", changed),
+    ):
+        lines += _block(title, list(names))
+    return lines
+
+
+def _origin_lines(origin: "Origin") -> list[str]:
+    if not origin.artifacts:
+        return ["made from: it names no artifact"]
+    lines = [f"made from, in {origin.store}:", *(f"  {'  ' * one.depth}{_reached(one)}" for one in origin.artifacts)]
+    if origin.executions is None:
+        return [*lines, "executions: not known, since no dataset it was made from is in the artifact store any more"]
+    lines.append(f"executions: {origin.executions} in its datasets" + (", such as" if origin.first else ""))
+    for one in origin.first:
+        lines.append(f"  {one.execution_id}" + (f"  {one.file}:{one.line}" if one.file else ""))
+    return lines
+
+
+def _reached(one: "Reached") -> str:
+    where = f"[{one.partition}]" if one.partition else ""
+    text = f"{one.asset}{where} {one.digest[:SHORT]}"
+    if one.state != "present":
+        gone = "its records were forgotten" if one.state == "forgotten" else "not in the artifact store any more"
+        return f"{text}: {gone}"
+    return text + (f": {one.examples} examples of {one.executions} executions" if one.executions is not None else "")
+
+
+def _block(title: str, items: list[str]) -> list[str]:
+    if not items:
+        return []
+    return [f"{title}:", *(f"  {item}" for item in items[:_SHOWN]), *_more(len(items))]
+
+
+def _more(count: int) -> list[str]:
+    return [f"  … and {count - _SHOWN} more (--json has all)"] if count > _SHOWN else []
+
+
+def _plain(node: Any) -> Any:
+    if hasattr(node, "__dataclass_fields__"):
+        return _plain(asdict(node))
+    if isinstance(node, dict):
+        return {key: _plain(value) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        return [_plain(value) for value in node]
+    if isinstance(node, float) and node - node != 0:
+        return None
+    return node

@@ -1,0 +1,380 @@
+"""`capibara forget`: takes executions out of everything upstream of training, for good."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import dagster as dg
+
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.domains import DOMAINS, Domain
+from capibara_assets.errors import InputError
+
+if TYPE_CHECKING:
+    from capibara_assets.checkpoints.store.store import Checkpoint
+    from capibara_assets.lineage.forget import Found
+    from capibara_assets.lineage.history import Traces
+    from capibara_assets.lineage.records import Results
+    from capibara_assets.storage.artifact import Artifact
+
+_UNDER_WAY = (
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a forget did, or with `dry_run` would do."""
+
+    dry_run: bool
+    forgotten: tuple[str, ...]
+    forgotten_before: tuple[str, ...]
+    sources: tuple[dict[str, Any], ...]
+    """The user's lines, unchanged: {execution_id, file, line}."""
+    quarantined: int
+    domains: tuple[str, ...]
+    removed: tuple[str, ...]
+    """Artifacts: `asset[partition] digest`."""
+    checkpoints: tuple[str, ...]
+    """Of trainings on removed datasets, and what no result that stays names: `model@version id`."""
+    ledgers: tuple[str, ...]
+    work: tuple[str, ...]
+    history: dict[str, int]
+    """Database -> values rewritten."""
+    logs: tuple[str, ...]
+    saw_it: tuple[dict[str, Any], ...]
+    """Voters whose adapters saw it: {domain, voter, digest, artifact, dataset, part, current}."""
+    stale: tuple[str, ...]
+    """What counts now and is to be made again: `asset[partition] digest`."""
+    left: tuple[str, ...]
+    """Where a trace is still found, and why."""
+    failures: dict[str, str]
+
+
+@click.command()
+@click.argument("execution_ids", nargs=-1, required=True)
+@click.option("--reason", default="", help="Why; noted beside the tombstones, so name no secret.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be touched.")
+@click.option("--despite-runs", is_flag=True, help="Go on though runs seem to be under way (they were killed).")
+@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+def forget(execution_ids: tuple[str, ...], reason: str, dry_run: bool, despite_runs: bool, as_json: bool) -> None:
+    """Take EXECUTION_IDS out of tables, datasets, caches, ledgers and Dagster's history; they never come back.
+
+    Log files are yours and stay as they are; the report names the lines. Adapters that saw a record become stale:
+    the next `capibara run` trains just those again. Interrupted, run it again.
+    """
+    with redirect_stdout(sys.stderr):  # the run tells its progress
+        report = forget_in(Deployment.from_environment(), execution_ids, reason, dry_run, despite_runs)
+    click.echo(json.dumps(asdict(report)) if as_json else as_text(report))
+    if report.failures or (report.left and not dry_run):
+        raise SystemExit(1)
+
+
+def forget_in(
+    deployment: Deployment, execution_ids: Iterable[str], reason: str, dry_run: bool, despite_runs: bool = False
+) -> Report:
+    """`capibara forget` on a deployment.
+
+    Raises:
+        InputError: an id that nothing knows, runs under way, or encrypted checkpoints without their key (nothing is
+            done then); logs that cannot be read.
+    """
+    from capibara_assets.cli.graph.instance import open_instance
+    from capibara_assets.cli.graph.results import results_of
+    from capibara_assets.executions.ingest.forgotten import write_tombstones
+    from capibara_assets.lineage.checkpoints import require_readable
+    from capibara_assets.lineage.forget import alone, find
+    from capibara_assets.resources import Store
+
+    store = Store(root=deployment.store, work=str(deployment.work)).open()
+    with alone(store), open_instance(deployment) as instance:
+        require_readable(store)
+        results = results_of(instance, store)
+        found = find(results, sorted(set(execution_ids)))
+        if dry_run:
+            return _preview(deployment, instance, results, found)
+        if not despite_runs:
+            _require_quiet(instance)
+        if found.tombstones:
+            write_tombstones(store, found.tombstones, reason)
+        return _carry_out(deployment, instance, results, found, quiet=not despite_runs)
+
+
+def _preview(deployment: Deployment, instance: dg.DagsterInstance, results: "Results", found: "Found") -> Report:
+    from capibara_assets.lineage.checkpoints import behind
+    from capibara_assets.lineage.forget import all_removed, ledgers_of, work_folders
+
+    removed = list(found.artifacts)
+    digests = frozenset(artifact.digest for artifact in removed)
+    traces = _traces(found, digests)
+    ledgers = [str(one.root) for one in ledgers_of(results.store) if one.last() is not None]
+    history, logs = _history(deployment, instance, traces, write=False)
+    checkpoints = behind(results.store, removed, digests | all_removed(results.store), found.needles)
+    work = work_folders(results.store, digests, found.needles)
+    places = _Places(removed, checkpoints, ledgers, work, history, logs)
+    return _report(found, results, places, _Aftermath(_stale_after(results, found)), dry_run=True)
+
+
+def _carry_out(
+    deployment: Deployment, instance: dg.DagsterInstance, results: "Results", found: "Found", quiet: bool
+) -> Report:
+    """Everything after the tombstones; each step can be done again, and what recognises the records goes last."""
+    from capibara_assets.cli.graph.results import results_of
+    from capibara_assets.lineage.checkpoints import behind, purge, still_holding
+    from capibara_assets.lineage.forget import all_removed, delete, doomed, purge_ledgers, remove, work_folders
+
+    store, saw = results.store, results
+    failures = _remake(deployment, instance)
+    if "e2b_logs[_]" in failures:
+        raise InputError(
+            f"the logs could not be read without the records ({failures['e2b_logs[_]']}): nothing was deleted, the "
+            "tombstones stand; mend that and run the same command again"
+        )
+    results = results_of(instance, store)
+    removed, waiting = doomed(results, found)
+    digests = frozenset(artifact.digest for artifact in removed) | all_removed(store)
+    checkpoints = behind(store, removed, digests, found.needles)
+    undeleted = purge(store, checkpoints)
+    ledgers = purge_ledgers(store, found, _ledger(deployment, results))
+    work = work_folders(store, digests, found.needles)
+    delete(work)
+    history, logs = _history(deployment, instance, _traces(found, digests), write=True)
+    unmade = [f"{_name(artifact)} could not be made without it: see failures" for artifact in waiting]
+    aftermath = _Aftermath(_stale(deployment, instance, results), [*unmade, *undeleted], failures)
+    places = _Places(removed, checkpoints, ledgers, work, history, logs)
+    report = _report(found, saw, places, aftermath, dry_run=False)
+    remove(store, removed)
+    store.sweep(0.0 if quiet else 3600.0)
+    holding = [*_search(deployment, found), *still_holding(store, found.needles)]
+    left = [f"{one} still holds a piece of it" for one in holding]
+    return Report(**{**vars(report), "left": (*report.left, *left)})
+
+
+def _require_quiet(instance: dg.DagsterInstance) -> None:
+    runs = instance.get_runs(filters=dg.RunsFilter(statuses=list(_UNDER_WAY)), limit=5)
+    if runs:
+        shown = ", ".join(f"{run.run_id[:8]} ({run.status.value.lower()})" for run in runs)
+        raise InputError(
+            f"runs are under way: {shown}; what they publish could hold the records. Nothing was done: wait for them, "
+            "or cancel them; of runs that were killed say --despite-runs"
+        )
+
+
+def _remake(deployment: Deployment, instance: dg.DagsterInstance) -> dict[str, str]:
+    """Makes what is upstream of training anew, where it was made before; returns what failed."""
+    from capibara_assets.assets.inputs import latest_digest
+    from capibara_assets.automation.pipeline import run_graph
+    from capibara_assets.definitions import build
+    from capibara_assets.lineage.forget import REMADE
+
+    made = {
+        (name, domain)
+        for name in REMADE
+        for domain in (None, *DOMAINS)
+        if latest_digest(instance, name, domain.value if domain else None) is not None
+    }
+    assets = [name for name in REMADE if any(one == name for one, _ in made)]
+    domains = [domain for domain in DOMAINS if any(where == domain for _, where in made)]
+    outcome = run_graph(build(deployment), instance, assets, domains, _settings(deployment), lambda _: None)
+    return {f"{name}[{where}]": message for (name, where), message in outcome.failures.items()}
+
+
+def _settings(deployment: Deployment) -> dict[str, str]:
+    from capibara_assets.assets.settings import current_settings
+    from capibara_assets.definitions import deployment_resources
+
+    resources = deployment_resources(deployment)
+    return current_settings(*(resources[name] for name in ("recipes", "base_model", "target", "tpu_target")))
+
+
+def _ledger(deployment: Deployment, results: "Results") -> Path:
+    from capibara_assets.definitions import deployment_resources
+    from capibara_assets.executions.ingest.ingest import ledger_name
+
+    experience = deployment_resources(deployment)["experience"]
+    return results.store.work_dir("e2b_logs", None, ledger_name(experience.path, experience.redact_also))
+
+
+def _traces(found: "Found", digests: frozenset[str]) -> "Traces":
+    from capibara_assets.lineage.history import Traces
+
+    return Traces(found.needles, digests)
+
+
+def _history(
+    deployment: Deployment, instance: dg.DagsterInstance, traces: "Traces", write: bool
+) -> tuple[dict[str, int], list[Path]]:
+    """Dagster's databases and logs, and the reports of the deployment: rewritten, or only counted."""
+    from capibara_assets.cli.graph.instance import dagster_home
+    from capibara_assets.lineage.history import databases, scrub, scrub_files, scrub_text
+    from capibara_assets.lineage.traces import holding
+
+    home = dagster_home(deployment)
+    counts = {str(path): number for path, number in scrub_files(home, traces, write=write).items()}
+    for name, connect in _servers(instance).items():
+        with connect() as connection:
+            if number := scrub(connection, traces, write=write):
+                counts[name] = number
+    files = {companion for path in databases(home) for companion in (path, *path.parent.glob(f"{path.name}-*"))}
+    logs = holding(home, traces.needles, skip=sorted(files))
+    reports = [path for path in (deployment.home / "report.html", deployment.home / "runs") if path.exists()]
+    logs += [path for report in reports for path in holding(report, traces.needles)]
+    for path in logs if write else ():
+        scrub_text(path, traces)
+    return counts, sorted(set(logs))
+
+
+def _servers(instance: dg.DagsterInstance) -> dict[str, Callable[[], Any]]:
+    """Storages that are no SQLite file: name -> what opens a connection in a transaction."""
+    storages = {
+        "events": (instance.event_log_storage, "index_connection"),
+        "runs": (instance.run_storage, "connect"),
+        "schedules": (instance.schedule_storage, "connect"),
+    }
+    return {
+        name: getattr(storage, method)
+        for name, (storage, method) in storages.items()
+        if storage is not None and "sqlite" not in type(storage).__module__ and hasattr(storage, method)
+    }
+
+
+def _stale(deployment: Deployment, instance: dg.DagsterInstance, results: "Results") -> list[str]:
+    """What counts now though its inputs are others since."""
+    from capibara_assets.automation.pipeline import Graph, is_current
+    from capibara_assets.definitions import build
+
+    graph, settings = Graph.of(build(deployment)), _settings(deployment)
+    return [
+        _name(artifact)
+        for (name, where), artifact in _ordered(results)
+        if graph.parents.get(name) and not is_current(graph, instance, name, Domain(where) if where else None, settings)
+    ]
+
+
+def _stale_after(results: "Results", found: "Found") -> list[str]:
+    """What a forget would make stale: everything that counts and was made from what would be removed."""
+    from capibara_assets.lineage.ancestors import descendants
+    from capibara_assets.lineage.forget import REMADE
+
+    steps = {
+        (step.asset, step.partition): step.artifact
+        for artifact in found.artifacts
+        if results.is_current(artifact) and artifact.name == "moe_dataset"
+        for step in descendants(results.store, artifact)
+        if step.artifact is not None and step.asset not in REMADE and results.is_current(step.artifact)
+    }
+    return [_name(artifact) for _, artifact in sorted(steps.items(), key=lambda item: (item[0][0], item[0][1] or ""))]
+
+
+def _ordered(results: "Results") -> "list[tuple[tuple[str, str | None], Artifact]]":
+    return sorted(results.current.items(), key=lambda item: (item[0][0], item[0][1] or ""))
+
+
+def _search(deployment: Deployment, found: "Found") -> list[Path]:
+    """Files of ours in which a piece of a record still stands: there should be none."""
+    from capibara_assets.cli.graph.instance import dagster_home
+    from capibara_assets.lineage.traces import holding
+    from capibara_assets.storage.mirror import is_remote
+
+    folders = {deployment.home, deployment.work, dagster_home(deployment)}
+    if not is_remote(deployment.store):
+        folders.add(Path(deployment.store))
+    skip = [] if is_remote(deployment.experience) else [Path(deployment.experience).resolve()]
+    outer = [one for one in folders if not any(one != other and one.is_relative_to(other) for other in folders)]
+    return [path for folder in sorted(outer) for path in holding(folder, found.needles, skip)]
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where the records are, or were: what is removed, deleted and rewritten."""
+
+    removed: "list[Artifact]"
+    checkpoints: "list[Checkpoint]"
+    ledgers: list[str]
+    work: list[Path]
+    history: dict[str, int]
+    logs: list[Path]
+
+
+@dataclass(frozen=True)
+class _Aftermath:
+    """What a forget leaves: results to make again, places that still hold a piece, and steps that failed."""
+
+    stale: list[str]
+    left: list[str] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+def _report(found: "Found", results: "Results", places: _Places, aftermath: _Aftermath, *, dry_run: bool) -> Report:
+    from capibara_assets.lineage.checkpoints import title
+    from capibara_assets.lineage.forget import examples_of
+    from capibara_assets.lineage.records import sights
+
+    return Report(
+        dry_run=dry_run,
+        forgotten=tuple(name for name in found.execution_ids if name not in found.before),
+        forgotten_before=found.before,
+        sources=tuple(asdict(line) for line in found.lines),
+        quarantined=found.quarantined,
+        domains=found.domains,
+        removed=tuple(_name(artifact) for artifact in places.removed),
+        checkpoints=tuple(title(checkpoint) for checkpoint in places.checkpoints),
+        ledgers=tuple(places.ledgers),
+        work=tuple(map(str, places.work)),
+        history=places.history,
+        logs=tuple(map(str, places.logs)),
+        saw_it=tuple(asdict(one) for one in sights(results, examples_of(found))),
+        stale=tuple(aftermath.stale),
+        left=tuple(aftermath.left),
+        failures=aftermath.failures,
+    )
+
+
+def _name(artifact: "Artifact") -> str:
+    where = f"[{artifact.partition}]" if artifact.partition else ""
+    return f"{artifact.name}{where} {artifact.digest}"
+
+
+def as_text(report: Report) -> str:
+    """For a person."""
+    would = "would be " if report.dry_run else ""
+    lines = []
+    if report.forgotten:
+        lines.append(f"{would}forgotten: {', '.join(report.forgotten)}")
+    if report.forgotten_before:
+        lines.append(f"forgotten before: {', '.join(report.forgotten_before)}")
+    parts = (
+        (f"{would}removed from the store", report.removed),
+        (f"checkpoints {would}deleted", report.checkpoints),
+        (
+            f"ledger generations {would}deleted" if not report.dry_run else "ledgers that would be purged",
+            report.ledgers,
+        ),
+        (f"work and caches {would}deleted", report.work),
+        (f"values {would}rewritten in Dagster's history", [f"{n} in {where}" for where, n in report.history.items()]),
+        (f"logs and pages {would}rewritten", report.logs),
+    )
+    for title, items in parts:
+        if items:
+            lines += [f"{title}: {len(items)}", *(f"  {item}" for item in items)]
+    if report.quarantined:
+        lines.append(f"quarantined lines that hold it, {would}dropped: {report.quarantined}")
+    seen = sorted({f"{one['domain']}/{one['voter']} {one['digest'][:12]} ({one['part']})" for one in report.saw_it})
+    lines += [f"adapters that saw it: {len(seen) or 'none'}", *(f"  {one}" for one in seen)]
+    lines += [f"stale, made again by `capibara run`: {len(report.stale) or 'nothing'}"]
+    lines += [f"  {one}" for one in report.stale]
+    if report.sources:
+        lines.append("your files still hold it; delete or edit these lines yourself (it will not be read again):")
+        lines += [f"  {one['file']}:{one['line']}  {one['execution_id']}" for one in report.sources]
+    lines += [f"NOT GONE: {one}" for one in report.left]
+    lines += [f"FAILED: {name}: {message}" for name, message in report.failures.items()]
+    return "\n".join(lines)

@@ -1,0 +1,151 @@
+"""`capibara quarantine`: what the ingest could not use, why, and another try."""
+
+import json
+import sys
+from collections import Counter
+from contextlib import redirect_stdout
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import polars as pl
+
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.errors import InputError
+
+_AS_JSON = click.option("--json", "as_json", is_flag=True, help="JSON lines.")
+_REASON = click.option("--reason", help="Only this reason, such as invalid_json or missing:code.")
+_FILE = click.option("--file", "file", help="Only this file, as the list names it.")
+
+
+@click.group()
+def quarantine() -> None:
+    """Lines and files that hold no valid execution, redacted, with the reason."""
+
+
+@quarantine.command("list")
+@_REASON
+@_FILE
+@click.option("--limit", default=50, show_default=True, help="Rows at most.")
+@_AS_JSON
+def list_rows(reason: str | None, file: str | None, limit: int, as_json: bool) -> None:
+    """One line each: id, place, reason, and what was found."""
+    rows = chosen(table(), (), reason, file)
+    for row in rows.head(limit).iter_rows(named=True):
+        if as_json:
+            click.echo(json.dumps({key: value for key, value in row.items() if key != "text"}))
+        else:
+            click.echo(f"{row['quarantine_id'][:12]}  {_place(row)}  {row['reason']}  {row['detail'][:100]}")
+    if not as_json:
+        counted = Counter(rows["reason"].to_list()).most_common()
+        click.echo(f"{rows.height} in quarantine" + "".join(f"; {name}: {count}" for name, count in counted))
+
+
+@quarantine.command("show")
+@click.argument("identifier")
+@_AS_JSON
+def show(identifier: str, as_json: bool) -> None:
+    """All that is kept of IDENTIFIER (or its first characters): place, reason, and the redacted text."""
+    (row,) = chosen(table(), (identifier,), None, None).iter_rows(named=True)
+    if as_json:
+        click.echo(json.dumps(row))
+        return
+    for key, value in row.items():
+        if key != "text":
+            click.echo(f"{key}: {value}")
+    click.echo(row["text"])
+
+
+@quarantine.command("retry")
+@click.argument("identifiers", nargs=-1)
+@_REASON
+@_FILE
+@_AS_JSON
+def retry_rows(identifiers: tuple[str, ...], reason: str | None, file: str | None, as_json: bool) -> None:
+    """Read the sources of IDENTIFIERS (default: all) again, and what has become valid into the table."""
+    from capibara_assets.definitions import deployment_resources
+    from capibara_assets.executions.ingest.ingest import ledger_name
+    from capibara_assets.executions.ingest.ledger import Ledger
+    from capibara_assets.executions.ingest.retry import files_of, retry
+
+    deployment = Deployment.from_environment()
+    resources = deployment_resources(deployment)
+    folder = resources["experience"].path
+    rows = chosen(table(), identifiers, reason, file).to_dicts()
+    found = retry(folder, rows, datetime.now(UTC))
+    for item in found:
+        line = {"quarantine_id": item.quarantine_id, "file": item.file, "line": item.line}
+        line |= {"reason": item.reason, "outcome": item.outcome}
+        click.echo(json.dumps(line) if as_json else f"{item.quarantine_id[:12]}  {_place(line)}  {item.outcome}")
+    ledger = (
+        resources["store"].open().work_dir("e2b_logs", None, ledger_name(folder, resources["experience"].redact_also))
+    )
+    Ledger(ledger).read_again(files_of(rows))
+    with redirect_stdout(sys.stderr):  # the run tells its progress
+        before, after = _materialize(deployment)
+    if not as_json:
+        click.echo(f"{len(found)} read again: {before} executions before, {after} now")
+
+
+def table() -> pl.DataFrame:
+    """The quarantine of the latest `e2b_logs`.
+
+    Raises:
+        InputError: there is none yet.
+    """
+    return _artifact().frame("quarantine").sort("file", "line", "quarantine_id")
+
+
+def _artifact() -> Any:
+    from capibara_assets.assets.inputs import Inputs
+    from capibara_assets.cli.graph.instance import open_instance
+    from capibara_assets.resources import Store
+
+    deployment = Deployment.from_environment()
+    with open_instance(deployment) as instance:
+        store = Store(root=deployment.store, work=str(deployment.work)).open()
+        return Inputs(instance, store).artifact("e2b_logs")
+
+
+def chosen(rows: pl.DataFrame, identifiers: tuple[str, ...], reason: str | None, file: str | None) -> pl.DataFrame:
+    """The rows that are meant.
+
+    Raises:
+        InputError: an identifier that begins no row's id, or several.
+    """
+    if reason is not None:
+        rows = rows.filter(pl.col("reason") == reason)
+    if file is not None:
+        rows = rows.filter(pl.col("file") == file)
+    if not identifiers:
+        return rows
+    picked = []
+    for identifier in identifiers:
+        match = rows.filter(pl.col("quarantine_id").str.starts_with(identifier))
+        if match.height != 1:
+            many = "nothing" if match.is_empty() else f"{match.height} rows"
+            raise InputError(f"{identifier!r} names {many} in quarantine: see `capibara quarantine list`")
+        picked.append(match)
+    return pl.concat(picked).unique("quarantine_id", maintain_order=True)
+
+
+def _place(row: dict[str, Any]) -> str:
+    return f"{row['file']}:{row['line']}" if row["line"] else str(row["file"])
+
+
+def _materialize(deployment: Deployment) -> tuple[int, int]:
+    """Runs `e2b_logs`; executions before and after."""
+    from capibara_assets.assets.settings import current_settings
+    from capibara_assets.automation.pipeline import run_graph
+    from capibara_assets.cli.graph.instance import open_instance
+    from capibara_assets.definitions import build, deployment_resources
+    from capibara_assets.domains import DOMAINS
+
+    before = _artifact().document("summary")["executions"]
+    resources = deployment_resources(deployment)
+    settings = current_settings(*(resources[name] for name in ("recipes", "base_model", "target", "tpu_target")))
+    with open_instance(deployment) as instance:
+        outcome = run_graph(build(deployment), instance, ["e2b_logs"], tuple(DOMAINS), settings, lambda _: None, False)
+    if outcome.failures:
+        raise InputError("; ".join(outcome.failures.values()))
+    return before, _artifact().document("summary")["executions"]

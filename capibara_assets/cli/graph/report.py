@@ -1,0 +1,176 @@
+"""`capibara report`: the latest run as JSON, as a table on the terminal and as an HTML page."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import dagster as dg
+import pandas as pd
+import polars as pl
+from jinja2 import Environment, PackageLoader
+
+from capibara_assets.assets.inputs import Inputs
+from capibara_assets.cli.graph.instance import open_instance
+from capibara_assets.cli.graph.run_record import latest_record
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.domains import DOMAINS, Domain
+from capibara_assets.metadata import heat_map
+from capibara_assets.storage.store import ArtifactStore
+
+SANDBOX = re.compile(r'"sandbox_id"\s*:\s*"([^"]+)"')
+
+
+def build_report(instance: dg.DagsterInstance, store: ArtifactStore, record: dict[str, Any]) -> dict[str, Any]:
+    """What the latest run came to, from the artifacts that Dagster's latest materializations name.
+
+    `quarantined` of a domain counts the quarantined lines whose sandbox has executions in it; a line too damaged to
+    name its sandbox is in the total `quarantined` alone. Losses are nats per assistant token on the test split.
+    """
+    inputs = Inputs(instance, store)
+    logs = inputs.available("e2b_logs")
+    quarantine = logs.frame("quarantine") if logs else None
+    domains = {name: _domain(inputs, Domain(name), quarantine, seconds) for name, seconds in record["domains"].items()}
+    promoted = inputs.available("promoted_model")
+    return {
+        **{key: value for key, value in record.items() if key != "domains"},
+        "quarantined": 0 if quarantine is None else quarantine.height,
+        "domains": domains,
+        "loss_matrix": loss_matrix(inputs),
+        "promotion": promoted.document("promotion")["domains"] if promoted else {},
+        "checkpoints": checkpoints_made(inputs, [Domain(name) for name in record["domains"]]),
+    }
+
+
+def checkpoints_made(inputs: Inputs, domains: list[Domain]) -> dict[str, str]:
+    """Model, as `capibara checkpoint` and `capibara lineage adapter` call it -> id of the checkpoint that counts."""
+    found: dict[str, str] = {}
+    for domain in domains:
+        for asset in ("trained_adapters", "consensus_checkpoint"):
+            artifact = inputs.available(asset, domain)
+            for folder, identity in artifact.checkpoints.items() if artifact else ():
+                name = "consensus" if asset == "consensus_checkpoint" else folder.removeprefix("voters/")
+                found[f"{domain}/{name}"] = identity
+    for asset in ("merged_checkpoint", "moe_checkpoint"):
+        artifact = inputs.available(asset)
+        for identity in artifact.checkpoints.values() if artifact else ():
+            found[asset] = identity
+    return found
+
+
+def _domain(inputs: Inputs, domain: Domain, quarantine: pl.DataFrame | None, seconds: float) -> dict[str, Any]:
+    executions, dataset = inputs.available("e2b_executions", domain), inputs.available("moe_dataset", domain)
+    evaluation, consensus = inputs.available("evaluation", domain), inputs.available("consensus_checkpoint", domain)
+    means = evaluation.document("means") if evaluation else {}
+    voters = consensus.document("certificate")["voters"] if consensus else []
+    sandboxes = set(executions.frame("executions")["sandbox_id"].to_list()) if executions else set()
+    return {
+        "executions": executions.frame("executions").height if executions else 0,
+        "quarantined": _quarantined_in(quarantine, sandboxes),
+        "examples": dataset.frame("examples").height if dataset else 0,
+        "base_loss": means.get("base"),
+        "playbook_loss": means.get("playbook"),
+        "consensus_loss": means.get("consensus"),
+        "merged_loss": means.get("merged"),
+        "voters": [{"name": v["name"], "accepted": v["accepted"], "reason": v["reason"]} for v in voters],
+        "verdict": evaluation.document("decision")["verdict"] if evaluation else None,
+        "seconds": seconds,
+    }
+
+
+def _quarantined_in(quarantine: pl.DataFrame | None, sandboxes: set[str]) -> int:
+    if quarantine is None:
+        return 0
+    named = (SANDBOX.search(text or "") for text in quarantine["text"].to_list())
+    return sum(1 for match in named if match and match.group(1) in sandboxes)
+
+
+def loss_matrix(inputs: Inputs) -> dict[str, dict[str, float]]:
+    """Expert → test domain → loss: each domain's consensus adapter on every domain's test split."""
+    found: dict[str, dict[str, float]] = {}
+    for domain, artifact in inputs.every("evaluation").items():
+        for contender, loss in artifact.document("means").items():
+            expert = domain.value if contender == "consensus" else contender.removeprefix("expert:")
+            if expert in DOMAINS:
+                found.setdefault(expert, {})[domain.value] = loss
+    return found
+
+
+def table_of(report: dict[str, Any]) -> pd.DataFrame:
+    """One row per domain, as the terminal and the page show it."""
+    rows = []
+    for name, domain in report["domains"].items():
+        accepted = sum(voter["accepted"] for voter in domain["voters"])
+        rows.append(
+            {
+                "domain": name,
+                "executions": domain["executions"],
+                "quarantined": domain["quarantined"],
+                "examples": domain["examples"],
+                "base": domain["base_loss"],
+                "playbook": domain["playbook_loss"],
+                "consensus": domain["consensus_loss"],
+                "merged": domain["merged_loss"],
+                "voters +/-": f"{accepted}/{len(domain['voters']) - accepted}",
+                "verdict": domain["verdict"] or "–",
+                "seconds": domain["seconds"],
+            }
+        )
+    # Floats throughout: a column that is missing everywhere would otherwise print as None
+    return pd.DataFrame(rows).astype(dict.fromkeys(("base", "playbook", "consensus", "merged"), float))
+
+
+def print_table(report: dict[str, Any]) -> None:
+    """The table per domain, and the loss matrix below it."""
+    click.echo("\ntest loss, nats per assistant token")
+    click.echo(table_of(report).to_string(index=False, na_rep="–", float_format=lambda value: f"{value:.3f}"))
+    if report["loss_matrix"]:
+        click.echo("\nexpert \\ test domain")
+        click.echo(_matrix(report).to_string(na_rep="–", float_format=lambda value: f"{value:.3f}"))
+    click.echo(
+        f"\n{report['seconds']:.0f} s, peak memory {report['peak_memory_gib']:.2f} GiB, "
+        f"{report['quarantined']} lines quarantined in all"
+    )
+    if report["checkpoints"]:
+        click.echo(f"{len(report['checkpoints'])} adapters and models in the checkpoint store: capibara checkpoint ls")
+
+
+def _matrix(report: dict[str, Any]) -> pd.DataFrame:
+    names = [domain for domain in DOMAINS if domain in report["loss_matrix"]]
+    return pd.DataFrame(report["loss_matrix"]).T.reindex(index=names, columns=names)
+
+
+def write_html(report: dict[str, Any], path: Path) -> Path:
+    """The report as one page without outside references."""
+    matrix = {(e, d): loss for e, losses in report["loss_matrix"].items() for d, loss in losses.items()}
+    names = [domain.value for domain in DOMAINS if domain in report["loss_matrix"]]
+    environment = Environment(loader=PackageLoader("capibara_assets.cli"), autoescape=True)
+    page = environment.get_template("report.html.jinja").render(
+        report=report,
+        table=table_of(report).to_html(
+            index=False, na_rep="–", float_format=lambda v: f"{v:.3f}", border=0, escape=True
+        ),
+        matrix=heat_map(names, names, matrix),
+        failures=report.get("failures", {}),
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page)
+    return path
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def report(as_json: bool) -> None:
+    """The latest run: losses, voters, seconds, memory."""
+    from capibara_assets.resources import Store
+
+    deployment = Deployment.from_environment()
+    record = latest_record(deployment)
+    with open_instance(deployment) as instance:
+        store = Store(root=deployment.store, work=str(deployment.work)).open()
+        document = build_report(instance, store, record)
+    if as_json:
+        click.echo(json.dumps(document, indent=2))
+    else:
+        print_table(document)

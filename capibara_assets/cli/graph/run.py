@@ -1,0 +1,148 @@
+"""`capibara run`: the whole graph, or one stage of it, on one's own files, in this process."""
+
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+import dagster as dg
+
+from capibara_assets.cli.graph.instance import open_instance
+from capibara_assets.cli.graph.memory import watched_memory
+from capibara_assets.cli.graph.run_record import keep_record
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.domains import DOMAINS, Domain
+from capibara_assets.errors import InputError
+from capibara_assets.storage.mirror import is_remote
+
+# The last ones train voters by resources/recipes/strategies
+PROFILES = (
+    "demo", "full", "hierarchical", "convexity", "incremental_soup", "huggingface", "federated", "private",
+    "integrated",
+)  # fmt: skip
+
+
+def parse_domains(text: str) -> tuple[Domain, ...]:
+    """Comma-separated domains, in the order of the partitions.
+
+    Raises:
+        InputError: a name that is no domain.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = sorted(set(names) - set(DOMAINS))
+    if unknown or not names:
+        raise InputError(f"unknown domain {', '.join(unknown) or repr(text)}: choose from {', '.join(DOMAINS)}")
+    return tuple(domain for domain in DOMAINS if domain in names)
+
+
+def select_assets(definitions: dg.Definitions, selection: str | None) -> list[str]:
+    """Names of the assets that a comma-separated selection means: `moe_dataset`, `moe_dataset+`, `key:"moe_*"`, `*`.
+
+    Raises:
+        InputError: a term is no selection of Dagster's, or nothing is selected.
+    """
+    graph = definitions.resolve_asset_graph()
+    names: set[str] = set()
+    for term in (selection or "*").split(","):
+        try:
+            found = dg.AssetSelection.from_string(term.strip()).resolve(graph)
+        except dg.DagsterError as error:
+            raise InputError(f"--select {term.strip()!r} is no selection of assets: {error}") from error
+        if not found:
+            known = ", ".join(sorted(key.to_user_string() for key in graph.materializable_asset_keys))
+            raise InputError(f"--select {term.strip()!r} selects nothing; assets are: {known}")
+        names |= {key.to_user_string() for key in found & graph.materializable_asset_keys}
+    return sorted(names)
+
+
+@click.command()
+@click.option("--experience", help="Folder with e2b_logs/ and playbooks/, or any folder of such files.")
+@click.option("--domains", "domain_list", default=",".join(DOMAINS), show_default=True, help="Comma-separated domains.")
+@click.option("--target", help="Hardware target that adapters train on (resources/hardware).")
+@click.option("--tpu-target", help="TPU slice that tpu_config plans for.")
+@click.option("--base-model", help="Directory of a Transformers causal LM, or a fetched Hub id@revision.")
+@click.option("--profile", type=click.Choice(PROFILES), help="Recipes: capped steps, whole epochs, or a strategy.")
+@click.option("--select", "selection", help="Only these assets, e.g. moe_dataset+ or e2b_logs,e2b_executions.")
+@click.option("--seed", type=int, help="Seed of training, instead of the recipe's.")
+@click.option("--fault", multiple=True, metavar="VOTER=FAULT", help="Drill: sign_flip, nan or norm_100x one voter.")
+@click.option("--force", is_flag=True, help="Materialize what is current, too.")
+def run(
+    experience: str | None,
+    domain_list: str,
+    target: str | None,
+    tpu_target: str | None,
+    base_model: str | None,
+    profile: str | None,
+    selection: str | None,
+    seed: int | None,
+    fault: tuple[str, ...],
+    force: bool,
+) -> None:
+    """Materialize the graph; what is current is left alone, and an interrupted run goes on where it was."""
+    chosen = {
+        "EXPERIENCE": _location(experience) if experience else None,
+        "TARGET": target,
+        "TPU_TARGET": tpu_target,
+        "BASE_MODEL": base_model,
+        "PROFILE": profile,
+        "SEED": None if seed is None else str(seed),
+        "FAULTS": ",".join(fault) or None,
+    }
+    os.environ.update({f"CAPIBARA_{name}": value for name, value in chosen.items() if value is not None})
+    domains = parse_domains(domain_list)
+    run_deployment(Deployment.from_environment(), domains, selection, force)
+
+
+def _location(experience: str) -> str:
+    """A remote location as it is, a local one as an absolute path."""
+    return experience if is_remote(experience) else str(Path(experience).expanduser().resolve())
+
+
+def run_deployment(deployment: Deployment, domains: tuple[Domain, ...], selection: str | None, force: bool) -> None:
+    """Check what can be checked beforehand, materialize, write the run's record and the report; exit 1 on failures.
+
+    Raises:
+        InputError: experience, base model, recipe or hardware target missing or damaged, before anything ran.
+    """
+    from capibara_assets.assets.settings import current_settings
+    from capibara_assets.automation.pipeline import run_graph
+    from capibara_assets.cli.graph.report import build_report, print_table, write_html
+    from capibara_assets.definitions import build, deployment_resources
+    from capibara_assets.resources import GoogleCloud
+
+    resources = deployment_resources(deployment)
+    folder = resources["experience"].path
+    if deployment.store.startswith("gs://"):
+        GoogleCloud(
+            project=os.environ.get("GOOGLE_CLOUD_PROJECT", ""), zone=os.environ.get("GOOGLE_CLOUD_ZONE", "")
+        ).check_bucket(deployment.store)
+    settings = current_settings(*(resources[name] for name in ("recipes", "base_model", "target", "tpu_target")))
+    definitions = build(deployment)
+    assets = select_assets(definitions, selection)
+    click.echo(f"experience {folder}, base model {deployment.base_model}, profile {deployment.profile}")
+    started, clock = datetime.now(UTC), time.monotonic()
+    with open_instance(deployment) as instance, watched_memory() as peak:
+        outcome = run_graph(definitions, instance, assets, domains, settings, click.echo, force)
+        record = {
+            "started": started.isoformat(),
+            "seconds": round(time.monotonic() - clock, 2),
+            "peak_memory_gib": round(peak.bytes / 2**30, 3),
+            "profile": deployment.profile,
+            "experience": str(folder),
+            "domains": {domain.value: round(outcome.domain_seconds(domain), 2) for domain in domains},
+            "current": len(outcome.current),
+            "failures": {f"{name}[{where}]": message for (name, where), message in outcome.failures.items()},
+        }
+        keep_record(deployment, record)
+        report = build_report(instance, resources["store"].open(), record)
+        page = write_html(report, deployment.home / "report.html")
+    print_table(report)
+    if outcome.current:
+        click.echo(f"{len(outcome.current)} asset partitions were current and left alone (--force runs them again)")
+    click.echo(f"report: {page}")
+    if outcome.failures:
+        click.echo(f"{len(outcome.failures)} failed:", err=True)
+        for (name, where), message in outcome.failures.items():
+            click.echo(f"  {name}[{where}]: {message}", err=True)
+        raise SystemExit(1)

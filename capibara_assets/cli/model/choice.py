@@ -1,0 +1,105 @@
+"""Which model a command means: a folder, or a checkpoint of the store; and the base of an adapter."""
+
+import functools
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from capibara_assets.cli.checkpoint.store import Where, on_store
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.errors import InputError
+
+if TYPE_CHECKING:
+    from capibara_assets.evaluation.contenders.model_folder import ModelFolder
+
+_OPTIONS = (
+    click.option(
+        "--model",
+        "reference",
+        required=True,
+        metavar="FOLDER|REF",
+        help="A model or adapter: its folder, an artifact's, or a checkpoint of the store (an id, MODEL, MODEL@v7).",
+    ),
+    click.option(
+        "--base", metavar="FOLDER|NAME", help="Base of an adapter; by default the one it names, checked by its digest."
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A model by name, and where names are looked up."""
+
+    reference: str
+    base: str | None
+    where: Where
+
+    @contextmanager
+    def found(self) -> "Iterator[ModelFolder]":
+        """The model as a folder; one of the store lies in a folder of its own meanwhile.
+
+        Raises:
+            InputError: there is no such model.
+        """
+        from capibara_assets.evaluation.contenders.model_folder import model_folder
+        from capibara_assets.training.standalone.run import base_folder
+
+        default = Deployment.from_environment().base_model
+        base = base_folder(self.base) if self.base is not None else None
+        folder = Path(self.reference).expanduser()
+        reference = _kept(folder) if folder.is_dir() else self.reference
+        if reference is None:
+            yield model_folder(folder, base, default_base=default)
+            return
+        if folder.is_file():
+            raise InputError(f"--model {folder} is a file: give the folder of a model or adapter")
+        if "/" in reference.strip("/") and reference[0] in "./~":
+            raise InputError(f"--model {reference}: there is no such folder")
+        store = self.where.open()
+        checkpoint = store.open(reference)
+        with TemporaryDirectory(prefix="capibara-model-") as place:
+            target = Path(place) / "model"
+            store.load(checkpoint.id, "huggingface", target)
+            digest = checkpoint.manifest.about.base_digest
+            yield model_folder(target, base, default_base=default, digest=digest)
+
+
+def on_model(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options that name a model; it gets them as its argument `choice`."""
+
+    @functools.wraps(command)
+    def with_model(*, reference: str, base: str | None, where: Where, **rest: Any) -> None:
+        command(choice=Choice(reference, base, where), **rest)
+
+    wrapped: Callable[..., None] = on_store(with_model)
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def _kept(folder: Path) -> str | None:
+    """The checkpoint that an artifact's folder stands for: its weights lie in the store; None for other folders.
+
+    Raises:
+        InputError: it has several.
+    """
+    manifest = folder / "manifest.json"
+    if not manifest.is_file():
+        return None
+    try:
+        document = json.loads(manifest.read_bytes())
+    except ValueError as error:
+        raise InputError(f"{manifest} is not JSON: {error}") from error
+    kept = document.get("checkpoints") if isinstance(document, dict) else None
+    if not isinstance(kept, dict) or not kept:
+        return None
+    if len(kept) > 1:
+        parts = ", ".join(f"{part} is {one['id'][:12]}" for part, one in sorted(kept.items()))
+        raise InputError(f"{folder} has several checkpoints: give --model one of them ({parts})")
+    return str(next(iter(kept.values()))["id"])

@@ -1,0 +1,148 @@
+"""`capibara compare`: a baseline, an optimised prompt and a fine-tuned model on the same file, and what follows."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from capibara_assets.cli.model.evaluation_files import (
+    INCONCLUSIVE,
+    WORK,
+    Settings,
+    contender,
+    file_options,
+    print_figures,
+    readable_items,
+    settings_of,
+    write_results,
+)
+from capibara_assets.errors import InputError
+
+if TYPE_CHECKING:
+    from capibara_assets.evaluation.decision.test_uses import Look
+    from capibara_assets.evaluation.decision_rule import DecisionRule
+    from capibara_assets.evaluation.evaluate import Graded
+    from capibara_assets.evaluation.items.items import Item
+    from capibara_assets.evaluation.measuring.measured import Measured
+
+BASELINE, OPTIMIZED, FINETUNED = "baseline", "optimized", "finetuned"
+ALIKE = ("pass@1", "exact_match", "repair_rate", "chrf")
+"""Metrics that are taken in this order where the rule's own is not known of all contenders."""
+FORMS = "A model's or an adapter's folder, checkpoint:REF, an endpoint, a DSPy program, or scores of a former run."
+
+
+@click.command("compare")
+@click.option("--baseline", required=True, help=FORMS)
+@click.option("--optimized", help="The baseline with a better prompt; judged against the fine-tuned one.")
+@click.option("--finetuned", required=True, help="Who is judged.")
+@click.option("--dataset", required=True, type=click.Path(path_type=Path), help="Examples, chats, HumanEval or MBPP.")
+@click.option("--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder of results.")
+@click.option("--metric", help="Decides; default: the rule's, where all have it, else pass@1, exact_match, …")
+@file_options
+def compare(
+    baseline: str,
+    optimized: str | None,
+    finetuned: str,
+    dataset: Path,
+    output: Path,
+    metric: str | None,
+    **options: Any,
+) -> None:
+    """Judge a fine-tuned model against a baseline and an optimised prompt, item by item on the same file.
+
+    Each of the three is a folder (model or LoRA adapter), checkpoint:REF, https://HOST/v1#MODEL, openai:MODEL[@URL],
+    ollama:MODEL[@URL], a DSPy program (.json), or answers or scores of a former run (.json, .jsonl, .parquet, with
+    #CONTENDER). Exit code 0: decided (promote or reject), 3: inconclusive, 2: bad input. The same command again goes on
+    where it was interrupted.
+    """
+    from capibara_assets.evaluation.contenders.contenders import ModelContender, StoredContender, identity
+    from capibara_assets.evaluation.decision.decide import Arms
+    from capibara_assets.evaluation.evaluate import Terms, grade_and_score, judge
+    from capibara_assets.evaluation.measuring.named import measure_named
+    from capibara_assets.evaluation.tables import report_of
+
+    settings = settings_of(options)
+    named = {BASELINE: baseline, **({OPTIMIZED: optimized} if optimized else {}), FINETUNED: finetuned}
+    items, leaks, trained = readable_items(dataset, options["executions"], options["training"], settings)
+    with TemporaryDirectory(prefix="capibara-compare-") as place:
+        first = contender(baseline, BASELINE, settings, Path(place))
+        if options["base"] is None and isinstance(first, ModelContender) and isinstance(first.model, Path):
+            settings = replace(settings, base=first.model)  # adapters and prompts belong to the baseline's model
+        others = {name: text for name, text in named.items() if name != BASELINE}
+        contenders = [first, *(contender(text, name, settings, Path(place)) for name, text in others.items())]
+        candidate = identity(contenders[-1])
+        bare = [one.name for one in contenders if isinstance(one, StoredContender) and one.scores]
+        if bare and metric is None:
+            raise InputError(f"{', '.join(bare)} holds scores alone: say with --metric what they are scores of")
+        measured = measure_named(
+            contenders, items, settings.recipe, metric or settings.rule.default.metric, output / WORK
+        )
+    weak = options["allow_weak_isolation"]
+    graded = grade_and_score(items, measured, settings.recipe, work=output / WORK, allow_weak_isolation=weak)
+    rule = rule_of(metric, settings.rule, graded, measured)
+    terms = Terms(settings.recipe, rule, _look(settings, dataset, items, candidate, rule))
+    found = judge(dataset.name, items, measured, graded, terms, Arms(BASELINE, OPTIMIZED, FINETUNED, "", ""))
+    checked = f"{trained} training examples" if trained else "no training data is known here: leaks were not looked for"
+    about = {"dataset": str(dataset), **named, "checked against": checked, "nearly training items": len(leaks)}
+    report = report_of(found, dataset.name, terms, settings=about)
+    result = write_results(output, found, report, about)
+    if options["as_json"]:
+        click.echo(json.dumps(result))
+    else:
+        print_figures(report)
+        click.echo(f"report: {result['report']}")
+    if found.decision is not None and found.decision.verdict == "inconclusive":
+        raise SystemExit(INCONCLUSIVE)
+
+
+def rule_of(metric: str | None, rule: "DecisionRule", graded: "Graded", measured: "Measured") -> "DecisionRule":
+    """The rule with the metric that decides: the one asked for, or the rule's own where every contender has it, else
+    the first of `ALIKE` that they have. A metric that is not the rule's own is judged by the rule's defaults.
+
+    Raises:
+        InputError: not all have the metric asked for, or there is none that all have.
+    """
+    from capibara_assets.evaluation.decision_rule import LOWER, ScoreRule
+
+    running = set(measured.contenders) - set(measured.crashed)
+    having: dict[str, set[str]] = {}
+    for row in graded.scores.select("metric", "contender").unique().iter_rows():
+        having.setdefault(row[0], set()).add(row[1])
+    common = [name for name, who in having.items() if running <= who]
+    wanted = [metric] if metric else [rule.default.metric, *ALIKE]
+    chosen = next((name for name in wanted if name in common), None)
+    if chosen is None and running:
+        lacking = {name: sorted(running - who) for name, who in sorted(having.items()) if running - who}
+        said = [f"{name} is not known of {', '.join(who)}" for name, who in lacking.items()]
+        raise InputError(
+            f"no metric to decide by{f': {metric}' if metric else ''}: "
+            + "; ".join([f"all contenders have {', '.join(common) or 'none'}", *said])
+        )
+    if chosen is None or chosen == rule.default.metric:
+        return rule.model_copy(update={"domains": {}})
+    if chosen in LOWER:
+        raise InputError(f"--metric {chosen}: what it has to reach is not said; give a --rule with its range and bars")
+    return rule.model_copy(update={"domains": {}, "default": ScoreRule(metric=chosen)})
+
+
+def _look(
+    settings: Settings, dataset: Path, items: "list[Item]", candidate: str, rule: "DecisionRule"
+) -> "Look | None":
+    """Further candidates on the same file are counted, where the deployment has a store to count them in."""
+    from capibara_assets.assets.settings import setting_digest
+    from capibara_assets.evaluation.decision.test_uses import LOOKS, Trial, take_look
+    from capibara_assets.storage.digests import sha256_file
+
+    store = Path(settings.deployment.store)
+    if not store.is_dir():
+        return None
+    trial = Trial(
+        items=[item.item_id for item in items],
+        candidate=candidate,
+        contest=candidate,  # where it comes from is not known: it is counted, and never refused
+        settings={"rule": setting_digest(rule), "recipe": setting_digest(settings.recipe)},
+    )
+    return take_look(store / LOOKS, f"compare-{sha256_file(dataset)[:16]}", trial, alpha=1 - rule.confidence)

@@ -1,0 +1,232 @@
+"""What `evaluate` and `compare` have in common: options, items and training data from files, results in a folder."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import polars as pl
+
+from capibara_assets.cli.checkpoint.store import FOLDER, Where
+from capibara_assets.deployment.declarations import read_declared, shipped_recipe
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.errors import InputError
+from capibara_assets.storage.jsonfiles import write_bytes_atomic, write_json_atomic
+
+if TYPE_CHECKING:
+    from capibara_assets.evaluation.contenders.contenders import Contender
+    from capibara_assets.evaluation.decision_rule import DecisionRule
+    from capibara_assets.evaluation.evaluate import Evaluation
+    from capibara_assets.evaluation.items.items import Item
+    from capibara_assets.evaluation.items.leaks import Leak
+    from capibara_assets.evaluation.recipe import EvaluationRecipe
+    from capibara_assets.evaluation.report import Report
+    from capibara_assets.evaluation.schema import Interval
+
+PAGE, RESULT, WORK = "evaluation.html", "evaluation.json", "work"
+INCONCLUSIVE = 3
+"""Exit code where nothing could be decided."""
+_File = click.Path(exists=True, dir_okay=False, path_type=Path)
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def file_options(command: Command) -> Command:
+    """The options of both commands that say on what, how much, and where to."""
+    for option in reversed(
+        (
+            click.option("--executions", type=_File, help="Table of executions that a table of examples was made of."),
+            click.option(
+                "--training",
+                type=_File,
+                multiple=True,
+                help="Table of examples that a contender was trained on; default: the deployment's datasets.",
+            ),
+            click.option(
+                "--base", help="Model of adapters and prompts; default: the baseline's, else the deployment's."
+            ),
+            click.option("--recipe", type=_File, help="An evaluation.yaml; default: what ships."),
+            click.option("--rule", type=_File, help="A decision.yaml; default: what ships."),
+            click.option("--max-items", type=click.IntRange(0), help="Items that are answered, at most; default: all."),
+            click.option("--samples", type=click.IntRange(1), help="Answers per item."),
+            click.option("--max-new-tokens", type=click.IntRange(1)),
+            click.option("--temperature", type=click.FloatRange(0)),
+            click.option("--seed", type=int),
+            click.option("--workers", type=click.IntRange(1), help="Processes that grade; default: one per core."),
+            click.option(
+                "--allow-weak-isolation", is_flag=True, help="Run answers even where this machine cannot isolate them."
+            ),
+            click.option("--json", "as_json", is_flag=True, help="The result as JSON."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a command was told, checked."""
+
+    recipe: "EvaluationRecipe"
+    rule: "DecisionRule"
+    base: Path
+    deployment: Deployment
+
+
+def settings_of(options: Mapping[str, Any]) -> Settings:
+    """The recipe and rule, with what the options replace, and the base model.
+
+    Raises:
+        InputError: a file or a value that does not fit, or no base model.
+    """
+    from capibara_assets.deployment.declarations import declared
+    from capibara_assets.evaluation.decision_rule import DecisionRule
+    from capibara_assets.evaluation.recipe import EvaluationRecipe
+    from capibara_assets.training.standalone.run import base_folder
+
+    deployment = Deployment.from_environment()
+    own, rule_file = options["recipe"], options["rule"]
+    recipe = read_declared(own, EvaluationRecipe) if own else shipped_recipe("evaluation", EvaluationRecipe)
+    rule = read_declared(rule_file, DecisionRule) if rule_file else shipped_recipe("decision", DecisionRule)
+    values = recipe.model_dump()
+    for name in ("samples", "max_new_tokens", "temperature", "seed"):
+        if options[name] is not None:
+            values["decoding"][name] = options[name]
+    values["generation"]["max_items"] = 10**9 if options["max_items"] is None else options["max_items"]
+    if values["decoding"]["samples"] < max(values["generation"]["k"]):
+        values["generation"]["k"] = [values["decoding"]["samples"]]
+    if options["samples"] is not None:
+        values["generation"]["k"] = sorted({1, options["samples"]})
+    if options["workers"] is not None:
+        values["workers"] = options["workers"]
+    recipe = declared(EvaluationRecipe, values, "the command's options")
+    return Settings(recipe, rule, base_folder(options["base"] or deployment.base_model), deployment)
+
+
+def contender(text: str, name: str, settings: Settings, place: Path) -> "Contender":
+    """The contender that a text names; `checkpoint:REF` is brought back from the deployment's store into `place`.
+
+    Raises:
+        InputError: it is none.
+    """
+    from capibara_assets.evaluation.contenders.named import contender_of
+
+    return contender_of(text, name=name, base=settings.base, restore=_restorer(settings.deployment, place))
+
+
+def readable_items(
+    dataset: Path, executions: Path | None, training: Sequence[Path], settings: Settings
+) -> "tuple[list[Item], list[Leak], int]":
+    """(items to evaluate on, those left out because they are nearly training items, training examples looked at).
+
+    Raises:
+        InputError: the file does not fit, or its items were trained on.
+    """
+    from capibara_assets.datasets.recipe import DatasetRecipe
+    from capibara_assets.evaluation.evaluate import without
+    from capibara_assets.evaluation.items.dataset_files import is_benchmark, read_items
+    from capibara_assets.evaluation.items.leaks import find_benchmark_leaks, find_leaks, refuse_leaks
+
+    items = read_items(dataset, executions)
+    trained, source = training_data(training, settings.deployment)
+    leaks = []
+    if trained is not None:
+        if is_benchmark(dataset):
+            name = items[0].item_id.rpartition("/")[0] or dataset.stem
+            leaks = find_benchmark_leaks({items[0].domain or name: dataset}, trained)
+        else:
+            leaks = find_leaks(items, trained, shipped_recipe("dataset", DatasetRecipe).near_duplicates)
+        leaks = refuse_leaks(leaks, len(items), source)
+    kept = without(items, leaks)
+    if not kept:
+        raise InputError(f"{dataset}: all {len(items)} items are nearly training items: nothing is left to evaluate on")
+    return kept, leaks, trained.height if trained is not None else 0
+
+
+def training_data(files: Sequence[Path], deployment: Deployment) -> tuple[pl.DataFrame | None, str]:
+    """Examples that were trained or selected on, and where they come from; None: none are known here."""
+    from capibara_assets.datasets.schema import Example
+    from capibara_assets.storage.records import SchemaError, conform
+
+    found = []
+    for file in files:
+        try:
+            found.append(conform(Example, pl.read_parquet(file)))
+        except (OSError, pl.exceptions.PolarsError, SchemaError) as error:
+            raise InputError(f"--training {file} is no table of examples: {error}") from error
+    source = ", ".join(map(str, files))
+    if not files and (Path(deployment.store) / "artifacts" / "moe_dataset").is_dir():
+        from capibara_assets.cli.graph.results import open_results
+
+        with open_results(deployment) as results:
+            found = [artifact.frame("examples") for artifact in results.every("moe_dataset").values()]
+        source = f"the datasets of {deployment.home}"
+    if not found:
+        return None, ""
+    examples = pl.concat(found).unique("example_id", maintain_order=True)
+    return examples.filter(pl.col("split") != "test"), source
+
+
+def write_results(folder: Path, evaluation: "Evaluation", report: "Report", about: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables as Parquet, `evaluation.json` with everything decided and measured, and the page; what the JSON says.
+
+    `scores.jsonl` holds the scores of the decision's metric, one row per contender and item: a later `compare` takes
+    them as a reference.
+    """
+    from capibara_assets.evaluation.tables import documents_of, tables_of
+    from capibara_assets.metadata.evaluation_page import page
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (_, frame) in tables_of(evaluation).items():
+        frame.write_parquet(folder / f"{name}.parquet")
+    metric = evaluation.decision.metric if evaluation.decision else None
+    lines = [
+        json.dumps({key: row[key] for key in ("contender", "item_id", "score")})
+        for row in evaluation.scores.iter_rows(named=True)
+        if row["metric"] == metric
+    ]
+    write_bytes_atomic(folder / "scores.jsonl", "".join(f"{line}\n" for line in lines).encode())
+    write_bytes_atomic(folder / PAGE, page(report).encode())
+    result = {**about, **documents_of(evaluation), "report": str(folder / PAGE)}
+    write_json_atomic(folder / RESULT, result)
+    return result
+
+
+def print_figures(report: "Report") -> None:
+    """A row per contender, each score with its interval, n below; then the paragraph and the notes."""
+    import pandas as pd
+
+    names = report.metrics()
+    rows = []
+    for name, row in report.figures.items():
+        rows.append({"contender": name} | {metric: _shown(row.get(metric), metric) for metric in names})
+    with pd.option_context("display.width", 10_000, "display.max_columns", None, "display.max_colwidth", None):
+        click.echo(pd.DataFrame(rows).to_string(index=False))
+    for note in report.notes:
+        click.echo(f"  {note}")
+    if report.paragraph:
+        click.echo(f"\n{report.verdict}: {report.paragraph}")
+
+
+def _shown(one: "Interval | None", metric: str) -> str:
+    from capibara_assets.evaluation.report import metric_of
+    from capibara_assets.metadata.evaluation import figure
+
+    if one is None:
+        return "–"
+    percent = metric_of(metric).percent
+    ends = ", ".join(figure(end, percent) for end in (one.low, one.high))
+    return f"{figure(one.estimate, percent)} [{ends}] n={one.n}"
+
+
+def _restorer(deployment: Deployment, place: Path) -> Callable[[str], Path]:
+    def restore(reference: str) -> Path:
+        store = Where(f"{deployment.store.rstrip('/')}/{FOLDER}", deployment.work, named=False).open()
+        checkpoint = store.open(reference)
+        target = place / checkpoint.id
+        if not target.exists():
+            store.load(checkpoint.id, "huggingface", target)
+        return target
+
+    return restore

@@ -1,0 +1,188 @@
+"""`capibara test-model`: a checkpoint answers prompts of its own, of a file, or of somebody at the keyboard."""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from capibara_assets.cli.model.choice import Choice, on_model
+from capibara_assets.errors import InputError
+
+if TYPE_CHECKING:
+    from capibara_assets.evaluation.decoding import Decoding
+    from capibara_assets.evaluation.items.prompts import Prompt
+    from capibara_assets.modeling.base import Base
+
+_HELP = "/reset begins anew, /system TEXT sets the system turn, /help says this, /quit ends; Ctrl-C ends an answer"
+
+
+@click.command("test-model")
+@on_model
+@click.option("--interactive", is_flag=True, help="A conversation: a line is a turn.")
+@click.option("--batch", is_flag=True, help="Answer prompts, one after the other (the default).")
+@click.option(
+    "--prompts", type=click.Path(path_type=Path), help="YAML, JSON lines or text, instead of those that ship."
+)
+@click.option("--domain", "domains", multiple=True, help="Only prompts of this domain; may be repeated.")
+@click.option("--max-new-tokens", default=128, show_default=True, type=click.IntRange(min=1))
+@click.option("--temperature", default=0.0, show_default=True, type=click.FloatRange(min=0), help="0: greedy.")
+@click.option("--top-p", default=1.0, show_default=True, type=click.FloatRange(0, 1, min_open=True))
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Of the draws.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object (--batch), or a line per answer.")
+def test_model(
+    choice: Choice,
+    interactive: bool,
+    batch: bool,
+    prompts: Path | None,
+    domains: tuple[str, ...],
+    max_new_tokens: int,
+    temperature: float,
+    top_p: float,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Ask a model something: a whole model, or an adapter on the base it was trained on."""
+    from capibara_assets.evaluation.answering.streaming import quiet
+    from capibara_assets.evaluation.contenders.model_folder import opened, require_its_base
+    from capibara_assets.evaluation.decoding import Decoding
+
+    if interactive and (batch or prompts is not None or domains):
+        raise InputError("--interactive goes without --batch, --prompts and --domain")
+    decoding = Decoding(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, seed=seed)
+    asked = () if interactive else _asked(prompts, domains)
+    with choice.found() as model, quiet():
+        require_its_base(model)
+        with opened(model) as base:
+            if interactive:
+                converse(base, decoding, as_json=as_json)
+                return
+            about = {
+                "model": choice.reference,
+                "base": str(model.whole) if model.is_adapter else None,
+                "base_digest": base.digest,
+                "decoding": decoding.model_dump(exclude={"samples"}),
+            }
+            _answer_all(base, asked, decoding, about, as_json=as_json)
+
+
+def _asked(file: Path | None, domains: Sequence[str]) -> "tuple[Prompt, ...]":
+    """Raises InputError: no prompt of the domains."""
+    from capibara_assets.evaluation.items.prompts import read_prompts, shipped_prompts
+
+    found = shipped_prompts() if file is None else read_prompts(file)
+    there = sorted({prompt.domain for prompt in found if prompt.domain})
+    if unknown := [domain for domain in domains if domain not in there]:
+        raise InputError(f"no prompt of domain {unknown[0]!r}: there are {', '.join(there) or 'none with a domain'}")
+    return tuple(prompt for prompt in found if not domains or prompt.domain in domains)
+
+
+def _answer_all(
+    base: "Base", asked: "Sequence[Prompt]", decoding: "Decoding", about: dict[str, Any], *, as_json: bool
+) -> None:
+    """Answers appear as they are made; a prompt that cannot be answered is said, and ends it with exit code 1."""
+    from capibara_assets.evaluation.answering.streaming import answer
+
+    rows: list[dict[str, Any]] = []
+    begun = time.perf_counter()
+    for prompt in asked:
+        row: dict[str, Any] = {"id": prompt.id, "domain": prompt.domain, "prompt": list(prompt.conversation)}
+        try:
+            spoken = answer(base, prompt.conversation, decoding)
+            row |= {"answer": spoken.text, "tokens": spoken.tokens, "finish": spoken.finish, "error": None}
+        except InputError as error:
+            row |= {"answer": None, "tokens": 0, "finish": None, "error": str(error)}
+        rows.append(row)
+        if not as_json:
+            _show(row)
+    seconds = time.perf_counter() - begun
+    made = sum(row["tokens"] for row in rows)
+    failed = [row["id"] for row in rows if row["error"]]
+    if as_json:
+        click.echo(json.dumps(about | {"answers": rows, "tokens_per_s": round(made / seconds, 1)}, indent=2))
+    else:
+        ended = sum(row["finish"] == "stop" for row in rows)
+        click.echo(f"{len(rows)} prompts, {ended} answers ended by themselves, {made / seconds:.0f} tokens/s")
+    if failed:
+        click.echo(f"capibara: no answer to {', '.join(failed)}", err=True)
+        sys.exit(1)
+
+
+def _show(row: dict[str, Any]) -> None:
+    click.secho(f"[{row['id']}] {row['prompt'][-1]['content']}", bold=True)
+    click.echo(row["answer"] if row["error"] is None else f"error: {row['error']}")
+    if row["finish"] == "length":
+        click.echo(f"[cut after {row['tokens']} tokens]")
+    click.echo()
+
+
+def converse(base: "Base", decoding: "Decoding", *, as_json: bool) -> None:
+    """Read turns from stdin until it ends; what was said before is given along, until /reset.
+
+    At a terminal answers appear as they are made; with `as_json` each is a line of JSON.
+    """
+    from capibara_assets.evaluation.answering.streaming import answer
+
+    at_terminal = sys.stdin.isatty()
+    if at_terminal and not as_json:
+        click.echo(_HELP, err=True)
+    system: list[dict[str, str]] = []
+    said: list[dict[str, str]] = []
+    turn = 0
+    while (line := _read(at_terminal)) is not None:
+        text = line.strip()
+        if not text:
+            continue
+        command, _, rest = text.partition(" ")
+        if command == "/quit":
+            return
+        if command in ("/reset", "/system", "/help"):
+            if command == "/help":
+                click.echo(_HELP, err=True)
+                continue
+            said.clear()
+            if command == "/system":
+                system = [{"role": "system", "content": rest}] if rest else []
+            click.echo("[a new conversation]", err=True)
+            continue
+        if command.startswith("/") and command[1:].isalpha() and not rest:
+            click.echo(f"unknown command {command}: {_HELP}", err=True)
+            continue
+        said.append({"role": "user", "content": text})
+        try:
+            spoken = answer(
+                base, [*system, *said], decoding, on_text=(lambda _text: None) if as_json else _write, draw=turn
+            )
+        except InputError as error:
+            said.pop()
+            click.echo(f"capibara: {error}", err=True)
+            continue
+        turn += 1
+        said.append({"role": "assistant", "content": spoken.text})
+        if as_json:
+            row = {"prompt": text, "answer": spoken.text, "tokens": spoken.tokens, "finish": spoken.finish}
+            click.echo(json.dumps(row))
+        else:
+            click.echo("" if spoken.finish == "stop" else f"\n[{spoken.finish}, {spoken.tokens} tokens]")
+
+
+def _read(at_terminal: bool) -> str | None:
+    """The next line; None at the end. Ctrl-C at the prompt gives up the line, not the program."""
+    if not at_terminal:
+        return sys.stdin.readline() or None
+    try:
+        return input("> ") + "\n"
+    except EOFError:
+        click.echo()
+        return None
+    except KeyboardInterrupt:
+        click.echo("\n[/quit ends]", err=True)
+        return "\n"
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

@@ -1,0 +1,152 @@
+"""What serves, gathered from the store for an export: adapters, merged model, router, and the facts of its card."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from capibara_assets.errors import InputError
+from capibara_assets.evaluation.serving.export import Parts, fitted, lay_out, vllm_commands
+from capibara_assets.evaluation.serving.model_card import Facts, Served, card
+from capibara_assets.evaluation.serving.promotion import served
+from capibara_assets.evaluation.serving.promotion_log import PromotionLog
+from capibara_assets.evaluation.serving.quantised_exports import Kind, exporter
+from capibara_assets.lineage.attribution import COLUMNS, attribution
+from capibara_assets.lineage.card import base_name, hub_licences
+from capibara_assets.lineage.columns import columns
+from capibara_assets.lineage.voters import dataset, dataset_of
+from capibara_assets.modeling.files import base_digest
+from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.store import ArtifactStore
+
+_LICENCE = re.compile(r"^license:\s*(\S.*?)\s*$", re.MULTILINE)
+NOT_STATED = "not stated in its folder"
+
+
+def export(
+    store: ArtifactStore, base_location: str, base_path: Path, target: Path, quantise: tuple[Kind, ...], texts: int
+) -> dict[str, Any]:
+    """Lay out what serves now; returns the document promoted.json.
+
+    Args:
+        base_location: as the deployment names the base model.
+        quantise: kinds of quantised exports beside the merged model.
+        texts: training examples that these are calibrated on; 0: rounding to the nearest.
+
+    Raises:
+        InputError: nothing was promoted, an adapter of another base model, or what `lay_out` raises.
+    """
+    head, latest = PromotionLog(store).head(), store.latest("promoted_model", None)
+    # what was promoted before there was a history is in the artifact alone
+    promotion = head.promotion if head else latest.document("promotion") if latest else None
+    if promotion is None or not any(served(promotion).values()):
+        raise InputError(
+            "nothing is promoted that could be exported: the base model alone serves (`capibara promote --history`)"
+        )
+    slots = served(promotion)
+    digest = base_digest(base_path)
+    experts = {
+        domain: store.open("consensus_checkpoint", domain, it)
+        for domain, it in slots.items()
+        if domain not in ("merged", "router") and it is not None
+    }
+    for domain, artifact in experts.items():
+        made_on = artifact.manifest.inputs.get("settings", {}).get("base_model", digest)
+        if made_on != digest:
+            raise InputError(
+                f"the adapter of {domain} was made on base model {made_on[:12]}, this deployment's is {digest[:12]}: "
+                "set CAPIBARA_BASE_MODEL to the one it was trained on"
+            )
+    merged = None if slots["merged"] is None else store.open("merged_checkpoint", None, slots["merged"])
+    router = None if slots["router"] is None else store.open("expert_router", None, slots["router"])
+    parts = Parts(
+        promotion=promotion,
+        number=head.number if head else 0,
+        base_name=base_name(base_location, base_path),
+        base_digest=digest,
+        adapters={domain: (one.digest, one.directory("adapter")) for domain, one in experts.items()},
+        merged=None if merged is None else (merged.digest, merged.directory("model")),
+        router=None if router is None else (router.digest, router.directory("router")),
+    )
+    writers: dict[str, Any] = {kind: exporter(kind, _texts(store, experts, texts)) for kind in quantise}
+    return lay_out(parts, target, card(_facts(store, parts, experts, router, base_path, quantise)), writers)
+
+
+def _facts(
+    store: ArtifactStore,
+    parts: Parts,
+    experts: dict[str, Artifact],
+    router: Artifact | None,
+    base_path: Path,
+    quantise: tuple[Kind, ...],
+) -> Facts:
+    owed = attribution(_examples(store, experts, [*COLUMNS, "split"]))
+    base_licence = _base_licence(base_path)
+    decisions = {domain: _decision(store, domain, one.digest) for domain, one in experts.items()}
+    stated = parts.promotion["domains"]
+    promoted = store.latest("promoted_model", None)
+    routing = promoted.document("routing") if promoted and promoted.has("routing") else {}
+    ranks = {domain: fitted(folder).rank for domain, (_, folder) in parts.adapters.items()}
+    return Facts(
+        title=f"{parts.base_name} with experts for {', '.join(sorted(experts)) or 'no domain'}",
+        base_name=parts.base_name,
+        base_digest=parts.base_digest,
+        base_licence=base_licence,
+        licence=hub_licences([*owed.licences, *([] if base_licence == NOT_STATED else [base_licence])]),
+        licences=owed.licences,
+        credits=owed.credits,
+        examples=owed.examples,
+        domains=[
+            Served(
+                domain,
+                experts[domain].digest if domain in experts else None,
+                stated.get(domain, {}).get("reason", ""),
+                decisions.get(domain, {}),
+            )
+            for domain in sorted({*stated, *experts})
+        ],
+        merged=parts.merged and parts.merged[0],
+        router=router.document("report") if router is not None else {},
+        routing=routing if router is not None else {},
+        commands=vllm_commands(ranks, parts.base_name, parts.merged is not None, quantise),
+        quantised=quantise,
+    )
+
+
+def _examples(store: ArtifactStore, experts: dict[str, Artifact], names: list[str]) -> pl.DataFrame:
+    """Those columns of the train splits behind the adapters; of datasets that are no longer there nothing."""
+    found = (dataset(store, domain, dataset_of(artifact)) for domain, artifact in experts.items())
+    parts = [columns(one, "examples", names).filter(split="train") for one in found if one is not None]
+    if not parts:
+        raise InputError("the datasets behind the adapters are no longer in the store: their licences are not known")
+    return pl.concat(parts)
+
+
+def _decision(store: ArtifactStore, domain: str, checkpoint: str) -> dict[str, Any]:
+    """The latest decision about a checkpoint; empty: none is in the store."""
+    source = f"consensus_checkpoint|{domain}"
+    about = [
+        artifact
+        for artifact in store.list("evaluation")
+        if artifact.partition == domain and artifact.manifest.inputs.get("upstream", {}).get(source) == checkpoint
+    ]
+    return dict(about[-1].document("decision")) if about else {}
+
+
+def _texts(store: ArtifactStore, experts: dict[str, Artifact], count: int) -> list[str]:
+    """Training examples as plain text, as many of each domain, by their ids."""
+    if not count:
+        return []
+    rows = _examples(store, experts, ["example_id", "domain", "messages", "split"]).sort("example_id")
+    each = -(-count // max(len(experts), 1))
+    chosen = rows.group_by("domain", maintain_order=True).head(each).sort("domain", "example_id").head(count)
+    return ["\n".join(message["content"] for message in json.loads(text)) for text in chosen["messages"]]
+
+
+def _base_licence(folder: Path) -> str:
+    """What the front matter of the base model's card says."""
+    readme = folder / "README.md"
+    found = _LICENCE.search(readme.read_text("utf-8")) if readme.is_file() else None
+    return found[1] if found else NOT_STATED

@@ -1,0 +1,142 @@
+"""`capibara promote` and `capibara rollback`: what serves, moved by a person with a reason, back, and laid out."""
+
+import getpass
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.errors import InputError
+
+if TYPE_CHECKING:
+    from capibara_assets.evaluation.serving.promotion_log import Move
+    from capibara_assets.storage.store import ArtifactStore
+
+_BY = click.option("--by", help="Who does it; the user of this session where it is left out.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="JSON.")
+
+
+@click.command()
+@click.option("--domain", default="", help="A domain, merged or router; left out: every domain's latest checkpoint.")
+@click.option("--checkpoint", default="", help="Beginning of a digest or of a checkpoint's id.")
+@click.option("--reason", help="Why, although or because the gate said what it said; it is noted.")
+@_BY
+@click.option("--history", is_flag=True, help="Every move so far: when, what, by whom, why.")
+@click.option("--export", "target", type=click.Path(path_type=Path), help="Lay out what serves in this folder.")
+@click.option(
+    "--quantise", "kinds", multiple=True, type=click.Choice(["int8", "int4"]), help="Beside the merged model."
+)
+@click.option("--calibrate", default=0, metavar="N", help="Round by GPTQ on N training examples; 0: to the nearest.")
+@click.option("--verify", "exported", type=click.Path(path_type=Path), help="Compare an export with its digests.")
+@_JSON
+def promote(
+    domain: str,
+    checkpoint: str,
+    reason: str | None,
+    by: str | None,
+    history: bool,
+    target: Path | None,
+    kinds: tuple[str, ...],
+    calibrate: int,
+    exported: Path | None,
+    as_json: bool,
+) -> None:
+    """Have a checkpoint serve by hand, show what served, or lay out what serves for a server."""
+    asked = [name for name, given in (("--history", history), ("--export", target), ("--verify", exported)) if given]
+    if len(asked) + (reason is not None) != 1:
+        raise InputError(
+            "the gate promotes by itself (`capibara run --select promoted_model`); by hand give --reason TEXT, and see "
+            "or lay out what serves with one of --history, --export FOLDER, --verify FOLDER"
+        )
+    if kinds and target is None:
+        raise InputError("--quantise goes with --export")
+    if exported is not None:
+        from capibara_assets.evaluation.serving.export import check_export
+
+        click.echo(f"{len(check_export(exported)['files'])} files are as they were exported")
+        return
+    deployment = Deployment.from_environment()
+    store = _store(deployment)
+    if history:
+        _print_history(store, as_json)
+    elif target is not None:
+        _export(deployment, store, target, kinds, calibrate, as_json)
+    else:
+        from capibara_assets.assets.manual_promotion import Override, override
+        from capibara_assets.cli.graph.instance import open_instance
+
+        wanted = Override(slot=domain, checkpoint=checkpoint, reason=reason or "", by=by or _user())
+        with open_instance(deployment) as instance:
+            _say(override(instance, store, wanted, instance.report_runless_asset_event), as_json)
+
+
+@click.command()
+@click.option(
+    "--to", default=-1, metavar="N", help="Number of a move in the history; 0: the base alone; left out: one step."
+)
+@click.option("--domain", default="", help="Only a domain (with the merged model), merged or router.")
+@click.option("--reason", default="no reason given", help="Why; it is noted.")
+@_BY
+@_JSON
+def rollback(to: int, domain: str, reason: str, by: str | None, as_json: bool) -> None:
+    """Have serve again what served before; what is left is not promoted again by the gate."""
+    from capibara_assets.assets.manual_promotion import Back, go_back
+    from capibara_assets.cli.graph.instance import open_instance
+
+    deployment = Deployment.from_environment()
+    wanted = Back(to=to, slot=domain, reason=reason, by=by or _user())
+    with open_instance(deployment) as instance:
+        _say(go_back(instance, _store(deployment), wanted, instance.report_runless_asset_event), as_json)
+
+
+def _store(deployment: Deployment) -> "ArtifactStore":
+    from capibara_assets.resources import Store
+
+    return Store(root=deployment.store, work=str(deployment.work)).open()
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:  # a number without a name, as in containers
+        raise InputError("this session has no user's name: say who with --by") from error
+
+
+def _say(move: "Move | None", as_json: bool) -> None:
+    from capibara_assets.assets.manual_promotion import said
+
+    click.echo(json.dumps(move.model_dump(mode="json") if move else None) if as_json else said(move))
+
+
+def _print_history(store: "ArtifactStore", as_json: bool) -> None:
+    from capibara_assets.assets.manual_promotion import said
+    from capibara_assets.evaluation.serving.promotion_log import PromotionLog
+
+    moves = PromotionLog(store).moves()
+    if as_json:
+        click.echo(json.dumps([move.model_dump(mode="json") for move in moves]))
+        return
+    for move in moves:
+        click.echo(f"{move.at}  {said(move)}\n    {move.reason}")
+    if not moves:
+        click.echo("nothing was promoted yet: the base model serves")
+
+
+def _export(
+    deployment: Deployment, store: "ArtifactStore", target: Path, kinds: tuple[str, ...], texts: int, as_json: bool
+) -> None:
+    from capibara_assets.cli.serving.export import export
+    from capibara_assets.modeling.hub import resolve_base
+
+    base = resolve_base(deployment.base_model)
+    document = export(store, deployment.base_model, base, target, kinds, texts)  # type: ignore[arg-type]
+    if as_json:
+        click.echo(json.dumps(document))
+        return
+    click.echo(
+        f"{target}: promotion {document['number']}, {len(document['files'])} files, {', '.join(document['adapters'])}"
+    )
+    for name, command in document["vllm"].items():
+        click.echo(f"  {name}: {command}")

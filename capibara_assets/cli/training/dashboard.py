@@ -1,0 +1,110 @@
+"""`capibara dashboard`: TensorBoard on the logs of trainings, also while they grow."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.errors import InputError
+from capibara_assets.storage.mirror import is_remote
+from capibara_assets.training.exporters import Place, make_exporter, require
+from capibara_assets.training.exporters.live import Copier
+from capibara_assets.training.monitoring.events import EVENTS
+from capibara_assets.training.monitoring.logs import Log, find_logs, logs_of
+
+_REFRESH_S = 3.0
+_NEWEST = 64  # logs shown without FOLDER: some runs of six domains with four voters each
+
+
+@click.command()
+@click.argument("folder", required=False, type=click.Path(path_type=Path))
+@click.option("--port", default=8080, show_default=True, help="Port on the host.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to bind.")
+def dashboard(folder: Path | None, port: int, host: str) -> None:
+    """TensorBoard on the training logs in FOLDER, by default the newest ones of this deployment's work and store.
+
+    New logs and new steps appear while trainings run; a step done again after an interruption counts once.
+    """
+    require("tensorboard")
+    _require_free(host, port)
+    find = (lambda: find_logs(folder)) if folder else (lambda: newest_logs(Deployment.from_environment()))
+    with tempfile.TemporaryDirectory(prefix="capibara-dashboard-") as exports:
+        serve(find, Path(exports), host, port)
+
+
+def serve(find: Callable[[], list[Log]], exports: Path, host: str, port: int) -> None:
+    """Run TensorBoard until it ends or we are asked to; keep what it shows up to date."""
+    copier = Copier("tensorboard", make_exporter("tensorboard", Place(exports), {}))
+
+    def refresh() -> int:
+        logs = find()
+        error = copier.look([log.path for log in logs], {log.path: log.info.name for log in logs})
+        if error is not None:
+            click.echo(f"a log could not be shown, it is tried again: {type(error).__name__}: {error}", err=True)
+        return len(logs)
+
+    shown = refresh()
+    asked: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda received, _frame: asked.append(received))
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "tensorboard.main", "--logdir", str(exports / "tensorboard")),
+            *("--host", host, "--port", str(port), "--reload_interval", "3", "--reload_multifile", "true"),
+        ],
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    click.echo(f"TensorBoard on http://{host}:{port} with {shown} trainings; stop it with Ctrl-C")
+    try:
+        due = time.monotonic() + _REFRESH_S
+        while process.poll() is None and not asked:
+            time.sleep(0.2)
+            if time.monotonic() >= due:
+                refresh()
+                due = time.monotonic() + _REFRESH_S
+        if not asked:
+            raise InputError(f"TensorBoard ended by itself with {process.returncode}: see what it said above")
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        copier.close()
+
+
+def newest_logs(deployment: Deployment) -> list[Log]:
+    """The newest logs of trainings that run (work) and that were published (store).
+
+    Raises:
+        InputError: there is none.
+    """
+    places = [deployment.work] if is_remote(deployment.store) else [deployment.work, Path(deployment.store)]
+    files = [file for place in places for file in place.glob(f"trained_adapters/**/{EVENTS}")]
+    logs = logs_of(sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)[:_NEWEST])
+    if not logs:
+        raise InputError(
+            f"no training log below {' or '.join(map(str, places))}: train first, or name a FOLDER with logs"
+        )
+    return logs
+
+
+def _require_free(host: str, port: int) -> None:
+    """Raises InputError: the port cannot be bound."""
+    try:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as error:
+        raise InputError(f"port {port} of {host} is not free ({error.strerror}): choose another with --port") from error

@@ -1,0 +1,56 @@
+"""`capibara epochs`: what each pass over the examples came to, and where its weights lie."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from capibara_assets.errors import InputError
+
+
+@click.command()
+@click.argument("output", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def epochs(output: Path, as_json: bool) -> None:
+    """The epochs of a training in OUTPUT: loss, learning rate, step, and the checkpoint of each.
+
+    `capibara train --from-epoch N` starts anew from one of them.
+    """
+    found = _epochs_of(output)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    for voter, rows in found.items():
+        if len(found) > 1:
+            click.echo(f"{voter}:")
+        click.echo(f"{'epoch':>5}  {'train loss':>10}  {'rate':>9}  {'step':>6}  {'when':25}  checkpoint")
+        for row in rows:
+            loss = "none" if row["train_loss"] is None else f"{row['train_loss']:.4f}"
+            gone = "" if row["there"] else " (gone)"
+            click.echo(
+                f"{row['epoch']:>5}  {loss:>10}  {row['learning_rate']:>9.3g}  {row['global_step']:>6}  "
+                f"{row['timestamp']:25}  {row['checkpoint_path']}{gone}"
+            )
+
+
+def _epochs_of(output: Path) -> dict[str, list[dict[str, Any]]]:
+    """Voter (or `.`) → its epochs, each with whether its checkpoint is `there`; in a moved folder, where it is now.
+
+    Raises:
+        InputError: nothing was trained there, or no epoch is over yet.
+    """
+    from capibara_assets.modeling.files import ADAPTER_WEIGHTS
+    from capibara_assets.training.resume.epoch_info import EPOCH_INFO, epoch_folder, read_epoch_info
+
+    places = [output, *sorted(path for path in output.glob("voters/*") if path.is_dir())]
+    with_epochs = [place for place in places if (place / EPOCH_INFO).is_file()]
+    if not with_epochs:
+        raise InputError(f"no {EPOCH_INFO} in {output}: give the output folder of `capibara train`")
+    found: dict[str, list[dict[str, Any]]] = {}
+    for place in with_epochs:
+        rows = found["." if place == output else place.name] = []
+        for row in read_epoch_info(place):
+            folder = epoch_folder(place, row["epoch"])
+            rows.append(row | {"checkpoint_path": str(folder), "there": (folder / ADAPTER_WEIGHTS).is_file()})
+    return found

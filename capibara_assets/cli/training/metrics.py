@@ -1,0 +1,64 @@
+"""`capibara metrics`: a training's figures for other tools, made from its log at any time."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.errors import InputError
+from capibara_assets.training.exporters import KINDS, Place, make_exporter
+from capibara_assets.training.exporters.live import Copier
+from capibara_assets.training.monitoring.events import read_events
+from capibara_assets.training.monitoring.logs import Log, find_logs
+from capibara_assets.training.monitoring.metrics import METRICS, metrics_of, table
+from capibara_assets.training.monitoring.views import current_view, points_of
+from capibara_assets.training.supervisor.reporting import exports_folder
+
+
+@click.group()
+def metrics() -> None:
+    """Figures of trainings: loss, perplexity, gradient norm, rate, speed, memory."""
+
+
+@metrics.command("export")
+@click.argument("place", metavar="OUTPUT_OR_EVENTS", type=click.Path(path_type=Path))
+@click.option("--to", "kind", required=True, type=click.Choice([*KINDS, "json", "csv"]), help="In which form.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder, or file of json and csv; else see below.")
+@click.option("--online", is_flag=True, help="wandb: send now; needs WANDB_API_KEY.")
+def export(place: Path, kind: str, out: Path | None, online: bool) -> None:
+    """Export the training logs found in OUTPUT_OR_EVENTS; again gives the same, nothing twice.
+
+    A step that was done again after an interruption counts once. json and csv go to standard output, the others to
+    metrics/ of CAPIBARA_HOME; MLFLOW_TRACKING_URI names another store for mlflow.
+    """
+    logs = find_logs(place)
+    if kind in ("json", "csv"):
+        _write_text(logs, kind, out)
+        return
+    if online and not os.environ.get("WANDB_API_KEY"):
+        raise InputError("--online needs WANDB_API_KEY: set it, or leave --online out and use `wandb sync` later")
+    folder = out or exports_folder(Deployment.from_environment())
+    copier = Copier(kind, make_exporter(kind, Place(folder, online), os.environ))
+    error = copier.look([log.path for log in logs], {log.path: log.info.name for log in logs})
+    error = copier.close() or error
+    if error is not None:
+        raise error
+    click.echo(f"{len(logs)} runs to {kind} in {folder}")
+
+
+def _write_text(logs: list[Log], kind: str, out: Path | None) -> None:
+    if kind == "csv":
+        text = table((log.info, points_of(current_view(read_events(log.path)))) for log in logs)
+    else:
+        whole = {log.info.name: metrics_of(read_events(log.path)) for log in logs}
+        text = json.dumps(whole, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    if out is None:
+        sys.stdout.write(text)
+        return
+    file = out / (METRICS if kind == "json" else "metrics.csv") if out.is_dir() else out
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    click.echo(str(file))

@@ -1,0 +1,316 @@
+"""`capibara plan`: what a training takes on a hardware target, before anything is rented."""
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from capibara_assets.domains import DOMAINS
+from capibara_assets.errors import InputError
+
+if TYPE_CHECKING:
+    from capibara_assets.planning.cost import CostPlan
+    from capibara_assets.planning.hardware.targets import HardwareTarget
+    from capibara_assets.planning.models import ModelShape
+    from capibara_assets.planning.recipe import PlanningRecipe
+
+CLAIMS_HEAD = (
+    "# The specification's figures about plans, beside ours\n\n"
+    "Written by `capibara plan --claims --measure --out docs`; what is called measured is of the machine that ran it."
+    "\n\n"
+)
+VOTERS = 4  # of the recipes that ship; --voters says otherwise
+EXAMPLES = (
+    10_000  # where nothing says how many there are: memory does not depend on it, time and cost are in proportion
+)
+
+
+class Wishes(NamedTuple):
+    """What was asked for, read and checked."""
+
+    domain: str
+    shape: "ModelShape"
+    target: "HardwareTarget"
+    recipe: "PlanningRecipe"
+    statistics: dict[str, Any]
+    throughput: str | None
+    ask_flags: bool
+
+
+@click.command("plan")
+@click.option("--model", metavar="PRESET|FOLDER|FILE", help="Name of a preset or shipped base, or a config.json.")
+@click.option("--hardware", metavar="NAME", help="Target: cpu-laptop, h100-8, tpu-v5e-64, any slice tpu-v5p-N, …")
+@click.option(
+    "--dataset-statistics",
+    type=click.Path(path_type=Path),
+    help="Statistics of a dataset (JSON), as moe_dataset publishes them.",
+)
+@click.option("--examples", type=click.IntRange(min=1), help=f"Training examples; without statistics {EXAMPLES}.")
+@click.option("--sequence", type=click.IntRange(min=16), help="Tokens of a sequence; else from the statistics.")
+@click.option("--target-throughput", metavar="RATE", help="200TFLOPs/chip, 12PFLOP/s/slice, 24800 tokens/s, or bare.")
+@click.option("--level", type=click.Choice(["conservative", "balanced", "aggressive"]), help="How far a plan may go.")
+@click.option("--preset", metavar="NAME", help="A shipped training recipe, accounted for: 20b_qlora, 120b, …")
+@click.option(
+    "--domain",
+    type=click.Choice([domain.value for domain in DOMAINS]),
+    default="python",
+    show_default=True,
+    help="Specialisation.",
+)
+@click.option(
+    "--quantization",
+    type=click.Choice(["none", "bf16", "int8", "nf4"]),
+    help="Of a preset's base, in place of its own.",
+)
+@click.option("--voters", type=click.IntRange(min=1), default=VOTERS, show_default=True, help="Adapters of a domain.")
+@click.option(
+    "--recipe", type=click.Path(path_type=Path), metavar="FILE", help="Planning recipe in place of the shipped one."
+)
+@click.option("--xla-flag", "xla_flags", multiple=True, metavar="--NAME=VALUE", help="More flags; libtpu is asked.")
+@click.option("--compile", "compiling", is_flag=True, help="Have XLA compile the step for the slice (minutes).")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for the plan and its files.")
+@click.option("--claims", is_flag=True, help="The specification's figures beside ours, and nothing else.")
+@click.option("--measure", "measuring", is_flag=True, help="With --claims: what this machine can show, some seconds.")
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON.")
+def plan(
+    model: str | None,
+    hardware: str | None,
+    preset: str | None,
+    compiling: bool,
+    out: Path | None,
+    claims: bool,
+    measuring: bool,
+    as_json: bool,
+    voters: int,
+    **wanted: Any,
+) -> None:
+    """Plan a training: a LoRA recipe on CPUs and GPUs, mesh, batch and files on TPU slices; memory, time and cost.
+
+    Computes from the model's shape, the data's figures and the target's declaration; nothing is loaded or started.
+    With --compile the step is compiled by XLA for the slice, without a chip.
+    """
+    started = time.monotonic()
+    if claims:
+        show(claims_document(wanted, measuring=measuring, out=out), as_json)
+        return
+    if preset is not None:
+        show(preset_document(preset, model, hardware, wanted) | assumed(wanted), as_json)
+        return
+    if model is None or hardware is None:
+        raise InputError("give --model and --hardware (or --preset, or --claims)")
+    wishes = read_wishes(model, hardware, wanted)
+    document, files = planned(wishes, voters, compiling=compiling, writing=out is not None)
+    if out is not None:
+        from capibara_assets.planning.tpu.files import write_files
+
+        files = {"plan.json": json.dumps(document["plan"], indent=2) + "\n", **files}
+        write_files(out, files)
+        document["files"] = sorted(files)
+        document["out"] = str(out)
+    document["seconds"] = round(time.monotonic() - started, 3)
+    show(document | assumed(wanted), as_json)
+
+
+def assumed(wanted: dict[str, Any]) -> dict[str, Any]:
+    """What a plan takes for granted since nobody said it."""
+    if wanted["examples"] is None and wanted["dataset_statistics"] is None:
+        return {"assumed": f"{EXAMPLES} training examples: give --examples N or --dataset-statistics FILE"}
+    return {}
+
+
+def show(document: dict[str, Any], as_json: bool) -> None:
+    """A plan as JSON, or as lines for people."""
+    from capibara_assets.cli.training.plan_text import plan_lines
+
+    if as_json:
+        click.echo(json.dumps(document))
+        return
+    for line in plan_lines(document):
+        click.echo(line)
+
+
+def read_wishes(model: str, hardware: str, wanted: dict[str, Any]) -> Wishes:
+    """Everything that a plan is made from.
+
+    Raises:
+        InputError: an unknown model, target or level, or statistics that cannot be read.
+    """
+    from capibara_assets.planning.hardware.targets import find_target
+
+    recipe = read_recipe(wanted)
+    target = find_target(hardware)
+    statistics = read_data(wanted["dataset_statistics"], wanted["examples"], wanted["sequence"], recipe.lora.max_length)
+    ask, throughput = bool(wanted["xla_flags"]), wanted["target_throughput"]
+    return Wishes(wanted["domain"], find_shape(model), target, recipe, statistics, throughput, ask)
+
+
+def read_recipe(wanted: dict[str, Any]) -> "PlanningRecipe":
+    """The deployment's choices, with what the command line says differently."""
+    from capibara_assets.deployment.declarations import read_declared, shipped_recipe
+    from capibara_assets.planning.recipe import PlanningRecipe
+
+    file, sequence = wanted["recipe"], wanted["sequence"]
+    recipe = read_declared(file, PlanningRecipe) if file else shipped_recipe("planning", PlanningRecipe)
+    recipe = recipe.at_level(wanted["level"])
+    if sequence is not None:
+        lengths = {"max_length": sequence}
+        recipe = recipe.model_copy(
+            update={"lora": recipe.lora.model_copy(update=lengths), "tpu": recipe.tpu.model_copy(update=lengths)}
+        )
+    if wanted["xla_flags"]:
+        flags = (*recipe.tpu.xla_flags, *wanted["xla_flags"])
+        recipe = recipe.model_copy(update={"tpu": recipe.tpu.model_copy(update={"xla_flags": flags})})
+    return recipe
+
+
+def find_shape(model: str) -> "ModelShape":
+    """A preset, a shipped base by its name, a model's folder or its config.json."""
+    from capibara_assets.deployment.locations import resources_root
+    from capibara_assets.planning.models import read_shape
+
+    shipped = resources_root() / "base_models" / model
+    return read_shape(shipped if (shipped / "config.json").is_file() else model)
+
+
+def read_data(file: Path | None, examples: int | None, sequence: int | None, longest: int) -> dict[str, Any]:
+    """The statistics document of a dataset, or one that says just how many examples of what length there are."""
+    if file is not None:
+        try:
+            document = json.loads(file.read_text("utf-8"))
+        except OSError as error:
+            raise InputError(f"cannot read {file}: {error.strerror}") from error
+        except ValueError as error:
+            raise InputError(f"{file} is not JSON: {error}") from error
+        if not isinstance(document, dict):
+            raise InputError(f"{file}: a dataset's statistics are a JSON object")
+        statistics: dict[str, Any] = dict(document.get("statistics", document))
+    else:
+        statistics, examples = {}, examples or EXAMPLES
+    if examples is not None:
+        statistics |= {"examples": examples, "by_split": {"train": examples}}
+    if sequence is not None or file is None:
+        length = sequence or longest
+        statistics["tokens"] = {"p50": length, "p95": length, "max": length}
+    return statistics
+
+
+def planned(wishes: Wishes, voters: int, *, compiling: bool, writing: bool) -> tuple[dict[str, Any], dict[str, str]]:
+    """The plan as a document, and its files by name.
+
+    Raises:
+        InputError: nothing fits, with the arithmetic; or --compile where nothing can be compiled.
+    """
+    about = {"level": wishes.recipe.level, "target": wishes.target.name, "hardware": wishes.target.description}
+    if wishes.target.kind == "tpu":
+        kind, (plan, files, cost) = "tpu", _tpu(wishes, voters, compiling=compiling)
+    else:
+        if compiling:
+            raise InputError(f"--compile is for TPU slices: XLA is not asked about {wishes.target.name}")
+        kind, (plan, files, cost) = "lora", _lora(wishes, voters, writing=writing)
+    document = {"kind": kind, **about, "plan": plan, "cost": cost.model_dump(mode="json"), "files": sorted(files)}
+    return document, files
+
+
+def _tpu(wishes: Wishes, voters: int, *, compiling: bool) -> "tuple[dict[str, Any], dict[str, str], CostPlan]":
+    from capibara_assets.deployment.environment import Deployment
+    from capibara_assets.planning.plan_cost import tpu_cost
+    from capibara_assets.planning.tpu.configuration import tpu_plans
+    from capibara_assets.planning.tpu.files import tpu_files
+    from capibara_assets.planning.xla.flags import with_flags
+    from capibara_assets.planning.xla.verify import first_verified
+
+    w = wishes
+    recipe = w.recipe.model_copy(update={"xla": "compile"}) if compiling else w.recipe
+    front = tpu_plans(w.domain, w.statistics, w.shape, w.target, recipe, w.throughput)
+    cache = None
+    if recipe.xla != "skip":  # what keeps verdicts takes a while to import
+        from capibara_assets.planning.xla.cache import VerdictCache
+
+        cache = VerdictCache(Deployment.from_environment().work / "xla_verdicts")
+    plan = first_verified(front, recipe, cache=cache).plan
+    plan = with_flags(plan, recipe.tpu.xla_flags, ask=compiling or w.ask_flags)
+    return plan.model_dump(mode="json"), tpu_files(plan, w.target, recipe.tpu), tpu_cost(plan, w.target)
+
+
+def _lora(wishes: Wishes, voters: int, *, writing: bool) -> "tuple[dict[str, Any], dict[str, str], CostPlan]":
+    from capibara_assets.planning.accounting import Method, flops_per_token
+    from capibara_assets.planning.cost import Known
+    from capibara_assets.planning.lora.recipe import plan_lora
+    from capibara_assets.planning.plan_cost import lora_cost
+    from capibara_assets.planning.prediction.throughput import parse_throughput, readings
+
+    w = wishes
+    plan = plan_lora(w.domain, w.statistics, w.shape, w.target, w.recipe)
+    document = plan.model_dump(mode="json")
+    if w.throughput is not None:
+        trained = w.shape.lora_parameters(plan.rank, plan.modules)
+        per_token = flops_per_token(w.shape, plan.max_length, method=Method.LORA, lora_parameters=trained)
+        answers = readings(parse_throughput(w.throughput), w.target, per_token)
+        document["throughput_target"] = [answer.model_dump(mode="json") for answer in answers]
+    files: dict[str, str] = {}
+    if writing:  # what writes them takes a while to import
+        from capibara_assets.training.standalone.from_plan import plan_files
+
+        files = plan_files(plan, w.target)
+    return document, files, lora_cost(plan, w.shape, w.target, Known(voters))
+
+
+def preset_document(preset: str, model: str | None, hardware: str | None, wanted: dict[str, Any]) -> dict[str, Any]:
+    """A shipped training recipe as a plan: its own values, held against the hardware.
+
+    Raises:
+        InputError: no such preset, or it does not fit; with the sum.
+    """
+    from capibara_assets.planning.figures import read_statistics
+    from capibara_assets.planning.hardware.targets import find_target
+    from capibara_assets.planning.lora.preset_plans import plan_preset
+    from capibara_assets.planning.models import read_shape
+    from capibara_assets.planning.plan_cost import lora_cost
+
+    recipe = read_recipe(wanted)
+    statistics = read_data(wanted["dataset_statistics"], wanted["examples"], wanted["sequence"], recipe.lora.max_length)
+    figures = read_statistics(wanted["domain"], statistics, recipe.chars_per_token)
+    base = (
+        find_shape(model) if model else read_shape(recipe.presets[preset].model) if preset in recipe.presets else None
+    )
+    plan = plan_preset(
+        preset,
+        recipe,
+        examples=figures.training_examples,
+        quantization=wanted["quantization"],
+        base=base,
+        target=find_target(hardware) if hardware else None,
+    )
+    target = find_target(plan.target)
+    assert base is not None  # a preset that is not there was refused
+    cost = lora_cost(plan, base, target)
+    about = {"level": recipe.level, "target": target.name, "hardware": target.description, "preset": preset}
+    return {
+        "kind": "lora",
+        **about,
+        "plan": plan.model_dump(mode="json"),
+        "cost": cost.model_dump(mode="json"),
+        "files": [],
+    }
+
+
+def claims_document(wanted: dict[str, Any], *, measuring: bool, out: Path | None) -> dict[str, Any]:
+    """The table of claims; with --out as claims.md, too.
+
+    Raises:
+        InputError: the recipe cannot be read.
+    """
+    from capibara_assets.deployment.locations import resources_root
+    from capibara_assets.planning.claims.measured import measure
+    from capibara_assets.planning.claims.table import claims, render_markdown
+
+    recipe = read_recipe(wanted)
+    measured = measure(resources_root() / "base_models" / "capibara-nano") if measuring else None
+    rows = claims(recipe, measured)
+    if out is not None:
+        from capibara_assets.planning.tpu.files import write_files
+
+        write_files(out, {"claims.md": CLAIMS_HEAD + render_markdown(rows)})
+    return {"kind": "claims", "claims": [row.document() for row in rows]}

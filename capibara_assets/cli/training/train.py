@@ -1,0 +1,229 @@
+"""`capibara train`: adapters from files of one's own, by a recipe, in a folder of one's own."""
+
+import math
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.processes.background import Jobs
+
+if TYPE_CHECKING:
+    from capibara_assets.training.request import TrainingRequest
+    from capibara_assets.training.standalone.choices import Wishes
+    from capibara_assets.training.standalone.output_folder import Output
+
+_QUANTIZATIONS = {"none": "none", "bf16": "bf16", "int8": "int8", "int4": "nf4"}
+_SECTIONS = {
+    "epochs": "training.resume.epochs",
+    "batch_size": "training.micro_batch",
+    "grad_accum": "training.accumulation",
+    "global_batch": "training.global_batch",
+    "learning_rate": "training.learning_rate",
+    "lora_r": "model.lora.rank",
+    "lora_alpha": "model.lora.alpha",
+    "lora_dropout": "model.lora.dropout",
+    "max_length": "data.max_length",
+    "seed": "seed",
+    "quantization": "model.quantization",
+    "precision": "hardware.precision",
+    "backend": "hardware.backend",
+    "processes": "hardware.processes",
+}
+
+
+class _Epochs(click.ParamType):
+    """A number of passes, or `auto`."""
+
+    name = "NUMBER|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "auto":
+            return value
+        try:
+            number = float(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a number nor auto", param, ctx)
+        if not 0 < number < math.inf:
+            self.fail(f"{value} is no number of passes", param, ctx)
+        return number
+
+
+_PATHS = click.Path(path_type=Path)
+
+
+@click.command()
+@click.option(
+    "--recipe", default="nano_cpu", show_default=True, metavar="NAME|FILE", help="One that ships, or YAML or TOML."
+)
+@click.option("--model", "--base-model", "model", help="Base: a folder, one that ships, or a fetched id@revision.")
+@click.option("--data", multiple=True, required=True, type=_PATHS, help="File or folder of examples that train.")
+@click.option("--val", multiple=True, type=_PATHS, help="That validate; without it, groups of the data are held back.")
+@click.option("--output", type=_PATHS, help="Folder of the result.  [default: trained/RECIPE]")
+@click.option(
+    "--epochs", type=_Epochs(), metavar="NUMBER|auto", help="Passes over the examples; auto: by their number."
+)
+@click.option("--batch-size", type=click.IntRange(min=1), help="Examples per process and pass.")
+@click.option("--grad-accum", type=click.IntRange(min=1), help="Passes per optimizer step; else from the global batch.")
+@click.option("--global-batch", type=click.IntRange(min=1), help="Examples per optimizer step over all processes.")
+@click.option("--learning-rate", type=float, help="Peak of warm-up and cosine.")
+@click.option("--lora-r", type=click.IntRange(min=1), help="Rank of the adapters.")
+@click.option("--lora-alpha", type=float, help="Their scale is alpha / rank.")
+@click.option("--lora-dropout", type=float, help="Share of their inputs that are dropped in training.")
+@click.option("--max-length", type=click.IntRange(min=2), help="Most tokens of an example.")
+@click.option("--seed", type=click.IntRange(min=0), help="Of LoRA's start, of the order and of dropout.")
+@click.option(
+    "--quantization", type=click.Choice(list(_QUANTIZATIONS)), help="How the frozen base is held; int4 is NF4."
+)
+@click.option("--precision", type=click.Choice(["auto", "bf16", "fp16", "fp32"]), help="Of matrix products.")
+@click.option(
+    "--backend", type=click.Choice(["single", "ddp", "fsdp2", "zero2", "accelerate"]), help="How processes share work."
+)
+@click.option("--processes", type=click.IntRange(min=1), help="Processes (GPUs) on this host.")
+@click.option("--deepspeed", type=_PATHS, help='JSON for zero2: "auto", or what the recipe says.')
+@click.option("--set", "settings", multiple=True, metavar="SECTION.KEY=VALUE", help="Any key of the recipe.")
+@click.option("--target", help="Hardware target (resources/hardware) that --plan is for; by default this machine.")
+@click.option("--plan", is_flag=True, help="Say what it would take, and start nothing.")
+@click.option("--probe", is_flag=True, help="Measure some steps here, for the time that --plan says.")
+@click.option(
+    "--resume-from-checkpoint", metavar="PATH|latest", help="Go on there; by default from the newest, if any."
+)
+@click.option("--background", is_flag=True, help="Start it as a job and return: capibara jobs logs -f ID shows it.")
+@click.option("--from-epoch", type=click.IntRange(min=1), metavar="N", help="Start anew from checkpoint-epoch-N.")
+def train(
+    recipe: str,
+    model: str | None,
+    data: tuple[Path, ...],
+    val: tuple[Path, ...],
+    output: Path | None,
+    settings: tuple[str, ...],
+    deepspeed: Path | None,
+    target: str | None,
+    plan: bool,
+    probe: bool,
+    resume_from_checkpoint: str | None,
+    from_epoch: int | None,
+    background: bool,
+    **flags: Any,
+) -> None:
+    """Train adapters on your own examples: chats, prompts with completions, instructions (JSON lines, JSON, Parquet).
+
+    The same command again goes on where it stopped. Flags win over --set, and both over the recipe.
+    """
+    from capibara_assets.training.standalone.choices import Wishes
+
+    if flags["quantization"] is not None:
+        flags["quantization"] = _QUANTIZATIONS[flags["quantization"]]
+    wishes = Wishes(
+        recipe=recipe,
+        data=data,
+        validation=val,
+        output=output,
+        model=model,
+        flags={_SECTIONS[name]: value for name, value in flags.items() if value is not None},
+        settings=settings,
+        deepspeed=deepspeed,
+        resume_from=resume_from_checkpoint,
+        from_epoch=from_epoch,
+    )
+    if plan or probe:
+        _plan(wishes, target, probe=probe)
+        return
+    if background:
+        check(wishes)
+        job = Jobs(Deployment.from_environment().home).start_background(own_command(), output=wishes.output)
+        click.echo(f"job {job.id}: capibara jobs logs -f {job.id} shows it, capibara jobs stop {job.id} stops it")
+        return
+    run_training(wishes)
+
+
+def check(wishes: "Wishes") -> None:
+    """Read recipe, base and data as the training will. Raises InputError: what would end it at once."""
+    from capibara_assets.training.standalone.run import prepare
+
+    with tempfile.TemporaryDirectory() as folder:
+        prepare(wishes, work=Path(folder))
+
+
+def own_command() -> list[str]:
+    """This very command line, in the foreground."""
+    return [sys.executable, "-m", "capibara_assets.cli", *(word for word in sys.argv[1:] if word != "--background")]
+
+
+def run_training(wishes: "Wishes") -> None:
+    """Prepare, train, verify, and say what came of it; leaves with the training's exit code where that is not 0."""
+    from capibara_assets.training.__main__ import main
+    from capibara_assets.training.standalone.output_folder import finished_output
+    from capibara_assets.training.standalone.run import LETTER, prepare, set_aside
+
+    request, counts = prepare(wishes)
+    _show_start(request, counts)
+    if (found := finished_output(request)) is not None:
+        click.echo(f"{request.output} was finished before, from the same inputs")
+        _show_outputs(found)
+        return
+    if request.start is not None and (aside := set_aside(request)):
+        click.echo(f"what came after epoch {request.start.epoch} is now in {aside}")
+    letter = request.work / LETTER
+    letter.write_text(request.model_dump_json())
+    if code := main(["--request", str(letter)]):
+        sys.exit(code)
+    outputs = finished_output(request)
+    assert outputs is not None, "a training that ended well leaves verified outputs"
+    _show_outputs(outputs)
+
+
+def _plan(wishes: "Wishes", target: str | None, *, probe: bool) -> None:
+    from capibara_assets.resources import Hardware
+    from capibara_assets.training.plan.plan import plan_training
+    from capibara_assets.training.plan.probe import measure_speed
+    from capibara_assets.training.plan.text import plan_lines
+    from capibara_assets.training.standalone.run import prepare
+
+    hardware = Hardware(name=target).target if target else None
+    with tempfile.TemporaryDirectory() as folder:
+        request, counts = prepare(wishes, work=Path(folder))
+        _show_start(request, counts)
+        speed = measure_speed(request) if probe else None
+        for line in plan_lines(plan_training(request, hardware, speed=speed)):
+            click.echo(line)
+
+
+def _show_start(request: "TrainingRequest", counts: dict[str, Any]) -> None:
+    held = f" in {counts['validation_groups']} groups held back by digest" if counts["split_off"] else ""
+    click.echo(
+        f"{request.recipe.name}: base {request.base_model.name}, {counts['train']} examples train, "
+        f"{counts['validation']} validate{held}"
+    )
+    if counts["equal"]:
+        click.echo(f"{counts['equal']} examples equal others and count once")
+    for reason, count in counts["left_out"].items():
+        click.echo(f"{count} left out: {reason}")
+    if counts["secrets"]:
+        click.echo(f"{counts['secrets']} secrets are replaced by placeholders")
+
+
+def _show_outputs(outputs: "list[Output]") -> None:
+    for output in outputs:
+        info = output.info
+        base, loss = info["base_validation_loss"], info["validation_loss"]
+        before = "" if base is None else f"{base:.4f} -> "
+        # A federated voter's epochs are its clients'; a private one does not tell what a step was made of.
+        epochs = f"{info['epochs']} epochs, " if info["epochs"] else ""
+        micro = f" of {info['micro_steps']} micro-steps" if info["micro_steps"] else ""
+        click.echo(
+            f"{output.folder}: validation loss {before}{loss:.4f} nats per token, {epochs}{info['steps']} optimizer "
+            f"steps{micro}, {info['minutes']:.1f} minutes"
+        )
+        if info["examples_left_out"]:
+            click.echo(
+                f"{info['examples_left_out']} examples could not be trained on and were left out (too long for "
+                "--max-length, most often); --set data.on_fault=raise names them"
+            )
+        click.echo(
+            f"verified: adapter_model.safetensors ({info['trainable_parameters']:,} trained parameters), "
+            f"{len(info['files'])} files by digest, {len(output.adapters)} adapters load"
+        )

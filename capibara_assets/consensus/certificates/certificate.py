@@ -1,0 +1,213 @@
+"""The certificate of an agreement: everything needed to check afterwards who was accepted, why, and what came out."""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from capibara_assets.checkpoints.inspect.verify import adapter_digest
+from capibara_assets.consensus.certificates.model import (
+    READABLE,
+    SCHEMA_VERSION,
+    Certificate,
+    ResultEntry,
+    TallyEntry,
+    Thresholds,
+    VoterEntry,
+    content_digest,
+    sealed,
+    whole_digest,
+)
+from capibara_assets.consensus.certificates.verification import (
+    attestation_problems,
+    privacy_problems,
+    result_problems,
+    shape_problems,
+    vote_problems,
+)
+from capibara_assets.errors import InputError
+from capibara_assets.modeling.adapters import write_adapter
+from capibara_assets.modeling.files import ADAPTER_WEIGHTS
+from capibara_assets.storage.jsonfiles import write_json_atomic
+
+if TYPE_CHECKING:
+    from capibara_assets.consensus.agree import Agreement
+
+__all__ = [
+    "Certificate", "ResultEntry", "TallyEntry", "Thresholds", "Verification", "VoterEntry", "certify", "json_schema",
+    "read_certificate", "sealed", "verify_certificate", "write_certificate",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What checking a certificate found.
+
+    Attributes:
+        problems: what does not hold, named.
+        recomputed: the steps that were done again.
+        forgotten: inputs it names that were removed since, because a record in them was forgotten: they cannot be
+            checked again.
+        unchecked: what could not be verified here, and why.
+    """
+
+    problems: tuple[str, ...]
+    recomputed: tuple[str, ...]
+    forgotten: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def certify(agreement: "Agreement", folder: Path) -> Path:
+    """Write what an agreement is proven by: `certificate.json`, and the adapter in `adapter/` beside it.
+
+    Returns:
+        The certificate's file: `verify_certificate` finds the adapter beside it, and the voters' adapters too where
+        they lie in `voters/`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    write_adapter(agreement.adapter, folder / "adapter")
+    write_certificate(agreement.certificate, folder / "certificate.json")
+    return folder / "certificate.json"
+
+
+def write_certificate(certificate: Certificate, path: Path) -> None:
+    """Write as readable JSON, in one step; the same certificate gives the same bytes."""
+    write_json_atomic(path, certificate.model_dump(mode="json", exclude_unset=certificate.schema_version == 1))
+
+
+def read_certificate(path: Path) -> Certificate:
+    """Read a certificate.
+
+    Raises:
+        InputError: missing, not JSON, or not a certificate of a known schema version.
+    """
+    try:
+        return parse_certificate(json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, RecursionError, InputError) as error:
+        raise InputError(f"{path} is not a certificate: {error}") from error
+
+
+def parse_certificate(document: Any) -> Certificate:
+    """A certificate out of its JSON document.
+
+    Raises:
+        InputError: it is none of a known schema version.
+    """
+    stated = document.get("schema_version") if isinstance(document, dict) else None
+    if stated is not None and (stated not in READABLE or isinstance(stated, bool)):
+        raise InputError(f"schema version {stated}, this software reads {' and '.join(map(str, READABLE))}")
+    try:
+        certificate = Certificate.model_validate(document)
+    except ValidationError as error:
+        raise InputError(str(error)) from error
+    if certificate.schema_version == 2 and not certificate.election:
+        raise InputError("schema version 2 names the election that its ballots are signed for, this one names none")
+    return certificate
+
+
+def json_schema() -> dict[str, Any]:
+    """The certificate as JSON Schema."""
+    return {**Certificate.model_json_schema(), "x-schema-version": SCHEMA_VERSION}
+
+
+def verify_certificate(
+    source: Path | str | Certificate,
+    voters: Mapping[str, Path] | None = None,
+    *,
+    result: Path | None = None,
+    forgotten: Collection[str] = (),
+    keys: Mapping[str, str] | None = None,
+) -> Verification:
+    """Check a certificate: its digests, and every step that its inputs allow to be done again.
+
+    Without inputs the signatures, qualities, the count, quorum, who was accepted, the gate's verdicts and the choice
+    are recomputed from what it states. With the voters' adapters also digests, attestation, and every candidate that
+    was tried, the consensus among them; with the published adapter that, too. What is needed beyond (losses: the base
+    model and the examples) or is not there is named in `unchecked`.
+
+    Args:
+        source: the certificate, or its file: the adapter and the voters are then looked for beside it, in `adapter/`
+            and `voters/` or where an artifact store has them.
+        voters: name -> adapter folder.
+        result: folder of the published adapter.
+        forgotten: digests of artifacts that were removed because a record was forgotten: those that it was made from
+            are named, and are no problem of the certificate.
+        keys: voter -> public key (base64) known from elsewhere: those in the certificate have to be these.
+
+    Raises:
+        InputError: `source` is no certificate.
+    """
+    if isinstance(source, Certificate):
+        certificate = source
+    else:
+        certificate = read_certificate(Path(source))
+        voters = voters if voters is not None else voters_beside(Path(source), certificate)
+        beside = Path(source).parent / "adapter"
+        result = beside if result is None and (beside / ADAPTER_WEIGHTS).is_file() else result
+    problems: list[str] = []
+    if certificate.digest != content_digest(certificate):
+        problems.append("the certificate's content is not what its digest states: it was changed")
+    elif certificate.schema_version > 1 and certificate.seal != whole_digest(certificate):
+        problems.append("the certificate's keys or signatures are not what its seal states: they were changed")
+    recomputed = ["content digest", "qualities", "count", "quorum"]
+    unchecked = ["losses: they take the base model and the validation examples"]
+    problems += shape_problems(certificate)
+    if certificate.schema_version == 1:
+        unchecked.append("signatures: version 1 has none, whoever can edit the file can have made it up")
+    else:
+        recomputed += ["signatures", "gate", "choice"]
+        stated = {voter.name: voter.public_key for voter in certificate.voters}
+        problems += [
+            f"{name}: its key is {stated.get(name)}, not {key}"
+            for name, key in sorted((keys or {}).items())
+            if stated.get(name) != key
+        ]
+        if keys is None:
+            unchecked.append("whose keys these are: give the public keys that you know")
+    problems += vote_problems(certificate)
+    if certificate.privacy is not None:
+        problems += privacy_problems(certificate.privacy)
+        recomputed.append("epsilon")
+    if voters is not None:
+        problems += attestation_problems(certificate, voters)
+        problems += result_problems(certificate, voters)
+        recomputed += ["voters' digests", "attestation", "result"]
+    else:
+        unchecked.append("attestation and the candidates: the voters' adapters are not here")
+    if result is not None:
+        problems += _published_problems(certificate, result)
+        recomputed.append("published adapter")
+    else:
+        unchecked.append("the published adapter: it is not here")
+    gone = tuple(sorted(name for name, digest in certificate.context.items() if digest in set(forgotten)))
+    return Verification(tuple(problems), tuple(recomputed), gone, tuple(unchecked))
+
+
+def voters_beside(file: Path, certificate: Certificate) -> dict[str, Path] | None:
+    """The voters' folders where a certificate's file lies, or in the artifact store that it lies in; None: neither."""
+    folders = [file.parent / "voters"]
+    trained, domain = certificate.context.get("trained_adapters"), certificate.context.get("domain")
+    artifacts = file.absolute().parents[min(3, len(file.absolute().parents) - 1)]
+    if trained and domain:
+        folders.append(artifacts / "trained_adapters" / domain / trained / "voters")
+    for folder in folders:
+        if folder.is_dir():
+            return {voter.name: folder / voter.name for voter in certificate.voters}
+    return None
+
+
+def _published_problems(certificate: Certificate, folder: Path) -> list[str]:
+    try:
+        found = adapter_digest(folder)
+    except InputError as error:
+        return [f"the published adapter cannot be read: {error}"]
+    if found == certificate.result.digest:
+        return []
+    return [f"the published adapter is {found[:12]}, not {certificate.result.digest[:12]}"]

@@ -1,0 +1,333 @@
+"""Doing again what a certificate states: the count from its ballots, attestation and candidates from the adapters."""
+
+import math
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from capibara_assets.checkpoints.inspect.verify import digest_of
+from capibara_assets.consensus.certificates.model import (
+    Certificate,
+    recount,
+    refused_entries,
+    stated_election,
+    tally_entries,
+    verdict_reason,
+)
+from capibara_assets.consensus.choose.choosing import Tried, choice_of, gate, rebuild
+from capibara_assets.consensus.choose.combining import combine
+from capibara_assets.consensus.choose.integrated import integrated_verdict, strategy_weights
+from capibara_assets.consensus.vote.attestation import Limits, attest, read_submission
+from capibara_assets.consensus.vote.voting import quality, vouched_best
+from capibara_assets.errors import InputError
+from capibara_assets.modeling.adapters import LoraAdapter
+
+_TOLERANCE = 1e-9
+_EVIDENCE_TOLERANCE = 1e-6  # of figures that come out of linear-algebra libraries
+_FITTED = ("convex", "uniform_soup", "weighted_soup", "greedy_soup")
+
+
+def shape_problems(certificate: Certificate) -> list[str]:
+    """A name twice, or fields that the stated version does not have."""
+    problems = []
+    names = [voter.name for voter in certificate.voters]
+    if len(set(names)) < len(names):
+        problems.append("a voter is listed twice")
+    if certificate.schema_version == 1 and certificate.model_fields_set & {"election", "tried", "seal", "refused"}:
+        problems.append("schema version 1 does not have an election, candidates or a seal: the version was changed")
+    return problems
+
+
+def vote_problems(certificate: Certificate) -> list[str]:
+    """Signatures, qualities, the count, who was accepted and why, the gate's verdicts and the choice."""
+    problems = []
+    try:
+        outcome = recount(certificate)
+    except ValueError as error:
+        return [f"the ballots cannot be counted: {error}"]
+    if (outcome.n, outcome.f, outcome.quorum) != (certificate.n, certificate.f, certificate.quorum):
+        problems.append(f"n, f, quorum are {outcome.n}, {outcome.f}, {outcome.quorum}, not as stated")
+    if certificate.schema_version == 1:
+        problems += _quality_problems(certificate, max(0, outcome.f - len(outcome.excluded)))
+    else:
+        if (election := stated_election(certificate)) != certificate.election:
+            problems.append(
+                f"what was settled before the vote makes election {election[:12]}, not {certificate.election[:12]}"
+            )
+        stated = set(certificate.refused)
+        problems += [
+            f"ballot of {entry.voter} on {entry.candidate}, round {entry.round}: {entry.fault}: {entry.why}"
+            for entry in refused_entries(outcome)
+            if entry not in stated
+        ]
+        if refused_entries(outcome) != certificate.refused:
+            problems.append("the refused ballots are not those that are stated")
+        if outcome.equivocated != certificate.equivocated:
+            problems.append(f"{', '.join(outcome.equivocated) or 'nobody'} contradicted itself, not as stated")
+        if set(outcome.absent) != set(certificate.absent):
+            problems.append(f"absent are {sorted(outcome.absent)}, the certificate states {sorted(certificate.absent)}")
+        problems += _choice_problems(certificate)
+    if tally_entries(outcome.tallies) != certificate.tallies:
+        problems.append("the tallies are not what the ballots add up to")
+    problems += _verdict_problems(certificate)
+    if sorted(outcome.accepted) != sorted(certificate.accepted):
+        problems.append(
+            f"the ballots accept {sorted(outcome.accepted)}, the certificate {sorted(certificate.accepted)}"
+        )
+    if len(outcome.accepted) < outcome.quorum:
+        problems.append(f"{len(outcome.accepted)} accepted voters are below the quorum of {outcome.quorum}")
+    if outcome.faults_left != certificate.faults_left:
+        problems.append(f"faults_left is {outcome.faults_left}, not {certificate.faults_left}")
+    return problems
+
+
+def attestation_problems(certificate: Certificate, folders: Mapping[str, Path]) -> list[str]:
+    """Digests, verdicts, reasons and norms, from the voters' adapters."""
+    entries = {voter.name: voter for voter in certificate.voters}
+    missing = sorted(entries.keys() - folders.keys())
+    if missing:
+        return [f"no folder given for voter {', '.join(missing)}"]
+    problems = []
+    readable: dict[str, LoraAdapter] = {}
+    digests: dict[str, str] = {}
+    reasons: dict[str, str] = {}
+    for name, entry in sorted(entries.items()):
+        found = read_submission(name, folders[name], certificate.base_digest)
+        if found.digest != entry.digest:
+            problems.append(
+                f"{name}: digest is {str(found.digest)[:12]}, the certificate states {str(entry.digest)[:12]}"
+            )
+        if found.adapter is not None and not found.problem:
+            readable[name] = found.adapter
+            digests[name] = found.digest or ""
+        else:
+            reasons[name] = found.problem
+    stated = certificate.thresholds
+    limits = Limits(stated.norm_ratio, stated.least_norm_ratio, stated.copy_ratio)
+    verdicts = attest(readable, None, limits, digests, f=certificate.f)
+    for name, entry in sorted(entries.items()):
+        sound = name in verdicts and verdicts[name].accepted
+        if sound == (entry.stage == "attestation"):
+            problems.append(f"{name}: attestation {'accepts' if sound else 'rejects'} it, the certificate does not")
+            continue
+        reason = verdicts[name].reason if name in verdicts else reasons[name]
+        if not sound and certificate.schema_version > 1 and entry.reason != reason:
+            problems.append(f"{name}: attestation says {reason!r}, the certificate {entry.reason!r}")
+        if name not in verdicts:
+            continue
+        if not _close(verdicts[name].norm, entry.norm):
+            problems.append(f"{name}: the norm of its delta is {verdicts[name].norm}, not {entry.norm}")
+        if not _close(verdicts[name].norm_ratio, entry.norm_ratio):
+            problems.append(f"{name}: its norm's ratio is {verdicts[name].norm_ratio}, not {entry.norm_ratio}")
+        if certificate.schema_version > 1 and sound and verdicts[name].votes != entry.votes:
+            problems.append(f"{name}: it has {'a' if verdicts[name].votes else 'no'} vote, the certificate differs")
+    return problems
+
+
+def result_problems(certificate: Certificate, folders: Mapping[str, Path]) -> list[str]:
+    """Every candidate made again from the accepted voters' adapters: the rule's, its evidence, and the consensus."""
+    chosen = sorted((v for v in certificate.voters if v.accepted), key=lambda v: (v.digest or "", v.name))
+    found = {
+        v.name: read_submission(v.name, folders[v.name], certificate.base_digest) for v in chosen if v.name in folders
+    }
+    adapters = {name: one.adapter for name, one in found.items() if one.adapter is not None}
+    if len(adapters) < len(chosen) or not adapters:
+        return ["the result cannot be recomputed: an accepted voter is missing or unreadable"]
+    try:
+        combination = combine(
+            [adapters[voter.name] for voter in chosen],
+            certificate.rule,
+            f=certificate.faults_left,
+            pre=certificate.pre,
+            rank=certificate.result.requested_rank,
+        )
+    except ValueError as error:
+        return [f"the result cannot be recomputed: {error}"]
+    evidence = {"order": [voter.name for voter in chosen], **combination.evidence}
+    problems = [f"evidence: {what}" for what in _differences(evidence, certificate.evidence)]
+    digest = digest_of(combination.adapter)
+    if certificate.schema_version > 1:
+        return problems + _candidate_problems(certificate, adapters)
+    if digest != certificate.result.digest:
+        problems.append(f"the rule makes adapter {digest[:12]} of these voters, not {certificate.result.digest[:12]}")
+    weights = combination.weights or (None,) * len(chosen)
+    for voter, weight in zip(chosen, weights, strict=True):
+        if not _close(weight, voter.weight):
+            problems.append(f"{voter.name}: its weight is {weight}, not {voter.weight}")
+    return problems
+
+
+def privacy_problems(privacy: Mapping[str, Any]) -> list[str]:
+    """Epsilon again, from the accountant's parameters, of each voter that was trained with differential privacy."""
+    try:  # takes a library that loads for seconds
+        accountant = import_module("capibara_assets.consensus.aggregation.privacy")
+    except ImportError as error:
+        return [f"privacy: epsilon cannot be recomputed: {error}"]
+    return [
+        f"privacy of {voter}: {problem}"
+        for voter, document in sorted(privacy.items())
+        for problem in accountant.privacy_problems(document)
+    ]
+
+
+def _quality_problems(certificate: Certificate, faults: int) -> list[str]:
+    """Of version 1: later ones refuse such ballots in the count."""
+    problems = []
+    for ballot in certificate.ballots:
+        judged = [b.loss for b in certificate.ballots if (b.voter, b.round) == (ballot.voter, ballot.round)]
+        best = vouched_best(judged, faults)
+        right = quality(ballot.loss, best, ballot.base_loss)
+        if best != ballot.best_loss or not math.isclose(right, ballot.quality, abs_tol=_TOLERANCE):
+            problems.append(
+                f"ballot of {ballot.voter} on {ballot.candidate}: quality {ballot.quality:.4f} stated, "
+                f"{right:.4f} from its losses"
+            )
+    return problems
+
+
+def _verdict_problems(certificate: Certificate) -> list[str]:
+    """What each voter's entry says beside what the count says."""
+    outcome = recount(certificate)
+    tallies = {tally.candidate: tally for tally in outcome.tallies}
+    problems = []
+    for voter in certificate.voters:
+        tally = tallies.get(voter.name)
+        stage = "attestation" if tally is None else "accepted" if tally.accepted else "vote"
+        if (voter.stage, voter.accepted) != (stage, stage == "accepted"):
+            problems.append(f"{voter.name}: the count says {stage}, its entry {voter.stage}, accepted {voter.accepted}")
+        elif certificate.schema_version > 1 and stage == "attestation" and voter.votes:
+            problems.append(f"{voter.name}: rejected by attestation, but has a vote")
+        elif certificate.schema_version > 1 and tally is not None:
+            reason = verdict_reason(tally, certificate.ballots, voter.votes)
+            if voter.reason != reason:
+                problems.append(f"{voter.name}: the count says {reason!r}, its entry {voter.reason!r}")
+    return problems
+
+
+def _choice_problems(certificate: Certificate) -> list[str]:
+    """The candidates that have to be there, the gate's verdicts, and which of them is the consensus."""
+    problems = []
+    accepted = sorted((v for v in certificate.voters if v.accepted), key=lambda v: (v.digest or "", v.name))
+    order = tuple(voter.name for voter in accepted)
+    alone = [entry for entry in certificate.tried if entry.kind == "voter"]
+    if tuple(entry.name for entry in alone) != order:
+        problems.append("the candidates do not hold each accepted voter once")
+    kinds = tuple(entry.kind for entry in certificate.tried if entry.kind != "voter")
+    if kinds not in (("robust", *_FITTED), ("robust", *_FITTED, "integrated")):
+        problems.append(f"the candidates besides the voters are {', '.join(kinds) or 'none'}: some are missing")
+    best = min((entry.loss for entry in alone if entry.loss is not None), default=math.nan)
+    digests = {voter.name: voter.digest for voter in accepted}
+    for entry in certificate.tried:
+        loss = math.nan if entry.loss is None else entry.loss
+        verdict = gate(loss, certificate.result.base_loss, best, certificate.thresholds.tolerance, entry.figures)
+        if verdict != (entry.passed, entry.reason):
+            problems.append(f"candidate {entry.name}: the gate says {verdict[1]!r}, not {entry.reason!r}")
+        problems += _settings_problems(entry, certificate, order, digests)
+    try:
+        chosen = choice_of(certificate.tried, certificate.merge_strategy)
+    except InputError as error:
+        return [*problems, f"nothing can be chosen: {error}"]
+    result = certificate.result
+    if certificate.chosen != chosen.name:
+        problems.append(f"the best candidate that passes the gate is {chosen.name}, not {certificate.chosen}")
+    if (chosen.digest, chosen.loss, chosen.relative_error) != (result.digest, result.loss, result.relative_error):
+        problems.append(f"the result is not what is stated of candidate {chosen.name}")
+    weights = dict(zip(chosen.voters, chosen.weights or (None,) * len(chosen.voters), strict=True))
+    for voter in certificate.voters:
+        expected = weights.get(voter.name, 0.0 if voter.accepted and chosen.weights is not None else None)
+        if not _close(voter.weight, expected):
+            problems.append(f"{voter.name}: its weight is {expected}, not {voter.weight}")
+    return problems
+
+
+def _settings_problems(
+    entry: Tried, certificate: Certificate, order: tuple[str, ...], digests: Mapping[str, str | None]
+) -> list[str]:
+    """How a candidate was made, beside what the certificate says of all of them."""
+    if entry.kind == "voter":
+        stated = (entry.voters, entry.weights, entry.requested_rank, entry.rule, entry.pre, entry.f, entry.digest)
+        expected = ((entry.name,), (1.0,), None, None, None, 0, digests.get(entry.name))
+        ok = stated[:-1] == expected[:-1] and entry.name in order
+        # A voter's files may be written in another way than ours: the digest is then of what we write
+        return [] if ok else [f"candidate {entry.name}: not the voter {entry.name} alone, as it is"]
+    settings = (
+        (certificate.rule, certificate.pre, certificate.faults_left) if entry.kind == "robust" else (None, None, 0)
+    )
+    problems = []
+    if entry.name != entry.kind or entry.voters != order:
+        problems.append(f"candidate {entry.name}: it is made of {', '.join(entry.voters)}, not of all accepted voters")
+    if (entry.rule, entry.pre, entry.f) != settings or entry.requested_rank != certificate.result.requested_rank:
+        problems.append(f"candidate {entry.name}: made by other settings than the certificate's")
+    if entry.kind == "integrated":
+        problems += _integrated_problems(entry, certificate)
+    if entry.weights is not None and len(entry.weights) != len(entry.voters):
+        problems.append(f"candidate {entry.name}: {len(entry.weights)} weights for {len(entry.voters)} voters")
+    return problems
+
+
+def _integrated_problems(entry: Tried, certificate: Certificate) -> list[str]:
+    """The weights of its strategies, and its own threshold."""
+    kinds, loss = entry.figures.get("strategies"), {e.name: e.loss for e in certificate.tried if e.kind == "voter"}
+    if not isinstance(kinds, dict) or not set(kinds) <= set(entry.voters):
+        return ["candidate integrated: it does not state its voters' strategies"]
+    try:
+        share = strategy_weights(kinds)
+    except (InputError, ValueError) as error:
+        return [f"candidate integrated: {error}"]
+    best = min((loss[name] or 0.0 for name, weight in share.items() if weight > 0), default=math.nan)
+    accepted, _, words = integrated_verdict(
+        math.nan if entry.loss is None else entry.loss, best, certificate.result.base_loss
+    )
+    weights = tuple(share.get(name, 0.0) for name in entry.voters)
+    if (accepted, words, weights) == (entry.figures.get("accepted"), entry.figures.get("verdict"), entry.weights):
+        return []
+    return [f"candidate integrated: weights {weights} and {words!r} follow from what it states, not those it states"]
+
+
+def _candidate_problems(certificate: Certificate, adapters: Mapping[str, LoraAdapter]) -> list[str]:
+    problems = []
+    for entry in certificate.tried:
+        try:
+            adapter = rebuild(entry, adapters)
+        except (InputError, ValueError) as error:
+            problems.append(f"candidate {entry.name} cannot be made again: {error}")
+            continue
+        if (digest := digest_of(adapter)) != entry.digest:
+            problems.append(f"candidate {entry.name}: its voters make adapter {digest[:12]}, not {entry.digest[:12]}")
+        if not _close(adapter.relative_error, entry.relative_error):
+            problems.append(
+                f"candidate {entry.name}: its error is {adapter.relative_error}, not {entry.relative_error}"
+            )
+        if entry.name == certificate.chosen and int(adapter.config["r"]) != certificate.result.rank:
+            problems.append(f"the result's rank is {adapter.config['r']}, not {certificate.result.rank}")
+        if entry.kind == "robust":
+            weights = combine(
+                [adapters[name] for name in entry.voters], str(entry.rule), f=entry.f, pre=entry.pre,
+                rank=entry.requested_rank,
+            ).weights  # fmt: skip
+            if weights != entry.weights:
+                problems.append(f"candidate {entry.name}: the rule's weights are {weights}, not {entry.weights}")
+    return problems
+
+
+def _differences(right: Any, stated: Any, place: str = "") -> Iterable[str]:
+    """Where two JSON values differ; numbers may differ by rounding."""
+    if isinstance(right, Mapping) and isinstance(stated, Mapping):
+        for key in sorted({*map(str, right), *map(str, stated)}):
+            if key not in right or key not in stated:
+                yield f"{place}{key} is {'not ' if key in right else ''}stated"
+            else:
+                yield from _differences(right[key], stated[key], f"{place}{key}.")
+    elif isinstance(right, list | tuple) and isinstance(stated, list | tuple) and len(right) == len(stated):
+        for position, (one, other) in enumerate(zip(right, stated, strict=True)):
+            yield from _differences(one, other, f"{place}{position}.")
+    elif isinstance(right, float | int) and isinstance(stated, float | int):
+        if not math.isclose(right, stated, rel_tol=_EVIDENCE_TOLERANCE, abs_tol=_EVIDENCE_TOLERANCE):
+            yield f"{place.rstrip('.')} is {right}, not {stated}"
+    elif right != stated:
+        yield f"{place.rstrip('.')} is {right!r}, not {stated!r}"
+
+
+def _close(a: float | None, b: float | None) -> bool:
+    return a == b if a is None or b is None else math.isclose(a, b, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)

@@ -1,0 +1,367 @@
+"""The choice of the consensus among candidates: every accepted voter, the robust aggregate, a mixture, soups.
+
+All are judged on the same validation examples, and the best that passes the gate is the consensus. The gate: finite,
+under the base, and not above the best accepted voter by more than the tolerance; for voters of several strategies the
+integrated adapter is tried, too, and has a threshold of its own (integrated.py). Of candidates that lie within rounding
+of the best, the first in the stated order is taken: the robust aggregate, then the averages, then single voters.
+
+What fits its weights to the validation examples (mixture, weighted and greedy soup) is judged on the examples that it
+was fitted to, with a handful of numbers against thousands of tokens; the test split is for the evaluation.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from capibara_assets.checkpoints.inspect.verify import digest_of
+from capibara_assets.consensus.choose.combining import combine
+from capibara_assets.consensus.choose.convex import convex_weights, mixture_gap
+from capibara_assets.consensus.choose.integrated import WEIGHTS, integrated_verdict, strategy_weights
+from capibara_assets.consensus.choose.lanes import lanes
+from capibara_assets.consensus.choose.soups import proportional
+from capibara_assets.consensus.recipe import ConsensusRecipe
+from capibara_assets.errors import InputError
+from capibara_assets.modeling.adapters import LoraAdapter, applied
+from capibara_assets.modeling.base import Base
+from capibara_assets.modeling.greedy import greedy_choice
+from capibara_assets.modeling.losses import TokenLosses
+from capibara_assets.modeling.low_rank import MergedAdapter, merge_adapters
+
+if TYPE_CHECKING:
+    from capibara_assets.datasets.tokens.tokenising import Encoded
+
+BASE = "base"
+Kind = Literal["robust", "convex", "uniform_soup", "weighted_soup", "greedy_soup", "integrated", "voter"]
+MergeStrategy = Literal["weighted_average", "convex_optimization"]
+_FORCED: dict[str, Kind] = {"weighted_average": "weighted_soup", "convex_optimization": "convex"}
+_DIGITS = 6  # of losses: the last bits of a float32 model depend on the number of threads
+_MARGIN = 1e-5  # nats per token: losses nearer than this are equal up to such bits
+_PARTS = 1000  # weights fitted to losses come in thousandths, so that those bits do not show in them
+
+
+class Tried(BaseModel):
+    """One candidate: what it was made of, and how it did. `rebuild` makes it again, without a model."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(description="The voter's, else the kind")
+    kind: Kind
+    voters: tuple[str, ...] = Field(description="Accepted voters it was made from, in the order of the computation")
+    weights: tuple[float, ...] | None = Field(description="Of these voters; null where the rule works per coordinate")
+    rule: str | None = Field(default=None, description="Robust aggregate: the rule")
+    pre: str | None = Field(default=None, description="Robust aggregate: mixing before the rule")
+    f: int = Field(default=0, description="Robust aggregate: voters that may still be bad", ge=0)
+    requested_rank: int | None = Field(
+        default=None, description="Most that a merge may have; null: exact, the ranks add up. A voter alone is not cut"
+    )
+    relative_error: float = Field(description="Frobenius error of a smaller rank; 0 for an exact one")
+    digest: str = Field(description="SHA-256 over the adapter's config and weights")
+    loss: float | None = Field(description="On validation, nats per token; null when not finite")
+    passed: bool
+    reason: str = Field(description="The gate's verdict, with its figure")
+    figures: dict[str, Any] = Field(default_factory=dict, description="What led to the weights")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen, and among what.
+
+    Attributes:
+        adapter: the consensus; its digest is `chosen.digest`.
+        chosen: its entry in `tried`.
+        tried: every candidate in the order in which ties are broken.
+        losses: on validation, nats per token, of "base" and of the accepted voters; NaN where not finite.
+    """
+
+    adapter: MergedAdapter
+    chosen: Tried
+    tried: tuple[Tried, ...]
+    losses: dict[str, float]
+
+
+class ChoiceError(InputError):
+    """No candidate may be published.
+
+    Attributes:
+        tried: every candidate with its verdict.
+    """
+
+    def __init__(self, message: str, tried: tuple[Tried, ...]) -> None:
+        super().__init__(message)
+        self.tried = tried
+
+
+def choose(
+    base: Base,
+    accepted: Mapping[str, LoraAdapter],
+    validation: Sequence["Encoded"],
+    recipe: ConsensusRecipe,
+    *,
+    f: int,
+    merge_strategy: MergeStrategy | None = None,
+    lambda_reg: float = 0.01,
+    measured: Mapping[str, TokenLosses] | None = None,
+    strategies: Mapping[str, str] | None = None,
+    measuring: Callable[[LoraAdapter], TokenLosses] | None = None,
+) -> Choice:
+    """Try every candidate on validation and take the best that passes the gate.
+
+    Neither the order nor the names of the voters show in the adapter: voters are ordered by digest.
+
+    Args:
+        accepted: name -> adapter of the voters that the vote accepted; they change the same modules.
+        validation: held-out examples that all candidates are judged on.
+        recipe: rule, mixing before it, rank, tolerance.
+        f: accepted voters that may still be bad, for the robust rule.
+        merge_strategy: takes the weighted soup or the mixture, whatever the others do; it has to pass the gate.
+        lambda_reg: of `convex_weights`.
+        measured: token losses on `validation` that are known, of "base" and of voters by name, from `measure`.
+        strategies: accepted voter -> kind of its strategy; where all three of the integrated strategy are among them,
+            its adapter is a candidate, too.
+        measuring: token losses on `validation` under an adapter, in place of `measure`: for many choices among much the
+            same adapters, which keep what they know.
+
+    Raises:
+        ChoiceError: no candidate, or not the forced one, passes the gate; nothing may be published.
+        ValueError: no voter, or the rule's precondition does not hold for (n, f).
+    """
+    if not accepted:
+        raise ValueError("there is nothing to choose among: no voter was accepted")
+    order = sorted(accepted, key=lambda name: (digest_of(accepted[name]), name))
+    known = dict(measured or {})
+    for name in (BASE, *order):
+        if name not in known:
+            known[name] = measure(base, None if name == BASE else accepted[name], validation)
+    losses = {name: _mean(known[name]) for name in (BASE, *order)}
+    measuring = measuring or (lambda adapter: measure(base, adapter, validation))
+    kitchen = _Kitchen([accepted[name] for name in order], recipe.rank, measuring)
+    voters = [kitchen.voter(place, losses[name]) for place, name in enumerate(order)]
+    sound = [place for place, name in enumerate(order) if math.isfinite(losses[name])]
+
+    made = [_robust(kitchen, recipe, f)]
+    if sound:
+        made.append(_convex(kitchen, sound, [known[order[place]].nll for place in sound], lambda_reg))
+        made += _soups(kitchen, sound, [losses[order[place]] for place in sound], order)
+        made += _integrated(kitchen, sound, losses, order, strategies or {})
+    best = min((losses[order[place]] for place in sound), default=math.nan)
+    tried = tuple(_judged(candidate, order, losses[BASE], best, recipe) for candidate in (*made, *voters))
+    chosen = choice_of(tried, merge_strategy)
+    return Choice((*made, *voters)[tried.index(chosen)].adapter, chosen, tried, losses)
+
+
+def rebuild(entry: Tried, voters: Mapping[str, LoraAdapter]) -> MergedAdapter:
+    """The adapter of a candidate, out of its entry and the voters' adapters alone.
+
+    Raises:
+        InputError: a voter that it was made from is not given.
+        ValueError: the entry's rule or weights do not fit its voters.
+    """
+    if missing := [name for name in entry.voters if name not in voters]:
+        raise InputError(f"{entry.name} was made from {', '.join(missing)} too, and no such voter is given")
+    adapters = [voters[name] for name in entry.voters]
+    if entry.kind == "robust":
+        return combine(adapters, str(entry.rule), f=entry.f, pre=entry.pre, rank=entry.requested_rank).adapter
+    if entry.weights is None:
+        raise ValueError(f"{entry.name} has no weights")
+    return _merged(adapters, entry.weights, entry.requested_rank)
+
+
+def measure(base: Base, adapter: LoraAdapter | None, validation: Sequence["Encoded"]) -> TokenLosses:
+    """Token losses of the base (None) or of an adapter on it: the same bits with any number of threads."""
+    base.model.eval()
+    with nullcontext() if adapter is None else applied(base.model, adapter), lanes() as parallel:
+        return parallel.token_losses(base.model, validation)
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    kind: Kind
+    adapter: MergedAdapter
+    weights: tuple[float, ...] | None
+    loss: float
+    figures: dict[str, Any]
+    settings: dict[str, Any]  # of the robust rule
+    place: int = 0  # of a voter
+
+
+class _Kitchen:
+    """Makes and measures weighted sums of the voters, each set of weights once."""
+
+    def __init__(
+        self, adapters: Sequence[LoraAdapter], rank: int | None, measuring: Callable[[LoraAdapter], TokenLosses]
+    ) -> None:
+        self.adapters, self.rank, self.measuring = adapters, rank, measuring
+        self._made: dict[tuple[float, ...], tuple[MergedAdapter, float]] = {}
+
+    def loss(self, adapter: LoraAdapter) -> float:
+        return _mean(self.measuring(adapter))
+
+    def voter(self, place: int, loss: float) -> _Candidate:
+        weights = tuple(float(place == other) for other in range(len(self.adapters)))
+        adapter = _merged(self.adapters, weights, self.rank)
+        self._made[weights] = (adapter, loss)
+        return _Candidate("voter", adapter, weights, loss, {}, {}, place)
+
+    def keep(self, weights: tuple[float, ...], adapter: MergedAdapter, loss: float) -> None:
+        self._made.setdefault(weights, (adapter, loss))
+
+    def average(
+        self, weights: Sequence[float], places: Sequence[int]
+    ) -> tuple[tuple[float, ...], MergedAdapter, float]:
+        """The sum with weights for some voters, 0 for the others, and its validation loss."""
+        given = dict(zip(places, weights, strict=True))
+        whole = tuple(given.get(place, 0.0) for place in range(len(self.adapters)))
+        if whole not in self._made:
+            adapter = _merged(self.adapters, whole, self.rank)
+            self._made[whole] = (adapter, self.loss(adapter))
+        return whole, *self._made[whole]
+
+
+def _merged(adapters: Sequence[LoraAdapter], weights: Sequence[float], rank: int | None) -> MergedAdapter:
+    """The weighted sum, of the rank at most; a single voter with weight 1 is taken as it is."""
+    alone = [adapter for adapter, weight in zip(adapters, weights, strict=True) if weight != 0.0]
+    if len(alone) == 1 and 1.0 in weights:
+        return MergedAdapter(alone[0].config, alone[0].tensors)
+    return merge_adapters(adapters, weights, rank)
+
+
+def _robust(kitchen: _Kitchen, recipe: ConsensusRecipe, f: int) -> _Candidate:
+    found = combine(kitchen.adapters, recipe.rule, f=f, pre=recipe.pre, rank=recipe.rank)
+    loss = kitchen.loss(found.adapter)
+    if found.weights is not None:
+        kitchen.keep(found.weights, found.adapter, loss)
+    settings = {"rule": recipe.rule, "pre": recipe.pre, "f": f}
+    return _Candidate("robust", found.adapter, found.weights, loss, found.evidence, settings)
+
+
+def _convex(kitchen: _Kitchen, places: Sequence[int], token_nll: Sequence[np.ndarray], lambda_reg: float) -> _Candidate:
+    """The weights of the likeliest mixture of the voters, used for their deltas (whose own loss is not convex)."""
+    losses = np.stack(token_nll)
+    rounded = _thousandths(convex_weights(losses, lambda_reg).weights)
+    weights, adapter, loss = kitchen.average(rounded, places)
+    gap = mixture_gap(losses, rounded, lambda_reg)
+    figures = {"lambda_reg": lambda_reg, "duality_gap": math.ceil(gap * 1e9) / 1e9, "tokens": int(losses.shape[1])}
+    return _Candidate("convex", adapter, weights, loss, figures, {})
+
+
+def _soups(kitchen: _Kitchen, places: Sequence[int], losses: Sequence[float], names: Sequence[str]) -> list[_Candidate]:
+    uniform = kitchen.average([1 / len(places)] * len(places), places)
+    # In proportion to 1 / perplexity
+    shares = _thousandths(np.array(proportional([math.exp(min(losses) - loss) for loss in losses])))
+    weighted = kitchen.average(shares, places)
+    loss_of = dict(zip(places, losses, strict=True))
+    best_first = sorted(places, key=lambda place: (loss_of[place], place))
+    members, _, steps = greedy_choice(
+        best_first, -loss_of[best_first[0]], lambda some: -kitchen.average([1 / len(some)] * len(some), some)[2]
+    )
+    greedy = kitchen.average([1 / len(members)] * len(members), members)
+    attempts = [
+        {
+            "voters": [names[place] for place in step.tried],
+            "loss": -step.score if math.isfinite(step.score) else None,
+            "kept": step.kept,
+        }
+        for step in steps
+    ]
+    return [
+        _Candidate("uniform_soup", uniform[1], uniform[0], uniform[2], {}, {}),
+        _Candidate("weighted_soup", weighted[1], weighted[0], weighted[2], {}, {}),
+        _Candidate("greedy_soup", greedy[1], greedy[0], greedy[2], {"attempts": attempts}, {}),
+    ]
+
+
+def _integrated(
+    kitchen: _Kitchen,
+    places: Sequence[int],
+    losses: Mapping[str, float],
+    names: Sequence[str],
+    strategies: Mapping[str, str],
+) -> list[_Candidate]:
+    """The integrated strategy's adapter; none where one of its strategies has no voter here."""
+    kinds = {names[place]: strategies[names[place]] for place in places if names[place] in strategies}
+    if not WEIGHTS.keys() <= set(kinds.values()):
+        return []
+    share = strategy_weights(kinds)
+    weights, adapter, loss = kitchen.average([share.get(names[place], 0.0) for place in places], places)
+    best = min(losses[name] for name, own in share.items() if own > 0)
+    accepted, quality, words = integrated_verdict(loss, best, losses[BASE])
+    figures = {"strategies": kinds, "quality": round(quality, _DIGITS), "accepted": accepted, "verdict": words}
+    return [_Candidate("integrated", adapter, weights, loss, figures, {})]
+
+
+def _judged(candidate: _Candidate, order: Sequence[str], base: float, best: float, recipe: ConsensusRecipe) -> Tried:
+    passed, reason = gate(candidate.loss, base, best, recipe.tolerance, candidate.figures)
+    alone = candidate.kind == "voter"
+    return Tried(
+        name=order[candidate.place] if alone else candidate.kind,
+        kind=candidate.kind,
+        voters=(order[candidate.place],) if alone else tuple(order),
+        weights=(1.0,) if alone else candidate.weights,
+        **candidate.settings,
+        requested_rank=None if alone else recipe.rank,
+        relative_error=candidate.adapter.relative_error,
+        digest=digest_of(candidate.adapter),
+        loss=candidate.loss if math.isfinite(candidate.loss) else None,
+        passed=passed,
+        reason=reason,
+        figures=candidate.figures,
+    )
+
+
+def gate(loss: float, base: float, best: float, tolerance: float, figures: Mapping[str, Any]) -> tuple[bool, str]:
+    """Whether a candidate may be published, and why; `figures` may hold a refusal of its own (the integrated one's)."""
+    if not math.isfinite(loss):
+        passed, reason = False, "its loss is not finite"
+    elif not loss < base:
+        passed, reason = False, f"loss {loss:.6f} is not under the base's {base:.6f}"
+    else:
+        most = best * (1 + tolerance)
+        passed = loss <= most
+        reason = f"loss {loss:.6f} is {loss - best:+.6f} from the best voter's; up to {most:.6f} is allowed"
+    if not figures.get("accepted", True):
+        return False, f"{reason}; {figures.get('verdict')}"
+    return passed, reason
+
+
+def choice_of(tried: tuple[Tried, ...], merge_strategy: MergeStrategy | None) -> Tried:
+    """The candidate that becomes the consensus, by the losses and verdicts in the entries.
+
+    Raises:
+        ChoiceError: none of them, or not the forced one, passed the gate.
+    """
+    if merge_strategy is not None:
+        wanted = [entry for entry in tried if entry.kind == _FORCED[merge_strategy]]
+        if not wanted or not wanted[0].passed:
+            why = wanted[0].reason if wanted else "no accepted voter has a finite loss"
+            raise ChoiceError(
+                f"merge_strategy {merge_strategy} forces a candidate that may not be published: {why}. "
+                "Leave merge_strategy out to have the best of all",
+                tried,
+            )
+        return wanted[0]
+    passing = [(entry, entry.loss) for entry in tried if entry.passed and entry.loss is not None]
+    if not passing:
+        found = "; ".join(f"{entry.name}: {entry.reason}" for entry in tried)
+        raise ChoiceError(f"no candidate for the consensus may be published. {found}", tried)
+    least = min(loss for _, loss in passing)
+    return next(entry for entry, loss in passing if loss <= least + _MARGIN)
+
+
+def _thousandths(weights: np.ndarray) -> tuple[float, ...]:
+    """The nearest weights that are multiples of 1/1000 and sum to 1 (largest remainders first, then the first)."""
+    exact = np.asarray(weights, dtype=np.float64) * _PARTS
+    whole = np.floor(exact)
+    missing = _PARTS - int(whole.sum())
+    for place in sorted(range(len(exact)), key=lambda p: (-round(float(exact[p] - whole[p]), 6), p))[:missing]:
+        whole[place] += 1
+    return tuple(float(part / _PARTS) for part in whole)
+
+
+def _mean(losses: TokenLosses) -> float:
+    mean = losses.by_example.mean
+    return round(mean, _DIGITS) if math.isfinite(mean) else math.nan

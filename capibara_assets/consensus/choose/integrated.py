@@ -1,0 +1,58 @@
+"""The integrated strategy: voters of several strategies become one adapter, with a weight for each strategy.
+
+A strategy's voters share its weight equally, and the adapter is the exact sum of weight * delta. It is accepted where
+its quality on validation reaches the threshold: clip(1 - (loss - best) / (base - best), 0, 1), with the best voter's
+loss and the base's, as in the vote. So 0.8 means that of the best voter's gain over the base a fifth may be missing.
+"""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from capibara_assets.consensus.vote.voting import quality
+from capibara_assets.errors import InputError
+from capibara_assets.training.voter_manifest import VoterManifest
+
+WEIGHTS: Mapping[str, float] = MappingProxyType({"hierarchical": 0.4, "convexity": 0.3, "soup": 0.3})
+THRESHOLD = 0.8
+_ROUNDING = 1e-9
+
+
+def strategy_weights(strategies: Mapping[str, str], weights: Mapping[str, float] = WEIGHTS) -> dict[str, float]:
+    """Each voter's weight.
+
+    Args:
+        strategies: voter -> kind of its strategy; voters of others than the weighted ones get 0.
+        weights: kind -> weight, >= 0, summing to 1.
+
+    Raises:
+        ValueError: weights that are negative or do not sum to 1.
+        InputError: no voter of a weighted strategy.
+    """
+    if min(weights.values(), default=-1.0) < 0 or abs(math.fsum(weights.values()) - 1.0) > _ROUNDING:
+        raise ValueError(f"weights of strategies have to be >= 0 and sum to 1: {dict(weights)}")
+    of_kind = {kind: [voter for voter, own in strategies.items() if own == kind] for kind in weights}
+    if lacking := [kind for kind, voters in of_kind.items() if not voters and weights[kind] > 0]:
+        raise InputError(
+            f"no voter of strategy {', '.join(lacking)}: the integrated adapter needs {', '.join(weights)}, as the "
+            "recipe strategies/integrated trains them"
+        )
+    return {voter: weights[kind] / len(of_kind[kind]) if kind in weights else 0.0 for voter, kind in strategies.items()}
+
+
+def integrated_verdict(loss: float, best: float, base: float, threshold: float = THRESHOLD) -> tuple[bool, float, str]:
+    """Whether an integrated adapter is accepted, its quality, and that in words.
+
+    Args:
+        loss, best, base: validation losses of the adapter, of the best voter in it, of the base; nats per token.
+    """
+    found = quality(loss, best, base)
+    accepted = found >= threshold
+    return accepted, found, f"quality {found:.3f} {'reaches' if accepted else 'is below'} the threshold {threshold:g}"
+
+
+def read_strategies(folders: Mapping[str, Path]) -> dict[str, str]:
+    """The kind of each voter's strategy, as its manifest states it; voters without such a statement are left out."""
+    stated = {name: VoterManifest.readable(folder).strategy for name, folder in sorted(folders.items())}
+    return {name: kind for name, kind in stated.items() if kind is not None}

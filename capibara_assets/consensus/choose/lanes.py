@@ -1,0 +1,76 @@
+"""Losses in parallel lanes of one torch thread each: as fast as many threads, and the same bits however many there are.
+
+A sum that torch splits over its threads may round differently with their number; a batch that one thread computes
+does not. So batches are fixed beforehand, and lanes only decide how many of them are worked on at once.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+from torch import nn
+
+from capibara_assets.domains import Domain
+from capibara_assets.modeling.losses import Losses, TokenLosses, length_sorted, token_losses
+
+if TYPE_CHECKING:
+    from capibara_assets.datasets.tokens.tokenising import Encoded
+
+BATCH_TOKENS = 1024
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Lanes:
+    """Applies a function to items, several at once; results come in the order of the items."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool = pool
+
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        return list(self._pool.map(function, items))
+
+    def token_losses(self, model: nn.Module, examples: Sequence["Encoded"]) -> TokenLosses:
+        """`losses.token_losses`, batch by batch. The model must be in eval mode already: its mode is not touched."""
+        batches = list(length_sorted([len(example.input_ids) for example in examples], BATCH_TOKENS))
+        found = self.map(
+            lambda indices: token_losses(model, [examples[i] for i in indices], batch_tokens=BATCH_TOKENS), batches
+        )
+        of: list[np.ndarray] = [np.zeros(0)] * len(examples)
+        for indices, losses in zip(batches, found, strict=True):
+            for index, own in zip(indices, np.split(losses.nll, np.cumsum(losses.tokens)[:-1]), strict=True):
+                of[index] = own
+        return TokenLosses(np.concatenate([np.zeros(0), *of]), np.array([len(own) for own in of], dtype=np.int64))
+
+    def losses(self, model: nn.Module, examples: Sequence["Encoded"]) -> Losses:
+        """The same, summed over each example."""
+        return self.token_losses(model, examples).by_example
+
+    def by_domain(self, model: nn.Module, examples: Mapping[Domain, Sequence["Encoded"]]) -> dict[Domain, float]:
+        """Nats per token of each domain; read together, since batches over all domains have less padding."""
+        pooled = self.losses(model, [example for own in examples.values() for example in own])
+        found, start = {}, 0
+        for domain, own in examples.items():
+            part = slice(start, start + len(own))
+            found[domain] = Losses(pooled.nll[part], pooled.tokens[part]).mean
+            start += len(own)
+        return found
+
+
+@contextmanager
+def lanes() -> Iterator[Lanes]:
+    """As many lanes as torch has threads now; meanwhile it has one, also outside the lanes."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with (
+            threadpool_limits(1, user_api="blas"),  # NumPy's: the same holds for its sums
+            ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+        ):
+            yield Lanes(pool)
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,177 @@
+"""The models that go into a merge: what their files hold, mapped into memory, checked against each other."""
+
+import fnmatch
+import json
+import mmap
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capibara_assets.checkpoints.content import InFile, nbytes, to_bytes
+from capibara_assets.checkpoints.formats import huggingface
+from capibara_assets.consensus.merging.element_kernels import BF16, F16, F32
+from capibara_assets.consensus.merging.stack import Part
+from capibara_assets.errors import InputError
+from capibara_assets.modeling.files import CONFIG
+
+FLOATS: Mapping[str, int] = {"F32": F32, "BF16": BF16, "F16": F16}
+"""Element types that are merged; whole numbers and truth values are taken over where the models agree on them."""
+
+_COPIED = (
+    *(CONFIG, "generation_config.json", "tokenizer*", "chat_template*", "special_tokens_map.json"),
+    *("added_tokens.json", "vocab.*", "merges.txt", "spiece.model", "preprocessor_config.json"),
+)
+_OTHER_FLOATS = ("F64", "F8_E4M3", "F8_E5M2", "C64")
+
+
+@dataclass(frozen=True)
+class Model:
+    """One checkpoint whose tensors stay in their files.
+
+    Attributes:
+        path: folder or file it was read from.
+        tensors: name -> where its bytes are; tied names included.
+        tied: name that is stored under another name only -> that name.
+        files: config and tokenizer files.
+        config: what is in config.json; empty where there is none.
+    """
+
+    path: Path
+    tensors: Mapping[str, InFile]
+    tied: Mapping[str, str]
+    files: Mapping[str, Any]
+    config: Mapping[str, Any]
+    maps: dict[Path, mmap.mmap] = field(default_factory=dict, repr=False)
+
+    def part(self, name: str) -> Part:
+        """The tensor, mapped. Its pages come into memory when they are first used."""
+        source = self.tensors[name]
+        size = nbytes(source.dtype, source.shape)
+        if size == 0:
+            return Part(str(source.path), np.empty(0, np.uint8), FLOATS.get(source.dtype, 0))
+        if source.path not in self.maps:
+            with source.path.open("rb") as file:
+                self.maps[source.path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        data = np.frombuffer(self.maps[source.path], np.uint8, size, source.offset)
+        return Part(str(source.path), data, FLOATS.get(source.dtype, 0))
+
+
+def read_model(path: Path | str) -> Model:
+    """A Transformers folder (one file or shards with their index) or a single `.safetensors` file.
+
+    Raises:
+        InputError: no such folder, damaged or missing files, an adapter, or weights that are no safetensors.
+    """
+    path = Path(path)
+    content = huggingface.read(path)
+    if content.kind == "adapter":
+        raise InputError(
+            f"{path} is an adapter: averaging the factors of adapters is not averaging what they do; "
+            "merge adapters by merge_adapters"
+        )
+    tensors = {name: source for name, source in content.tensors.items() if isinstance(source, InFile)}
+    if len(tensors) < len(content.tensors):
+        raise InputError(f"{path} holds no safetensors files: convert it first (`capibara checkpoint convert`)")
+    tied = {name: tensors[target] for name, target in content.ties.items()}
+    config: Any = {}
+    if CONFIG in content.files:
+        try:
+            config = json.loads(to_bytes(content.files[CONFIG]))
+        except ValueError as error:
+            raise InputError(f"{path / CONFIG} is damaged: it is not JSON ({error}); copy it again") from error
+    files = {
+        name: source
+        for name, source in content.files.items()
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in _COPIED)
+    }
+    return Model(path, {**tensors, **tied}, dict(content.ties), files, config if isinstance(config, dict) else {})
+
+
+def untied(models: Sequence[Model]) -> tuple[list[Model], list[str]]:
+    """The models with the output layer that some of them lack, since they tie it to the embedding, and its name.
+
+    Where every model leaves it out, nothing changes: the result leaves it out, too.
+    """
+    names = {name for model in models for name in model.tensors}
+    found, given = list(models), []
+    for name in sorted(names):
+        embedding = next((other for other in sorted(names) if other.endswith(_EMBEDDINGS)), None)
+        if not name.endswith("lm_head.weight") or embedding is None:
+            continue
+        for number, model in enumerate(found):
+            if name not in model.tensors and embedding in model.tensors and ties_embeddings(model):
+                tensors = {**model.tensors, name: model.tensors[embedding]}
+                found[number] = Model(model.path, tensors, model.tied, model.files, model.config, model.maps)
+                given.append(name)
+    return found, sorted(set(given))
+
+
+_EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "shared.weight")
+
+
+def ties_embeddings(model: Model) -> bool:
+    """Whether its config says that the output layer is the embedding."""
+    return bool(model.config.get("tie_word_embeddings", False))
+
+
+def check_alike(models: Sequence[Model], base: Model | None, any_dtype: bool) -> list[str]:
+    """Names that only the base has, which the result takes over.
+
+    Args:
+        any_dtype: models may differ in element type, since the result's was given.
+
+    Raises:
+        InputError: a tensor that a model lacks, or of which shapes or element types differ; it names tensor and files.
+    """
+    everyone = [*models, *([base] if base else [])]
+    names = sorted({name for model in models for name in model.tensors})
+    for name in names:
+        missing = [model for model in everyone if name not in model.tensors]
+        if missing:
+            holder = next(model for model in models if name in model.tensors)
+            raise InputError(
+                f"{name} is in {holder.path} and not in {missing[0].path}"
+                f"{_ties_hint(name, missing[0])}: merge checkpoints of the same architecture"
+            )
+        first = everyone[0].tensors[name]
+        for model in everyone[1:]:
+            _check_pair(name, first, model.tensors[name], any_dtype)
+    return sorted(base.tensors.keys() - set(names)) if base else []
+
+
+def _check_pair(name: str, one: InFile, other: InFile, any_dtype: bool) -> None:
+    if one.shape != other.shape:
+        if name.endswith((*_EMBEDDINGS, "lm_head.weight")) and one.shape[1:] == other.shape[1:]:
+            raise InputError(
+                f"the vocabularies differ: {name} has {one.shape[0]} rows in {one.path} and {other.shape[0]} in "
+                f"{other.path}; give both models the same tokenizer (resize_token_embeddings) before merging"
+            )
+        raise InputError(
+            f"{name} has shape {list(one.shape)} in {one.path} and {list(other.shape)} in {other.path}: "
+            "merge checkpoints of the same architecture"
+        )
+    for source in (one, other):
+        if source.dtype in _OTHER_FLOATS:
+            raise InputError(
+                f"{name} of {source.path} is {source.dtype}; merged are F32, BF16 and F16: convert the checkpoint first"
+            )
+    if one.dtype != other.dtype and not (any_dtype and one.dtype in FLOATS and other.dtype in FLOATS):
+        raise InputError(
+            f"{name} is {one.dtype} in {one.path} and {other.dtype} in {other.path}: "
+            'say of which type the result is to be, as with dtype="bfloat16"'
+        )
+
+
+def _ties_hint(name: str, model: Model) -> str:
+    if name.endswith("lm_head.weight") and CONFIG not in model.files:
+        return f" (which has no {CONFIG} beside it that would tie it to the embedding)"
+    return ""
+
+
+def same_place(one: Path | str, other: Path | str) -> bool:
+    """Whether two paths lead to the same checkpoint."""
+    return os.path.realpath(one) == os.path.realpath(other)

@@ -1,0 +1,239 @@
+"""Training the gates of a mixture: the language loss, and a load-balancing loss against experts that nobody asks.
+
+Only the gates learn (Branch-Train-MiX, Sukhbaatar et al. 2024, trains on after mixing; attention and experts are frozen
+here). The balancing loss is that of the Switch Transformer (Fedus et al. 2022) over the best k, as Mixtral has it.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from capibara_assets.consensus.choose.lanes import Lanes
+from capibara_assets.consensus.choose.sampling import subsample
+from capibara_assets.consensus.recipe import MoeRecipe
+from capibara_assets.domains import Domain
+from capibara_assets.errors import InputError
+from capibara_assets.modeling.collators import Packing, collate_packed
+from capibara_assets.modeling.losses import collate, token_nll
+
+if TYPE_CHECKING:
+    from capibara_assets.datasets.tokens.tokenising import Encoded
+
+_LOGGED = 10  # parts of the training that the log has a line for
+_PACKS = 2  # of a step's examples: as many as the smallest machine has cores, and the same on all for the same bits
+
+
+@dataclass(frozen=True)
+class _Read:
+    """One pack's forward pass, its graph kept: summed loss, supervised tokens, logits (tokens, experts) per gate."""
+
+    nll: Tensor
+    supervised: int
+    logits: list[Tensor]
+
+
+def load_balancing_loss(logits: Sequence[Tensor], top_k: int) -> Tensor:
+    """Mean over the layers of experts * sum_i share_i * probability_i; `top_k` when balanced, more when not.
+
+    share_i is the number of tokens that have expert i among their best k, over all tokens; probability_i the mean of
+    its softmax. Each layer counts by itself: an expert that is dead in one is not excused by another.
+
+    Args:
+        logits: of each layer's gate, (tokens, experts); no padding.
+    """
+    return torch.stack(
+        [(share * _probabilities(one)).sum() * one.shape[1] for one, share in _shares(logits, top_k)]
+    ).mean()
+
+
+def training_k(top_k: int, experts: int) -> int:
+    """Experts per token while the gates train: at least two.
+
+    The weights of the best k are normalised to sum to 1, so the one weight of a top-1 gate is constant and the
+    language loss has no gradient for it.
+    """
+    return min(max(top_k, 2), experts)
+
+
+def train_gates(
+    model: Any, examples: Mapping[Domain, Sequence["Encoded"]], recipe: MoeRecipe, lanes: Lanes
+) -> list[dict[str, Any]]:
+    """Train a Mixtral model's gates in place: Adam, one example of every domain per step, the rate falling to 0.
+
+    Args:
+        model: in eval mode, no parameter requiring a gradient; its number of experts per token is `training_k`
+            meanwhile.
+        examples: training examples, by domain in the order of the experts.
+
+    Returns:
+        A line for each tenth of the training, means over it: "step" (the last), "loss" (nats per token), "balance"
+        (the load-balancing loss) and "utilisation" (share of the routed pairs per expert).
+
+    Raises:
+        InputError: a domain without an example that has supervised tokens.
+    """
+    gates = mixture_gates(model)
+    weights = [gate.weight for gate in gates]
+    names = [str(domain) for domain in examples]
+    order = [_Endless(own, number, recipe) for number, own in enumerate(_usable(examples, recipe).values())]
+    k = training_k(recipe.top_k, len(names))
+    optimizer = torch.optim.Adam(weights, lr=recipe.learning_rate)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 - step / recipe.steps)
+    log, lines = [], list[tuple[float, float, Tensor]]()
+    with routing(model, k), _recorded(gates) as recorded:
+        for weight in weights:
+            weight.requires_grad_(True)
+        try:
+            for step in range(1, recipe.steps + 1):
+                packs = _packs([domain.next() for domain in order], model.config)
+                read = lanes.map(lambda pack: _read(model, pack, recorded), packs)
+                lines.append(_learn(read, weights, k, recipe.balance, lanes))
+                optimizer.step()
+                schedule.step()
+                if step * _LOGGED // recipe.steps > (step - 1) * _LOGGED // recipe.steps:
+                    log.append(_line(step, lines, names))
+                    lines.clear()
+        finally:
+            for weight in weights:
+                weight.requires_grad_(False)
+                weight.grad = None
+    return log
+
+
+def mixture_gates(model: Any) -> list[nn.Module]:
+    """The gate of each layer."""
+    return [layer.mlp.gate for layer in model.model.layers]
+
+
+@contextmanager
+def routing(model: Any, top_k: int) -> Iterator[None]:
+    """Meanwhile the model's gates pick `top_k` experts."""
+    gates = mixture_gates(model)
+    before = [gate.top_k for gate in gates]
+    for gate in gates:
+        gate.top_k = top_k
+    try:
+        yield
+    finally:
+        for gate, k in zip(gates, before, strict=True):
+            gate.top_k = k
+
+
+def _learn(
+    read: Sequence[_Read], weights: Sequence[Tensor], top_k: int, balance: float, lanes: Lanes
+) -> tuple[float, float, Tensor]:
+    """Set the weights' gradients of one step; its loss, its balancing loss and its utilisation.
+
+    The shares of the balancing loss have no gradient and its probabilities are sums over the tokens: so each pack can
+    be gone back through by itself, in a lane, and the sum of the gradients is that of the whole step.
+    """
+    supervised = sum(one.supervised for one in read)
+    layers = range(len(weights))
+    whole = [torch.cat([one.logits[layer].detach() for one in read]) for layer in layers]
+    tokens = len(whole[0])
+    shares = [share for _, share in _shares(whole, top_k)]
+
+    def back(one: _Read) -> tuple[Tensor, ...]:
+        pulled = [
+            (share * _probabilities(own)).sum() * (own.shape[1] * len(own) / tokens)
+            for own, share in zip(one.logits, shares, strict=True)
+        ]
+        loss = one.nll / supervised + balance * torch.stack(pulled).mean()
+        found: tuple[Tensor, ...] = torch.autograd.grad(loss, weights)
+        return found
+
+    gradients = lanes.map(back, read)
+    for number, weight in enumerate(weights):
+        weight.grad = torch.stack([own[number] for own in gradients]).sum(dim=0)
+    loss = sum(float(one.nll.detach()) for one in read) / supervised
+    return loss, float(load_balancing_loss(whole, top_k)), torch.stack(shares).mean(dim=0) / top_k
+
+
+def _packs(examples: Sequence["Encoded"], config: Any) -> list[list["Encoded"]]:
+    """The examples in packs of much the same length; one by one where a row would outgrow a sliding window."""
+    window = getattr(config, "sliding_window", None)
+    if window and window < _length(examples):
+        return [[example] for example in examples]
+    packs: list[list[Encoded]] = [[] for _ in range(min(_PACKS, len(examples)))]
+    for example in sorted(examples, key=lambda example: -len(example.input_ids)):
+        min(packs, key=_length).append(example)
+    return packs
+
+
+def _length(pack: Sequence["Encoded"]) -> int:
+    return sum(len(example.input_ids) for example in pack)
+
+
+def _read(model: Any, pack: Sequence["Encoded"], recorded: threading.local) -> _Read:
+    """The pack in one row without padding: wider products are faster, and no gate sees a token that is none."""
+    recorded.logits = []
+    packing = Packing(_length(pack), model.config._attn_implementation)
+    batch = collate_packed(pack, packing=packing) if len(pack) > 1 else collate(pack)
+    nll = token_nll(model, batch)
+    return _Read(nll.sum(), len(batch.targets), recorded.logits)
+
+
+@contextmanager
+def _recorded(gates: Sequence[nn.Module]) -> Iterator[threading.local]:
+    """Each lane's gates leave their logits in its own list."""
+    recorded = threading.local()
+    hooks = [gate.register_forward_hook(lambda _, __, output: recorded.logits.append(output[0])) for gate in gates]
+    try:
+        yield recorded
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _shares(logits: Sequence[Tensor], top_k: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Of each layer its logits, and how many of its tokens ask each expert, over the tokens: (experts,)."""
+    for one in logits:
+        picked = one.detach().topk(top_k, dim=-1).indices
+        yield one, torch.bincount(picked.flatten(), minlength=one.shape[1]).float() / len(one)
+
+
+def _probabilities(logits: Tensor) -> Tensor:
+    return torch.softmax(logits.float(), dim=-1).mean(dim=0)
+
+
+def _line(step: int, lines: Sequence[tuple[float, float, Tensor]], names: Sequence[str]) -> dict[str, Any]:
+    losses, balances, shares = zip(*lines, strict=True)
+    utilisation = torch.stack(shares).mean(dim=0).tolist()
+    return {
+        "step": step,
+        "loss": sum(losses) / len(losses),
+        "balance": sum(balances) / len(balances),
+        "utilisation": dict(zip(names, utilisation, strict=True)),
+    }
+
+
+def _usable(examples: Mapping[Domain, Sequence["Encoded"]], recipe: MoeRecipe) -> dict[Domain, list["Encoded"]]:
+    """Those that are short enough, spread out; where a domain has none, its shortest."""
+    found = {}
+    for domain, own in examples.items():
+        usable = [example for example in own if example.supervised > 0]
+        if not usable:
+            raise InputError(f"no training examples for {domain}: the gates cannot learn it")
+        short = [example for example in usable if len(example.input_ids) <= recipe.tokens_per_example]
+        short = short or [min(usable, key=lambda example: len(example.input_ids))]
+        found[domain] = [short[i] for i in subsample([1] * len(short), recipe.examples_per_domain, len(short))]
+    return found
+
+
+class _Endless:
+    """A domain's examples again and again, in another order each time."""
+
+    def __init__(self, examples: Sequence["Encoded"], number: int, recipe: MoeRecipe) -> None:
+        self._examples = examples
+        self._random = torch.Generator().manual_seed(recipe.seed * 1000 + number)
+        self._left: list[int] = []
+
+    def next(self) -> "Encoded":
+        if not self._left:
+            self._left = torch.randperm(len(self._examples), generator=self._random).tolist()
+        return self._examples[self._left.pop()]

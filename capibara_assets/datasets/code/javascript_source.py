@@ -1,0 +1,256 @@
+"""JavaScript through tree-sitter: its tree, the names it declares, and which names a cell needs and gives."""
+
+from collections.abc import Iterator
+from functools import cache, lru_cache
+
+import tree_sitter_javascript
+from tree_sitter import Language, Node, Parser
+
+from capibara_assets.datasets.code.names import Names, Statement
+
+GLOBALS = frozenset(
+    [
+        "AggregateError",
+        "Array",
+        "ArrayBuffer",
+        "Atomics",
+        "BigInt",
+        "BigInt64Array",
+        "BigUint64Array",
+        "Boolean",
+        "Buffer",
+        "DataView",
+        "Date",
+        "Error",
+        "EvalError",
+        "Float32Array",
+        "Float64Array",
+        "Function",
+        "Infinity",
+        "Int16Array",
+        "Int32Array",
+        "Int8Array",
+        "Intl",
+        "JSON",
+        "Map",
+        "Math",
+        "NaN",
+        "Number",
+        "Object",
+        "Promise",
+        "Proxy",
+        "RangeError",
+        "ReferenceError",
+        "Reflect",
+        "RegExp",
+        "Set",
+        "String",
+        "Symbol",
+        "SyntaxError",
+        "TextDecoder",
+        "TextEncoder",
+        "TypeError",
+        "URIError",
+        "URL",
+        "URLSearchParams",
+        "Uint16Array",
+        "Uint32Array",
+        "Uint8Array",
+        "WeakMap",
+        "WeakRef",
+        "WeakSet",
+        "arguments",
+        "clearImmediate",
+        "clearInterval",
+        "clearTimeout",
+        "console",
+        "decodeURI",
+        "decodeURIComponent",
+        "encodeURI",
+        "encodeURIComponent",
+        "escape",
+        "eval",
+        "exports",
+        "fetch",
+        "global",
+        "globalThis",
+        "isFinite",
+        "isNaN",
+        "module",
+        "parseFloat",
+        "parseInt",
+        "performance",
+        "process",
+        "queueMicrotask",
+        "require",
+        "setImmediate",
+        "setInterval",
+        "setTimeout",
+        "structuredClone",
+        "undefined",
+        "unescape",
+    ]
+)
+_CHANGING = frozenset(
+    (
+        "add",
+        "clear",
+        "delete",
+        "fill",
+        "next",
+        "pop",
+        "push",
+        "reverse",
+        "set",
+        "shift",
+        "sort",
+        "splice",
+        "unshift",
+        "write",
+    )
+)
+_DEFINITIONS = frozenset({"function_declaration", "generator_function_declaration", "class_declaration"})
+_SCOPES = frozenset(
+    [
+        "function_declaration",
+        "function_expression",
+        "arrow_function",
+        "method_definition",
+        "generator_function_declaration",
+        "generator_function",
+        "class_body",
+        "statement_block",
+        "for_statement",
+        "for_in_statement",
+        "catch_clause",
+    ]
+)
+
+
+@cache
+def _parser() -> Parser:
+    return Parser(Language(tree_sitter_javascript.language()))
+
+
+@lru_cache(maxsize=4096)
+def parse(code: str) -> Node:
+    """The root node (`root.has_error` when parts are no JavaScript); offsets are in UTF-8 bytes."""
+    return _parser().parse(code.encode("utf-8", "replace")).root_node
+
+
+def text(node: Node) -> str:
+    """Source of a node."""
+    return (node.text or b"").decode("utf-8", "replace")
+
+
+def leaves(node: Node) -> Iterator[Node]:
+    """Tokens in order: leaf nodes, with strings, templates without substitutions, regexes and comments as one."""
+    if node.child_count == 0 or node.type in ("string", "regex", "comment"):
+        yield node
+        return
+    for child in node.children:
+        yield from leaves(child)
+
+
+def declared(node: Node) -> Iterator[str]:
+    """Every name that is declared anywhere below `node`: variables, parameters, functions, classes, catch bindings."""
+    for child in _walk(node):
+        if child.type == "variable_declarator" or child.type in (
+            "function_declaration",
+            "class_declaration",
+            "generator_function_declaration",
+            "function_expression",
+        ):
+            yield from _pattern_names(child.child_by_field_name("name"))
+        elif child.type in ("formal_parameters", "for_in_statement", "catch_clause"):
+            field = {"for_in_statement": "left", "catch_clause": "parameter"}.get(child.type)
+            yield from _pattern_names(child.child_by_field_name(field) if field else child)
+        elif child.type == "arrow_function":
+            yield from _pattern_names(child.child_by_field_name("parameter"))
+
+
+def statements(code: str) -> tuple[Statement, ...]:
+    """The top-level statements as written, without comments between them; none when `code` is no JavaScript.
+
+    A coarse view of names: one that is declared anywhere inside a statement counts as its own, and what a function's
+    body reads may be bound after it.
+    """
+    root = parse(code)
+    if root.has_error:
+        return ()
+    found = []
+    for node in root.named_children:
+        if node.type in ("comment", "empty_statement"):
+            continue
+        used = {text(part) for part in _walk(node) if part.type in ("identifier", "shorthand_property_identifier")}
+        used -= set(declared(node)) | GLOBALS
+        later = used if node.type in _DEFINITIONS else set()
+        names = Names(frozenset(_top_level(node)), frozenset(_touches(node)), frozenset(used), True, frozenset(later))
+        found.append(Statement(text(node), names))
+    return tuple(found)
+
+
+def _walk(node: Node) -> Iterator[Node]:
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        yield current
+        pending.extend(reversed(current.children))
+
+
+def _pattern_names(node: Node | None) -> Iterator[str]:
+    if node is None:
+        return
+    if node.type in ("identifier", "shorthand_property_identifier_pattern"):
+        yield text(node)
+    elif node.type == "assignment_pattern" or node.type == "object_assignment_pattern":
+        yield from _pattern_names(node.child_by_field_name("left"))
+    elif node.type == "pair_pattern":
+        yield from _pattern_names(node.child_by_field_name("value"))
+    else:
+        for child in node.named_children:
+            if node.type in ("formal_parameters", "array_pattern", "object_pattern", "rest_pattern"):
+                yield from _pattern_names(child)
+
+
+def _top_level(statement: Node) -> Iterator[str]:
+    """Names that a top-level statement binds: its declarations (`var` also inside blocks) and bare assignments."""
+    pending = [statement]
+    while pending:
+        node = pending.pop()
+        if node.type in ("function_declaration", "class_declaration", "generator_function_declaration"):
+            yield from _pattern_names(node.child_by_field_name("name"))
+            continue
+        if node.type in _SCOPES and node is not statement:
+            continue
+        if node.type == "variable_declarator":
+            yield from _pattern_names(node.child_by_field_name("name"))
+        elif node.type in ("assignment_expression", "augmented_assignment_expression", "update_expression"):
+            target = node.child_by_field_name("left") or node.child_by_field_name("argument")
+            if target is not None and target.type == "identifier":
+                yield text(target)
+        pending.extend(node.children)
+
+
+def _touches(statement: Node) -> Iterator[str]:
+    for node in _walk(statement):
+        if node.type in ("assignment_expression", "augmented_assignment_expression", "update_expression"):
+            yield from _root(node.child_by_field_name("left") or node.child_by_field_name("argument"))
+        elif node.type == "call_expression" and (called := node.child_by_field_name("function")) is not None:
+            method = called.child_by_field_name("property")
+            if method is not None and text(method) in _CHANGING:
+                yield from _root(called)
+        elif node.type == "expression_statement":
+            call = next((child for child in node.named_children if child.type == "call_expression"), None)
+            if call is not None:
+                yield from _root(call.child_by_field_name("function"))
+                arguments = call.child_by_field_name("arguments")
+                for argument in arguments.named_children if arguments is not None else []:
+                    yield from _root(argument)
+
+
+def _root(node: Node | None) -> Iterator[str]:
+    while node is not None and node.type in ("member_expression", "subscript_expression", "call_expression"):
+        node = node.child_by_field_name("object") or node.child_by_field_name("function")
+    if node is not None and node.type == "identifier":
+        yield text(node)

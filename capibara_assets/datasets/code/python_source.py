@@ -1,0 +1,286 @@
+"""Python as notebooks hold it: parsed without magics, cut into statements with the names they need and give."""
+
+import ast
+import builtins
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from capibara_assets.datasets.code.names import Names, Statement
+from capibara_assets.executions.parsing import python_tree
+
+_MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?:[%!?]|[A-Za-z_][\w.]*\?{1,2}$).*$", re.MULTILINE)
+_ASSIGNED_SHELL = re.compile(r"^(?P<indent>[ \t]*)(?P<target>[\w, ]+=)\s*[!%].*$", re.MULTILINE)
+_HARMLESS = re.compile(r"^_?(print|display|repr|len|check|test|verify)(_|$|[A-Z0-9])")
+_CHANGING = frozenset(
+    (
+        "add",
+        "append",
+        "appendleft",
+        "clear",
+        "commit",
+        "delete",
+        "discard",
+        "execute",
+        "executemany",
+        "executescript",
+        "extend",
+        "insert",
+        "next",
+        "patch",
+        "pop",
+        "popitem",
+        "popleft",
+        "post",
+        "put",
+        "readline",
+        "remove",
+        "reverse",
+        "rollback",
+        "rotate",
+        "send",
+        "setdefault",
+        "shuffle",
+        "sort",
+        "step",
+        "update",
+        "write",
+    )
+)
+BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+@lru_cache(maxsize=8192)
+def parse(code: str) -> ast.Module | None:
+    """The syntax tree of `code`, lines numbered as there; None when it is no Python."""
+    plain = _ASSIGNED_SHELL.sub(r"\g<indent>\g<target> None", code)
+    plain = _MAGIC.sub(r"\g<indent>pass", plain)
+    for candidate in (code, plain, plain.lstrip(" ") if plain.startswith(" ") else plain):
+        if (tree := python_tree(candidate)) is not None:
+            return tree
+    return None
+
+
+def docstring_node(node: ast.AST) -> ast.Expr | None:
+    """The expression statement that is the docstring of a module, class or function."""
+    body = getattr(node, "body", None)
+    if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and body:
+        first = body[0]
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            return first
+    return None
+
+
+def statements(code: str) -> tuple[Statement, ...]:
+    """The top-level statements as written, definitions without their docstrings; none when `code` is no Python.
+
+    Statements that share a line are one.
+    """
+    tree = parse(code)
+    if tree is None:
+        return ()
+    lines = code.split("\n")
+    merged: list[tuple[int, int, list[ast.stmt]]] = []
+    for node in tree.body:
+        start = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+        end = node.end_lineno or node.lineno
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], end, [*merged[-1][2], node])
+        else:
+            merged.append((start, end, [node]))
+    found = []
+    for start, end, nodes in merged:
+        documented = [docstring_node(node) for node in nodes if isinstance(node, Definition) and len(node.body) > 1]
+        cut = {n for d in documented if d is not None for n in range(d.lineno, (d.end_lineno or d.lineno) + 1)} - {
+            start
+        }
+        text = "\n".join(lines[number - 1] for number in range(start, end + 1) if number not in cut)
+        found.append(Statement(text, _names(nodes)))
+    return tuple(found)
+
+
+def without_assertions(code: str) -> str:
+    """The cell less its top-level `assert` statements, which passed; all of it when there is nothing else."""
+    tree = parse(code)
+    if tree is None or all(isinstance(node, ast.Assert) for node in tree.body):
+        return code
+    cut = {
+        n for node in tree.body if isinstance(node, ast.Assert) for n in range(node.lineno, (node.end_lineno or 0) + 1)
+    }
+    kept = {
+        n
+        for node in tree.body
+        if not isinstance(node, ast.Assert)
+        for n in range(node.lineno, (node.end_lineno or 0) + 1)
+    }
+    return "\n".join(line for number, line in enumerate(code.split("\n"), 1) if number not in cut - kept)
+
+
+def _names(nodes: Sequence[ast.stmt]) -> Names:
+    """Names that statements bind, may change in place, and need from before, in order of execution.
+
+    What a function's body reads has to exist when it is called, so it may also be bound after the function.
+    """
+    bound: set[str] = set()
+    needed: set[str] = set()
+    later: set[str] = set()
+    for simple in _in_order(nodes):
+        now, deferred = _loads(simple)
+        needed |= now - bound
+        later |= deferred
+        bound |= set(_bindings(simple))
+    touched = {name for node in nodes for name in _touches(node)}
+    star = any(
+        isinstance(part, ast.ImportFrom) and part.names[0].name == "*" for node in nodes for part in ast.walk(node)
+    )
+    imported = {name for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) for name in _bindings(node)}
+    later -= bound | needed | BUILTINS
+    needed -= BUILTINS
+    return Names(
+        frozenset(bound), frozenset(touched), frozenset(needed | later), not star, frozenset(later), frozenset(imported)
+    )
+
+
+def _in_order(statements: Sequence[ast.stmt]) -> Iterator[ast.AST]:
+    """The parts of the statements that run, one after the other; blocks are opened, branches follow each other."""
+    for statement in statements:
+        match statement:
+            case ast.For() | ast.AsyncFor():
+                yield statement.iter
+                yield statement.target
+                yield from _in_order([*statement.body, *statement.orelse])
+            case ast.While() | ast.If():
+                yield statement.test
+                yield from _in_order([*statement.body, *statement.orelse])
+            case ast.With() | ast.AsyncWith():
+                for item in statement.items:
+                    yield item.context_expr
+                    if item.optional_vars is not None:
+                        yield item.optional_vars
+                yield from _in_order(statement.body)
+            case ast.Try() | ast.TryStar():
+                yield from _in_order(statement.body)
+                for handler in statement.handlers:
+                    if handler.name:
+                        yield ast.Name(handler.name, ast.Store())
+                    if handler.type is not None:
+                        yield handler.type
+                    yield from _in_order(handler.body)
+                yield from _in_order([*statement.orelse, *statement.finalbody])
+            case _:
+                yield statement
+
+
+def _loads(whole: ast.AST) -> tuple[set[str], set[str]]:
+    """(names read when it runs, names read when the functions it defines are called)."""
+    now: set[str] = set()
+    later: set[str] = set()
+
+    def visit(node: ast.AST, local: frozenset[str], inside: bool) -> None:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            arguments = node.args
+            defaults = [*arguments.defaults, *(default for default in arguments.kw_defaults if default)]
+            for outer in [*defaults, *getattr(node, "decorator_list", [])]:
+                visit(outer, local, inside)
+            for annotation in _annotations(node):
+                visit(annotation, local, inside)
+            inner = local | _local_names(node)
+            for part in node.body if isinstance(node.body, list) else [node.body]:
+                visit(part, inner, True)
+            return
+        if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+            inner = local | {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
+            for child in ast.iter_child_nodes(node):
+                visit(child, inner, inside)
+            return
+        if isinstance(node, ast.ClassDef):
+            inner = local | {name for child in node.body for name in _bindings(child)}
+            for outer in [*node.bases, *node.decorator_list, *(keyword.value for keyword in node.keywords)]:
+                visit(outer, local, inside)
+            for part in node.body:
+                visit(part, inner, inside)
+            return
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id not in local:
+            (later if inside else now).add(node.target.id)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local:
+            (later if inside else now).add(node.id)
+        for child in ast.iter_child_nodes(node):
+            visit(child, local, inside)
+
+    visit(whole, frozenset(), False)
+    return now, later
+
+
+def _annotations(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[ast.expr]:
+    if isinstance(node, ast.Lambda):
+        return []
+    arguments = node.args
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    found = [argument.annotation for argument in every if argument is not None and argument.annotation is not None]
+    return [*found, *([node.returns] if node.returns else [])]
+
+
+def _local_names(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> frozenset[str]:
+    arguments = node.args
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    names = {argument.arg for argument in every if argument is not None}
+    if isinstance(node, ast.Lambda):
+        return frozenset(names)
+    outer = {name for part in ast.walk(node) if isinstance(part, ast.Global) for name in part.names}
+    names |= {name for part in node.body for name in _bindings(part)}
+    return frozenset(names - outer)
+
+
+def _bindings(statement: ast.AST) -> Iterator[str]:
+    """Names that a statement binds in its own scope (not those inside functions and classes that it defines)."""
+    pending: list[ast.AST] = [statement]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name
+            continue
+        if isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
+            yield node.id
+        elif isinstance(node, ast.alias) and node.name != "*":
+            yield (node.asname or node.name).split(".")[0]
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            yield node.name
+        pending.extend(ast.iter_child_nodes(node))
+
+
+def _touches(statement: ast.stmt) -> Iterator[str]:
+    """Names whose objects a statement may change in place: stores into them, calls made for their effect, decorators,
+    and methods that change their object although their value is used (`last = stack.pop()`).
+
+    `print(x)`, `check(f)` and chained calls (`df.isnull().sum()`) change nothing that they are given.
+    """
+    for node in ast.walk(statement):
+        if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, (ast.Store, ast.Del)):
+            yield from _base(node)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING:
+            yield from _base(node.func)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            for decorator in node.decorator_list:
+                inner = decorator.func if isinstance(decorator, ast.Call) else decorator
+                if not isinstance(inner, ast.Name):
+                    yield from _base(inner)
+        elif isinstance(node, ast.Expr):
+            call = node.value.value if isinstance(node.value, ast.Await) else node.value
+            if isinstance(call, ast.Call) and not (isinstance(call.func, ast.Name) and _HARMLESS.match(call.func.id)):
+                if not isinstance(call.func, ast.Name):  # a bare call `f(x)` changes nothing of `f`
+                    yield from _base(call.func)
+                for argument in call.args:
+                    yield from _base(argument)
+
+
+def _base(node: ast.expr) -> Iterator[str]:
+    """The variable at the root of `a.b[c].d`; nothing where a call is in between."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    if isinstance(node, ast.Name):
+        yield node.id

@@ -1,0 +1,137 @@
+"""The earlier code that a cell needs: a backward slice of its session, so that context is not guessed nor padded."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from capibara_assets.datasets.code import javascript_source, python_source, sql_source
+from capibara_assets.datasets.code.names import Names, Statement
+from capibara_assets.datasets.code.structure import JAVASCRIPT
+from capibara_assets.storage.kept import of_text
+
+Row = Mapping[str, Any]  # one Execution as a dictionary
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Statements of one earlier cell, as written, that a later cell needs."""
+
+    row: Row
+    text: str
+    defines: bool  # gives names their value; False: only changes them in place
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a cell needs of its session, oldest first, and whether that is all it needs."""
+
+    pieces: tuple[Piece, ...]
+    complete: bool  # False: names come from nowhere, or from a cell that failed half-way
+
+
+def sessions(executions: pl.DataFrame) -> dict[tuple[str, str], list[Row]]:
+    """(sandbox, context) -> its executions in order of time."""
+    found: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in executions.sort("timestamp", "execution_id").iter_rows(named=True):
+        found[row["sandbox_id"] or row["execution_id"], row["context_id"] or ""].append(row)
+    return dict(found)
+
+
+def needed(session: Sequence[Row], position: int) -> Context:
+    """The statements before the cell at `position` that bind, or change in place, what it needs, transitively.
+
+    Statements that only check something bind nothing, so tests and their expected values are not among them.
+    """
+    row = session[position]
+    names = cell_names(row["code"], row["language"])
+    if names is None:
+        return Context((), False)
+    before = [cell for cell in session[:position] if cell["language"] == row["language"]]
+    wanted = names.needed
+    while True:  # what a function reads when it is called may also be bound after the function: look again from the end
+        pieces, missing, later, exact = _slice(before, wanted)
+        if later <= wanted:
+            return Context(tuple(pieces), exact and names.exact and not missing)
+        wanted |= later
+
+
+def _slice(before: Sequence[Row], names: frozenset[str]) -> tuple[list[Piece], set[str], frozenset[str], bool]:
+    """(pieces, names that nothing gives, names read by the functions in the pieces, whether every cell is known)."""
+    # what a call does to a module (a figure, a seed) is no value that a later cell reads by name
+    modules = {name for cell in before for s in statements(cell["code"], cell["language"]) for name in s.names.imported}
+    pieces: list[Piece] = []
+    wanted, later, exact = set(names), frozenset[str](), True
+    for cell in reversed(before):
+        found = statements(cell["code"], cell["language"])
+        if not any(_gives(s.names, modules) & wanted for s in found):
+            continue
+        if cell["outcome"] != "ok":
+            exact = False  # how far it got is not recorded
+            continue
+        chosen: list[Statement] = []
+        for statement in reversed(found):
+            if _gives(statement.names, modules) & wanted:
+                chosen.append(statement)
+                exact &= statement.names.exact
+                later |= statement.names.later
+                wanted = (wanted - statement.names.bound) | (statement.names.needed - statement.names.later)
+        text = "\n".join(statement.text for statement in reversed(chosen))
+        pieces.append(Piece(cell, text, any(statement.names.bound for statement in chosen)))
+    return pieces[::-1], wanted, later, exact
+
+
+def _gives(names: Names, modules: set[str]) -> set[str]:
+    return set(names.bound | (names.touched - modules))
+
+
+def cell_names(code: str, language: str) -> Names | None:
+    """Names that a cell binds, touches and needs; None when it does not parse or the language is not known."""
+    found = statements(code, language)
+    if not found and _language(language) is None:
+        return None
+    if not found and code.strip() and not _parses(code, language):
+        return None
+    bound: set[str] = set()
+    touched: set[str] = set()
+    needs: set[str] = set()
+    later: set[str] = set()
+    for statement in found:
+        needs |= statement.names.needed - statement.names.later - bound
+        later |= statement.names.later
+        bound |= statement.names.bound
+        touched |= statement.names.touched
+    needs |= later - bound
+    exact = all(statement.names.exact for statement in found)
+    imported = frozenset(name for statement in found for name in statement.names.imported)
+    return Names(frozenset(bound), frozenset(touched), frozenset(needs), exact, frozenset(), imported)
+
+
+def _encoded(found: Sequence[Statement]) -> list[list[Any]]:
+    return [[s.text, [sorted(part) if isinstance(part, frozenset) else part for part in s.names]] for s in found]
+
+
+def _decoded(stated: Sequence[tuple[str, Sequence[Any]]]) -> tuple[Statement, ...]:
+    return tuple(
+        Statement(text, Names._make(frozenset(part) if isinstance(part, list) else part for part in names))
+        for text, names in stated
+    )
+
+
+@of_text("statements", _encoded, _decoded)
+def statements(code: str, language: str) -> tuple[Statement, ...]:
+    """The top-level statements of a cell with their names; none when it does not parse or the language is not known."""
+    source = _language(language)
+    return () if source is None else source.statements(code)
+
+
+def _language(language: str) -> Any:
+    return {"python": python_source, "sql": sql_source, **dict.fromkeys(JAVASCRIPT, javascript_source)}.get(language)
+
+
+def _parses(code: str, language: str) -> bool:
+    if language == "python":
+        return python_source.parse(code) is not None
+    return language not in JAVASCRIPT or not javascript_source.parse(code).has_error

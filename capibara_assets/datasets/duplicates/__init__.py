@@ -1,0 +1,4 @@
+"""Equal and near-equal documents: shingles, candidate pairs, clusters, and items of public benchmarks.
+
+Imports `code` and the recipe.
+"""

@@ -1,0 +1,156 @@
+"""Near-duplicates: MinHash with banded LSH and a prefix filter propose pairs, the exact Jaccard similarity decides."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from capibara_assets.datasets.duplicates.postings import CROWD, candidates, count, new_counts, postings
+from capibara_assets.datasets.duplicates.shingles import Ints, ShingleSets, UInts, hash_sets, mixed, shingle_texts
+from capibara_assets.datasets.recipe import NearDuplicates
+
+_COMPARED = 4 << 20  # shingles compared at once: bounds the memory of a comparison
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of documents.
+
+    Attributes:
+        left, right: positions, left < right, sorted, (pairs,) int64.
+        similarity: exact Jaccard similarity of their shingles, (pairs,) float64.
+    """
+
+    left: Ints
+    right: Ints
+    similarity: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Equal:
+    """Groups of equal sets.
+
+    Attributes:
+        first: first document of each group, ascending, (groups,).
+        counts: documents of each group, (groups,).
+        starts: group n is `members[starts[n] : starts[n] + counts[n]]`, ascending, (groups,).
+        members: all documents that are in a group.
+    """
+
+    first: Ints
+    counts: Ints
+    starts: Ints
+    members: Ints
+
+
+def near_pairs(documents: Sequence[Collection[str]], recipe: NearDuplicates) -> list[tuple[int, int]]:
+    """Index pairs (i < j, sorted) of shingle sets whose exact Jaccard similarity reaches `recipe.jaccard`.
+
+    Empty sets are similar to nothing. All pairs are listed while there are at most 64 per document on the whole; beyond
+    that, crowds of more than 64 equal sets, or under one key of the search, are cut short so that time stays linear:
+    the pairs still connect equal sets, and what resembles a crowd to some of it.
+    """
+    pairs = similar(hash_sets(documents), recipe)
+    return list(zip(pairs.left.tolist(), pairs.right.tolist(), strict=True))
+
+
+def near_texts(texts: Sequence[str], recipe: NearDuplicates) -> Pairs:
+    """Pairs of texts whose sets of `recipe.shingle`-word shingles reach a Jaccard similarity of `recipe.jaccard`."""
+    return similar(shingle_texts(texts, recipe.shingle), recipe)
+
+
+def similar(sets: ShingleSets, recipe: NearDuplicates) -> Pairs:
+    """Pairs of sets whose exact Jaccard similarity reaches `recipe.jaccard`; see `near_pairs`."""
+    equal = equal_sets(sets)
+    chosen = sets.take(equal.first)
+    counts = new_counts(len(chosen.values))
+    count(chosen, counts)
+    left, right = candidates(postings(chosen, np.arange(len(chosen)), counts, recipe, whole=True), recipe.jaccard)
+    similarity = compared(chosen, left, right)
+    reached = similarity >= recipe.jaccard
+    return _with_twins(left[reached], right[reached], similarity[reached], equal)
+
+
+def compared(sets: ShingleSets, left: Ints, right: Ints) -> npt.NDArray[np.float64]:
+    """Exact Jaccard similarity of the sets at `left` with those at `right`, (pairs,)."""
+    sizes = sets.sizes
+    matrix = csr_array(
+        (np.ones(len(sets.values), np.int8), sets.values.astype(np.int64), sets.offsets), shape=(len(sets), 2**63 - 1)
+    )
+    matrix.has_canonical_format = True
+    out = np.empty(len(left))
+    steps = np.cumsum(sizes[left] + sizes[right]) // _COMPARED
+    for part in np.split(np.arange(len(left)), np.flatnonzero(np.diff(steps)) + 1):
+        a, b = left[part], right[part]
+        shared = np.diff(matrix[a].multiply(matrix[b]).indptr)
+        out[part] = shared / (sizes[a] + sizes[b] - shared)
+    return out
+
+
+def components(left: Ints, right: Ints, documents: int) -> Ints:
+    """First document of each one's connected component, (documents,), where pairs connect."""
+    graph = csr_array((np.ones(len(left), np.bool_), (left, right)), shape=(documents, documents))
+    labels = connected_components(graph, directed=False)[1]
+    _, first = np.unique(labels, return_index=True)
+    return np.asarray(first[labels], np.int64)
+
+
+def equal_sets(sets: ShingleSets) -> Equal:
+    """Which sets are equal; empty ones are equal to nothing and left out."""
+    filled = np.flatnonzero(sets.sizes)
+    signature = signatures(sets)[filled]
+    order = np.argsort(signature, kind="stable")
+    starts = np.flatnonzero(np.concatenate([[True], np.diff(signature[order]) != 0])[: len(order)])
+    members = filled[order]
+    counts = np.diff(np.concatenate([starts, [len(order)]]))
+    by_first = np.argsort(members[starts])
+    return Equal(members[starts][by_first], counts[by_first], starts[by_first], members)
+
+
+def signatures(sets: ShingleSets) -> UInts:
+    """One hash of each set, (sets,) uint64: equal sets have the same, others by a chance of 2^-64."""
+    totals = np.zeros(len(sets.values) + 1, np.uint64)
+    np.cumsum(mixed(sets.values), out=totals[1:])
+    return mixed((totals[sets.offsets[1:]] - totals[sets.offsets[:-1]]) ^ sets.sizes.astype(np.uint64))
+
+
+def jaccard(left: frozenset[str], right: frozenset[str]) -> float:
+    """Size of the intersection over size of the union; 0 for two empty sets."""
+    shared = len(left & right)
+    union = len(left) + len(right) - shared
+    return shared / union if union else 0.0
+
+
+def _with_twins(left: Ints, right: Ints, similarity: npt.NDArray[np.float64], equal: Equal) -> Pairs:
+    """The pairs of distinct sets as pairs of documents.
+
+    All of them, unless that were more than `CROWD` per document: then of more than `CROWD` equal documents only the
+    first meet the others.
+    """
+    most = int(equal.counts.max(initial=0))
+    listed = (equal.counts * (equal.counts - 1) // 2).sum() + (equal.counts[left] * equal.counts[right]).sum()
+    if listed > CROWD * len(equal.members):
+        most = CROWD
+    lows, highs, values = [], [], []
+    for rank in range(most):
+        groups = np.flatnonzero(equal.counts > rank + 1)
+        later = equal.counts[groups] - rank - 1
+        of_group, within = _spread(groups, later)
+        lows.append(equal.members[equal.starts[of_group] + rank])
+        highs.append(equal.members[equal.starts[of_group] + rank + 1 + within])
+        values.append(np.ones(len(of_group)))
+    ours, theirs = np.minimum(equal.counts[left], most), np.minimum(equal.counts[right], most)
+    of_pair, within = _spread(np.arange(len(left)), ours * theirs)
+    a = equal.members[equal.starts[left[of_pair]] + within // theirs[of_pair]]
+    b = equal.members[equal.starts[right[of_pair]] + within % theirs[of_pair]]
+    low, high = np.concatenate([*lows, np.minimum(a, b)]), np.concatenate([*highs, np.maximum(a, b)])
+    order = np.argsort(low << 32 | high)
+    return Pairs(low[order], high[order], np.concatenate([*values, similarity[of_pair]])[order])
+
+
+def _spread(items: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Each item as often as its count says, and 0, 1, 2 … within each."""
+    return np.repeat(items, counts), np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -1,0 +1,161 @@
+"""Which documents should be compared: those that meet under a key, a band of their sketches or a rare shingle.
+
+Two searches that complete each other:
+
+- MinHash with banded LSH (Broder, "On the resemblance and containment of documents", 1997; Leskovec et al., "Mining of
+  Massive Datasets", chapter 3): a fixed number of keys per document. 112 permutations in 14 bands propose a pair at
+  Jaccard 0.8 with probability 0.92, at 0.9 with 0.999.
+- The prefix filter of exact similarity joins (Bayardo et al., "Scaling up all pairs similarity search", 2007; Xiao et
+  al., "Efficient similarity joins for near duplicate detection", 2011): under any one order of all shingles, two sets
+  x, y of Jaccard >= t share one of the first |x| - ceil(t|x|) + 1 of x and of y. Rarest first, few meet by chance. It
+  proposes what LSH misses.
+
+A shingle that only one document has takes its place in the prefix but needs no key; a document with nothing but such
+places resembles no other, and is not sketched.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from rensa import RMinHash, RMinHashDigestMatrix, RMinHashLSH
+
+from capibara_assets.datasets.duplicates.shingles import Ints, ShingleSets, UInts, as_sets, mixed
+from capibara_assets.datasets.recipe import NearDuplicates
+
+CROWD = 64  # comparisons per row at most, on the whole: time stays linear
+_UNDER_A_BAND = np.uint64(0xD6E8FEB86659FD93)  # keeps the keys of bands and of shingles apart
+_SLOTS_PER_SHINGLE = 4
+_RANK_BITS = 16  # of a shingle's count in the order of a prefix; 47 bits of its hash follow
+_FULL = 1 << 15  # a slot that counts so many counts no more
+
+Counts = npt.NDArray[np.uint16]
+
+
+@dataclass(frozen=True)
+class Postings:
+    """Documents under keys, one row each.
+
+    Attributes:
+        key: (rows,) uint64.
+        document: position of the document, (rows,) int64.
+        size: shingles of the document, (rows,) int64.
+        rest: how many of them can be shared at most, given that the key is the first that is, (rows,) int64.
+    """
+
+    key: UInts
+    document: Ints
+    size: Ints
+    rest: Ints
+
+
+def new_counts(shingles: int, most: int = 1 << 28) -> Counts:
+    """Slots to count the documents of about so many shingles in: a power of two of them, `most` at most."""
+    return np.zeros(min(most, 1 << max(10, (_SLOTS_PER_SHINGLE * shingles - 1).bit_length())), np.uint16)
+
+
+def count(sets: ShingleSets, counts: Counts) -> None:
+    """Adds to each shingle's slot the number of sets that have it, up to half of what a slot can hold.
+
+    Shingles may share a slot: the counts are upper bounds, and all they do is to put one order on shingles.
+    """
+    slots = _slots(sets.values, counts)
+    for part in np.split(slots, np.arange(_FULL, len(slots), _FULL)):  # so few at once cannot overflow
+        np.add.at(counts, part[counts[part] < _FULL], np.uint16(1))
+
+
+def postings(
+    sets: ShingleSets, documents: Ints, counts: Counts, recipe: NearDuplicates, *, whole: bool = False
+) -> Postings:
+    """The keys of sets which are different from each other.
+
+    Args:
+        sets: the shingles of each document.
+        documents: their positions among all documents, (len(sets),).
+        counts: of the shingles of all documents (`count`).
+        recipe: permutations, bands, seed and least Jaccard similarity.
+        whole: these are all documents, so that those which meet no other in a band get no keys of bands.
+    """
+    shared = counts[_slots(sets.values, counts)]
+    alone = np.diff(np.cumsum(np.concatenate([[0], shared < 2]))[sets.offsets])
+    places = sets.sizes - _least_shared(sets.sizes, recipe.jaccard) + 1 - alone
+    chosen = np.flatnonzero((places > 0) & (sets.sizes > 0))
+    if not len(chosen):
+        return Postings(np.empty(0, np.uint64), *(np.empty(0, np.int64) for _ in range(3)))
+    inside = np.repeat((places > 0) & (sets.sizes > 0), sets.sizes)
+    sets, shared, alone, places = sets.take(chosen), shared[inside], alone[chosen], places[chosen]
+    with ThreadPoolExecutor(2) as pool:  # both spend their time outside the interpreter's lock, the most of it
+        found = (pool.submit(_by_band, sets, recipe, whole), pool.submit(_by_prefix, sets, shared, alone, places))
+        key, at, rest = (np.concatenate(column) for column in zip(*(f.result() for f in found), strict=True))
+    return Postings(key, documents[chosen[at]], sets.sizes[at], rest)
+
+
+def candidates(found: Postings, jaccard: float) -> tuple[Ints, Ints]:
+    """Pairs of documents (left < right, distinct, sorted) that meet under a key and may reach the similarity.
+
+    Dropped: pairs whose sizes are too different, and those that share too little from the first common key on. Under a
+    key each document meets the next larger ones, all of them unless crowds would take more than `CROWD` comparisons
+    per row on the whole: then each row meets at least the `CROWD` next ones.
+    """
+    order = np.lexsort((found.size, found.key))
+    key, document, size, rest = (column[order] for column in (found.key, found.document, found.size, found.rest))
+    first = np.arange(max(0, len(key) - 1))
+    pairs, step, compared = [], 0, 0
+    while len(first) and (step < CROWD or compared + len(first) <= CROWD * len(key)):
+        step += 1
+        compared += len(first)
+        first = first[first + step < len(key)]
+        second = first + step
+        # sizes ascend under a key: what is too small for this one is too small for those that follow
+        fits = (key[first] == key[second]) & (size[first] >= jaccard * size[second] - 1e-9)
+        first, second = first[fits], second[fits]
+        needed = np.ceil(jaccard / (1 + jaccard) * (size[first] + size[second]) - 1e-9)
+        enough = np.minimum(rest[first], rest[second]) >= needed
+        left, right = document[first[enough]], document[second[enough]]
+        pairs.append(np.minimum(left, right) << 32 | np.maximum(left, right))
+    distinct = np.unique(np.concatenate(pairs)) if pairs else np.empty(0, np.int64)
+    distinct = distinct[distinct >> 32 != distinct & 0xFFFFFFFF]
+    return distinct >> 32, distinct & 0xFFFFFFFF
+
+
+def _by_prefix(sets: ShingleSets, shared: Counts, alone: Ints, places: Ints) -> tuple[UInts, Ints, Ints]:
+    """Keys, sets and rests: of each set its rarest shingles that others may have, as many as it has places."""
+    others = shared > 1
+    rank = shared[others].astype(np.uint64) << np.uint64(63 - _RANK_BITS)
+    ranked = as_sets(rank | sets.values[others] >> np.uint64(_RANK_BITS), sets.sizes - alone)
+    at = np.repeat(np.arange(len(ranked)), ranked.sizes)
+    position = np.arange(len(at)) - ranked.offsets[at]
+    inside = position < places[at]
+    at = at[inside]
+    return mixed(ranked.values[inside]), at, sets.sizes[at] - alone[at] - position[inside]
+
+
+def _by_band(sets: ShingleSets, recipe: NearDuplicates, whole: bool) -> tuple[UInts, Ints, Ints]:
+    """Keys, sets and rests: of each set one key per band of its sketch."""
+    at = np.arange(len(sets))
+    digests = _sketched(sets, recipe)
+    if whole:
+        lsh = RMinHashLSH(recipe.jaccard, recipe.permutations, recipe.bands)
+        at = np.flatnonzero(lsh.query_duplicate_flags_matrix_one_shot(digests))
+        digests = _sketched(sets.take(at), recipe)  # sketching again is faster than reading rows that are not needed
+    rows = np.array(digests.to_rows(), np.uint64).reshape(len(at), recipe.bands, recipe.permutations // recipe.bands)
+    keys = np.broadcast_to(np.arange(recipe.bands, dtype=np.uint64) * _UNDER_A_BAND, rows.shape[:2])
+    for row in range(rows.shape[2]):
+        keys = mixed(keys ^ rows[:, :, row])
+    repeated = np.repeat(at, recipe.bands)
+    return (keys ^ _UNDER_A_BAND).ravel(), repeated, sets.sizes[repeated]
+
+
+def _sketched(sets: ShingleSets, recipe: NearDuplicates) -> RMinHashDigestMatrix:
+    offsets = sets.offsets.astype(np.uint64)
+    return RMinHash.digest_matrix_from_flat_token_hashes(sets.values, offsets, recipe.permutations, recipe.seed)
+
+
+def _least_shared(sizes: Ints, jaccard: float) -> Ints:
+    """How many shingles of a set must be shared with another one at the least."""
+    return np.asarray(np.ceil(jaccard * sizes - 1e-9), np.int64)
+
+
+def _slots(values: UInts, counts: Counts) -> Ints:
+    return (values & np.uint64(len(counts) - 1)).astype(np.int64)

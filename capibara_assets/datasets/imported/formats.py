@@ -1,0 +1,222 @@
+"""One record of a file of examples -> messages: which format it is in, and what is wrong with it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from capibara_assets.datasets.tokens.chat_forms import Message, recover
+from capibara_assets.executions.formats.strict_json import SURROGATE, Fault, json_type
+
+Record = Mapping[str, Any]
+
+# Format -> the fields that make a record one of it
+FORMATS: dict[str, tuple[str, ...]] = {
+    "text": ("text",),
+    "messages": ("messages",),
+    "conversations": ("conversations",),
+    "prompt-completion": ("prompt", "completion"),
+    "prompt-response": ("prompt", "response"),
+    "alpaca": ("instruction", "output"),
+    "question-answer": ("question", "answer"),
+    "input-output": ("input", "output"),
+}
+_ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "model": "assistant",
+    "bot": "assistant",
+}
+LANGUAGES = frozenset({"python", "sql", "javascript", "typescript", "bash", "java"})
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What one record says: its conversation, and what it states about itself."""
+
+    messages: list[Message]
+    format: str
+    language: str | None
+    licence: str | None
+    source: str | None
+
+
+def parse_record(record: Record, format: str | None = None) -> Parsed:
+    """The conversation of one record.
+
+    Args:
+        format: a key of FORMATS; None finds out by the fields that the record has.
+
+    Raises:
+        Fault: no_format, ambiguous_format, missing:F, type:F, empty:F, role, turns, unsupported or unrecoverable, with
+            what was found and what to do.
+    """
+    name = format or format_of(record)
+    for needed in FORMATS[name]:
+        if record.get(needed) is None:
+            raise Fault(f"missing:{needed}", f"{name} needs the field {needed}; this record has {_fields(record)}")
+    messages = checked_turns(_READERS[name](record))
+    language = record.get("language")
+    return Parsed(
+        messages,
+        name,
+        language if language in LANGUAGES else None,
+        _stated(record, "licence") or _stated(record, "license"),
+        _stated(record, "source"),
+    )
+
+
+def format_of(record: Record) -> str:
+    """The one format whose fields a record has.
+
+    Raises:
+        Fault: no_format or ambiguous_format.
+    """
+    there = {name for name, value in record.items() if value is not None}
+    found = [name for name, fields in FORMATS.items() if there.issuperset(fields)]
+    if "alpaca" in found:
+        found = [name for name in found if name != "input-output"]
+    if not found:
+        if {"chosen", "rejected"} <= there:
+            raise Fault("no_format", "a pair of a chosen and a rejected answer: give the chosen one as messages")
+        raise Fault("no_format", f"fields are {_fields(record)}: expected those of {', '.join(FORMATS)}")
+    if len(found) > 1:
+        raise Fault("ambiguous_format", f"the record is {' and '.join(found)} at once: say which with --format")
+    return found[0]
+
+
+def checked_turns(messages: Sequence[Message]) -> list[Message]:
+    """The messages without an empty system text.
+
+    Raises:
+        Fault: empty:R or turns: an optional system message, then user and assistant in turns, is what can be trained.
+    """
+    kept = [m for m in messages if m["role"] != "system" or m["content"].strip()]
+    spoken = kept[1:] if kept and kept[0]["role"] == "system" else kept
+    roles = [message["role"] for message in spoken]
+    for number, message in enumerate(kept, 1):
+        if not message["content"].strip():
+            raise Fault(f"empty:{message['role']}", f"message {number} ({message['role']}) is empty")
+    if "system" in roles:
+        raise Fault("turns", "a system message stands behind the first turn: it belongs before it")
+    if "assistant" not in roles:
+        raise Fault("turns", "there is no assistant turn, so nothing to learn")
+    if roles[0] == "assistant":
+        raise Fault("turns", "the assistant speaks first: put the question before it, or leave the turn out")
+    for number, (left, right) in enumerate(pairwise(roles), 1):
+        if left == right:
+            raise Fault("turns", f"turns {number} and {number + 1} are both of the {left}: join them")
+    if roles[-1] == "user":
+        raise Fault("turns", "the last turn is a question without an answer: leave it out")
+    return kept
+
+
+def _text_format(record: Record) -> list[Message]:
+    return recover(_text(record["text"], "text")).messages
+
+
+def _messages(record: Record) -> list[Message]:
+    return _turns(record["messages"], "messages", "role", "content")
+
+
+def _conversations(record: Record) -> list[Message]:
+    turns = record["conversations"]
+    named = isinstance(turns, list) and bool(turns) and isinstance(turns[0], dict) and "role" in turns[0]
+    found = _turns(turns, "conversations", *(("role", "content") if named else ("from", "value")))
+    return [*_system(record), *found]
+
+
+def _prompted(question: str, answer: str) -> Callable[[Record], list[Message]]:
+    def read(record: Record) -> list[Message]:
+        asked, answered = record[question], record[answer]
+        if isinstance(asked, list) and isinstance(answered, list):
+            return [*_turns(asked, question, "role", "content"), *_turns(answered, answer, "role", "content")]
+        return [
+            *_system(record),
+            {"role": "user", "content": _text(asked, question)},
+            {"role": "assistant", "content": _text(answered, answer)},
+        ]
+
+    return read
+
+
+def _alpaca(record: Record) -> list[Message]:
+    question = _text(record["instruction"], "instruction")
+    given = record.get("input")
+    if given is not None and _text(given, "input").strip():
+        question = f"{question}\n\n{_text(given, 'input')}"
+    return [
+        *_system(record),
+        {"role": "user", "content": question},
+        {"role": "assistant", "content": _text(record["output"], "output")},
+    ]
+
+
+def _system(record: Record) -> list[Message]:
+    for name in ("system", "system_prompt"):
+        if record.get(name) is not None:
+            return [{"role": "system", "content": _text(record[name], name)}]
+    return []
+
+
+def _turns(value: Any, field: str, role_field: str, content_field: str) -> list[Message]:
+    if not isinstance(value, list):
+        raise Fault(f"type:{field}", f"expected a list of messages, found {json_type(value)}")
+    return [_turn(turn, f"{field}[{index}]", role_field, content_field) for index, turn in enumerate(value)]
+
+
+def _turn(turn: Any, where: str, role_field: str, content_field: str) -> Message:
+    if not isinstance(turn, dict):
+        raise Fault(f"type:{where}", f"expected {role_field} and {content_field} in an object, found {json_type(turn)}")
+    role = turn.get(role_field)
+    if not isinstance(role, str) or role.lower() not in _ROLES:
+        known = ", ".join(sorted(_ROLES))
+        raise Fault("role", f"{where}.{role_field} is {str(role)[:40]!r}: known are {known}; tools' turns are not")
+    if turn.get("tool_calls") or turn.get("function_call"):
+        raise Fault("unsupported", f"{where} calls a tool: only text can be trained")
+    if turn.get("weight") == 0:
+        raise Fault("unsupported", f"{where} has weight 0: every assistant turn is trained; leave it out")
+    return {"role": _ROLES[role.lower()], "content": _content(turn.get(content_field), f"{where}.{content_field}")}
+
+
+def _content(value: Any, where: str) -> str:
+    """Text, or a list of text parts, which are joined."""
+    if isinstance(value, list):
+        for part in value:
+            if not isinstance(part, dict) or part.get("type", "text") != "text":
+                raise Fault("unsupported", f"{where} has a part that is no text")
+        return "".join(_text(part.get("text"), f"{where}.text") for part in value)
+    return _text(value, where)
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise Fault(f"type:{where}", f"expected text, found {json_type(value)}")
+    return SURROGATE.sub("\ufffd", value)
+
+
+def _stated(record: Record, name: str) -> str | None:
+    value = record.get(name)
+    return SURROGATE.sub("\ufffd", value) if isinstance(value, str) and value.strip() else None
+
+
+def _fields(record: Record) -> str:
+    names = [SURROGATE.sub("?", name)[:40] for name in record]
+    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") or "none"
+
+
+_READERS: dict[str, Callable[[Record], list[Message]]] = {
+    "text": _text_format,
+    "messages": _messages,
+    "conversations": _conversations,
+    "prompt-completion": _prompted("prompt", "completion"),
+    "prompt-response": _prompted("prompt", "response"),
+    "alpaca": _alpaca,
+    "question-answer": _prompted("question", "answer"),
+    "input-output": _prompted("input", "output"),
+}

@@ -1,0 +1,133 @@
+"""What examples are made of: a domain's evidence, its sessions in order, and candidates before they are chosen."""
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import polars as pl
+
+from capibara_assets.datasets.code.sessions import Context, Piece, Row, needed, sessions
+from capibara_assets.datasets.schema import Kind
+from capibara_assets.storage.artifact import Artifact
+
+_IMPORTS_ONLY = re.compile(r"^\s*((from\s+\S+\s+import\b.*|import\b.*|pass|[%!].*|#.*)?\s*)*$")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one domain's dataset may be made of (the tables of `e2b_patterns` and `consolidated_playbook`)."""
+
+    executions: pl.DataFrame
+    patterns: pl.DataFrame
+    repairs: pl.DataFrame
+    bullets: pl.DataFrame
+
+    @classmethod
+    def of(cls, patterns: Artifact, playbook: Artifact) -> "Evidence":
+        """What `e2b_patterns` and `consolidated_playbook` published."""
+        executions, mined, repairs = (patterns.frame(name) for name in ("executions", "patterns", "repairs"))
+        return cls(executions, mined, repairs, playbook.frame("bullets"))
+
+    @cached_property
+    def rows(self) -> dict[str, Row]:
+        """execution id -> execution."""
+        return {row["execution_id"]: row for session in self.sessions for row in session}
+
+    @cached_property
+    def sessions(self) -> list[list[Row]]:
+        """Sessions, each in order of time; sorted by sandbox."""
+        found = sessions(self.executions)
+        return [found[key] for key in sorted(found)]
+
+    @cached_property
+    def places(self) -> dict[str, tuple[list[Row], int]]:
+        """execution id -> (its session, its position there)."""
+        return {row["execution_id"]: (session, i) for session in self.sessions for i, row in enumerate(session)}
+
+    @cached_property
+    def failures(self) -> dict[str, list[str]]:
+        """Fixed execution id -> error classes of the failures that it mends, sorted."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for fixed, error in self.repairs.select("fixed_execution_id", "error_name").iter_rows():
+            found[fixed].append(error or "")
+        return {fixed: sorted(errors) for fixed, errors in found.items()}
+
+    @cached_property
+    def lessons(self) -> list[Row]:
+        """Bullets of the consolidated playbook (Consolidated), best first; none where there is no playbook."""
+        if "rank" not in self.bullets.columns:
+            return []
+        return list(self.bullets.sort("rank", "bullet_id").iter_rows(named=True))
+
+    def of_tenants(self, tenants: Collection[str] | None) -> "Evidence":
+        """What rows of these tenants, and rows of no tenant, say alone; None: all of it.
+
+        A pattern that any other row (or one whose tenant is not known) contributed to is not used: its code and its
+        explanation may be that row's.
+        """
+        if tenants is None:
+            return self
+        own = self.executions.filter(pl.col("tenant").is_null() | pl.col("tenant").is_in(list(tenants)))
+        if own.height == self.executions.height:
+            return self
+        ids = own["execution_id"].implode()
+        sides = pl.col("failing_execution_id").is_in(ids) & pl.col("fixed_execution_id").is_in(ids)
+        alone = pl.col("execution_ids").list.set_difference(pl.lit(own["execution_id"].to_list())).list.len() == 0
+        return replace(self, executions=own, patterns=self.patterns.filter(alone), repairs=self.repairs.filter(sides))
+
+    def context(self, execution_id: str) -> Context:
+        """The earlier cells of its session that an execution needs."""
+        if execution_id not in self.places:
+            return Context((), False)
+        session, position = self.places[execution_id]
+        return needed(session, position)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An example before it gets its split: deduplicated, limited and capped by `examples.build_dataset`."""
+
+    kind: Kind
+    language: str
+    prompt: str
+    answer: str
+    execution_ids: tuple[str, ...]  # the answer's first
+    duplicate_key: str  # equal for candidates that teach the same
+    difficulty: float
+    quality: float
+    subjects: int = 1  # how many of the executions must be usable in a split; the rest is quoted context
+    task_key: str | None = None  # equal for solutions of one task
+    anywhere: bool = False  # True: any one split of its executions will do, as long as it is one
+    bullet_ids: tuple[str, ...] = ()  # playbook bullets that it quotes
+    proof: str | None = None  # what the answer's execution showed, or the assertions that it passed
+    diff: str | None = None  # of a repair: from the code of the prompt to the answer
+    lesson: str | None = None  # what near-duplicates are found by; None: prompt and answer
+
+    @property
+    def compared(self) -> str:
+        """The text by which near-duplicates are found."""
+        return f"{self.prompt}\n{self.answer}" if self.lesson is None else self.lesson
+
+
+def has_substance(code: str) -> bool:
+    """Whether there is more than imports, magics, comments and `pass`."""
+    return not all(_IMPORTS_ONLY.match(line) for line in code.split("\n"))
+
+
+def quotable(context: Context, budget: int) -> list[Piece]:
+    """Pieces of a context that fit into `budget` characters, in order of time: definitions first, then the latest."""
+    order = sorted(range(len(context.pieces)), key=lambda i: (not context.pieces[i].defines, -i))
+    chosen: set[int] = set()
+    for index in order:
+        size = len(context.pieces[index].text) + 1
+        if size <= budget:
+            budget -= size
+            chosen.add(index)
+    return [piece for index, piece in enumerate(context.pieces) if index in chosen]
+
+
+def mean_quality(rows: Sequence[Row]) -> float:
+    """Mean quality of executions, rounded to six digits."""
+    return round(sum(float(row["quality"]) for row in rows) / len(rows), 6)

@@ -1,0 +1,139 @@
+"""*solve* examples: a statement that somebody wrote down -> code that really ran.
+
+The statement is, in this order: the recorded task, the docstring, the leading comment, the notebook's heading (or
+introduction) right above the cell, the signature with the assertions that the code passed (in its own cell, or in later
+cells of its session that needed it). Code without any of these has no statement and gives no *solve* example.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from capibara_assets.datasets.code.anatomy import Anatomy, dissect
+from capibara_assets.datasets.code.comments import is_statement
+from capibara_assets.datasets.code.sessions import Row, needed
+from capibara_assets.datasets.code.structure import normal_text, structural_key
+from capibara_assets.datasets.kinds import prompts
+from capibara_assets.datasets.kinds.difficulty import difficulty
+from capibara_assets.datasets.kinds.evidence import Candidate, Evidence, has_substance, mean_quality, quotable
+from capibara_assets.datasets.kinds.proof import proof_of
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
+from capibara_assets.storage.digests import sha256_bytes
+
+_WEAKER = 0.9  # quality factor of statements that were not written as a task: comments, headings, assertions
+_TEST_CELL_CHARS = 600
+
+
+@dataclass(frozen=True)
+class _Statement:
+    answer: str
+    text: str
+    signature: str
+    tests: tuple[str, ...]
+    test_ids: tuple[str, ...]
+    factor: float
+
+
+def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]:
+    """Solutions in the evidence, in order of sandbox and time."""
+    for session in evidence.sessions:
+        answers = _answers_of_tasks(session)
+        for position, row in enumerate(session):
+            if row["outcome"] != "ok":
+                continue
+            anatomy = dissect(row["code"], row["language"])
+            if not has_substance(anatomy.body):
+                continue
+            statement = _statement(session, position, anatomy, row["execution_id"] in answers, recipe)
+            if statement is not None:
+                yield _candidate(evidence, row, anatomy, statement, recipe)
+
+
+def _candidate(
+    evidence: Evidence, row: Row, anatomy: Anatomy, statement: _Statement, recipe: DatasetRecipe
+) -> Candidate:
+    context = quotable(evidence.context(row["execution_id"]), recipe.context_chars)
+    task = sha256_bytes(
+        "\n".join([normal_text(statement.text), statement.signature, *statement.tests]).encode("utf-8", "replace")
+    )
+    errors = evidence.failures.get(row["execution_id"], [])
+    tests = statement.tests if statement.test_ids else anatomy.tests
+    return Candidate(
+        kind="solve",
+        language=row["language"],
+        prompt=prompts.solve(
+            row["language"], statement.text, statement.signature, statement.tests, [piece.text for piece in context]
+        ),
+        answer=statement.answer,
+        execution_ids=(row["execution_id"], *statement.test_ids, *(piece.row["execution_id"] for piece in context)),
+        duplicate_key=f"{task}:{structural_key(statement.answer, row['language'])}",
+        difficulty=difficulty(statement.answer, row["language"], len(errors), errors, recipe.difficulty),
+        quality=round(mean_quality([row]) * statement.factor, 6),
+        task_key=task,
+        proof=proof_of(row, tests),
+    )
+
+
+def _answers_of_tasks(session: Sequence[Row]) -> set[str]:
+    """Of the cells recorded for one task the one that answers it: the last that ran and defines something, else any."""
+    last: dict[str, tuple[bool, str]] = {}
+    for row in session:
+        if _task(row) and row["outcome"] == "ok":
+            anatomy = dissect(row["code"], row["language"])
+            defines = bool(anatomy.signature)
+            if has_substance(anatomy.body) and (defines or not last.get(row["task"], (False, ""))[0]):
+                last[row["task"]] = (defines, row["execution_id"])
+    return {execution_id for _, execution_id in last.values()}
+
+
+def _task(row: Row) -> str | None:
+    """The task that was recorded with the execution (a notebook's heading is weaker: see `_statement`)."""
+    return None if FROM_MARKDOWN in row["flags"] else row["task"]
+
+
+def _statement(
+    session: Sequence[Row], position: int, anatomy: Anatomy, answers_task: bool, recipe: DatasetRecipe
+) -> _Statement | None:
+    row = session[position]
+    shown = anatomy.tests[: recipe.tests_shown]
+    if task := _task(row):
+        if not answers_task:
+            return None
+        # a task that names what is to be defined asks for no more than that
+        named = bool(anatomy.signature) and _names_it(task, anatomy.signature)
+        answer, signature = (anatomy.definitions, "") if named else (anatomy.body, anatomy.signature)
+        return _Statement(answer, task.strip(), signature, (), (), 1.0)
+    if anatomy.statement is not None:
+        answer, factor = (anatomy.definitions, 1.0) if anatomy.documented else (anatomy.body, _WEAKER)
+        return _Statement(answer, anatomy.statement, anatomy.signature, (), (), factor)
+    if row["task"] and is_statement(row["task"]):  # the heading above the cell
+        return _Statement(anatomy.body, row["task"].strip(), anatomy.signature, (), (), _WEAKER)
+    if anatomy.signature and shown:
+        return _Statement(anatomy.definitions, "", anatomy.signature, shown, (), _WEAKER)
+    if anatomy.signature:
+        cells = _later_tests(session, position, recipe.tests_shown)
+        if cells:
+            tests = tuple(cell["code"].strip("\n") for cell in cells)
+            return _Statement(anatomy.body, "", "", tests, tuple(cell["execution_id"] for cell in cells), _WEAKER)
+    return None
+
+
+def _names_it(task: str, signature: str) -> bool:
+    """Whether the task already gives the name of what is to be defined."""
+    words = set(task.replace("(", " ").replace("`", " ").replace(".", " ").replace(",", " ").split())
+    names = {word.partition("(")[0].rstrip(":") for line in signature.split("\n") for word in line.split()[1:3]}
+    return bool(names & words)
+
+
+def _later_tests(session: Sequence[Row], position: int, most: int) -> list[Row]:
+    """Later cells that ran, hold assertions, and need this cell: they are what it had to pass."""
+    found: list[Row] = []
+    for later in range(position + 1, len(session)):
+        row = session[later]
+        if row["outcome"] != "ok" or "assert" not in row["code"] or len(row["code"]) > _TEST_CELL_CHARS:
+            continue
+        if any(piece.row is session[position] for piece in needed(session, later).pieces):
+            found.append(row)
+            if len(found) == most:
+                break
+    return found

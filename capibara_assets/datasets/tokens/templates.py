@@ -1,0 +1,272 @@
+"""Chat messages as the text that the base model's own template makes of them, and which characters are the answers.
+
+Rendering costs next to nothing where the template writes constant text around contents (all published ones do for
+ordinary contents): its pieces are learned once per sequence of roles (templates_learned.py) and checked against Jinja.
+Everything else goes through Jinja (templates_jinja.py).
+"""
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import polars as pl
+
+from capibara_assets.datasets.tokens.templates_jinja import (
+    ADVICE,
+    ASSISTANT,
+    CHANGED,
+    STRIPPED,
+    Answer,
+    JinjaTemplate,
+    Messages,
+    Rendered,
+    refusal,
+)
+from capibara_assets.datasets.tokens.templates_learned import (
+    STRIPS,
+    Span,
+    Structure,
+    content_triggers,
+    end_of_turn,
+    in_order,
+    joined,
+    learned_turns,
+    probe,
+    slack,
+    split_by,
+)
+from capibara_assets.errors import InputError
+
+Tokenizer = Any  # transformers.PreTrainedTokenizerBase, which this module must not import
+Roles = tuple[str, ...]
+
+
+class ChatTemplate:
+    """A tokenizer's chat template; renders what it has learned by putting pieces together, the rest through Jinja."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        """Raises InputError: the tokenizer has no chat template, or is not one of the tokenizers library."""
+        if not getattr(tokenizer, "chat_template", None):
+            raise InputError(
+                f"the tokenizer {getattr(tokenizer, 'name_or_path', '')} has no chat template: "
+                "set one to train on messages"
+            )
+        self.backend: Any = getattr(tokenizer, "backend_tokenizer", None)
+        if self.backend is None:
+            raise InputError(
+                f"the tokenizer {getattr(tokenizer, 'name_or_path', '')} is not a fast one: save it as tokenizer.json"
+            )
+        self.control_ids = control_ids(tokenizer)
+        specials = {key: str(value) for key, value in tokenizer.special_tokens_map.items() if isinstance(value, str)}
+        self.jinja = JinjaTemplate(str(tokenizer.get_chat_template()), specials, tuple(sorted(self.control_ids)))
+        self._triggers = content_triggers(self.jinja.text)
+        self._structures: dict[Roles, Structure | None] = {}
+        self._unchecked: set[Roles] = set()
+
+    def assembled(self, messages: Messages) -> Rendered | None:
+        """The conversation put together from learned pieces; None where only Jinja may render it.
+
+        Raises:
+            InputError: the template refuses, drops or rewrites turns of this form, or changes earlier turns.
+        """
+        roles = tuple([message["role"] for message in messages])
+        contents = [message["content"] for message in messages]
+        if roles not in self._structures:
+            self._structures[roles] = learn(self.jinja, roles, self._control_of)
+            self._unchecked.add(roles)
+        structure = self._structures[roles]
+        if structure is None:
+            return None
+        for message, content in zip(messages, contents, strict=True):
+            if len(message) != 2 or not content or content.isspace():
+                return None
+            for trigger in self._triggers:
+                if trigger in content:
+                    return None
+        found = _put_together(structure, contents)
+        if roles in self._unchecked:
+            self._unchecked.discard(roles)
+            return self._checked(roles, messages, found)
+        return found
+
+    def verify(self, conversations: Iterable[Messages]) -> None:
+        """Compare pieces with Jinja on real conversations; forms that differ are rendered by Jinja from then on."""
+        for messages in conversations:
+            found = self.assembled(messages)
+            if found is not None:
+                self._checked(tuple(message["role"] for message in messages), messages, found)
+
+    def rendered(self, messages: Messages) -> Rendered:
+        """One conversation, from pieces or through Jinja."""
+        return self.assembled(messages) or self.jinja.rendered(messages)
+
+    def _checked(self, roles: Roles, messages: Messages, found: Rendered) -> Rendered | None:
+        if found.text == self.jinja.text_of(messages):
+            return found
+        self._structures[roles] = None
+        return None
+
+    def _control_of(self, text: str) -> tuple[int, int]:
+        found = [i for i in self.backend.encode(text, add_special_tokens=False).ids if i in self.control_ids.values()]
+        return len(found), sum(found)
+
+
+def control_ids(tokenizer: Tokenizer) -> dict[str, int]:
+    """Control tokens of a tokenizer (special tokens, named or not), as text, and their ids."""
+    added = {token.content: number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    named = {token: tokenizer.convert_tokens_to_ids(token) for token in tokenizer.all_special_tokens if token}
+    return {**named, **added}
+
+
+def learn(jinja: JinjaTemplate, roles: Sequence[str], control_of: Callable[[str], tuple[int, int]]) -> Structure | None:
+    """The pieces that the template writes around turns of these roles; None where it does not work by pieces.
+
+    Raises:
+        InputError: it refuses these roles, leaves a turn out, or changes earlier turns.
+    """
+    probes = [probe(turn) for turn in range(len(roles))]
+
+    def conversation(contents: Sequence[str]) -> list[dict[str, str]]:
+        return [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
+
+    try:
+        text, marks = jinja.marks_of(conversation(probes))
+        missing = in_order(text, probes)
+        if missing is not None:
+            raise InputError(
+                f"the chat template leaves out the {roles[missing]} turn of a conversation of {', '.join(roles)}: "
+                f"{ADVICE.get(roles[missing], 'use another template')}"
+            )
+        constants = split_by(text, probes)
+        if constants is None:
+            return None
+        turns = learned_turns(roles, constants, lambda contents: jinja.text_of(conversation(contents)))
+        if turns is None:
+            return None
+        spans = _marked_spans(jinja, roles, constants, marks) if jinja.marked else _spans(jinja, roles, constants)
+    except jinja2.TemplateError as error:
+        raise refusal(roles, error) from error
+    if spans is None:
+        return None
+    strips = any(STRIPS[turn.strip] for turn in turns)
+    return Structure(constants, turns, spans, strips, control_of(text))
+
+
+def _spans(jinja: JinjaTemplate, roles: Sequence[str], constants: Sequence[str]) -> tuple[Span, ...]:
+    """Supervised parts without markers: the content, a blank that the generation prompt leaves to it, the end of turn.
+
+    Raises:
+        InputError: a turn is rendered otherwise once others follow it.
+    """
+    spoken = [turn for turn, role in enumerate(roles) if role == ASSISTANT]
+    spans = []
+    whole = "".join(constants[0:1]) + "".join(probe(k) + constants[k + 1] for k in range(len(roles)))
+    for turn in spoken:
+        messages = [{"role": role, "content": probe(k)} for k, role in enumerate(roles[: turn + 1])]
+        through = jinja.text_of(messages)
+        at = whole.index(probe(turn)) + len(probe(turn))
+        if through[:at] != whole[:at]:
+            raise InputError(f"a conversation of {', '.join(roles)}: {CHANGED}")
+        if turn == spoken[-1]:
+            reference = through[at:]
+        prompt = _prompt(jinja, messages[:-1])
+        gap = whole[len(prompt) : at - len(probe(turn))] if whole.startswith(prompt) else "?"
+        spans.append((turn, 0 if gap.strip() or not prompt else len(gap)))
+    found = []
+    for turn, lead in spans:
+        before, after = constants[turn], constants[turn + 1]
+        end = end_of_turn(reference, after, jinja.control)
+        found.append(Span(turn, lead, end, slack(before[: len(before) - lead], after[end:])))
+    return tuple(found)
+
+
+def _prompt(jinja: JinjaTemplate, messages: Messages) -> str:
+    """The generation prompt after these turns; empty where the template cannot render them alone."""
+    try:
+        return jinja.text_of(messages, generation_prompt=True) if messages else ""
+    except jinja2.TemplateError:
+        return ""
+
+
+def _marked_spans(
+    jinja: JinjaTemplate, roles: Sequence[str], constants: Sequence[str], marks: Sequence[tuple[int, int]]
+) -> tuple[Span, ...] | None:
+    """Supervised parts by the template's markers; None where a marker holds more than one answer, or part of one."""
+    messages = [{"role": role, "content": probe(turn)} for turn, role in enumerate(roles)]
+    text, _ = jinja.marks_of(messages)
+    answers = jinja.by_marks(messages, text, marks)
+    spans, at = [], 0
+    for turn, role in enumerate(roles):
+        at = text.index(probe(turn), at)
+        inside = [answer for answer in answers if answer.start < at + len(probe(turn)) and at < answer.end]
+        if not inside:
+            continue
+        lead, end = at - inside[0].start, inside[0].end - at - len(probe(turn))
+        whole = 0 <= lead <= len(constants[turn]) and 0 <= end <= len(constants[turn + 1])
+        if role != ASSISTANT or len(inside) > 1 or not whole:
+            return None
+        spans.append(Span(turn, lead, end, inside[0].slack))
+    return tuple(spans) if len(spans) == len(answers) else None
+
+
+def _put_together(structure: Structure, contents: list[str]) -> Rendered:
+    fault = None
+    if structure.strips:
+        stripped = [
+            strip(content) if (strip := STRIPS[turn.strip]) else content
+            for turn, content in zip(structure.turns, contents, strict=True)
+        ]
+        if any(contents[span.turn] != stripped[span.turn] for span in structure.spans):
+            fault = STRIPPED
+        contents = stripped
+    constants = structure.constants
+    text = joined(constants, contents)
+    answers, at, turn = [], len(constants[0]), 0
+    for span in structure.spans:
+        while turn < span.turn:
+            at += len(contents[turn]) + len(constants[turn + 1])
+            turn += 1
+        end = at + len(contents[turn]) + span.end
+        answers.append(Answer(at - span.lead, end, span.slack, span.end > 0))
+    return Rendered(text, tuple(answers), structure.control, fault)
+
+
+def render_text(messages: Messages, tokenizer: Tokenizer) -> str:
+    """A conversation as the base model's own chat template writes it, special tokens included.
+
+    Raises:
+        InputError: the tokenizer has no template, or the template refuses, drops or changes a turn.
+    """
+    found = ChatTemplate(tokenizer).rendered(messages)
+    if found.fault:
+        raise InputError(f"this conversation cannot be rendered: {found.fault}")
+    return found.text
+
+
+def export_jsonl(examples: pl.DataFrame, tokenizer: Tokenizer, path: Path) -> int:
+    """Write one JSON line `{"text": …}` for each example, in the order of the table; returns how many.
+
+    The file appears whole or not at all. Under a Mistral template a line is `<s>[INST] … [/INST] … </s>`.
+
+    Raises:
+        InputError: an example that cannot be rendered, by name, or no template.
+    """
+    template = ChatTemplate(tokenizer)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex}")
+    try:
+        with beside.open("w", encoding="utf-8", newline="\n") as file:
+            for example_id, messages in examples.select("example_id", "messages").iter_rows():
+                found = template.rendered(json.loads(messages))
+                if found.fault:
+                    raise InputError(f"example {example_id} cannot be rendered: {found.fault}")
+                file.write(json.dumps({"text": found.text}, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    return examples.height

@@ -1,0 +1,103 @@
+"""Declared choices, read from YAML files: nothing unknown, nothing twice, and errors that name the file and the key."""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from capibara_assets.deployment.locations import resources_root
+from capibara_assets.errors import InputError
+
+_OURS = "Value error, "  # Pydantic's mark of a message that is not its own
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Declared(BaseModel):
+    """A mapping of a declaration: frozen, and an unknown key is refused with the nearest known one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_unknown_key(cls, values: Any) -> Any:
+        if isinstance(values, Mapping):
+            for key in values:
+                if key not in cls.model_fields:
+                    near = difflib.get_close_matches(str(key), cls.model_fields, n=1)
+                    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(cls.model_fields)}"
+                    raise ValueError(f"unknown key {key!r}: {hint}")
+        return values
+
+
+def read_mapping(file: Path) -> dict[str, Any]:
+    """The mapping that a YAML file holds, or a TOML file (by its ending); an empty file is an empty one.
+
+    Raises:
+        InputError: the file cannot be read, is no YAML or TOML, no mapping, or gives a key twice.
+    """
+    try:
+        if file.suffix == ".toml":
+            return tomllib.loads(file.read_text("utf-8"))
+        values = yaml.load(file.read_text("utf-8"), Loader=_StrictLoader)
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{file} is not TOML: {error}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} is not YAML: {error}") from error
+    if not isinstance(values, dict | None):
+        raise InputError(f"{file}: expected a mapping of keys to values, found a {type(values).__name__}")
+    return values or {}
+
+
+def read_value(text: str, source: object) -> Any:
+    """A value as YAML would read it: a number, true, null, text, a list or a mapping without doubled keys.
+
+    Raises:
+        InputError: it is no YAML.
+    """
+    try:
+        return yaml.load(text, Loader=_StrictLoader)
+    except yaml.YAMLError as error:
+        raise InputError(f"{source}: {text!r} is no value: {str(error).splitlines()[0]}") from error
+
+
+def declared(model: type[Model], values: Mapping[str, Any], source: object) -> Model:
+    """`values` as a `model`; `source` names where they come from in errors.
+
+    Raises:
+        InputError: a key that is unknown or missing, or a value that does not fit; all of them are named.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        problems = [
+            ": ".join([*([".".join(map(str, one["loc"]))] if one["loc"] else []), one["msg"].removeprefix(_OURS)])
+            for one in error.errors()
+        ]
+        raise InputError(f"{source}: {'; '.join(problems)}") from error
+
+
+def read_declared(file: Path, model: type[Model]) -> Model:
+    """`declared` of `read_mapping`; raises as both."""
+    return declared(model, read_mapping(file), file)
+
+
+def shipped_recipe(name: str, model: type[Model]) -> Model:
+    """The recipe of that name that ships (`training-demo`, `dataset`, …); raises as `read_declared`."""
+    return read_declared(resources_root() / "recipes" / f"{name}.yaml", model)
+
+
+class _StrictLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """YAML without duplicate keys (plain YAML keeps the last one and says nothing)."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=deep) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", node.start_mark)
+        return dict(super().construct_mapping(node, deep))

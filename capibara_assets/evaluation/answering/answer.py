@@ -1,0 +1,404 @@
+"""Every contender's answers to the same items, with the same decoding, seeds and budget; a killed run goes on."""
+
+import resource
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol
+
+import jinja2
+from pydantic import Field
+
+from capibara_assets.datasets.tokens.templates import ChatTemplate
+from capibara_assets.datasets.tokens.templates_jinja import refusal
+from capibara_assets.errors import InputError
+from capibara_assets.evaluation.answering.generation import generate, longest_context, stop_ids
+from capibara_assets.evaluation.answering.journal import AnswerJournal, open_journal
+from capibara_assets.evaluation.contenders.contenders import (
+    Contender,
+    EndpointContender,
+    Message,
+    ModelContender,
+    RoutedContender,
+    StoredContender,
+    identity,
+    loaded,
+)
+from capibara_assets.evaluation.contenders.endpoints import client_of, reply
+from capibara_assets.evaluation.decoding import Decoding
+from capibara_assets.modeling.adapters import LoraAdapter, applied
+from capibara_assets.modeling.base import Base
+from capibara_assets.modeling.cpu.column_major import column_major
+from capibara_assets.storage.digests import canonical_json, sha256_bytes
+from capibara_assets.storage.records import Record
+
+_CLEAR_PEAK = Path("/proc/self/clear_refs")
+_STATUS = Path("/proc/self/status")
+
+
+class Question(Protocol):
+    """What is asked of an item."""
+
+    @property
+    def item_id(self) -> str: ...
+
+    @property
+    def prompt(self) -> Sequence[Message]: ...
+
+
+class Answer(Record):
+    """What a contender answered to an item."""
+
+    schema_name: ClassVar[str] = "answer"
+    schema_version: ClassVar[int] = 1
+    key: ClassVar[tuple[str, ...]] = ("contender", "item_id", "sample")
+
+    contender: str = Field(description="Who answered.")
+    item_id: str = Field(description="The item.")
+    sample: int = Field(ge=0, description="Number of the sample, from 0.")
+    text: str = Field(description="The answer, without the token that ended it.")
+    tokens: int | None = Field(description="Tokens chosen, the last included; None: the endpoint did not count them.")
+    finish: Literal["stop", "length"] = Field(description="stop: the model ended it; length: the budget did.")
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What answering took, of the answers that were made now.
+
+    Attributes:
+        answers: made now; those of the journal or a file are not.
+        tokens: chosen for them.
+        seconds: wall clock, loading not included.
+        peak_mib: the most memory of this process meanwhile (of the GPU where the model is on one); None: nothing ran.
+        endless: answers that the budget ended.
+    """
+
+    answers: int
+    tokens: int
+    seconds: float
+    peak_mib: float | None
+    endless: int
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """None where nothing was made now."""
+        return self.tokens / self.seconds if self.answers and self.seconds > 0 else None
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Answers in the order of the items, then of samples, and what they took."""
+
+    answers: list[Answer]
+    speed: Speed
+
+
+@dataclass(frozen=True)
+class _Made:
+    """One answer, just made."""
+
+    item: int
+    sample: int
+    text: str
+    tokens: int | None
+    finish: str
+
+
+def answers(
+    contender: Contender, items: Sequence[Question], decoding: Decoding, journal: Path | None = None
+) -> list[Answer]:
+    """The answers of `answered`."""
+    return answered(contender, items, decoding, journal).answers
+
+
+def answered(
+    contender: Contender,
+    items: Sequence[Question],
+    decoding: Decoding,
+    journal: Path | None = None,
+    *,
+    rows: int = 32,
+) -> Answered:
+    """A contender's answers to all items, `decoding.samples` of each.
+
+    Greedy answers are made once and count for every sample. What the journal holds of this contender (its weights, not
+    its name), prompt and decoding is not made again.
+
+    Args:
+        journal: file to go on from and to write to; several contenders may share it. None: nothing is kept.
+        rows: answers in one batch, at most.
+
+    Raises:
+        InputError: an item twice; a prompt that leaves no room for the budget; a stored contender without an answer to
+            an item; whatever keeps a model from loading or an endpoint from answering.
+    """
+    ids = [item.item_id for item in items]
+    if twice := sorted({name for name in ids if ids.count(name) > 1} if len(set(ids)) < len(ids) else ()):
+        raise InputError(f"items that occur twice: {', '.join(twice[:5])}")
+    if isinstance(contender, StoredContender):
+        return Answered(_stored(contender, items, decoding), Speed(0, 0, 0.0, None, 0))
+    own = identity(contender)
+    each = range(1 if decoding.temperature == 0 else decoding.samples)
+    keys = {(n, sample): _key(own, item, sample, decoding) for n, item in enumerate(items) for sample in each}
+    with ExitStack() as stack:
+        kept = stack.enter_context(open_journal(journal)) if journal is not None else None
+        known = dict(kept.found) if kept else {}
+        missing: dict[int, list[int]] = {}
+        for (number, sample), key in keys.items():
+            if key not in known:
+                missing.setdefault(number, []).append(sample)
+        speed = _make(contender, items, missing, decoding, rows, _Book(keys, kept, known))
+    return Answered(
+        [
+            _answer(contender.name, item.item_id, sample, known[keys[number, min(sample, each[-1])]])
+            for number, item in enumerate(items)
+            for sample in range(decoding.samples)
+        ],
+        speed,
+    )
+
+
+def too_long(contender: Contender, items: Sequence[Question], decoding: Decoding) -> list[str]:
+    """Items whose prompt leaves no room for the budget in the contender's context: to be left out of all arms.
+
+    Endpoints are not asked; they refuse such a prompt themselves.
+    """
+    if not isinstance(contender, ModelContender | RoutedContender):
+        return []
+    with loaded(contender.model) as base:
+        most = longest_context(base.model)
+        prompts = prompt_tokens(base, [contender.framing.around(item.prompt) for item in items])
+    if most is None:
+        return []
+    return [
+        item.item_id
+        for item, prompt in zip(items, prompts, strict=True)
+        if len(prompt) + decoding.max_new_tokens > most
+    ]
+
+
+def prompt_tokens(base: Base, conversations: Sequence[Sequence[Message]]) -> list[list[int]]:
+    """Conversations up to the assistant's turn, as tokens, by the model's own chat template.
+
+    Raises:
+        InputError: the tokenizer has no template, or it refuses a conversation.
+    """
+    template = ChatTemplate(base.tokenizer).jinja
+    try:
+        texts = [
+            template.text_of([dict(message) for message in messages], generation_prompt=True)
+            for messages in conversations
+        ]
+    except jinja2.TemplateError as error:
+        roles = sorted({message["role"] for messages in conversations for message in messages})
+        raise refusal(roles, error) from error
+    if not texts:
+        return []
+    encoded: Any = base.tokenizer(texts, add_special_tokens=False, verbose=False)
+    return [list(ids) for ids in encoded["input_ids"]]
+
+
+def seed_of(decoding: Decoding, item_id: str, sample: int) -> int:
+    """The seed of one answer, the same for every contender: what is drawn does not differ by who draws."""
+    return int(sha256_bytes(f"{decoding.seed}/{item_id}/{sample}".encode())[:15], 16)
+
+
+def _key(own: str, item: Question, sample: int, decoding: Decoding) -> str:
+    chosen = decoding.model_dump(exclude={"samples"})  # more samples of the same are welcome later
+    prompt = [dict(message) for message in item.prompt]
+    return sha256_bytes(canonical_json([own, item.item_id, prompt, sample, chosen]))
+
+
+def _answer(name: str, item_id: str, sample: int, line: Mapping[str, Any]) -> Answer:
+    return Answer(
+        contender=name,
+        item_id=item_id,
+        sample=sample,
+        text=line["text"],
+        tokens=line["tokens"],
+        finish=line["finish"],
+    )
+
+
+@dataclass(frozen=True)
+class _Book:
+    """Where answers are written down.
+
+    Attributes:
+        keys: (number of the item, sample) -> key of its line.
+        known: key -> line, of all that there are so far.
+    """
+
+    keys: Mapping[tuple[int, int], str]
+    journal: AnswerJournal | None
+    known: dict[str, Mapping[str, Any]]
+
+    def enter(self, item: int, sample: int, line: Mapping[str, Any]) -> None:
+        key = self.keys[item, sample]
+        if self.journal is not None:
+            self.journal.append(key, line)
+        self.known[key] = line
+
+
+def _make(
+    contender: ModelContender | RoutedContender | EndpointContender,
+    items: Sequence[Question],
+    missing: Mapping[int, Sequence[int]],
+    decoding: Decoding,
+    rows: int,
+    book: _Book,
+) -> Speed:
+    """Make what is missing, and write it down as it comes."""
+    if not missing:
+        return Speed(0, 0, 0.0, None, 0)
+    with ExitStack() as stack:
+        device = None
+        if isinstance(contender, EndpointContender):
+            made = _from_endpoint(contender, items, missing, decoding)
+        else:
+            base = stack.enter_context(loaded(contender.model))
+            device = base.model.device
+            made = _from_model(contender, base, items, missing, decoding, rows)
+        _forget_peak(device)
+        started, count, tokens, endless = time.perf_counter(), 0, 0, 0
+        for one in made:
+            line = {
+                "contender": contender.name,
+                "item_id": items[one.item].item_id,
+                "sample": one.sample,
+                "text": one.text,
+                "tokens": one.tokens,
+                "finish": one.finish,
+            }
+            book.enter(one.item, one.sample, line)
+            count, tokens, endless = count + 1, tokens + (one.tokens or 0), endless + (one.finish == "length")
+        return Speed(count, tokens, time.perf_counter() - started, _peak_mib(device), endless)
+
+
+def _from_model(
+    contender: ModelContender | RoutedContender,
+    base: Base,
+    items: Sequence[Question],
+    missing: Mapping[int, Sequence[int]],
+    decoding: Decoding,
+    rows: int,
+) -> Iterator[_Made]:
+    numbers = list(missing)
+    prompts = prompt_tokens(base, [contender.framing.around(items[number].prompt) for number in numbers])
+    most = longest_context(base.model)
+    over = [
+        items[number].item_id
+        for number, prompt in zip(numbers, prompts, strict=True)
+        if most is not None and len(prompt) + decoding.max_new_tokens > most
+    ]
+    if over:
+        raise InputError(
+            f"{contender.name}: {len(over)} prompts leave no room for {decoding.max_new_tokens} tokens in a context of "
+            f"{most} ({', '.join(over[:5])}): leave these items out for every contender, or lower max_new_tokens"
+        )
+    for adapter, chosen in _by_adapter(contender, items, numbers):
+        with ExitStack() as stack:
+            if adapter is not None:
+                stack.enter_context(applied(base.model, adapter))
+            stack.enter_context(column_major(base.model))
+            found = generate(
+                base.model,
+                [prompts[at] for at in chosen],
+                [[seed_of(decoding, items[numbers[at]].item_id, s) for s in missing[numbers[at]]] for at in chosen],
+                decoding,
+                stop_ids(base),
+                rows=rows,
+            )
+            for index, sample, done in found:
+                number = numbers[chosen[index]]
+                text = base.tokenizer.decode(list(done.tokens), skip_special_tokens=True)
+                yield _Made(number, missing[number][sample], text, done.count, done.finish)
+
+
+def _by_adapter(
+    contender: ModelContender | RoutedContender, items: Sequence[Question], numbers: Sequence[int]
+) -> list[tuple[LoraAdapter | None, list[int]]]:
+    """Places in `numbers` by the adapter that answers them, so that each is applied once."""
+    if isinstance(contender, ModelContender):
+        return [(contender.adapter, list(range(len(numbers))))]
+    by_name: dict[str | None, list[int]] = {}
+    for at, name in enumerate(contender.picks([items[number].prompt for number in numbers])):
+        by_name.setdefault(name, []).append(at)
+    return [
+        (None if name is None else contender.adapters[name], by_name[name])
+        for name in sorted(by_name, key=lambda name: name or "")
+    ]
+
+
+def _from_endpoint(
+    contender: EndpointContender, items: Sequence[Question], missing: Mapping[int, Sequence[int]], decoding: Decoding
+) -> Iterator[_Made]:
+    endpoint = contender.endpoint
+    with client_of(endpoint) as client, ThreadPoolExecutor(endpoint.concurrent) as pool:
+        asked = {
+            pool.submit(
+                reply,
+                client,
+                endpoint,
+                contender.framing.around(items[number].prompt),
+                decoding,
+                seed_of(decoding, items[number].item_id, sample),
+            ): (number, sample)
+            for number, samples in missing.items()
+            for sample in samples
+        }
+        failed: BaseException | None = None
+        for future in as_completed(asked):
+            if future.cancelled():
+                continue
+            if (error := future.exception()) is not None:
+                failed = failed or error
+                for waiting in asked:
+                    waiting.cancel()  # what is under way may still answer, and is kept
+                continue
+            found = future.result()
+            yield _Made(*asked[future], found.text, found.tokens, found.finish)
+        if failed is not None:
+            raise failed
+
+
+def _stored(contender: StoredContender, items: Sequence[Question], decoding: Decoding) -> list[Answer]:
+    if not contender.answers:
+        raise InputError(f"{contender.source} holds scores, no answers: {contender.name} can only be compared by score")
+    wanted = [(item.item_id, sample) for item in items for sample in range(decoding.samples)]
+    if missing := [key for key in wanted if key not in contender.answers]:
+        name, sample = missing[0]
+        raise InputError(
+            f"{contender.source} lacks {len(missing)} of {len(wanted)} answers, the first is sample {sample} of "
+            f"{name}: compare on the items and samples that it holds"
+        )
+    found = []
+    for item_id, sample in wanted:
+        text, tokens, finish = contender.answers[item_id, sample]
+        found.append(_answer(contender.name, item_id, sample, {"text": text, "tokens": tokens, "finish": finish}))
+    return found
+
+
+def _forget_peak(device: Any) -> None:
+    """Begin to measure anew. Linux keeps a peak per process, which it resets on request (proc(5), clear_refs)."""
+    if device is not None and device.type == "cuda":
+        import torch
+
+        torch.cuda.reset_peak_memory_stats(device)
+    elif _CLEAR_PEAK.exists():
+        _CLEAR_PEAK.write_text("5")
+
+
+def _peak_mib(device: Any) -> float:
+    if device is not None and device.type == "cuda":
+        import torch
+
+        return round(float(torch.cuda.max_memory_allocated(device)) / 2**20, 1)
+    if _STATUS.exists():
+        lines = dict(line.split(":", 1) for line in _STATUS.read_text().splitlines() if ":" in line)
+        if "VmHWM" in lines:
+            return round(int(lines["VmHWM"].split()[0]) / 2**10, 1)
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, 1)

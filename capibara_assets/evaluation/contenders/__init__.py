@@ -1,0 +1,4 @@
+"""Who answers: models with adapters, prompts, endpoints, earlier answers.
+
+Imports the schema only.
+"""

@@ -1,0 +1,179 @@
+"""A model somebody points at: a whole model or an adapter in a folder, the base it belongs to, and both loaded."""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from capibara_assets.errors import InputError
+from capibara_assets.modeling.adapters import applied, read_adapter
+from capibara_assets.modeling.base import Base, load_base
+from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG, base_digest, read_json_object
+from capibara_assets.training.standalone.run import base_folder
+
+_ON_CARD = re.compile(r"^`[^`]+`, digest `([0-9a-f]{64})`", re.MULTILINE)  # as lineage/card.py writes it
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """What was pointed at.
+
+    Attributes:
+        folder: of the model or adapter.
+        base: folder of the base that an adapter changes, or that a whole model is compared with; None: not known.
+        is_adapter: whether it is a LoRA adapter in PEFT's format, else a model in Transformers'.
+        base_digest: of the base that it was made from, as it is written beside it; None where nothing says.
+        digest_from: where that is written.
+    """
+
+    folder: Path
+    base: Path | None
+    is_adapter: bool
+    base_digest: str | None = None
+    digest_from: str = ""
+
+    @property
+    def whole(self) -> Path:
+        """The folder that holds a whole model: its own, or the adapter's base.
+
+        Raises:
+            InputError: an adapter whose base was not found.
+        """
+        if not self.is_adapter:
+            return self.folder
+        if self.base is None:
+            raise InputError(f"the base of {self.folder} was not found: give it with --base")
+        return self.base
+
+
+def model_folder(
+    folder: Path, base: Path | None = None, *, default_base: str | None = None, digest: str | None = None
+) -> ModelFolder:
+    """What lies in a folder, and its base.
+
+    An adapter's base is the one given, else the one that its config names if it is here, else `default_base`; of the
+    latter two the one with the digest that is written beside the adapter.
+
+    Args:
+        folder: a model in Transformers' format, or an adapter in PEFT's.
+        base: folder of the base.
+        default_base: folder, or name of one that ships.
+        digest: of the adapter's base, where the caller knows it.
+
+    Raises:
+        InputError: neither a model nor an adapter lies there; what does is named.
+    """
+    if (folder / ADAPTER_CONFIG).is_file() or (folder / ADAPTER_WEIGHTS).is_file():
+        known, source = (digest, "the checkpoint store") if digest else _written_digest(folder)
+        found = ModelFolder(folder, base, True, known, source)
+        return found if base is not None else replace(found, base=_base_of(found, default_base))
+    if (folder / CONFIG).is_file():
+        return ModelFolder(folder, base, False, digest, "the checkpoint store" if digest else "")
+    raise InputError(f"{folder} holds neither {CONFIG} nor {ADAPTER_CONFIG}{_instead(folder)}")
+
+
+def require_its_base(model: ModelFolder) -> None:
+    """Raises InputError: an adapter whose base is not here, or is another than the one it was trained on."""
+    if not model.is_adapter:
+        return
+    there = base_digest(model.whole)
+    if model.base_digest not in (None, there):
+        raise InputError(
+            f"{model.folder} was trained on the base {model.base_digest[:12]} ({model.digest_from}), but {model.base} "
+            f"is {there[:12]}: give the folder of its own base with --base"
+        )
+
+
+@contextmanager
+def opened(model: ModelFolder) -> Iterator[Base]:
+    """The model, loaded; an adapter is added to its base.
+
+    Raises:
+        InputError: it cannot be loaded, or the adapter does not fit its base.
+    """
+    base = load_base(model.whole)
+    if not model.is_adapter:
+        yield base
+    elif more_than_pairs(model.folder):
+        yield replace(base, model=_with_peft(base, model.folder))
+    else:
+        with applied(base.model, read_adapter(model.folder)):
+            yield base
+
+
+def more_than_pairs(folder: Path) -> bool:
+    """Whether an adapter's config says that it is more than scale * B @ A, so that PEFT has to load it."""
+    config = adapter_config(folder)
+    return bool(config.get("use_dora") or config.get("modules_to_save") or config.get("bias", "none") != "none")
+
+
+def adapter_config(folder: Path) -> dict[str, Any]:
+    """PEFT's `adapter_config.json`.
+
+    Raises:
+        InputError: it is missing or not a JSON object.
+    """
+    return read_json_object(folder / ADAPTER_CONFIG, "a LoRA adapter in PEFT's format")
+
+
+def _with_peft(base: Base, folder: Path) -> Any:
+    from peft import PeftModel
+
+    try:
+        model = PeftModel.from_pretrained(base.model, str(folder), local_files_only=True)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise InputError(f"adapter {folder} cannot be loaded onto {base.path}: {error}") from error
+    model.eval()
+    return model.get_base_model()  # with the adapter's layers in it, under the base's own interface
+
+
+def _base_of(model: ModelFolder, default: str | None) -> Path | None:
+    named = adapter_config(model.folder).get("base_model_name_or_path") if _has_config(model.folder) else None
+    candidates = []
+    for location in (named, default):
+        if not location:
+            continue
+        try:
+            candidates.append(base_folder(str(location)))
+        except InputError:  # not on this machine, or not whole: then it is not the one that can be loaded
+            continue
+    for candidate in candidates:
+        if model.base_digest in (None, base_digest(candidate)):
+            return candidate
+    return candidates[0] if candidates else None
+
+
+def _has_config(folder: Path) -> bool:
+    return (folder / ADAPTER_CONFIG).is_file()
+
+
+def _written_digest(folder: Path) -> tuple[str | None, str]:
+    """The base's digest that a training wrote beside an adapter or above its epochs, and the file that says so."""
+    for place in (folder, folder.parent):
+        for name in ("training_info.json", "manifest.json"):
+            file = place / name
+            if not file.is_file():
+                continue
+            try:
+                document = json.loads(file.read_bytes())
+            except ValueError as error:
+                raise InputError(f"{file} is not JSON: {error}") from error
+            if isinstance(document, dict) and isinstance(document.get("base_digest"), str):
+                return document["base_digest"], name
+    card = folder / "README.md"
+    if card.is_file() and (match := _ON_CARD.search(card.read_text("utf-8"))):
+        return match[1], card.name
+    return None, ""
+
+
+def _instead(folder: Path) -> str:
+    if not folder.is_dir():
+        return ": there is no such folder"
+    there = sorted(
+        {path.parent for name in (CONFIG, ADAPTER_CONFIG) for path in folder.glob(f"*/{name}")}
+        | {path.parent for path in folder.glob(f"voters/*/{ADAPTER_CONFIG}")}
+    )
+    return f": take one of {', '.join(map(str, there[:6]))}" if there else ": give a model or an adapter"

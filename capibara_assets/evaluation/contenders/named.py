@@ -1,0 +1,234 @@
+"""A contender from one line of text: a folder, a checkpoint, an endpoint, an optimised prompt, or a former run."""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import polars as pl
+
+from capibara_assets.errors import InputError
+from capibara_assets.evaluation.contenders.contenders import (
+    Contender,
+    EndpointContender,
+    Framing,
+    Message,
+    ModelContender,
+    StoredContender,
+)
+from capibara_assets.evaluation.contenders.endpoints import OLLAMA_URL, OPENAI_URL, Endpoint
+from capibara_assets.modeling.adapters import read_adapter
+from capibara_assets.modeling.base import Base
+from capibara_assets.modeling.files import ADAPTER_CONFIG, CONFIG, validate_base
+from capibara_assets.training.standalone.run import base_folder
+
+FORMS = (
+    "a folder (model or LoRA adapter), checkpoint:REF, https://HOST/v1#MODEL, openai:MODEL[@URL], ollama:MODEL[@URL], "
+    "a DSPy program (.json), or answers or scores of a former run (.json, .jsonl, .parquet, with #CONTENDER where it "
+    "holds several)"
+)
+_ROWS = (".json", ".jsonl", ".parquet")
+_IDS = ("item_id", "example_id")
+
+
+def contender_of(
+    text: str,
+    *,
+    name: str | None = None,
+    base: Base | Path | None = None,
+    restore: Callable[[str], Path] | None = None,
+) -> Contender:
+    """The contender that a text names.
+
+    Args:
+        text: one of `FORMS`.
+        name: what to call it; the text by default.
+        base: the model that an adapter or an optimised prompt belongs to, where it does not say so itself.
+        restore: checkpoint reference → folder with its files, in Hugging Face's format.
+
+    Raises:
+        InputError: it has none of the forms, or what it names is not there or damaged.
+    """
+    name = name or text
+    if text.startswith("checkpoint:"):
+        if restore is None:
+            raise InputError(f"{text}: no checkpoint store was given; export it (`capibara checkpoint export`)")
+        return _of_folder(name, restore(text.removeprefix("checkpoint:")), base)
+    if endpoint := _endpoint(text):
+        return EndpointContender(name, endpoint)
+    path, _, part = (text, "", "") if Path(text).exists() else text.rpartition("#") if "#" in text else (text, "", "")
+    found = Path(path)
+    if found.is_dir():
+        return _of_folder(name, found, base)
+    if not found.exists():
+        raise InputError(f"no contender {text!r}: there is no such file or folder; a contender is {FORMS}")
+    if found.suffix not in _ROWS:
+        raise InputError(f"{found} is a file of no known kind; a contender is {FORMS}")
+    if found.suffix == ".json" and (program := _program(found)) is not None:
+        if base is None:
+            raise InputError(f"{found} is an optimised prompt: name the base model that it is put before")
+        return ModelContender(name, base, framing=dspy_framing(program, str(found)))
+    return _of_rows(name, found, part or None)
+
+
+def dspy_framing(program: Mapping[str, Any], source: str) -> Framing:
+    """A program that DSPy saved as a prompt: the signature's instructions, and its demonstrations as turns.
+
+    DSPy writes `program.save("x.json")`: one predictor at the top, or several by name, each with `signature`
+    (`instructions`, `fields` in order: inputs first) and `demos`. The last field is the answer; reasoning before it is
+    left out, since an answer is graded as it stands.
+
+    Raises:
+        InputError: no predictor, several, or a demonstration without question or answer.
+    """
+    predictors = {"": program} if "signature" in program else _predictors(program)
+    if len(predictors) != 1:
+        named = ", ".join(predictors) or "none"
+        raise InputError(f"{source}: one predictor can be a prompt, this program has {len(predictors)} ({named})")
+    predictor = next(iter(predictors.values()))
+    signature = predictor["signature"]
+    if not isinstance(signature, Mapping) or not isinstance(signature.get("instructions"), str):
+        raise InputError(f"{source}: the signature has no instructions")
+    fields = [(_field_name(field), str(field.get("prefix") or "")) for field in signature.get("fields") or []]
+    demos: list[Message] = []
+    for number, demo in enumerate(predictor.get("demos") or []):
+        demos += _demo_turns(demo, fields, f"{source}, demonstration {number}")
+    return Framing(signature["instructions"].strip(), tuple(demos))
+
+
+def _endpoint(text: str) -> Endpoint | None:
+    if text.startswith(("http://", "https://")):
+        url, _, model = text.partition("#")
+        if not model or not urlsplit(url).hostname:
+            raise InputError(f"{text}: say which model the server is to answer with, as in https://host/v1#model")
+        return Endpoint("openai", _checked(url, text), model)
+    for protocol, default in (("openai", OPENAI_URL), ("ollama", OLLAMA_URL)):
+        if text.startswith(f"{protocol}:"):
+            model, _, url = text.removeprefix(f"{protocol}:").partition("@")
+            if not model:
+                raise InputError(f"{text}: expected {protocol}:MODEL or {protocol}:MODEL@URL")
+            return Endpoint("openai" if protocol == "openai" else "ollama", _checked(url or default, text), model)
+    return None
+
+
+def _checked(url: str, text: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InputError(f"{text}: {url!r} is no address; expected http://HOST[:PORT][/PATH] or https://")
+    if parts.username or parts.password:
+        raise InputError("an endpoint's key does not belong into its address: set CAPIBARA_ENDPOINT_KEY")
+    return url
+
+
+def _of_folder(name: str, folder: Path, base: Base | Path | None) -> ModelContender:
+    if (folder / ADAPTER_CONFIG).is_file():
+        adapter = read_adapter(folder)
+        if base is None:
+            named = adapter.config.get("base_model_name_or_path")
+            if not named:
+                raise InputError(f"{folder} is an adapter that names no base model: say which one it belongs to")
+            base = base_folder(str(named))
+        return ModelContender(name, base, adapter)
+    if (folder / CONFIG).is_file():
+        validate_base(folder)
+        return ModelContender(name, folder)
+    raise InputError(f"{folder} holds neither a model ({CONFIG}) nor an adapter ({ADAPTER_CONFIG})")
+
+
+def _program(file: Path) -> Mapping[str, Any] | None:
+    """What DSPy saved; None where the file holds something else."""
+    try:
+        value = json.loads(file.read_text("utf-8"))
+    except (UnicodeDecodeError, ValueError) as error:
+        raise InputError(f"{file} is not JSON: {error}") from error
+    if not isinstance(value, Mapping):
+        return None
+    return value if "signature" in value or _predictors(value) else None
+
+
+def _predictors(program: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {key: value for key, value in program.items() if isinstance(value, Mapping) and "signature" in value}
+
+
+def _field_name(field: Mapping[str, Any]) -> str:
+    """DSPy describes a field by `${name}` unless the author did; its prefix is the name in words."""
+    described = str(field.get("description") or "")
+    if described.startswith("${") and described.endswith("}"):
+        return described[2:-1]
+    return str(field.get("prefix") or "").strip().rstrip(":").lower().replace(" ", "_")
+
+
+def _demo_turns(demo: Mapping[str, Any], fields: Sequence[tuple[str, str]], where: str) -> list[Message]:
+    known = [(name, prefix) for name, prefix in fields if name in demo]
+    if len(known) < 2 or known[-1][0] != fields[-1][0]:
+        names = ", ".join(name for name, _ in fields) or "none"
+        raise InputError(f"{where}: expected values of the signature's fields ({names}), found {', '.join(demo)}")
+    inputs = [(name, prefix) for name, prefix in known[:-1] if name not in ("reasoning", "rationale")]
+    if not inputs:
+        raise InputError(f"{where}: there is no question, only an answer")
+    asked = str(demo[inputs[0][0]])
+    if len(inputs) > 1:
+        asked = "\n".join(f"{prefix or name + ':'} {demo[name]}" for name, prefix in inputs)
+    return [{"role": "user", "content": asked}, {"role": "assistant", "content": str(demo[known[-1][0]])}]
+
+
+def _of_rows(name: str, file: Path, part: str | None) -> StoredContender:
+    """Rows with `item_id` (or `example_id`) and `text` or `score`, and what else an `Answer` has."""
+    rows = list(_rows(file))
+    names = sorted({str(row["contender"]) for row in rows if row.get("contender") is not None})
+    if part is not None and part not in names:
+        raise InputError(f"{file} holds nothing of {part!r}, only of {', '.join(names) or 'nobody by name'}")
+    if part is None and len(names) > 1:
+        raise InputError(f"{file} holds several contenders: choose one, as in {file}#{names[0]} ({', '.join(names)})")
+    answers: dict[tuple[str, int], tuple[str, int | None, str]] = {}
+    scores: dict[str, float] = {}
+    for number, row in enumerate(rows, start=1):
+        if part is not None and str(row.get("contender")) != part:
+            continue
+        where = f"{file}, row {number}"
+        item = next((str(row[key]) for key in _IDS if row.get(key) is not None), None)
+        if item is None:
+            raise InputError(f"{where}: expected an item_id")
+        if isinstance(text := row.get("text"), str):
+            key = (item, int(row.get("sample") or 0))
+            if key in answers:
+                raise InputError(f"{where}: a second answer to sample {key[1]} of {item}")
+            tokens = row.get("tokens")
+            answers[key] = (text, None if tokens is None else int(tokens), _finish(row, where))
+        elif isinstance(value := row.get("score"), int | float) and math.isfinite(value):
+            if item in scores:
+                raise InputError(f"{where}: a second score of {item}")
+            scores[item] = float(value)
+        else:
+            raise InputError(f"{where}: expected a text (an answer) or a score (a finite number)")
+    if not answers and not scores:
+        raise InputError(f"{file} holds no rows")
+    if answers and scores:
+        raise InputError(f"{file} mixes answers and scores: give one of them")
+    return StoredContender(name, file, answers, scores)
+
+
+def _finish(row: Mapping[str, Any], where: str) -> str:
+    found = row.get("finish") or "stop"
+    if found not in ("stop", "length"):
+        raise InputError(f"{where}: finish is {found!r}, expected stop or length")
+    return str(found)
+
+
+def _rows(file: Path) -> Iterable[Mapping[str, Any]]:
+    if file.suffix == ".parquet":
+        try:
+            yield from pl.read_parquet(file).iter_rows(named=True)
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise InputError(f"{file} is not a Parquet table: {error}") from error
+        return
+    text = file.read_text("utf-8")
+    try:
+        values = json.loads(text) if file.suffix == ".json" else [json.loads(x) for x in text.splitlines() if x.strip()]
+    except ValueError as error:
+        raise InputError(f"{file} is not {file.suffix[1:].upper()}: {error}") from error
+    if not isinstance(values, list) or not all(isinstance(value, Mapping) for value in values):
+        raise InputError(f"{file}: expected a list of objects with item_id and text or score, or a DSPy program")
+    yield from values

@@ -1,0 +1,159 @@
+"""A decision in words: what was compared, by how much, what the items could have shown, and why it is decided so."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from capibara_assets.evaluation.decision.test_uses import Look
+from capibara_assets.evaluation.decision_rule import ScoreRule
+from capibara_assets.evaluation.schema import ArmScore, Interval, Outcome, SliceResult
+
+_METRICS = {
+    "loss_per_assistant_token": "loss per assistant token",
+    "perplexity": "perplexity of the assistant's tokens",
+    "exact_match": "exact matches",
+    "repair_rate": "repairs that run",
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "rouge_l": "ROUGE-L",
+}
+
+
+@dataclass(frozen=True)
+class Story:
+    """All that the paragraph tells; scores are 0..1."""
+
+    domain: str
+    score_rule: ScoreRule
+    outcome: Outcome
+    arms: Mapping[str, ArmScore]
+    score: Interval
+    gain: Interval
+    over_base: Interval
+    of_playbook: Interval | None
+    slices: Mapping[str, SliceResult]
+    items_needed: int
+    min_groups: int
+    look: Look | None
+    base: str
+    reference: str
+    tuned: str
+    broken: Mapping[str, str]
+
+
+def explain(story: Story) -> str:
+    """The paragraph."""
+    said = [_compared(story), _score(story), _gain(story), _playbook(story), _slices(story), _look(story)]
+    return " ".join([*(sentence for sentence in said if sentence), _ending(story)])
+
+
+def _compared(story: Story) -> str:
+    rule, score = story.score_rule, story.score
+    metric = _METRICS.get(rule.metric, rule.metric)
+    values = [f"{_arm(story, name)} {arm.value:.3g}" for name, arm in story.arms.items()]
+    ends = [f"the base model's {metric}" if end == "base" else f"{metric} {end:g}" for end in (rule.bad, rule.good)]
+    return (
+        f"In {story.domain}, {score.n} held-out items in {score.groups} groups were scored by {metric}: "
+        f"{', '.join(values)}. Scores go from 0 points ({ends[0]}) to 100 ({ends[1]})."
+    )
+
+
+def _score(story: Story) -> str:
+    return f"The fine-tuned model scores {_points(story.score)}."
+
+
+def _gain(story: Story) -> str:
+    gain = story.gain
+    other = _arm(story, story.reference)
+    without = "" if story.reference != story.base else " (no bullet graduated, so there is no playbook arm to beat)"
+    p = f", {_p(gain.p_value)} for no difference" if gain.p_value is not None else ""
+    least = (
+        f"these items would have shown a difference of {100 * gain.detectable:.1f} points with 80 % power"
+        if gain.detectable is not None
+        else "so few items would have shown no difference at all with 80 % power"
+    )
+    over_base = "" if story.reference == story.base else f" Over the base model it gains {_points(story.over_base)}."
+    return f"Over {other}{without} it gains {_points(gain)}{p}; {least}.{over_base}"
+
+
+def _playbook(story: Story) -> str:
+    for name, why in sorted(story.broken.items()):
+        return f"The arm {name} could not be run ({why})."
+    found = story.of_playbook
+    if found is None:
+        return ""
+    if found.low > 0:
+        return f"With the playbook in its context it scores {_points(found)} more: serve it with the playbook."
+    if found.high < 0:
+        return f"With the playbook in its context its score changes by {_points(found)}: serve it without."
+    return f"The playbook in its context changes its score by {_points(found)}, which may be nothing."
+
+
+def _slices(story: Story) -> str:
+    worse = [
+        f"{name} ({_points(one.gain)}, {_p(one.p_holm)} after Holm)"
+        for name, one in story.slices.items()
+        if one.worse and one.gain is not None and one.p_holm is not None
+    ]
+    if worse:
+        return f"It is worse in {', '.join(worse)}."
+    judged = [name for name, one in story.slices.items() if one.gain is not None]
+    small = [name for name in story.slices if name not in judged]
+    parts = [f"no significant loss in {', '.join(judged)}"] if judged else []
+    parts += [f"too few groups to tell in {', '.join(small)}"] if small else []
+    return f"By slice: {'; '.join(parts)}." if parts else ""
+
+
+def _look(story: Story) -> str:
+    if story.look is None or story.look.number == 1:
+        return ""
+    return f"This is look {story.look.number} at these items, so it is judged at the level {story.look.level:.2g}."
+
+
+def _ending(story: Story) -> str:
+    rule = story.score_rule
+    bar, least = 100 * rule.min_score, 100 * rule.min_gain
+    kept = "reject, keep what serves now."
+    match story.outcome:
+        case "adopt":
+            return "Every lower end reaches its bar: promote."
+        case "overfitting":
+            return f"The fine-tuned model is below {_arm(story, story.reference)}: a sign of overfitting; {kept}"
+        case "small_gain":
+            return f"The gain stays under {least:g} points, even at the interval's upper end: {kept}"
+        case "below_bar":
+            return f"Its score stays below the bar of {bar:g} points, even at the interval's upper end: {kept}"
+        case "worse_than_base":
+            return f"It is significantly worse than the base model without a playbook: {kept}"
+        case "worse_than_promoted":
+            return f"It is significantly worse than the model that serves now: {kept}"
+        case "worse_slice":
+            return f"A gain on the whole may not cost a slice: {kept}"
+        case "second_look":
+            return f"Not judged: {story.look.refused if story.look else ''}. Inconclusive, nothing is promoted."
+        case "few_groups":
+            return (
+                f"{story.score.groups} groups of test items make no interval ({story.min_groups} needed): "
+                "inconclusive, add executions of other problems or sessions."
+            )
+        case _:
+            return f"An interval straddles its bar: inconclusive, needs about {story.items_needed} more items."
+
+
+def _points(found: Interval) -> str:
+    """`23.3 points (95 % interval 18.1 to 29.0; needed: 5)`."""
+    needed = f"; needed: {100 * found.needed:g}" if found.needed is not None else ""
+    confidence = f"{100 * found.confidence:.3g} % interval " if found.confidence is not None else ""
+    low, high = 100 * found.low, 100 * found.high
+    return f"{100 * found.estimate:.1f} points ({confidence}{low:.1f} to {high:.1f}{needed})"
+
+
+def _arm(story: Story, name: str) -> str:
+    words = {story.base: "the base model", story.tuned: "the fine-tuned model"}
+    if name == story.reference and name != story.base:
+        return "the base model with the playbook"
+    return words.get(name, name)
+
+
+def _p(value: float) -> str:
+    """What is smaller rests on few resamples, or on a tail that nobody knows so exactly."""
+    return f"p = {value:.2g}" if value >= 1e-4 else "p < 0.0001"

@@ -1,0 +1,314 @@
+"""Takes assertions of Python tests apart (see `assertions.py`): `assert f(2) == [1, 2]` becomes a report of `f(2)`."""
+
+import ast
+import copy
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from capibara_assets.datasets.code.python_source import BUILTINS, parse
+from capibara_assets.evaluation.grading.assertions import Assertion, Observed, Operation, Term
+from capibara_assets.evaluation.grading.plain_values import REPORTER
+
+_MOST_COPIES = 256  # statements that a loop of the tests is unrolled to
+_COMPARED = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn)
+_CALCULATED = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+_TYPES = frozenset({"int", "float", "complex", "str", "bytes", "bool", "list", "tuple", "dict", "set", "frozenset"})
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_UNROLLED = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom)
+
+
+class _Entangled(Exception):
+    """Assertions that cannot be taken apart; says where they stand."""
+
+
+def observed(tests: str, answers: Collection[str], whole: Collection[int] = ()) -> Observed:
+    """Tests, taken apart.
+
+    Args:
+        tests: code that runs after the answer.
+        answers: names that an answer or the cells before it give: what is made with them is reported, never assumed.
+        whole: numbers of assertions whose operands cannot be reported (objects of the answer's own classes): of these
+            only the truth is asked for.
+    """
+    tree = parse(tests)
+    if tree is None:
+        return Observed(tests, tests, (), "its tests do not parse")
+    if not any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
+        return Observed(tests, tests, ())
+    try:
+        statements = list(_flat(tree.body))
+        taken = _Taken(set(answers), frozenset(whole))
+        for statement in statements:
+            taken.add(statement)
+    except (_Entangled, RecursionError) as error:
+        return Observed(tests, tests, (), f"its tests assert {error or 'too deep an expression'}")
+    ending = ";" if tests.rstrip().endswith(";") else ""
+    return Observed(
+        REPORTER + _source(taken.needed()) + ending, REPORTER + _source(taken.trusted) + ending, tuple(taken.assertions)
+    )
+
+
+def _source(statements: Sequence[ast.stmt]) -> str:
+    return ast.unparse(ast.fix_missing_locations(ast.Module(list(statements), [])))
+
+
+def _asserts(node: ast.AST) -> bool:
+    return any(isinstance(each, ast.Assert) for each in ast.walk(node))
+
+
+def _flat(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements with `check(candidate)` in the place of its call, and loops over literals unrolled."""
+    checks: dict[str, ast.FunctionDef] = {
+        each.name: each for each in statements if isinstance(each, ast.FunctionDef) and _asserts(each)
+    }
+    called = {node.id for each in statements for node in ast.walk(each) if isinstance(node, ast.Name)}
+    for statement in statements:
+        match statement:
+            case ast.FunctionDef(name=name) if name in checks:
+                if name.startswith("test") and name not in called:  # pytest would find and call it
+                    yield from _flat(_called(statement, []))
+            case ast.Expr(value=ast.Call(func=ast.Name(id=name), args=arguments, keywords=[])) if name in checks:
+                yield from _flat(_called(checks[name], arguments))
+            case ast.For(orelse=[]) if _asserts(statement):
+                yield from _flat(_unrolled(statement))
+            case ast.Assert(test=ast.BoolOp(op=ast.And(), values=values)):
+                for value in values:
+                    yield from _flat([ast.copy_location(ast.Assert(value, None), statement)])
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if _is_apart(names, values):
+                for target, value in zip(names, values, strict=True):
+                    yield ast.copy_location(ast.Assign([target], value), statement)
+            case _:
+                yield statement
+
+
+def _is_apart(names: Sequence[ast.expr], values: Sequence[ast.expr]) -> bool:
+    """Whether `a, b = x, y` is the same as `a = x; b = y`."""
+    used = {node.id for value in values for node in ast.walk(value) if isinstance(node, ast.Name)}
+    return len(names) == len(values) and all(isinstance(each, ast.Name) and each.id not in used for each in names)
+
+
+def _called(function: ast.FunctionDef, arguments: Sequence[ast.expr]) -> list[ast.stmt]:
+    """The body of a test function, with its parameters set before."""
+    parameters = function.args
+    plain = not (parameters.vararg or parameters.kwarg or parameters.kwonlyargs or parameters.defaults)
+    names = [each.arg for each in (*parameters.posonlyargs, *parameters.args)]
+    returns = any(isinstance(node, _UNROLLED[2:]) for node in ast.walk(function))
+    if function.decorator_list or not plain or len(names) != len(arguments) or returns:
+        raise _Entangled(f"in {function.name}, which does more than to assert")
+    given: list[ast.stmt] = [
+        ast.Assign([ast.Name(name, ast.Store())], value) for name, value in zip(names, arguments, strict=True)
+    ]
+    return given + [node for node in function.body if not isinstance(node, ast.Global | ast.Nonlocal)]
+
+
+def _unrolled(loop: ast.For) -> list[ast.stmt]:
+    """A loop over a literal, one copy of its body for each element."""
+    elements: Sequence[ast.expr]
+    match loop.iter:
+        case ast.List(elts=elts) | ast.Tuple(elts=elts):
+            elements = elts
+        case ast.Call(func=ast.Name(id="range"), args=args, keywords=[]) if args and all(_number(a) for a in args):
+            numbers = range(*(ast.literal_eval(a) for a in args))
+            elements = [ast.Constant(number) for number in numbers[: _MOST_COPIES + 1]]
+        case _:
+            raise _Entangled("in a loop")
+    if len(elements) * len(loop.body) > _MOST_COPIES or any(isinstance(n, _UNROLLED) for n in ast.walk(loop)):
+        raise _Entangled("in a loop")
+    found: list[ast.stmt] = []
+    for element in elements:
+        found += [ast.Assign([copy.deepcopy(loop.target)], copy.deepcopy(element)), *copy.deepcopy(loop.body)]
+    return found
+
+
+def _number(node: ast.expr) -> bool:
+    try:
+        return type(ast.literal_eval(node)) is int
+    except (ValueError, TypeError, SyntaxError):
+        return False
+
+
+@dataclass
+class _Taken:
+    """Statements with reports in the place of assertions, as they are found."""
+
+    dirty: set[str]  # names whose values an answer may have made
+    whole: frozenset[int]
+    clean: set[str] = field(default_factory=set)  # names of the tests whose values no answer has made
+    trusted: list[ast.stmt] = field(default_factory=list)
+    untrusted: list[tuple[ast.stmt, frozenset[str]]] = field(default_factory=list)  # with clean names that it binds
+    assertions: list[Assertion] = field(default_factory=list)
+
+    def add(self, statement: ast.stmt) -> None:
+        match statement:
+            case ast.Assert():
+                self._assert(statement)
+            case ast.Import() | ast.ImportFrom():
+                names = {(each.asname or each.name).partition(".")[0] for each in statement.names}
+                self.clean |= names
+                self.dirty -= names
+                self._both(statement, frozenset())
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if self.is_clean(value):
+                self.clean.add(name)
+                self.dirty.discard(name)
+                self._both(statement, frozenset({name}))
+            case _:
+                if _asserts(statement):
+                    statement = self._reached(statement)
+                bound = {
+                    node.id
+                    for node in ast.walk(statement)
+                    if isinstance(node, ast.Name) and type(node.ctx) is ast.Store
+                }
+                named = (getattr(node, "name", None) for node in ast.walk(statement))
+                bound |= {each for each in named if isinstance(each, str)}
+                self.dirty |= bound
+                self.clean -= bound
+                self._both(statement, frozenset())
+
+    def needed(self) -> list[ast.stmt]:
+        """What runs after an answer: without what only assertions compare with."""
+        kept: list[ast.stmt] = []
+        read: set[str] = set()
+        for statement, gives in reversed(self.untrusted):
+            if not gives or gives & read:
+                kept.append(statement)
+                read |= {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+        return kept[::-1]
+
+    def is_clean(self, node: ast.expr) -> bool:
+        """Whether an expression has the same value whatever the answer is."""
+        own = {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)}
+        for part in ast.walk(node):
+            if isinstance(part, ast.comprehension):
+                own |= {n.id for n in ast.walk(part.target) if isinstance(n, ast.Name)}
+            if isinstance(part, ast.Await | ast.NamedExpr | ast.Yield | ast.YieldFrom):
+                return False
+        names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - own
+        return all(name in self.clean or (name in BUILTINS and name not in self.dirty) for name in names)
+
+    def _both(self, statement: ast.stmt, gives: frozenset[str]) -> None:
+        self.trusted.append(statement)
+        self.untrusted.append((statement, gives))
+
+    def _assert(self, statement: ast.Assert) -> None:
+        number = len(self.assertions)
+        asked = _Asked(self, number)
+        source = ast.unparse(ast.Assert(statement.test, None))
+        term = asked.truth(statement.test) if number not in self.whole else asked.report("given", statement.test)
+        self.assertions.append(Assertion(source, term))
+        for kind, report in asked.reports:
+            self.trusted.append(report)
+            if kind == "given":
+                self.untrusted.append((report, frozenset()))
+
+    def _reached(self, statement: ast.stmt) -> ast.stmt:
+        """A statement whose only assertions say that a place is never reached (`assert False` after a call)."""
+        taken = self
+
+        class Never(ast.NodeTransformer):
+            def visit_Assert(self, node: ast.Assert) -> ast.stmt:
+                if not (isinstance(node.test, ast.Constant) and not node.test.value):
+                    raise _Entangled(f"within a statement: {ast.unparse(ast.Assert(node.test, None))}")
+                number = len(taken.assertions)
+                taken.assertions.append(
+                    Assertion(f"never reaches: {ast.unparse(statement)}", Term("value", True), True)
+                )
+                return _report(number, "g", 0, ast.Constant(True))
+
+        if isinstance(statement, (*_SCOPES, ast.While)):
+            raise _Entangled("in a function, a class or a loop")
+        return Never().visit(copy.deepcopy(statement))  # type: ignore[no-any-return]
+
+
+def _report(number: int, letter: str, index: int, value: ast.expr) -> ast.Expr:
+    place = ast.Constant(f"{number}{letter}{index}")
+    return ast.Expr(ast.Call(ast.Name("_capibara_report", ast.Load()), [place, value], []))
+
+
+@dataclass
+class _Asked:
+    """What one assertion asks for."""
+
+    taken: _Taken
+    number: int
+    reports: list[tuple[Operation, ast.Expr]] = field(default_factory=list)
+
+    def report(self, kind: Operation, node: ast.expr) -> Term:
+        index = len(self.reports)
+        self.reports.append((kind, _report(self.number, "g" if kind == "given" else "k", index, node)))
+        return Term(kind, index)
+
+    def truth(self, node: ast.expr) -> Term:
+        """The term of an expression of which the truth is asked."""
+        match node:
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return Term("not", None, (self.truth(operand),))
+            case ast.Compare(left=left, ops=ops, comparators=right) if all(map(_is_comparison, ops, right)):
+                names = tuple(type(op).__name__ for op in ops)
+                return Term("compare", names, tuple(self.operand(each) for each in (left, *right)))
+            case ast.Call(func=ast.Name(id="isinstance"), args=[value, types]) if self._free("isinstance"):
+                elements = types.elts if isinstance(types, ast.Tuple) else [types]
+                wanted = tuple(each.id for each in elements if isinstance(each, ast.Name) and each.id in _TYPES)
+                if len(wanted) == len(elements) and all(map(self._free, wanted)):
+                    return Term("isinstance", wanted, (self.operand(value),))
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="math"), attr="isclose"), args=[left, right]):
+                if not self.taken.is_clean(node.func):
+                    return self.operand(node)
+                tolerances = {"rel_tol": 1e-9, "abs_tol": 0.0}
+                for keyword in node.keywords:
+                    if keyword.arg not in tolerances or not _is_literal(keyword.value):
+                        return self.operand(node)
+                    tolerances[keyword.arg] = ast.literal_eval(keyword.value)
+                bounds = (Term("value", tolerances["rel_tol"]), Term("value", tolerances["abs_tol"]))
+                return Term("call", "isclose", (self.operand(left), self.operand(right), *bounds))
+        return self.operand(node)
+
+    def operand(self, node: ast.expr) -> Term:
+        """The term of a value: literals and what no answer makes stay outside, the rest is reported."""
+        if _is_literal(node):
+            return Term("value", ast.literal_eval(node))
+        if self.taken.is_clean(node):
+            return self.report("known", node)
+        match node:
+            case ast.BinOp(left=left, op=op, right=right) if isinstance(op, _CALCULATED) and (
+                self.taken.is_clean(left) or self.taken.is_clean(right)
+            ):
+                return Term("arithmetic", type(op).__name__, (self.operand(left), self.operand(right)))
+            case ast.Call(func=ast.Name(id="abs" | "round" as name), args=[ast.BinOp() as first, *more], keywords=[]):
+                if self._free(name):
+                    return Term("call", name, tuple(self.operand(each) for each in (first, *more)))
+        return self.report("given", node)
+
+    def _free(self, name: str) -> bool:
+        return name not in self.taken.dirty and name not in self.taken.clean
+
+
+def _is_comparison(operator: ast.cmpop, right: ast.expr) -> bool:
+    if isinstance(operator, ast.Is | ast.IsNot):
+        return isinstance(right, ast.Constant) and right.value in (None, True, False) and right.value is not math.nan
+    return isinstance(operator, _COMPARED)
+
+
+def _is_literal(node: ast.expr) -> bool:
+    try:
+        ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return False
+    return True
+
+
+def names_given(code: str) -> set[str]:
+    """Names that a piece of code binds at its top level."""
+    tree = parse(code)
+    if tree is None:
+        return set()
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
+            found.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {(each.asname or each.name).partition(".")[0] for each in node.names}
+    return found

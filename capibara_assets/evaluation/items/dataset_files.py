@@ -1,0 +1,99 @@
+"""The questions that a file holds: examples of the graph, chats of one's own, or a benchmark's tasks."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from capibara_assets.datasets.duplicates.public_benchmarks import entries
+from capibara_assets.datasets.imported.join import Imported, incoming, settle
+from capibara_assets.datasets.imported.own_files import is_example_table
+from capibara_assets.datasets.imported.read import read_examples
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.datasets.schema import Example
+from capibara_assets.deployment.declarations import shipped_recipe
+from capibara_assets.domains import Domain
+from capibara_assets.errors import InputError
+from capibara_assets.evaluation.items.items import Item, items_of
+from capibara_assets.evaluation.items.public_benchmarks import read_benchmark
+from capibara_assets.executions.schema import Execution
+from capibara_assets.storage.records import SchemaError, conform, table
+
+_NO_DOMAIN = Domain.PYTHON  # only names the language of answers that name none
+
+
+def read_items(path: Path, executions: Path | None = None) -> list[Item]:
+    """The items of a file, in the order of their ids.
+
+    Of a table of examples those of the test split, or all of them where it has none. Without the table of executions
+    that they were made of, their code cannot be run with its context: its answers are compared as texts.
+
+    Raises:
+        InputError: no such file, one of no known format, one with faults, or one without items.
+    """
+    if not path.is_file():
+        raise InputError(f"{path} is no file: give a table of examples, a file of chats, or one in HumanEval's format")
+    if is_example_table(path):
+        items = items_of(_test_examples(path), _executions(executions))
+    elif is_benchmark(path):
+        items = list(read_benchmark(path).items)
+    else:
+        items = items_of(_chats(path), table(Execution, []))
+    if not items:
+        raise InputError(f"{path} holds no item to evaluate on")
+    return sorted(items, key=lambda item: item.item_id)
+
+
+def is_benchmark(path: Path) -> bool:
+    """Whether a file's first entry is a task of a benchmark; a file of no JSON is none."""
+    try:
+        first = next(iter(entries(path.stem, path)), None)
+    except InputError:  # a Parquet table, say; whatever it is, its own reader says what is wrong with it
+        return False
+    return first is not None and isinstance(first[1], dict) and "task_id" in first[1]
+
+
+def as_examples(items: Sequence[Item]) -> pl.DataFrame:
+    """What losses are taken of: `example_id`, `group_id` and `messages`, the recorded answer last."""
+    return pl.DataFrame(
+        {
+            "example_id": [item.item_id for item in items],
+            "group_id": [item.group_id for item in items],
+            "messages": [
+                json.dumps([*map(dict, item.prompt), {"role": "assistant", "content": item.reference}])
+                for item in items
+            ],
+        },
+        schema={"example_id": pl.String, "group_id": pl.String, "messages": pl.String},
+    )
+
+
+def _test_examples(path: Path) -> pl.DataFrame:
+    try:
+        examples = conform(Example, pl.read_parquet(path))
+    except SchemaError as error:
+        raise InputError(f"{path} is a table of examples of another version: {error}") from error
+    test = examples.filter(pl.col("split") == "test")
+    return test if test.height else examples
+
+
+def _executions(path: Path | None) -> pl.DataFrame:
+    if path is None:
+        return table(Execution, [])
+    try:
+        return conform(Execution, pl.read_parquet(path))
+    except (OSError, pl.exceptions.PolarsError, SchemaError) as error:
+        raise InputError(f"{path} is no table of executions: {error}") from error
+
+
+def _chats(path: Path) -> pl.DataFrame:
+    file = read_examples(path)
+    if file.faults:
+        first, count = file.faults[0], sum(file.fault_counts.values())
+        place = f"{path}:{first.line}" if first.line else str(path)
+        more = "" if count == 1 else f" (and {count - 1} more: `capibara dataset validate {path}` lists them)"
+        raise InputError(f"{place}: {first.detail}{more}")
+    recipe = shipped_recipe("dataset", DatasetRecipe)
+    settled = settle(_NO_DOMAIN, Imported.empty(), [], incoming(_NO_DOMAIN, file, "test"), recipe)
+    return settled.examples

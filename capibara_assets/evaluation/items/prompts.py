@@ -1,0 +1,110 @@
+"""Prompts to ask a model by hand: those that ship, and files of one's own."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from capibara_assets.deployment.declarations import Declared, declared, read_declared
+from capibara_assets.deployment.locations import resources_root
+from capibara_assets.errors import InputError
+
+
+class Turn(Declared):
+    """One message."""
+
+    role: str
+    content: str
+
+
+class Prompt(Declared):
+    """One conversation up to the assistant's turn: `text` for a single question, else `messages`."""
+
+    id: str = Field(min_length=1)
+    domain: str = ""
+    text: str = ""
+    messages: tuple[Turn, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "Prompt":
+        if bool(self.text) == bool(self.messages):
+            raise ValueError(f"prompt {self.id!r}: give either text or messages")
+        if self.messages and self.messages[-1].role == "assistant":
+            raise ValueError(f"prompt {self.id!r} ends with the assistant's turn: leave that to the model")
+        return self
+
+    @property
+    def conversation(self) -> tuple[Mapping[str, str], ...]:
+        """As messages."""
+        if self.text:
+            return ({"role": "user", "content": self.text},)
+        return tuple(turn.model_dump() for turn in self.messages)
+
+
+class Prompts(Declared):
+    """A file of them."""
+
+    prompts: tuple[Prompt, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _each_once(self) -> "Prompts":
+        names = [prompt.id for prompt in self.prompts]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"ids are given twice: {', '.join(twice)}")
+        return self
+
+
+def shipped_prompts() -> tuple[Prompt, ...]:
+    """Those that ship, a few of each domain."""
+    return read_declared(resources_root() / "prompts.yaml", Prompts).prompts
+
+
+def read_prompts(file: Path) -> tuple[Prompt, ...]:
+    """Prompts of a YAML file (`prompts:`), of JSON lines (`prompt`, `text` or `messages`), or of a text's lines.
+
+    Raises:
+        InputError: it cannot be read, or a line is no prompt; the message names it.
+    """
+    if file.suffix in (".yaml", ".yml"):
+        return read_declared(file, Prompts).prompts
+    try:
+        lines = file.read_text("utf-8").splitlines()
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is not UTF-8: {error}") from error
+    rows = [
+        _of_line(line, f"{file}:{number}", number) if file.suffix in (".jsonl", ".ndjson") else _plain(line, number)
+        for number, line in enumerate(lines, 1)
+        if line.strip()
+    ]
+    return declared(Prompts, {"prompts": rows}, file).prompts
+
+
+def _plain(line: str, number: int) -> dict[str, Any]:
+    return {"id": f"line-{number}", "text": line}
+
+
+def _of_line(line: str, where: str, number: int) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise InputError(f"{where} is not JSON: {error}") from error
+    if isinstance(row, str):
+        return _plain(row, number)
+    if not isinstance(row, dict) or not any(key in row for key in ("prompt", "text", "messages")):
+        raise InputError(f"{where}: expected an object with prompt, text or messages")
+    text = row.get("text", row.get("prompt", ""))
+    if isinstance(text, list):  # a conversation, as preference data has it
+        return {"id": str(row.get("id", f"line-{number}")), "messages": text}
+    kept = {"domain": row.get("domain", ""), "text": text, "messages": row.get("messages", ())}
+    turns = [turn for turn in kept["messages"] if isinstance(turn, dict)]
+    while turns and turns[-1].get("role") == "assistant":  # a training example: its answer is left to the model
+        turns.pop()
+    return {"id": str(row.get("id", f"line-{number}")), **kept, "messages": [_turn(turn) for turn in turns]}
+
+
+def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
+    return {"role": turn.get("role"), "content": turn.get("content")}

@@ -1,0 +1,143 @@
+"""Public code benchmarks as items, from files in HumanEval's or MBPP's format; and rows that lm-eval's harness logged.
+
+No benchmark is shipped: a file is given by its path, and its digest goes into the verdict, since versions differ.
+"""
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from capibara_assets.datasets.duplicates.public_benchmarks import entries, read_items
+from capibara_assets.datasets.kinds import prompts
+from capibara_assets.errors import InputError
+from capibara_assets.evaluation.items.items import TIMEOUT_S, Check, Item
+from capibara_assets.executions.parsing import python_tree
+from capibara_assets.storage.digests import sha256_file
+
+_SUFFIXES = (".gz", ".jsonl", ".json")
+#: Of a row that the harness logged: how often it was right, in the order of preference.
+_METRICS = ("pass@1", "pass_at_1", "exact_match", "acc", "acc_norm")
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """The items of one file.
+
+    Attributes:
+        name: the file's stem.
+        digest: SHA-256 of the file, which is its version.
+    """
+
+    name: str
+    digest: str
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True)
+class LoggedSample:
+    """One item as another harness scored it; `metric` names the score."""
+
+    item_id: str
+    metric: str
+    score: float
+    text: str
+
+
+def read_benchmark(path: Path, timeout_s: float = TIMEOUT_S) -> Benchmark:
+    """The items of a file: `task_id, prompt, entry_point, test, canonical_solution`; or MBPP's `text, code, test_list`.
+
+    Raises:
+        InputError: as `read_items`, or an item without tests or whose id occurs twice; the message names the line.
+    """
+    name = _stem(path)
+    solutions = read_items(name, path)
+    found: dict[str, Item] = {}
+    for (place, entry), solution in zip(entries(name, path), solutions, strict=True):
+        item_id = f"{name}/{solution.item_id}"
+        if item_id in found:
+            raise InputError(f"benchmark {name}: {place}: task_id {solution.item_id} occurs twice")
+        of_shape = _human_eval if "canonical_solution" in entry else _mbpp
+        prompt, check = of_shape(entry, solution.language, f"benchmark {name}: {place}", timeout_s)
+        found[item_id] = Item(
+            item_id,
+            item_id,
+            name,
+            "benchmark",
+            solution.language if solution.language in ("python", "javascript") else "text",
+            ({"role": "user", "content": prompt},),
+            solution.solution,
+            check,
+            (),
+        )
+    return Benchmark(name, sha256_file(path), tuple(found.values()))
+
+
+def read_logged_samples(path: Path, metric: str | None = None) -> list[LoggedSample]:
+    """Rows of lm-eval's `--log_samples`: any harness that writes them can be compared pairwise.
+
+    Args:
+        metric: which of the rows' figures; default: pass@1, exact_match, acc or acc_norm, the first that is there.
+
+    Raises:
+        InputError: no such file, no JSON, or a row without `doc_id` or the metric; the message names the line.
+    """
+    name = _stem(path)
+    found = []
+    for place, row in entries(name, path):
+        if not isinstance(row, dict) or not isinstance(row.get("doc_id"), int | str):
+            raise InputError(f"{place} is no logged sample: it has no doc_id")
+        chosen = metric or next((each for each in _METRICS if each in row), None)
+        if chosen is None or not isinstance(row.get(chosen), int | float):
+            raise InputError(f"{place} has no {metric or 'metric that is known (' + ', '.join(_METRICS) + ')'}")
+        said = row.get("filtered_resps") or row.get("resps") or [""]
+        while isinstance(said, list):
+            said = said[0] if said else ""
+        task_id = (
+            row.get("doc", {}).get("task_id", row["doc_id"]) if isinstance(row.get("doc"), dict) else row["doc_id"]
+        )
+        found.append(LoggedSample(f"{name}/{task_id}", chosen, float(row[chosen]), str(said)))
+    return found
+
+
+def _human_eval(entry: Mapping[str, Any], language: str, place: str, timeout_s: float) -> tuple[str, Check]:
+    test, point = entry.get("test"), entry.get("entry_point")
+    if not isinstance(test, str) or not test.strip():
+        raise InputError(f"{place} has no test")
+    head = str(entry.get("declaration") or entry["prompt"])
+    tests = test
+    if language == "python" and isinstance(point, str) and f"check({point})" not in test:
+        tests = f"{test.rstrip()}\n\ncheck({point})\n"
+    before = _preamble(head, point) if language == "python" and isinstance(point, str) else ""
+    prompt = f"Complete this {prompts.language_name(language)} code.\n\n{entry['prompt']}"
+    return prompt, Check("assertions", before, tests, timeout_s=timeout_s)
+
+
+def _mbpp(entry: Mapping[str, Any], language: str, place: str, timeout_s: float) -> tuple[str, Check]:
+    tests = entry.get("test_list")
+    if not isinstance(tests, list) or not tests or not all(isinstance(each, str) for each in tests):
+        raise InputError(f"{place} has no test_list (a list of assertions)")
+    setup = entry.get("test_setup_code") or "\n".join(entry.get("test_imports") or [])
+    statement = str(entry["text"] if "text" in entry else entry["prompt"])
+    prompt = prompts.solve(language, statement, "", tests, [])
+    return prompt, Check("assertions", "", "\n".join([*([setup] if setup else []), *tests]), timeout_s=timeout_s)
+
+
+def _preamble(head: str, point: str) -> str:
+    """Imports and helpers above the function that is asked for, which answers leave out."""
+    if (tree := python_tree(head + "\n    pass\n")) is None:
+        return ""
+    before = []
+    for node in tree.body:
+        if getattr(node, "name", None) == point:
+            break
+        before.append(node)
+    return ast.unparse(ast.Module(before, []))
+
+
+def _stem(path: Path) -> str:
+    name = path.name
+    while Path(name).suffix in _SUFFIXES:
+        name = Path(name).stem
+    return name

@@ -1,0 +1,149 @@
+"""The contenders of a domain, and what each of them does on its held-out items: losses of all, answers of some."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from capibara_assets.errors import InputError
+from capibara_assets.evaluation.answering.answer import Answer, Speed, answered, too_long
+from capibara_assets.evaluation.contenders.contenders import (
+    PLAYBOOK_ARM,
+    Contender,
+    Framing,
+    ModelContender,
+    RoutedContender,
+    routed_losses,
+    score,
+)
+from capibara_assets.evaluation.contenders.contenders import asked as asked_of
+from capibara_assets.evaluation.items.dataset_files import as_examples
+from capibara_assets.evaluation.items.items import Item
+from capibara_assets.evaluation.measuring.measured import Measured, asked_items
+from capibara_assets.evaluation.recipe import EvaluationRecipe
+from capibara_assets.evaluation.report import Usage
+from capibara_assets.evaluation.routing.router import Router
+from capibara_assets.modeling.adapters import LoraAdapter
+from capibara_assets.modeling.base import Base
+
+BASE, PLAYBOOK, CONSENSUS, MERGED, ROUTED, PROMOTED = "base", "playbook", "consensus", "merged", "routed", "promoted"
+EXPERT = "expert:"
+ANSWERS = "answers.jsonl"
+"""Journal of answers in the work folder."""
+
+
+@dataclass(frozen=True)
+class DomainModels:
+    """Everything that can answer a domain's items.
+
+    Attributes:
+        playbook: the system message of the playbook arms; empty: there are none (contract 3).
+        experts: the other domains' consensus adapters, by domain.
+        merged: folder of the merged model.
+        promoted: the adapter that serves the domain now, where it is another one than `consensus`.
+    """
+
+    domain: str
+    base: Base
+    playbook: str
+    consensus: LoraAdapter
+    voters: Mapping[str, LoraAdapter] = field(default_factory=dict)
+    experts: Mapping[str, LoraAdapter] = field(default_factory=dict)
+    merged: Path | None = None
+    router: Router | None = None
+    promoted: LoraAdapter | None = None
+
+    def names(self, arm: str) -> list[str]:
+        """The contenders that an arm of the recipe stands for, as far as they exist."""
+        return {
+            BASE: [BASE],
+            PLAYBOOK: [PLAYBOOK] if self.playbook else [],
+            CONSENSUS: [CONSENSUS],
+            CONSENSUS + PLAYBOOK_ARM: [CONSENSUS + PLAYBOOK_ARM] if self.playbook else [],
+            "voters": list(self.voters),
+            "experts": [EXPERT + name for name in self.experts],
+            MERGED: [MERGED] if self.merged is not None else [],
+            ROUTED: [ROUTED] if self.router is not None else [],
+            PROMOTED: [PROMOTED] if self.promoted is not None else [],
+        }[arm]
+
+    def contender(self, name: str) -> Contender:
+        """How a contender answers."""
+        framed = Framing(self.playbook if name == PLAYBOOK or name.endswith(PLAYBOOK_ARM) else "")
+        if name in (BASE, PLAYBOOK):
+            return ModelContender(name, self.base, framing=framed)
+        if name == MERGED and self.merged is not None:
+            return ModelContender(name, self.merged)
+        if name == ROUTED and self.router is not None:
+            adapters = {**self.experts, self.domain: self.consensus}
+            return RoutedContender(name, self.base, adapters, self.router.route)
+        return ModelContender(name, self.base, self.adapters()[name.removesuffix(PLAYBOOK_ARM)], framed)
+
+    def adapters(self) -> dict[str, LoraAdapter]:
+        """Contender → its adapter on the base."""
+        found = {CONSENSUS: self.consensus, **self.voters}
+        found |= {EXPERT + name: adapter for name, adapter in self.experts.items()}
+        return found | ({PROMOTED: self.promoted} if self.promoted is not None else {})
+
+
+def measure(
+    models: DomainModels, items: Sequence[Item], recipe: EvaluationRecipe, work: Path | None = None
+) -> Measured:
+    """Losses of every contender of the recipe on every item, and answers of those it asks.
+
+    Args:
+        work: folder for the journal of answers, from which a killed evaluation goes on at the next answer.
+    """
+    names = [name for arm in recipe.contenders for name in models.names(arm)]
+    losses = domain_losses(models, items, recipe, names)
+    fit = set(losses["example_id"])
+    left_out = {item.item_id: f"longer than {recipe.max_length} tokens" for item in items if item.item_id not in fit}
+    answering = [models.contender(name) for arm in recipe.generation.contenders for name in models.names(arm)]
+    roomy = [item for item in items if item.item_id in fit]
+    for contender in answering:
+        over = set(too_long(contender, roomy, recipe.decoding))
+        left_out |= dict.fromkeys(over, f"its prompt leaves no room for {recipe.decoding.max_new_tokens} tokens")
+        roomy = [item for item in roomy if item.item_id not in over]
+    asked = asked_items(roomy, recipe.generation.max_items)
+    found: list[Answer] = []
+    usage: dict[str, Usage] = {}
+    for contender in answering if asked else ():
+        done = answered(contender, asked, recipe.decoding, work / ANSWERS if work is not None else None)
+        found += done.answers
+        usage |= {contender.name: usage_of(done.speed)} if done.speed.answers else {}
+    return Measured(names, losses, found, usage=usage, left_out=left_out)
+
+
+def usage_of(speed: Speed) -> Usage:
+    """What answering took, as the report shows it."""
+    return Usage(speed.answers, speed.tokens, speed.seconds, speed.peak_mib)
+
+
+def domain_losses(
+    models: DomainModels, items: Sequence[Item], recipe: EvaluationRecipe, names: Sequence[str]
+) -> pl.DataFrame:
+    """Rows of `ExampleLoss` of the named contenders; nothing is computed twice for `routed`."""
+    adapters = {name: adapter for name, adapter in models.adapters().items() if name in names}
+    in_context = [CONSENSUS] if CONSENSUS + PLAYBOOK_ARM in names else []
+    merged = models.merged if MERGED in names else None
+    needed = adapters
+    if ROUTED in names and models.router is not None:
+        needed = models.adapters() | adapters
+    losses = score(models.base, as_examples(items), models.playbook, needed, merged, recipe, in_context=in_context)
+    if ROUTED in names and models.router is not None:
+        losses = pl.concat([losses, routed_losses(losses, _picks(models, models.router, items))])
+    return losses.filter(pl.col("contender").is_in(list(names))).sort("contender", "example_id")
+
+
+def _picks(models: DomainModels, router: Router, items: Sequence[Item]) -> dict[str, str]:
+    """Item → the contender that the router sends its prompt to."""
+    routed = router.route([asked_of(item.prompt) for item in items])
+    named: dict[str | None, str] = {None: BASE, models.domain: CONSENSUS}
+    named |= {name: EXPERT + name for name in models.experts}
+    if unknown := sorted({name for name in routed if name is not None} - named.keys()):
+        raise InputError(
+            f"the router sends prompts to {', '.join(unknown)}, whose consensus adapter is not there: materialize "
+            "consensus_checkpoint of these domains, or expert_router again"
+        )
+    return {item.item_id: named[name] for item, name in zip(items, routed, strict=True)}

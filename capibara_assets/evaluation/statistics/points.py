@@ -1,0 +1,231 @@
+"""From scores of items to points of contenders: the metric's figure, placed on the rule's range, with its interval.
+
+Pass or fail with one item per group is compared by exact McNemar with Tango's interval, and a single share by Wilson's;
+everything else by the cluster bootstrap over groups, because McNemar counts correlated items as if they were
+independent ones. (Of the exact p-value and the score interval the former is the stricter: an interval may just exclude
+0 where it is not significant.)
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from capibara_assets.evaluation.decision_rule import DecisionRule, ScoreRule
+from capibara_assets.evaluation.schema import ExampleLoss, Interval, ItemScore
+from capibara_assets.evaluation.statistics.bootstrap import Array, Resamples, holm, interval, p_value, resample
+from capibara_assets.evaluation.statistics.paired import (
+    mcnemar_exact,
+    minimum_detectable_difference,
+    paired_difference_interval,
+    table_of,
+    tango_p_value,
+    wilson_interval,
+    wilson_p_value,
+)
+from capibara_assets.storage.records import conform
+
+_ALIKE = 1e-12  # resamples that differ by less do not differ
+
+
+class Unfit(ValueError):
+    """A contender cannot be compared: it is missing, or was scored on other items; `contender` says which."""
+
+    def __init__(self, contender: str, why: str) -> None:
+        super().__init__(f"{contender}: {why}")
+        self.contender, self.why = contender, why
+
+
+def loss_scores(losses: pl.DataFrame, kinds: Mapping[str, str] | None = None) -> pl.DataFrame:
+    """Losses (`ExampleLoss`) as `ItemScore`s: nats, weighted by tokens.
+
+    Args:
+        kinds: example → its kind, which becomes the slice.
+    """
+    frame = conform(ExampleLoss, losses).select(
+        "contender",
+        pl.col("example_id").alias("item_id"),
+        "group_id",
+        pl.col("nll").alias("score"),
+        pl.col("tokens").cast(pl.Float64).alias("weight"),
+    )
+    kind = pl.Series("kind", [(kinds or {}).get(item, "") for item in frame["item_id"].to_list()], dtype=pl.String)
+    return conform(ItemScore, frame.with_columns(kind))
+
+
+@dataclass(frozen=True)
+class Points:
+    """Contenders scored on the same items.
+
+    Attributes:
+        names: contenders, the base model first.
+        scores: of each item under each contender, (items, contenders).
+        weights, groups: of each item, (items,).
+        confidence: of every interval.
+    """
+
+    names: tuple[str, ...]
+    scores: Array
+    weights: Array
+    groups: NDArray[np.str_]
+    score_rule: ScoreRule
+    rule: DecisionRule
+    confidence: float
+
+    @classmethod
+    def of(
+        cls, scores: pl.DataFrame, names: Collection[str], score_rule: ScoreRule, rule: DecisionRule, confidence: float
+    ) -> "Points":
+        """The rows (`ItemScore`) of `names`, of which the first is the base model.
+
+        Raises:
+            Unfit: one has no rows, an item twice, other items, groups or weights than the base, a score that is not
+                finite or, where the metric is a share, outside 0..1.
+        """
+        parts = {name: scores.filter(pl.col("contender") == name).sort("item_id") for name in names}
+        base = next(iter(parts.values()))
+        for name, part in parts.items():
+            if why := _unfit(part, base, score_rule):
+                raise Unfit(name, why)
+        return cls(
+            tuple(parts),
+            np.column_stack([part["score"].to_numpy() for part in parts.values()]),
+            base["weight"].to_numpy().astype(np.float64),
+            base["group_id"].to_numpy().astype(np.str_),
+            score_rule,
+            rule,
+            confidence,
+        )
+
+    @cached_property
+    def group_count(self) -> int:
+        """Independent groups of items."""
+        return len(np.unique(self.groups))
+
+    def value(self, name: str) -> float:
+        """The metric's own figure over all items."""
+        return float(self._figures(self._means)[self.names.index(name)])
+
+    def score(self, name: str, needed: float | None = None) -> Interval:
+        """The contender's score, 0..1 along the rule's range.
+
+        Args:
+            needed: a bar, whose p-value is wanted, too.
+        """
+        place = self.names.index(name)
+        estimate = float(self._along(self._means, place))
+        n, draws = len(self.groups), None
+        if not self._exact:
+            draws, n = self._along(self._drawn.draws, place), self.group_count
+            if not self._alike(draws):
+                return self._bootstrapped(draws, estimate, needed)
+        passed = estimate * n
+        found = Interval(
+            **self._about(estimate, wilson_interval(passed, n, self.confidence)),
+            method="Wilson" if draws is None else "Wilson, of groups",
+            p_value=wilson_p_value(passed, n, 0.0),
+        )
+        return found if needed is None else _held(found, needed, wilson_p_value(passed, n, needed))
+
+    def gain(self, name: str, over: str, needed: float | None = None) -> Interval:
+        """The score of one contender minus that of another."""
+        one, other = self.names.index(name), self.names.index(over)
+        estimate = float(self._along(self._means, one) - self._along(self._means, other))
+        n, draws = len(self.groups), None
+        if self._exact:
+            table = table_of(self.scores[:, one], self.scores[:, other])
+            b, c = float(table.b), float(table.c)
+            p_zero = mcnemar_exact(table.b, table.c)
+        else:
+            draws = self._along(self._drawn.draws, one) - self._along(self._drawn.draws, other)
+            if not self._alike(draws):
+                return self._bootstrapped(draws, estimate, needed)
+            n = self.group_count
+            b, c = max(estimate, 0.0) * n, max(-estimate, 0.0) * n
+            p_zero = tango_p_value(b, c, n, 0.0)
+        found = Interval(
+            **self._about(estimate, paired_difference_interval(n - b - c, b, c, 0, self.confidence)),
+            method="exact McNemar, Tango's interval" if draws is None else "Tango, of groups",
+            p_value=p_zero,
+            detectable=minimum_detectable_difference((b + c) / n, n, 1 - self.confidence),
+        )
+        return found if needed is None else _held(found, needed, tango_p_value(b, c, n, needed))
+
+    @cached_property
+    def _means(self) -> Array:
+        return np.asarray(self.scores.sum(axis=0) / self.weights.sum())
+
+    @cached_property
+    def _drawn(self) -> Resamples:
+        return resample(self.scores, self.weights, self.groups, resamples=self.rule.resamples, seed=self.rule.seed)
+
+    @property
+    def _share(self) -> bool:
+        return self.score_rule.range == (0.0, 1.0)
+
+    @cached_property
+    def _exact(self) -> bool:
+        """Pass or fail, one item a group."""
+        alone = self._share and self.group_count == len(self.groups)
+        return alone and bool(np.isin(self.scores, (0.0, 1.0)).all() and (self.weights == 1).all())
+
+    def _alike(self, draws: Array) -> bool:
+        """Shares that are the same in all groups: resampling cannot know how much they would differ in others."""
+        return self._share and float(np.ptp(draws)) < _ALIKE
+
+    def _figures(self, means: Array) -> Array:
+        return np.exp(means) if self.score_rule.metric == "perplexity" else means
+
+    def _along(self, means: Array, place: int) -> Array:
+        """Score of the contender at `place`, (…,), from the means of all, (…, contenders)."""
+        figures = self._figures(means)
+        bad, good = (figures[..., 0] if e == "base" else float(e) for e in (self.score_rule.bad, self.score_rule.good))
+        if np.any(bad == good):
+            raise ValueError(f"{self.names[0]} is perfect: nothing is left to gain in range {self.score_rule.range}")
+        return np.asarray((figures[..., place] - bad) / (good - bad))
+
+    def _about(self, estimate: float, ends: tuple[float, float]) -> dict[str, Any]:
+        counts = {"n": len(self.groups), "groups": self.group_count, "confidence": self.confidence}
+        return {"estimate": estimate, "low": ends[0], "high": ends[1], **counts}
+
+    def _bootstrapped(self, draws: Array, estimate: float, needed: float | None) -> Interval:
+        found = interval(draws, estimate, self._drawn, self.confidence)
+        if needed is None:
+            return found
+        return _held(found, needed, p_value(draws, estimate, self._drawn.groups, needed))
+
+
+def compared(points: Points, reference: str) -> dict[str, tuple[Interval, float]]:
+    """Every other contender's gain over the reference, and its p-value adjusted for their number (Holm)."""
+    gains = {name: points.gain(name, reference) for name in points.names if name != reference}
+    adjusted = holm({name: gain.p_value if gain.p_value is not None else 1.0 for name, gain in gains.items()})
+    return {name: (gain, adjusted[name]) for name, gain in gains.items()}
+
+
+def _held(found: Interval, needed: float, p_of_needed: float) -> Interval:
+    return found.model_copy(update={"needed": needed, "needed_p_value": p_of_needed})
+
+
+def _unfit(part: pl.DataFrame, base: pl.DataFrame, score_rule: ScoreRule) -> str | None:
+    """Why a contender cannot stand beside the base model; None: it can."""
+    if part.is_empty():
+        return "was not scored"
+    if part["item_id"].is_duplicated().any():
+        return f"has item {part['item_id'].filter(part['item_id'].is_duplicated())[0]} scored twice"
+    ours, theirs = set(part["item_id"]), set(base["item_id"])
+    if ours != theirs:
+        odd = sorted(ours ^ theirs)
+        return f"was scored on other items ({len(ours)}) than the base model ({len(theirs)}), such as {odd[0]}"
+    for column, what in (("group_id", "group"), ("weight", "weight")):
+        if differing := part.filter(part[column] != base[column])["item_id"].to_list():
+            return f"has item {differing[0]} with another {what} than the base model"
+    if odd := part.filter(~pl.col("score").is_finite())["item_id"].to_list():
+        return f"has no finite score of item {odd[0]}"
+    outside = part.filter((pl.col("score") < 0) | (pl.col("score") > pl.col("weight")))["item_id"].to_list()
+    if outside and score_rule.range == (0.0, 1.0):
+        return f"has a score of item {outside[0]} that is no share between 0 and 1"
+    return None

@@ -1,0 +1,123 @@
+"""From losses, answers and grades to scores per item: what statistics and the decision work on.
+
+A contender's figure is Σ score / Σ weight over the items, so that losses per token and shares of items are one thing.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+import polars as pl
+from pydantic import Field
+
+from capibara_assets.errors import InputError
+from capibara_assets.evaluation.answering.answer import Answer
+from capibara_assets.evaluation.grading.grade import Grade
+from capibara_assets.evaluation.items.items import Item
+from capibara_assets.evaluation.statistics.pass_at_k import pass_at_k
+from capibara_assets.evaluation.statistics.points import loss_scores
+from capibara_assets.evaluation.statistics.text_metrics import TextScores, text_scores
+from capibara_assets.storage.records import Record, conform
+
+LOSS = "loss_per_assistant_token"
+EXACT = "exact_match"
+REPAIRS = "repair_rate"
+LIKENESS = {"chrf": "chrf", "bleu": "bleu", "rouge_l": "rougeL"}
+"""Metric of prose -> its field of `TextScores`."""
+UNJUDGED = frozenset({"refused", "ungraded"})
+"""Verdicts that say nothing of the answer: it was not run, or its item cannot be checked."""
+
+
+class Score(Record):
+    """Score of one contender on one held-out item in one metric."""
+
+    schema_name: ClassVar[str] = "score"
+    schema_version: ClassVar[int] = 1
+    key: ClassVar[tuple[str, ...]] = ("metric", "contender", "item_id")
+
+    metric: str = Field(
+        description="loss_per_assistant_token, pass@<k>, exact_match, repair_rate, chrf, bleu, rouge_l."
+    )
+    contender: str = Field(description="As in example_loss.")
+    item_id: str = Field(description="The held-out item.")
+    group_id: str = Field(description="Its group: the unit of resampling.")
+    score: float = Field(description="What is summed up: 0..1, or nats (loss).")
+    weight: float = Field(description="What the sum is divided by: 1, or the tokens scored.", gt=0)
+    kind: str = Field(description="Kind of the item: solve, repair, explain, predict, apply, chat or benchmark.")
+
+
+def of_losses(losses: pl.DataFrame, kinds: Mapping[str, str]) -> pl.DataFrame:
+    """Rows of `Score`: of each example its summed loss, weighted with its tokens.
+
+    Args:
+        losses: rows of `ExampleLoss`.
+        kinds: item id -> its kind.
+    """
+    return conform(Score, loss_scores(losses, kinds).with_columns(metric=pl.lit(LOSS)))
+
+
+def graded_scores(items: Sequence[Item], grades: Iterable[Grade], ks: Sequence[int]) -> list[Score]:
+    """pass@k of what was run, repairs that run, and exact matches; items that anybody's grade does not judge are out.
+
+    pass@k is the unbiased estimate of each item (Chen et al. 2021, arXiv 2107.03374) over its samples.
+
+    Raises:
+        InputError: contenders have different numbers of graded samples for an item, or fewer than k.
+    """
+    verdicts: dict[str, dict[str, list[str]]] = {}
+    for grade in grades:
+        verdicts.setdefault(grade.item_id, {}).setdefault(grade.contender, []).append(grade.verdict)
+    found = []
+    for item in items:
+        of_item = verdicts.get(item.item_id, {})
+        if not of_item or UNJUDGED & {verdict for one in of_item.values() for verdict in one}:
+            continue
+        counts = {len(one) for one in of_item.values()}
+        if len(counts) > 1 or min(counts) < max(ks):
+            raise InputError(
+                f"item {item.item_id} has {sorted(counts)} graded answers by contender: each needs equally many, and "
+                f"pass@{max(ks)} at least {max(ks)}; answer and grade it again"
+            )
+        for contender, one in sorted(of_item.items()):
+            passed = sum(verdict == "passed" for verdict in one)
+            for metric, score in _graded(item, len(one), passed, ks):
+                found.append(_score(metric, contender, item, score))
+    return found
+
+
+def prose_scores(items: Sequence[Item], answers: Iterable[Answer]) -> list[Score]:
+    """Likeness of answers to the recorded ones for items whose answers are prose; the mean over an item's samples."""
+    prose = {item.item_id: item for item in items if item.check.kind == "text"}
+    found: dict[tuple[str, str], list[TextScores]] = {}
+    for answer in answers:
+        if answer.item_id in prose:
+            likeness = text_scores(answer.text, prose[answer.item_id].reference)
+            found.setdefault((answer.contender, answer.item_id), []).append(likeness)
+    return [
+        _score(metric, contender, prose[item_id], sum(getattr(one, field) for one in samples) / len(samples))
+        for metric, field in LIKENESS.items()
+        for (contender, item_id), samples in sorted(found.items())
+    ]
+
+
+def of_metric(scores: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """The scores of one metric, as rows of `ItemScore`: what `decide` takes."""
+    return scores.filter(pl.col("metric") == metric).drop("metric")
+
+
+def _graded(item: Item, n: int, passed: int, ks: Sequence[int]) -> list[tuple[str, float]]:
+    if item.check.kind == "exact":
+        return [(EXACT, passed / n)]
+    of_code = [(f"pass@{k}", pass_at_k(n, passed, k)) for k in ks]
+    return of_code + ([(REPAIRS, passed / n)] if item.kind == "repair" else [])
+
+
+def _score(metric: str, contender: str, item: Item, score: float) -> Score:
+    return Score(
+        metric=metric,
+        contender=contender,
+        item_id=item.item_id,
+        group_id=item.group_id,
+        score=score,
+        weight=1.0,
+        kind=item.kind,
+    )

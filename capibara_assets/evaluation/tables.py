@@ -1,0 +1,160 @@
+"""What an evaluation leaves behind: typed tables, JSON documents, and the data of its report."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import polars as pl
+
+from capibara_assets.evaluation.answering.answer import Answer
+from capibara_assets.evaluation.contenders.contenders import mean_losses
+from capibara_assets.evaluation.decision_rule import DecisionRule
+from capibara_assets.evaluation.evaluate import Evaluation, Terms
+from capibara_assets.evaluation.grading.grade import Grade
+from capibara_assets.evaluation.recipe import EvaluationRecipe
+from capibara_assets.evaluation.report import Report, Source
+from capibara_assets.evaluation.schema import ExampleLoss
+from capibara_assets.evaluation.statistics.figures import as_document
+from capibara_assets.evaluation.statistics.scores import Score
+from capibara_assets.storage.records import Record, table
+
+VOLATILE = ("usage.json", "report/*")
+"""Files outside the data version: speeds and memory, and the page that shows them beside what is in the tables."""
+
+
+def tables_of(evaluation: Evaluation) -> dict[str, tuple[type[Record], pl.DataFrame]]:
+    """Name -> (row type, table): a row per contender and item."""
+    return {
+        "losses": (ExampleLoss, evaluation.measured.losses),
+        "answers": (Answer, table(Answer, evaluation.measured.answers)),
+        "grades": (Grade, table(Grade, evaluation.grades)),
+        "scores": (Score, evaluation.scores),
+    }
+
+
+def documents_of(evaluation: Evaluation) -> dict[str, Any]:
+    """`decision`, `metrics` (figures, comparisons, notes), `means` (losses alone), `usage`."""
+    return {
+        **({"decision": evaluation.decision.model_dump(mode="json")} if evaluation.decision else {}),
+        "metrics": as_document(evaluation.figures, evaluation.comparisons)
+        | {
+            "notes": list(evaluation.notes),
+            "crashed": dict(evaluation.crashed),
+            "left_out": dict(evaluation.measured.left_out),
+        },
+        "means": mean_losses(evaluation.measured.losses),
+        "usage": {
+            name: asdict(one) | {"tokens_per_second": one.tokens_per_second if one.seconds > 0 else None}
+            for name, one in evaluation.measured.usage.items()
+        },
+    }
+
+
+def validity_problems(
+    tables: Mapping[str, pl.DataFrame], metrics: Mapping[str, Any], decision: Mapping[str, Any]
+) -> list[str]:
+    """What makes an evaluation worth nothing, in words; that a model lost is none of it.
+
+    Args:
+        tables: losses, answers and grades, as published.
+        metrics, decision: the documents.
+    """
+    losses, answers, grades = tables["losses"], tables["answers"], tables["grades"]
+    found = [f"{name} crashed: {why}" for name, why in sorted(metrics["crashed"].items())]
+    if decision["outcome"] == "crashed_arm" and not found:
+        found.append(decision["reason"])
+    if not losses.height and not answers.height:  # models behind an endpoint have answers alone
+        found.append("nothing was scored")
+    if not losses["nll"].is_finite().all():
+        bad = losses.filter(~pl.col("nll").is_finite())["contender"].unique().sort().to_list()
+        found.append(f"losses that are not finite: {', '.join(bad)}")
+    items = {str(name): frozenset(rows["example_id"].to_list()) for (name,), rows in losses.group_by("contender")}
+    if len(set(items.values())) > 1:
+        counts = ", ".join(f"{name} {len(own)}" for name, own in sorted(items.items()))
+        found.append(f"not all contenders were scored on the same examples: {counts}")
+    key = ["contender", "item_id", "sample"]
+    if (ungraded := answers.join(grades, on=key, how="anti")).height:
+        found.append(f"{ungraded.height} answers have no grade, such as {ungraded.row(0)[:3]}")
+    return found
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a report shows beside the evaluation itself.
+
+    Attributes:
+        curves: voter -> (step, validation loss).
+        router: the report of `expert_router`.
+        sources: the results that the evaluation was made from.
+    """
+
+    curves: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    router: Mapping[str, Any] = field(default_factory=dict)
+    sources: Sequence[Source] = ()
+
+
+def report_of(
+    evaluation: Evaluation,
+    title: str,
+    terms: Terms,
+    *,
+    beside: Beside | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Report:
+    """The data of the page.
+
+    Args:
+        beside: what else a domain's results say; None: nothing.
+        settings: more of them, shown before the recipe's.
+    """
+    beside = beside or Beside()
+    return Report(
+        title=title,
+        verdict=evaluation.decision.verdict if evaluation.decision else "",
+        paragraph=evaluation.decision.reason if evaluation.decision else "",
+        judged=evaluation.judged,
+        figures=evaluation.figures,
+        comparisons=[one for one in evaluation.comparisons if evaluation.judged in (one.candidate, one.reference)]
+        + [one for one in evaluation.comparisons if evaluation.judged not in (one.candidate, one.reference)],
+        usage=evaluation.measured.usage,
+        curves=beside.curves,
+        router=beside.router,
+        worst=evaluation.worst,
+        sources=beside.sources,
+        settings={**(settings or {}), **_settings(terms.recipe, terms.rule, title)},
+        confidence=terms.rule.confidence,
+        notes=[*evaluation.notes, *_resumed(evaluation)],
+    )
+
+
+def _resumed(evaluation: Evaluation) -> list[str]:
+    """Said on the page alone: whether a run was interrupted is no part of its content."""
+    measured = evaluation.measured
+    silent = {answer.contender for answer in measured.answers} - measured.usage.keys()
+    if not silent:
+        return []
+    return [f"no speed of {', '.join(sorted(silent))}: all answers are of an earlier run (journal or file)"]
+
+
+def curves_of(summary: Mapping[str, Any]) -> dict[str, list[tuple[float, float]]]:
+    """Voter -> (step, validation loss), from the summary of `trained_adapters`."""
+    return {
+        name: [(float(point["step"]), float(point["validation_loss"])) for point in voter["curve"]]
+        for name, voter in sorted(summary["voters"].items())
+        if voter.get("curve")
+    }
+
+
+def _settings(recipe: EvaluationRecipe, rule: DecisionRule, domain: str) -> dict[str, Any]:
+    asked = recipe.generation
+    score = rule.score(domain)
+    return {
+        "items answered, at most": asked.max_items,
+        **{name.replace("_", " "): value for name, value in recipe.decoding.model_dump().items()},
+        "longest example, tokens": recipe.max_length,
+        "playbook budget, tokens": recipe.playbook_budget_tokens,
+        "decided by": f"{score.metric}, range {list(score.range)}, {score.direction} is better",
+        "needed": f"score {score.min_score:g}, gain {score.min_gain:g}",
+        "resamples": rule.resamples,
+        "seed of the resamples": rule.seed,
+    }

@@ -1,0 +1,195 @@
+"""Which format a file is in, told by its content, and what each of its lines (or the whole of it) holds.
+
+A log is either JSON lines (each a value of its own: envelopes, events, trace exports) or one JSON document over many
+lines (a notebook, a trace, an answer of E2B's API). Both come down to `read_parts`. Nothing here opens a file.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from capibara_assets.executions.formats.envelope_reader import REQUIRED, Recorded, read_record
+from capibara_assets.executions.formats.notebooks import is_notebook, notebook_envelopes
+from capibara_assets.executions.formats.otlp_spans import is_trace, trace_envelopes
+from capibara_assets.executions.formats.strict_json import Fault, parse_object, parse_value, parse_values
+
+
+class Layout(StrEnum):
+    """How a file is to be read."""
+
+    LINES = "lines"
+    DOCUMENT = "document"
+    OTHER = "other"  # no log of ours
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Something known that is no execution."""
+
+    kind: str
+    number: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One thing that a line or document holds, and the bytes that a quarantine would keep of it."""
+
+    found: Recorded | Fault | Counted
+    data: bytes
+
+
+_ENVELOPE = ((b'"sandbox_id"', b'"execution_id"'), (b'"code"', b'"execution"'))
+_MARKS = (
+    (b'"resourceSpans"', b'"resource_spans"'),  # OTLP
+    (b'"cell_type"', b'"nbformat"'),  # notebooks, whose nbformat stands at the end
+    (b'"sandbox.lifecycle.',),
+    (b'"logEntries"', b'"logs"'),
+)
+_LOG_FIELDS = ({"timestamp", "message", "level"}, {"timestamp", "line"})
+_OPENERS = b"{[,:"
+
+
+def layout(head: Sequence[bytes]) -> Layout:
+    """The layout of a file whose first lines are `head`; an empty file is an empty log."""
+    lines = [stripped for line in head if (stripped := line.strip())]
+    if not lines:
+        return Layout.LINES
+    text = b"\n".join(lines)
+    if _only_opens(lines[0]) and (lines[0] == b"[" or not any(_is_ours(line) for line in lines)):
+        return Layout.DOCUMENT if _is_envelope(text) or any(_has(text, marks) for marks in _MARKS) else Layout.OTHER
+    return Layout.LINES if any(_is_envelope(line) or _is_ours(line) for line in lines) else Layout.OTHER
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether text whose end has not come yet is complete: JSON that ends in an object or a list cannot grow."""
+    try:
+        values = parse_values(data)
+        return bool(values) and isinstance(values[-1], dict | list)
+    except Fault as fault:
+        return fault.reason not in ("invalid_json", "invalid_utf8")
+
+
+def read_parts(data: bytes, now: datetime) -> Iterator[Part]:
+    """What a line, or a whole document, holds. A fault is a part as well; nothing is raised.
+
+    The faults of several parts of one document are told apart by their details, which number the parts.
+    """
+    try:
+        one = b"\n" not in data and not data.lstrip().startswith(b"[")
+        values = [parse_object(data)] if one else parse_values(data)
+    except Fault as damage:
+        yield Part(damage, data)
+        return
+    if one and _kind(values[0]) in ("envelope", None):
+        yield _of_envelope(values[0], now, data)
+        return
+    for number, part in enumerate((part for value in values for part in _parts(value, now)), 1):
+        if isinstance(fault := part.found, Fault):
+            yield Part(Fault(fault.reason, f"part {number}: {fault.detail}"), part.data)
+        else:
+            yield part
+
+
+# --- what a file looks like -----------------------------------------------------------------------------------------
+
+
+def _has(text: bytes, marks: Sequence[bytes]) -> bool:
+    return any(mark in text for mark in marks)
+
+
+def _is_envelope(text: bytes) -> bool:
+    return all(_has(text, marks) for marks in _ENVELOPE)
+
+
+def _only_opens(first: bytes) -> bool:
+    """Whether a first line only opens a value; a line of JSON lines that was cut off holds more than its opening."""
+    return first[:1] in (b"{", b"[") and first[-1:] in _OPENERS and not _is_envelope(first)
+
+
+def _is_ours(line: bytes) -> bool:
+    """Whether a line by itself is something that is read or counted here."""
+    if not (_is_envelope(line) or any(_has(line, marks) for marks in (*_MARKS, (b'"level"', b'"line"')))):
+        return False
+    try:
+        value = parse_value(line)
+    except Fault:
+        return False
+    return any(_kind(item) is not None for item in (value if isinstance(value, list) else [value]))
+
+
+# --- what a value is ------------------------------------------------------------------------------------------------
+
+
+def _kind(value: Any) -> str | None:
+    """`envelope`, `notebook`, `trace`, `answer` (of the API), or the kind under which it is counted; None: unknown."""
+    if not isinstance(value, dict):
+        return None
+    if ("sandbox_id" in value or "execution_id" in value) and ("code" in value or "execution" in value):
+        return "envelope"
+    if is_notebook(value):
+        return "notebook"
+    if is_trace(value):
+        return "trace"
+    if isinstance(kind := value.get("type"), str) and kind.startswith("sandbox.lifecycle."):
+        return kind[:64]
+    if isinstance(value.get("logs"), list) or isinstance(value.get("logEntries"), list):
+        return "answer"
+    return "sandbox_log_entry" if any(fields <= value.keys() for fields in _LOG_FIELDS) else None
+
+
+def _parts(value: Any, now: datetime) -> Iterator[Part]:
+    kind = _kind(value)
+    if isinstance(value, list) and value and all(_kind(item) is not None for item in value):
+        for item in value:
+            yield from _parts(item, now)
+    elif kind == "notebook":
+        yield from _of_notebook(value, now)
+    elif kind == "trace":
+        for found in trace_envelopes(value):
+            yield _counted(found) if isinstance(found, str) else _of_envelope(found, now)
+    elif kind == "answer":
+        entries = value.get("logEntries") or value.get("logs") or []
+        yield Part(Counted("sandbox_log_entry", len(entries)), b"")
+    elif kind is None or kind == "envelope":
+        # what is unknown fails the envelope's checks, which say what is missing
+        yield _of_envelope(value, now)
+    else:
+        yield _counted(kind)
+
+
+def _of_notebook(notebook: dict[str, Any], now: datetime) -> Iterator[Part]:
+    try:
+        for found in notebook_envelopes(notebook):
+            if isinstance(found, str):
+                yield _counted(found)
+            elif isinstance(found, Fault):
+                yield _of_envelope(found, now)
+            else:
+                yield _of_envelope(found[0], now, marks=found[1])
+    except Fault as fault:
+        yield Part(fault, _bytes(notebook))
+
+
+def _counted(kind: str) -> Part:
+    return Part(Counted(kind), b"")
+
+
+def _of_envelope(found: Any, now: datetime, data: bytes | None = None, marks: Sequence[str] = ()) -> Part:
+    """An envelope (`data`: its line, where it has one) checked, or the fault of a reader with what it is about."""
+    if isinstance(found, Fault):
+        return Part(found, _bytes(found.value))
+    held = _bytes(found) if data is None else data
+    try:
+        if not isinstance(found, dict):
+            raise Fault("not_an_object", f"expected a JSON object with {', '.join(REQUIRED)}")
+        return Part(read_record(found, now, marks), held)
+    except Fault as fault:
+        return Part(fault, held)
+
+
+def _bytes(value: Any) -> bytes:
+    """A value as JSON bytes; lone surrogates stay escaped."""
+    return json.dumps(value).encode("ascii")

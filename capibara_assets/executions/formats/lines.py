@@ -1,0 +1,225 @@
+"""From a file to its lines: plain, gzip and zstd by content (never by name), with offsets, without holding the file."""
+
+import hashlib
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import zstandard
+
+from capibara_assets.executions.formats.key_ends import UNKNOWN, key_ends
+
+BLOCK = 1 << 20
+_PIECE = 64 << 10  # bytes decompressed at once: what comes of them stays in the processor's cache until it is read
+MAX_LINE = 64 << 20  # bytes; real lines reach 2 MB
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_UTF8_BOM = b"\xef\xbb\xbf"
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+class Line(NamedTuple):
+    """One physical line without its line end."""
+
+    number: int  # from 1
+    offset: int  # bytes into the decompressed file
+    data: bytes
+    ended: bool = True  # False: the file ended before the line did
+    fault: str | None = None  # line_too_long
+    keys: int = UNKNOWN  # of the JSON objects in it, see key_ends
+
+
+class Chain:
+    """A file's digest that can be continued: SHA-256 of one block of 1 MiB, then of each digest with the next block.
+
+    For a file of at most one block it is the SHA-256 of its bytes.
+    """
+
+    def __init__(self, state: bytes = b"") -> None:
+        self.state = state  # of the whole blocks
+        self.first = b""  # digest of the first block that was added
+        self._partial = b""  # digest that includes a last block that is not whole
+
+    def add(self, block: bytes) -> None:
+        digest = hashlib.sha256(self.state + block).digest()
+        self.first = self.first or digest
+        if len(block) == BLOCK:
+            self.state, self._partial = digest, b""
+        else:
+            self._partial = digest
+
+    @property
+    def hex(self) -> str:
+        return (self._partial or self.state or hashlib.sha256().digest()).hex()
+
+
+@dataclass
+class LineReader:
+    """Iterates over a file's lines; after the iteration `fault`, `bytes_read` and `digest` describe the file.
+
+    `fault` is None, or the reason why the file could not be read to its end: truncated_gzip, invalid_gzip,
+    truncated_zstd, invalid_zstd, or invalid_utf8 for a file in UTF-16 (none of whose lines are given).
+    `closed` says that no more can come: a compressed file that reached its proper end.
+
+    A plain file can be read from `start` on, where the line `number` begins, with the `chain` of the blocks before.
+    """
+
+    path: Path
+    start: int = 0
+    number: int = 1
+    chain: Chain = field(default_factory=Chain)
+    fault: str | None = None
+    detail: str = ""
+    closed: bool = False
+    compressed: bool = False
+    bytes_read: int = 0
+    end: int = 0  # offset behind the last line that ended
+
+    @property
+    def digest(self) -> str:
+        return self.chain.hex
+
+    def __iter__(self) -> Iterator[Line]:
+        number, offset, held, too_long = self.number, self.start, b"", False
+        self.end = self.start
+        for index, block in enumerate(self._decompressed()):
+            if index == 0 and self.start == 0:
+                if _is_utf16(block):
+                    self.fault, self.detail = "invalid_utf8", "the file is UTF-16; save it as UTF-8"
+                    self._drain()
+                    yield Line(0, 0, block[:65536], ended=False)
+                    return
+                if block.startswith(_UTF8_BOM):
+                    offset, block = len(_UTF8_BOM), block[len(_UTF8_BOM) :]
+            text = held + block
+            pieces = text.split(b"\n")
+            held = pieces.pop()
+            if pieces:
+                ends = np.cumsum([len(piece) + 1 for piece in pieces])
+                for piece, keys in zip(pieces, key_ends(text[: ends[-1]], ends), strict=True):
+                    fault = "line_too_long" if too_long else None
+                    yield Line(number, offset, piece.removesuffix(b"\r"), True, fault, keys)
+                    number, offset, too_long = number + 1, offset + len(piece) + 1, False
+                self.end = offset
+            if len(held) > MAX_LINE:
+                # the head is enough to say which line it was
+                offset, held, too_long = offset + len(held) - 4096, held[:4096], True
+        if held:
+            yield Line(number, offset, held.rstrip(b"\r"), ended=False, fault="line_too_long" if too_long else None)
+
+    def _blocks(self) -> Iterator[bytes]:
+        """The file's bytes from `start` on; what stands before it in its block counts for the digest only."""
+        skipped = self.start % BLOCK
+        self.bytes_read = self.start - skipped
+        with self.path.open("rb") as file:
+            file.seek(self.bytes_read)
+            while block := file.read(BLOCK):
+                self.chain.add(block)
+                self.bytes_read += len(block)
+                if fresh := block[skipped:] if skipped else block:
+                    yield fresh
+                skipped = 0
+
+    def _drain(self) -> None:
+        """Reads the rest, so that digest and size are those of the whole file."""
+        with self.path.open("rb") as file:
+            file.seek(self.bytes_read)
+            while block := file.read(BLOCK):
+                self.chain.add(block)
+                self.bytes_read += len(block)
+
+    def _decompressed(self) -> Iterator[bytes]:
+        blocks = self._blocks()
+        first = next(blocks, b"")
+        codec: _Codec
+        self.compressed = self.start == 0 and first.startswith((_GZIP, _ZSTD))
+        if self.compressed and first.startswith(_GZIP):
+            codec = _Gzip()
+        elif self.compressed:
+            codec = _Zstd()
+        else:
+            if first:
+                yield first
+            yield from blocks
+            return
+        for block in _chain(first, blocks):
+            try:
+                for piece in codec.feed(block):
+                    if piece:
+                        yield piece
+            except (zlib.error, zstandard.ZstdError) as error:
+                self.fault, self.detail = f"invalid_{codec.name}", f"damaged {codec.name} data: {error}"
+                self._drain()
+                return
+        if codec.finished:
+            self.closed = True
+        else:
+            self.fault, self.detail = f"truncated_{codec.name}", f"the {codec.name} data ends early"
+
+
+class _Codec(Protocol):
+    name: str
+
+    @property
+    def finished(self) -> bool: ...
+
+    def feed(self, block: bytes) -> Iterator[bytes]: ...
+
+
+class _Gzip:
+    """Decompresses gzip members, also several in a row, a bounded piece at a time."""
+
+    name = "gzip"
+
+    def __init__(self) -> None:
+        self._inflate = zlib.decompressobj(31)
+
+    @property
+    def finished(self) -> bool:
+        return self._inflate.eof
+
+    def feed(self, block: bytes) -> Iterator[bytes]:
+        for start in range(0, len(block), _PIECE):
+            yield from self._feed(block[start : start + _PIECE])
+
+    def _feed(self, block: bytes) -> Iterator[bytes]:
+        while block:
+            if self._inflate.eof:
+                if not block.strip(b"\0"):  # padding after the last member
+                    return
+                self._inflate = zlib.decompressobj(31)
+            yield self._inflate.decompress(block, BLOCK)
+            block = self._inflate.unconsumed_tail or self._inflate.unused_data
+
+
+class _Zstd:
+    """Decompresses zstd frames, also several in a row."""
+
+    name = "zstd"
+
+    def __init__(self) -> None:
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+
+    @property
+    def finished(self) -> bool:
+        return self._frame.eof
+
+    def feed(self, block: bytes) -> Iterator[bytes]:
+        while block:
+            if self._frame.eof:
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+            yield self._frame.decompress(block)
+            block = self._frame.unused_data if self._frame.eof else b""
+
+
+def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from rest
+
+
+def _is_utf16(block: bytes) -> bool:
+    """By its mark, or by a NUL in every other byte: JSON text never holds a raw NUL."""
+    head = block[:512]
+    return head.startswith(_UTF16) or (len(head) >= 8 and head.count(0) * 3 >= len(head))

@@ -1,0 +1,267 @@
+"""Tool-call spans of OTLP/JSON traces as envelopes: how agent frameworks trace the code that they run in sandboxes.
+
+The attributes are those of OpenTelemetry's GenAI conventions (`execute_tool` spans), and those of OpenInference,
+OpenLLMetry, Logfire and the Vercel AI SDK, which say the same under other names. Spans that ran no code are counted.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from capibara_assets.executions.formats.strict_json import Fault, json_type
+
+Envelope = dict[str, Any]
+
+#: Attribute names in the order in which they are asked.
+_TOOL = ("gen_ai.tool.name", "tool.name", "tool_name", "ai.toolCall.name", "traceloop.entity.name")
+_ARGUMENTS = ("gen_ai.tool.call.arguments", "tool_arguments", "ai.toolCall.args", "tool.parameters", "input.value",
+              "traceloop.entity.input", "gen_ai.tool.input")  # fmt: skip
+_RESULT = ("gen_ai.tool.call.result", "tool_response", "ai.toolCall.result", "output.value", "traceloop.entity.output",
+           "gen_ai.tool.output")  # fmt: skip
+_SANDBOX = ("e2b.sandbox.id", "e2b.sandbox_id", "daytona.sandbox.id", "sandbox.id", "sandbox_id", "sandboxId")
+_SESSION = ("gen_ai.conversation.id", "session.id", "thread.id", "traceloop.association.properties.session_id")
+_AGENT = ("gen_ai.agent.id", "gen_ai.agent.name", "agent.name")
+_TENANT = ("tenant.id", "tenant")
+_CONTEXT = ("e2b.context.id", "code.context.id", "context_id", "contextId", "context.id")
+
+#: Arguments that hold code whatever the tool is called, with its language (None: the tool's name says it).
+_CODE = {"code": None, "python_code": "python", "py_code": "python", "javascript_code": "javascript",
+         "js_code": "javascript", "source_code": None, "sql": "sql", "sql_query": "sql", "command": "bash",
+         "cmd": "bash", "bash_command": "bash", "shell_command": "bash"}  # fmt: skip
+#: Those that may as well hold a question or a file: code only where the tool's name speaks of running something.
+_PERHAPS_CODE = ("source", "script", "snippet", "input", "query", "statement", "cell", "text", "__arg1")
+
+_RUNS_CODE = re.compile(
+    r"code|python|interpreter|jupyter|notebook|repl|execut|run[_-]|javascript|nodejs|sandbox|sql|bash|shell|terminal",
+    re.IGNORECASE,
+)
+_LANGUAGE_IN_NAME = (
+    ("typescript", "typescript"), ("javascript", "javascript"), ("nodejs", "javascript"), ("node_", "javascript"),
+    ("sql", "sql"), ("bash", "bash"), ("shell", "bash"), ("terminal", "bash"), ("command", "bash"),
+)  # fmt: skip
+
+
+def is_trace(value: Any) -> bool:
+    """Whether a JSON object is an ExportTraceServiceRequest (or a TracesData): `resourceSpans`."""
+    return isinstance(value, dict) and ("resourceSpans" in value or "resource_spans" in value)
+
+
+def trace_envelopes(trace: dict[str, Any]) -> Iterator[Envelope | str | Fault]:
+    """An envelope for each span that ran code, `span` for each other one, a fault for a damaged one."""
+    for resource in _objects(trace, "resourceSpans", "resource_spans"):
+        if isinstance(resource, Fault):
+            yield resource
+            continue
+        shared = _attributes(resource.get("resource") or {})
+        for scope in _objects(resource, "scopeSpans", "scope_spans", "instrumentationLibrarySpans"):
+            if isinstance(scope, Fault):
+                yield scope
+                continue
+            for span in _objects(scope, "spans"):
+                yield span if isinstance(span, Fault) else _span(span, shared)
+
+
+def _objects(holder: dict[str, Any], *names: str) -> Iterator[dict[str, Any] | Fault]:
+    for name in names:
+        found = holder.get(name)
+        if found is None:
+            continue
+        if not isinstance(found, list):
+            yield Fault(f"type:{name}", f"expected a list, found {json_type(found)}", found)
+            continue
+        for item in found:
+            yield (
+                item
+                if isinstance(item, dict)
+                else Fault(f"type:{name}", f"expected objects, found {json_type(item)}", item)
+            )
+
+
+def _span(span: dict[str, Any], resource: Mapping[str, Any]) -> Envelope | str | Fault:
+    own = _attributes(span)
+    arguments = _json(_first(own, _ARGUMENTS))
+    tool = str(_first(own, _TOOL) or _name_of_tool(span))
+    if not _is_tool_call(own, span) or (found := _code(tool, arguments)) is None:
+        return "span"
+    code, language = found
+    trace_id, span_id = span.get("traceId", span.get("trace_id")), span.get("spanId", span.get("span_id"))
+    if not isinstance(trace_id, str) or not isinstance(span_id, str) or not trace_id or not span_id:
+        return Fault("missing:spanId", "a span that ran code, without traceId and spanId", span)
+    start, end = (_nanoseconds(span, name) for name in ("startTimeUnixNano", "endTimeUnixNano"))
+    if start is None:
+        return Fault("missing:startTimeUnixNano", f"span {span_id[:64]} says no start", span)
+    given = arguments if isinstance(arguments, dict) else {}
+    scope = {**resource, **own}
+    session = _first(scope, _SANDBOX) or _first(given, _SANDBOX) or _first(scope, _SESSION) or trace_id
+    return {
+        "sandbox_id": str(session),
+        "execution_id": f"{trace_id}-{span_id}",
+        "timestamp": (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=start // 1000)).isoformat(),
+        "language": language,
+        "code": code,
+        "execution": _execution(own, span),
+        "duration_ms": None if end is None or end < start else (end - start) / 1e6,
+        "context_id": _optional_text(_first(own, _CONTEXT) or _first(given, _CONTEXT)),
+        "agent_id": _optional_text(_first(scope, _AGENT)),
+        "tenant": _optional_text(_first(scope, _TENANT)),
+    }
+
+
+# --- is it a tool call, and which code did it run? ------------------------------------------------------------------
+
+
+def _is_tool_call(attributes: Mapping[str, Any], span: dict[str, Any]) -> bool:
+    return (
+        attributes.get("gen_ai.operation.name") == "execute_tool"
+        or "gen_ai.tool.call.arguments" in attributes
+        or str(attributes.get("openinference.span.kind", "")).upper() == "TOOL"
+        or str(attributes.get("traceloop.span.kind", "")).lower() == "tool"
+        or "ai.toolCall.args" in attributes
+        or "tool_arguments" in attributes
+        or bool(_name_of_tool(span))
+    )
+
+
+def _name_of_tool(span: dict[str, Any]) -> str:
+    """The tool in a span's name, `execute_tool <tool>` by the conventions."""
+    name = span.get("name")
+    return name.removeprefix("execute_tool ") if isinstance(name, str) and name.startswith("execute_tool ") else ""
+
+
+def _code(tool: str, arguments: Any) -> tuple[str, str] | None:
+    """Code and language, None where the call ran no code."""
+    runs_code = bool(_RUNS_CODE.search(tool))
+    if isinstance(arguments, str):
+        return (arguments, _language(tool, None)) if runs_code and arguments.strip() else None
+    if not isinstance(arguments, dict):
+        return None
+    nested = next((v for k in ("arguments", "args", "input", "kwargs") if isinstance(v := arguments.get(k), dict)), {})
+    for values in (arguments, nested):
+        stated = values.get("language", values.get("lang"))
+        for name, language in _CODE.items():
+            if isinstance(code := values.get(name), str) and code.strip():
+                return code, _language(tool, stated or language)
+        for name in _PERHAPS_CODE if runs_code else ():
+            if isinstance(code := values.get(name), str) and code.strip():
+                return code, _language(tool, stated)
+    return None
+
+
+def _language(tool: str, stated: Any) -> str:
+    if isinstance(stated, str) and stated.strip():
+        return stated
+    lowered = tool.lower()
+    return next((language for mark, language in _LANGUAGE_IN_NAME if mark in lowered), "python")
+
+
+# --- what came of it ------------------------------------------------------------------------------------------------
+
+
+def _execution(attributes: Mapping[str, Any], span: dict[str, Any]) -> dict[str, Any]:
+    """The tool's result in the SDK's shape: taken over where it has it, else as its text."""
+    result = _json(_first(attributes, _RESULT))
+    failure = _failure(attributes, span)
+    if isinstance(result, dict):
+        if "exit_code" in result or "exitCode" in result:
+            return result
+        if "logs" in result or "results" in result:
+            return result | {"error": result.get("error") or failure}
+        if "stdout" in result or "stderr" in result:
+            logs = {name: _chunks(result.get(name)) for name in ("stdout", "stderr")}
+            shown = _first(result, ("result", "text", "output"))
+            return {"results": _shown(shown), "logs": logs, "error": _error(result.get("error")) or failure}
+    return {"results": _shown(result), "logs": {"stdout": [], "stderr": []}, "error": failure}
+
+
+def _shown(value: Any) -> list[dict[str, Any]]:
+    if value is None or value == "":
+        return []
+    return [{"text": value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}]
+
+
+def _chunks(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [str(chunk) for chunk in value]
+    return [] if value is None else [str(value)]
+
+
+def _error(value: Any) -> dict[str, Any] | None:
+    if isinstance(value, dict):
+        return {key: value.get(key) for key in ("name", "value", "traceback")}
+    return {"name": "Error", "value": str(value), "traceback": None} if value else None
+
+
+def _failure(attributes: Mapping[str, Any], span: dict[str, Any]) -> dict[str, Any] | None:
+    """The span's exception event, `error.type` or error status; a tool that returned its error has none of them."""
+    events = span.get("events")
+    for event in events if isinstance(events, list) else ():
+        said = _attributes(event) if isinstance(event, dict) else {}
+        if "exception.type" in said or "exception.message" in said:
+            names = {"name": "exception.type", "value": "exception.message", "traceback": "exception.stacktrace"}
+            return {ours: _optional_text(said.get(theirs)) for ours, theirs in names.items()}
+    status = span.get("status")
+    status = status if isinstance(status, dict) else {}
+    failed = status.get("code") in (2, "2", "STATUS_CODE_ERROR", "ERROR")
+    name = _optional_text(attributes.get("error.type"))
+    if not failed and name is None:
+        return None
+    return {"name": name or "Error", "value": _optional_text(status.get("message")), "traceback": None}
+
+
+# --- OTLP values ----------------------------------------------------------------------------------------------------
+
+
+def _attributes(holder: Any) -> dict[str, Any]:
+    """`[{key, value: {stringValue: …}}]` as a mapping; also a plain object, which some exporters write."""
+    attributes = holder.get("attributes") if isinstance(holder, dict) else None
+    if isinstance(attributes, dict):
+        return attributes
+    found: dict[str, Any] = {}
+    for item in attributes if isinstance(attributes, list) else ():
+        if isinstance(item, dict) and isinstance(item.get("key"), str):
+            found[item["key"]] = _value(item.get("value"))
+    return found
+
+
+def _value(value: Any) -> Any:
+    """An OTLP AnyValue as a plain one; 64-bit integers come as text."""
+    if not isinstance(value, dict) or len(value) != 1:
+        return value
+    ((kind, held),) = value.items()
+    match kind:
+        case "intValue" | "int_value":
+            return int(held) if isinstance(held, str) and re.fullmatch(r"-?\d{1,20}", held) else held
+        case "arrayValue" | "array_value":
+            items = held.get("values", []) if isinstance(held, dict) else []
+            return [_value(item) for item in items] if isinstance(items, list) else []
+        case "kvlistValue" | "kvlist_value":
+            items = held.get("values", []) if isinstance(held, dict) else []
+            return _attributes({"attributes": items})
+    return held
+
+
+def _first(values: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    return next((values[name] for name in names if values.get(name) not in (None, "")), None)
+
+
+def _json(value: Any) -> Any:
+    """What a text holds where it is a JSON object or list; the value itself otherwise."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+def _optional_text(value: Any) -> str | None:
+    return None if value is None or value == "" else str(value)
+
+
+def _nanoseconds(span: dict[str, Any], name: str) -> int | None:
+    value = span.get(name, span.get(re.sub(r"([A-Z])", lambda m: "_" + m.group().lower(), name)))
+    if isinstance(value, str) and re.fullmatch(r"\d{1,20}", value):
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**20 else None

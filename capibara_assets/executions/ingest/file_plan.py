@@ -1,0 +1,106 @@
+"""Which files a look reads, and from where: new and changed ones whole, grown ones from their last line on."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from capibara_assets.errors import InputError
+from capibara_assets.executions.formats.lines import BLOCK
+from capibara_assets.executions.ingest.intake import FileRead, FileTask, signature
+from capibara_assets.executions.ingest.ledger import Generation
+
+LOGS = "e2b_logs"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Files by what has to be done with them."""
+
+    names: list[str]  # of every file there is or was; their numbers are their positions
+    paths: dict[str, Path]  # of the files there are
+    tasks: list[FileTask]
+    kept: dict[str, int]  # name -> first line that is read again, of the files whose lines before it stand
+
+    @property
+    def nothing_new(self) -> bool:
+        return not self.tasks
+
+
+def log_files(folder: Path, files: Sequence[Path] | None) -> dict[str, Path]:
+    """Name -> path of the files to look at: those given, or all below the folder's `e2b_logs` (or the folder).
+
+    Raises:
+        InputError: the folder, or a file of `files`, does not exist.
+    """
+    if not folder.is_dir():
+        raise InputError(f"no experience folder at {folder}: give a folder with execution logs (JSON lines)")
+    if files is not None:
+        chosen = [folder / file for file in files]
+        if missing := [str(file) for file in chosen if not file.is_file()]:
+            raise InputError(f"no such log file: {', '.join(missing)}")
+    else:
+        root = folder / LOGS if (folder / LOGS).is_dir() else folder
+        found = (path for path in root.rglob("*") if path.is_file())
+        chosen = [path for path in found if not any(part.startswith(".") for part in path.relative_to(root).parts)]
+    return {
+        path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.as_posix(): path for path in chosen
+    }
+
+
+def plan(paths: dict[str, Path], base: Generation | None) -> Plan:
+    """What to read, given what was read before."""
+    names = sorted({*paths, *(base.names if base else ())})
+    numbers = {name: number for number, name in enumerate(names)}
+    known = base.files if base and base.current else {}
+    tasks, kept = [], {}
+    for name in sorted(paths):
+        path, read = paths[name], known.get(name)
+        task = FileTask(numbers[name], str(path), name)
+        try:
+            if read is not None and _unchanged(path, read):
+                kept[name] = 1 << 62
+                continue
+            if read is not None and _grown(path, read):
+                kept[name] = read.lines + 1
+                task = FileTask(numbers[name], str(path), name, read.resume, read.lines + 1, read.chain)
+        except FileNotFoundError:
+            continue  # gone since it was listed
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        tasks.append(task)
+    return Plan(names, paths, tasks, kept)
+
+
+def merged(read: FileRead, before: FileRead | None, task: FileTask) -> FileRead:
+    """The state of a file after its tail was read."""
+    if before is None or not task.start:
+        return read
+    read.lines += before.lines
+    read.ignored += before.ignored
+    read.forgotten += before.forgotten
+    read.known = {kind: before.known.get(kind, 0) + read.known.get(kind, 0) for kind in {*before.known, *read.known}}
+    read.again |= before.again
+    if task.start >= BLOCK:
+        read.first = before.first
+    return read
+
+
+def _unchanged(path: Path, read: FileRead) -> bool:
+    status = path.stat()
+    return not read.again and status.st_size == read.size and signature(status) == read.modified
+
+
+def _grown(path: Path, read: FileRead) -> bool:
+    """Whether the bytes that were read still begin the file: the same file, longer, first and last blocks equal."""
+    status = path.stat()
+    if read.again or read.resume < 0 or status.st_size <= read.size or status.st_ino != read.modified[0]:
+        return False
+    whole = read.size // BLOCK * BLOCK
+    with path.open("rb") as file:
+        if whole and hashlib.sha256(file.read(BLOCK)).hexdigest() != read.first:
+            return False
+        file.seek(whole)
+        rest = file.read(read.size - whole)
+    state = bytes.fromhex(read.chain)
+    return (hashlib.sha256(state + rest).hexdigest() if rest else read.chain) == read.digest

@@ -1,0 +1,395 @@
+"""From a file to what it holds: the one place where a file's format is chosen and its lines are read and checked.
+
+Executions go to the spill, by sandbox, and their places to the index, by execution id; faults go to the quarantine,
+redacted; everything else is counted.
+"""
+
+import hashlib
+import itertools
+import os
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime, timedelta
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import orjson
+import polars as pl
+
+from capibara_assets.executions.formats.detection import Counted, Layout, is_whole, layout, read_parts
+from capibara_assets.executions.formats.envelope_reader import Fault, Recorded
+from capibara_assets.executions.formats.fast_line import Values, read_fast
+from capibara_assets.executions.formats.lines import BLOCK, Chain, Line, LineReader
+from capibara_assets.executions.ingest.spill import Spill
+from capibara_assets.executions.quality import novelty_text
+from capibara_assets.executions.schema import Quarantined
+from capibara_assets.executions.secrets.redact import digest_key, keyed_digest, quarantine_text
+from capibara_assets.storage.records import polars_schema
+
+MAX_DOCUMENT = 256 << 20  # bytes of a file that is one JSON document, which is read as a whole
+SNIFF_LINES = 20
+_SNIFF_BYTES = 1 << 20
+_CHUNK_ROWS, _CHUNK = 512, 1 << 20  # executions and bytes of them that become a frame at once
+_HELD = 24 << 20  # bytes of executions that wait in memory for others of their partition
+_ROW = 200  # bytes of a row beside what it says
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+RECORD_FIELDS = tuple(f.name for f in fields(Recorded) if f.name != "flags")
+_SANDBOX_ID, _TIMESTAMP, _LANGUAGE, _CODE = map(RECORD_FIELDS.index, ("sandbox_id", "timestamp", "language", "code"))
+_NUMBERS = {"timestamp": pl.Int64(), "duration_ms": pl.Float64(), "timeout_s": pl.Float64()}
+_values: Callable[[Recorded], Values] = attrgetter(*RECORD_FIELDS)
+
+# an execution on its way to its sandbox; timestamp in microseconds, flags joined by line feeds
+SPILLED: dict[str, pl.DataType] = {
+    "content": pl.Binary(),
+    "flags": pl.String(),
+    "record_digest": pl.String(),
+    **{name: _NUMBERS.get(name, pl.String()) for name in RECORD_FIELDS},
+}
+
+INDEX = {
+    "execution_id": pl.String(),
+    "sandbox_id": pl.String(),
+    "content": pl.Binary(),  # keyed digest of what the record says, before redaction
+    "timestamp": pl.Int64(),  # microseconds
+    "code": pl.Binary(),  # keyed digest of its code, for novelty
+    "bucket": pl.Int64(),
+    "file": pl.Int64(),  # position of its path in the sorted list of all paths
+    "line": pl.Int64(),
+    "part": pl.Int64(),
+    "offset": pl.Int64(),
+}
+
+_PLACE = ("bucket", "file", "line", "part", "offset")
+# columns of what was read: `same_code` becomes the index's `code`
+_READ = SPILLED | {"same_code": INDEX["code"]} | {name: INDEX[name] for name in _PLACE}
+_NO_COPY = pl.lit(None, dtype=pl.Int64)
+
+
+@dataclass(frozen=True)
+class FileTask:
+    """A file to read, or the tail of one that grew; `only` names the lines whose executions are wanted again."""
+
+    number: int
+    path: str
+    name: str
+    start: int = 0
+    line: int = 1
+    chain: str = ""
+    only: tuple[tuple[int, int], ...] = ()  # (line, offset)
+
+
+@dataclass
+class FileRead:
+    """What was found out about a file; what the next look needs to go on where this one stopped."""
+
+    number: int
+    name: str
+    kind: str = "other"
+    size: int = 0  # bytes read
+    modified: tuple[int, ...] = ()
+    digest: str = ""
+    first: str = ""  # digest of its first block
+    chain: str = ""  # digest of its whole blocks
+    resume: int = -1  # where the line begins with which the next look starts; -1: from the beginning
+    lines: int = 0  # before `resume` (all of them, where it is -1), as the following
+    ignored: int = 0
+    known: dict[str, int] = field(default_factory=dict)
+    last_lines: int = 0  # of the line at `resume`
+    last_ignored: int = 0
+    pending: int = 0
+    forgotten: int = 0  # before `resume`: dropped by a tombstone
+    last_forgotten: int = 0
+    again: bool = False  # holds a record of the future, which time may make valid
+
+
+def signature(status: os.stat_result) -> tuple[int, ...]:
+    """What changes whenever a file's bytes do: no program can set the time of the last change back."""
+    return (status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def record_digest(record: Recorded) -> str:
+    """SHA-256 of all that a record says, its flags apart: the same whatever its formatting, SDK and file."""
+    return hashlib.sha256(orjson.dumps(_values(record))).hexdigest()
+
+
+def keyed(data: bytes, key: bytes) -> bytes:
+    """A short keyed digest, for what stays in the ledger."""
+    return hashlib.blake2b(data, digest_size=16, key=key).digest()
+
+
+def microseconds(moment: datetime) -> int:
+    """Since 1970, exact."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+class Intake:
+    """Reads files; one per process."""
+
+    def __init__(self, spill: Spill, now: datetime, buckets: int, indexes: int, labelled: bool = True) -> None:
+        self.spill, self.now, self.buckets, self.indexes, self.labelled = spill, now, buckets, indexes, labelled
+        self._rows: list[tuple[Any, ...]] = []  # in the order of _READ
+        self._row_bytes = self._held = 0
+        self._chunks: list[pl.DataFrame] = []
+        self._faults: list[dict[str, Any]] = []
+        self._fault_bytes = 0
+        self._key = digest_key()
+
+    def read(self, task: FileTask) -> FileRead:
+        """Reads a file or its tail. Raises OSError."""
+        path = Path(task.path)
+        read = FileRead(task.number, task.name, modified=signature(path.stat()))
+        reader = LineReader(path, task.start, task.line, Chain(bytes.fromhex(task.chain)))
+        counts = _Counts(read)
+        lines = self._lines(reader, task, counts)
+        last: Line | None = None
+        for line in lines:
+            if last is not None:
+                self._line(last, counts)
+            last = line
+        self._finish(last, reader, counts)
+        read.size, read.digest = reader.bytes_read, reader.digest
+        read.first, read.chain = reader.chain.first.hex(), reader.chain.state.hex()
+        if read.resume >= 0 and (reader.compressed or reader.fault or read.resume // BLOCK != read.size // BLOCK):
+            read.resume = -1
+        return read
+
+    def fetch(self, task: FileTask) -> None:
+        """The executions of some lines of a file once more (never indexed: they are known). Raises OSError."""
+        wanted = dict(task.only)
+        reader = LineReader(Path(task.path))
+        for line in source_lines(reader):
+            if line.number in wanted:
+                self._fetch(line.data)
+                del wanted[line.number]
+            if not reader.compressed and line.ended:
+                break  # plain lines are found by their offsets
+        with Path(task.path).open("rb") as file:
+            for offset in wanted.values() if not reader.compressed else ():
+                file.seek(offset)
+                self._fetch(file.readline().rstrip(b"\r\n"))
+
+    def close(self) -> None:
+        """Writes what waits."""
+        self._write()
+        self._write_faults()
+        self.spill.flush()
+
+    def _fetch(self, data: bytes) -> None:
+        for part in read_parts(data, self.now):
+            if isinstance(part.found, Recorded):
+                self._keep(_values(part.found), part.found.flags, (None, None, None, None))
+
+    def _lines(self, reader: LineReader, task: FileTask, counts: "_Counts") -> Iterator[Line]:
+        """The lines of a log; a document is one line, any other file none."""
+        form, lines = (Layout.LINES, iter(reader)) if task.start else open_source(reader)
+        if form is Layout.OTHER:
+            for _ in lines:  # to the end, for the digest
+                pass
+            counts.read.ignored = 1
+            return iter(())
+        counts.read.kind = "executions"
+        counts.document = form is Layout.DOCUMENT
+        return lines
+
+    def _line(self, line: Line, counts: "_Counts") -> None:
+        data = line.data
+        counts.lines += 1
+        if line.fault is None:
+            if (fast := read_fast(data, self.now, line.keys)) is not None:
+                place = (counts.read.number, line.number, 0, line.offset)
+                if isinstance(fast, Recorded):
+                    self._keep(_values(fast), fast.flags, place)
+                else:
+                    self._keep(fast, (), place)
+                return
+            if not data.strip():
+                counts.ignored += 1
+                return
+            for number, part in enumerate(read_parts(data, self.now)):
+                found = part.found
+                if isinstance(found, Recorded):
+                    place = (counts.read.number, line.number, number, line.offset)
+                    self._keep(_values(found), found.flags, place)
+                elif isinstance(found, Counted):
+                    counts.known[found.kind] += found.number
+                else:
+                    self._quarantine(counts, line.number, line.offset, found, part.data)
+        else:
+            fault = Fault(line.fault, "longer than any execution or notebook")
+            self._quarantine(counts, line.number, line.offset, fault, data)
+
+    def _finish(self, last: Line | None, reader: LineReader, counts: "_Counts") -> None:
+        """The last line, which the file's end may have cut off, and what is wrong with the file itself."""
+        read = counts.read
+        if last is not None and last.ended:
+            self._line(last, counts)
+            last = None
+        counts.store()
+        if counts.document or read.kind == "other":
+            read.resume = -1
+        else:
+            read.resume = reader.end if last is None else last.offset
+        cut = last is not None and not (last.number != 0 and (last.fault is not None or is_whole(last.data)))
+        if last is not None and not cut:
+            self._line(last, counts)
+        if reader.fault is not None:
+            # the torn line belongs to the file's fault
+            offset, data = (last.offset, last.data) if last is not None and cut else (0, b"")
+            self._quarantine(counts, 0, offset, Fault(reader.fault, reader.detail), data)
+        elif last is not None and cut:
+            counts.lines += 1
+            if reader.closed:
+                fault = Fault("truncated_line", "the file ends in the middle of this line")
+                self._quarantine(counts, last.number, last.offset, fault, last.data)
+            else:
+                read.pending = 1
+        counts.store_last()
+
+    def _keep(self, values: Values, flags: Sequence[str], place: tuple[int | None, ...]) -> None:
+        """Keeps an execution for its sandbox, and its place (file, line, part, offset) for the index.
+
+        Without a place it is not indexed.
+        """
+        text = orjson.dumps(values)
+        digest = hashlib.sha256(text)
+        content = keyed(digest.digest(), self._key)
+        code = content
+        if self.labelled:
+            code = keyed(novelty_text(values[_LANGUAGE], values[_CODE]).encode("utf-8"), self._key)
+        bucket = bucket_of(values[_SANDBOX_ID], self.buckets)
+        marks = "\n".join(flags) if flags else ""
+        self._rows.append((content, marks, digest.hexdigest(), *values, code, bucket, *place))
+        self._row_bytes += len(text) + _ROW
+        if len(self._rows) >= _CHUNK_ROWS or self._row_bytes >= _CHUNK:
+            self._chunk()
+            if self._held >= _HELD:
+                self._write()
+
+    def _chunk(self) -> None:
+        """Makes a frame of rows while they are in the processor's cache."""
+        if self._rows:
+            columns = dict(zip(_READ, zip(*self._rows, strict=True), strict=True))
+            columns["timestamp"] = tuple(map(microseconds, columns["timestamp"]))
+            series = [pl.Series(name, columns[name], dtype=kind) for name, kind in _READ.items()]
+            self._chunks.append(pl.DataFrame(series))
+            self._held += self._row_bytes
+            self._rows, self._row_bytes = [], 0
+
+    def _write_faults(self) -> None:
+        if self._faults:
+            self.spill.add("quarantine", 0, pl.DataFrame(self._faults, schema=polars_schema(Quarantined)))
+            self._faults, self._fault_bytes = [], 0
+
+    def _write(self) -> None:
+        """Spills what was read, by bucket, and its index."""
+        self._chunk()
+        if not self._chunks:
+            return
+        frame = pl.concat(self._chunks)
+        self._chunks, self._held = [], 0
+        index = frame.filter(pl.col("file").is_not_null()).with_columns(code="same_code", gone=False, copy=_NO_COPY)
+        index = index.select(*INDEX, "gone", "copy")
+        for part, rows in partitions(index, "execution_id", self.indexes):
+            self.spill.add("index", part, rows)
+        columns = ["bucket", *SPILLED]
+        for (bucket,), rows in frame.select(columns).partition_by("bucket", as_dict=True, include_key=False).items():
+            self.spill.add("records", bucket, rows)
+
+    def _quarantine(self, counts: "_Counts", line: int, offset: int, fault: Fault, data: bytes) -> None:
+        counts.read.again |= fault.reason == "future_timestamp"
+        row = quarantined(counts.read.name, line, offset, fault, data)
+        self._faults.append(row)
+        self._fault_bytes += len(row["text"]) + _ROW
+        if self._fault_bytes >= _CHUNK:
+            self._write_faults()
+
+
+class _Counts:
+    """Counts under way."""
+
+    def __init__(self, read: FileRead) -> None:
+        self.read, self.document = read, False
+        self.lines = self.ignored = 0
+        self.known: Counter[str] = Counter()
+
+    def store(self) -> None:
+        """What is counted before the last line, which the next look may read again."""
+        self.read.lines, self.read.ignored = self.lines, self.read.ignored + self.ignored
+        self.read.known = dict(self.known)
+        self.lines = self.ignored = 0
+
+    def store_last(self) -> None:
+        self.read.last_lines, self.read.last_ignored = self.lines, self.ignored
+        self.read.known = dict(self.known) if self.read.resume < 0 else self.read.known
+
+
+def bucket_of(sandbox_id: str, buckets: int) -> int:
+    return zlib.crc32(sandbox_id.encode("utf-8")) % buckets
+
+
+def partitions(frame: pl.DataFrame, key: str, count: int) -> Iterator[tuple[int, pl.DataFrame]]:
+    """`frame` in parts by the hash of a column (of this Polars alone: for what does not outlive a look)."""
+    if count == 1:
+        yield 0, frame
+        return
+    marked = frame.with_columns((pl.col(key).hash(seed=0) % count).alias("_part"))
+    for (part,), rows in marked.partition_by("_part", as_dict=True, include_key=False).items():
+        yield int(part), rows
+
+
+def quarantined(name: str, line: int, offset: int, fault: Fault, data: bytes) -> dict[str, Any]:
+    """A row of the quarantine; the text is redacted before it is cut."""
+    digest = keyed_digest(data)
+    identity = f"{name}\n{line}\n{fault.reason}\n{fault.detail}\n{digest}".encode("utf-8", "surrogateescape")
+    return {
+        "quarantine_id": hashlib.sha256(identity).hexdigest()[:32],
+        "file": name,
+        "line": line,
+        "offset": offset,
+        "reason": fault.reason,
+        "detail": quarantine_text(fault.detail.encode("utf-8", "replace")),
+        "text": quarantine_text(data),
+        "digest": digest,
+    }
+
+
+def source_lines(reader: LineReader) -> Iterator[Line]:
+    """The lines of a log; a document is one line, any other file none."""
+    form, lines = open_source(reader)
+    return iter(()) if form is Layout.OTHER else lines
+
+
+def open_source(reader: LineReader) -> tuple[Layout, Iterator[Line]]:
+    """A file's layout, and its lines accordingly: here, and only here, a format is chosen."""
+    lines = iter(reader)
+    head: list[Line] = []
+    size = 0
+    while len(head) < SNIFF_LINES and size < _SNIFF_BYTES and (line := next(lines, None)) is not None:
+        head.append(line)
+        size += len(line.data)
+    form = _layout(head, reader)
+    every = itertools.chain(head, lines)
+    return form, (iter([_document(every)]) if form is Layout.DOCUMENT else every)
+
+
+def _layout(head: Sequence[Line], reader: LineReader) -> Layout:
+    """The file's layout; one that cannot be decompressed or decoded is a damaged log."""
+    if head and head[0].number == 0:
+        return layout([head[0].data.replace(b"\0", b"")])
+    return layout([line.data for line in head]) if head or reader.bytes_read == 0 or reader.fault else Layout.OTHER
+
+
+def _document(lines: Iterator[Line]) -> Line:
+    """The whole file as one line, which is pending until it is complete JSON."""
+    kept, size, fault = [], 0, None
+    for line in lines:
+        size += len(line.data) + 1
+        if size > MAX_DOCUMENT:
+            fault = fault or "document_too_large"
+        else:
+            kept.append(line.data)
+    return Line(1, 0, b"\n".join(kept), ended=False, fault=fault)

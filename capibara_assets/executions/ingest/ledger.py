@@ -1,0 +1,179 @@
+"""What was read before, so that a look reads only what is new: a folder of whole generations and a pointer to the last.
+
+A generation holds the tables of one look, the place of every line that holds an execution, and the state of each file.
+It is written beside the others and renamed, the pointer moves last, and a lock lets one look at a time at the ledger: a
+crash leaves the generation before. Without a ledger everything is read again, with the same result.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from capibara_assets.executions.ingest.exactly_once import KNOWN
+from capibara_assets.executions.ingest.intake import FileRead
+from capibara_assets.executions.secrets.redact import DEFAULT_KEY, digest_key, keyed_digest
+from capibara_assets.storage.jsonfiles import sync_folder, write_durable, write_json_atomic
+
+EXECUTIONS, QUARANTINE, FILES, INDEX = "executions.parquet", "quarantine.parquet", "files.parquet", "index.parquet"
+SUMMARY = "summary.json"
+_STATE = "state.json"
+_INDEX_ROWS = 100_000
+_POINTER = "current.json"
+# Raise it ("2", "3" ...) with every change of what a line becomes: test_reading_version.py says when. The first value
+# is what commit aebd925 computed of its sources.
+READING_VERSION = "3142dad8b7e8538b827815ef2dfb1a3bf3de63e3a9f686279b602eb297fb81f3"
+_KEPT_S = 3600.0  # an older generation may still be read by the run that made it
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One look's result, never changed once it is there."""
+
+    folder: Path
+    files: dict[str, FileRead]  # by name
+    names: list[str]  # of every file the index points to, in the order of their numbers
+    current: bool  # made by this code, with this key
+    forgotten: str = ""  # digest of the tombstones that it was made under
+
+    @property
+    def executions(self) -> Path:
+        return self.folder / EXECUTIONS
+
+    @property
+    def quarantine(self) -> Path:
+        return self.folder / QUARANTINE
+
+    @property
+    def index(self) -> Path:
+        return self.folder / INDEX
+
+    def summary(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / SUMMARY).read_bytes())
+        return found
+
+    def lines(self) -> Iterator[pl.DataFrame]:
+        """The index, a bounded number of rows at a time."""
+        scan = pl.scan_parquet(self.index)
+        rows = scan.select(pl.len()).collect().item()
+        for start in range(0, rows, _INDEX_ROWS):
+            yield scan.slice(start, _INDEX_ROWS).collect()
+
+
+def fingerprint() -> str:
+    """Of all that decides how a line is read, redacted and labelled; another one means that all is read again.
+
+    Under the key that ships it is the version itself, so that ledgers that were made before there was one are current.
+    Under a key of one's own such a ledger is read again, once: its fingerprint cannot be had without the old sources.
+    """
+    if digest_key() == DEFAULT_KEY:
+        return READING_VERSION
+    return hashlib.sha256(f"{keyed_digest(b'ledger')} {READING_VERSION}".encode("ascii")).hexdigest()
+
+
+class Ledger:
+    """The ledger of one folder of logs."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @contextmanager
+    def look(self) -> Iterator[Path]:
+        """A scratch folder, gone at the end; until then no other process looks. Waits for one that does."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        with (self.root / "lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # let go by the system however the process ends
+            shutil.rmtree(self.root / "scratch", ignore_errors=True)  # of a look that was killed
+            # a name of its own: processes of that look may not have noticed its end yet
+            scratch = self.root / "scratch" / uuid.uuid4().hex
+            scratch.mkdir(parents=True)
+            try:
+                yield scratch
+            finally:
+                shutil.rmtree(self.root / "scratch", ignore_errors=True)
+
+    def last(self) -> Generation | None:
+        """The last generation; None where there is none, or it is damaged."""
+        try:
+            name = json.loads((self.root / _POINTER).read_bytes())["generation"]
+            folder = self.root / "generations" / name
+            state = json.loads((folder / _STATE).read_bytes())
+            if any((folder / file).stat().st_size != size for file, size in state["sizes"].items()):
+                return None
+            names = pl.read_parquet_schema(folder / INDEX)
+            files = [FileRead(**read | {"modified": tuple(read["modified"])}) for read in state["files"]]
+        except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError):
+            return None  # as if nothing had been read: costs time, never a record
+        if dict(names) != KNOWN:
+            return None
+        return Generation(
+            folder,
+            {read.name: read for read in files},
+            state["names"],
+            state["fingerprint"] == fingerprint(),
+            state.get("forgotten", ""),
+        )
+
+    def read_again(self, names: Iterable[str]) -> None:
+        """Lets the next look read these files whole, changed or not."""
+        with self.look():
+            if (base := self.last()) is None:
+                return
+            state = json.loads((base.folder / _STATE).read_bytes())
+            chosen = set(names)
+            for read in state["files"]:
+                read["again"] |= read["name"] in chosen
+            write_json_atomic(base.folder / _STATE, state)
+
+    def commit(self, tables: Path, files: list[FileRead], names: list[str], forgotten: str = "") -> Path:
+        """Makes a folder with the tables of a look the last generation; returns where it lies now."""
+        sizes = {path.name: path.stat().st_size for path in sorted(tables.iterdir())}
+        state = {
+            "fingerprint": fingerprint(),
+            "files": [asdict(read) for read in files],
+            "names": names,
+            "sizes": sizes,
+            "forgotten": forgotten,
+        }
+        for path in tables.iterdir():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        write_durable(tables / _STATE, json.dumps(state).encode("utf-8"))
+        sync_folder(tables)
+        target = self.root / "generations" / uuid.uuid4().hex
+        target.parent.mkdir(exist_ok=True)
+        tables.rename(target)
+        sync_folder(target.parent)
+        before = self.last()
+        if before is not None:
+            os.utime(before.folder)  # from now on it grows old
+        write_json_atomic(self.root / _POINTER, {"generation": target.name})
+        self._prune(target)
+        return target
+
+    def keep_last_only(self) -> list[Path]:
+        """Removes every generation but the last at once: what was forgotten must not lie in an older one."""
+        with self.look():
+            last = self.last()
+            kept = None if last is None else last.folder
+            found = sorted(self.root.glob("generations/*"))
+            removed = [folder for folder in found if folder != kept]
+            for folder in removed:
+                shutil.rmtree(folder)
+            return removed
+
+    def _prune(self, last: Path) -> None:
+        limit = time.time() - _KEPT_S
+        for folder in last.parent.iterdir():
+            if folder != last and folder.stat().st_mtime < limit:
+                shutil.rmtree(folder, ignore_errors=True)

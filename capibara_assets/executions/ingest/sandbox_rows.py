@@ -1,0 +1,162 @@
+"""The sandboxes of one partition, whole: redacted, labelled, scored, and turned into rows of the table."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from capibara_assets.domains import Domain
+from capibara_assets.executions.formats.envelope_reader import Recorded
+from capibara_assets.executions.garbage import rare_collections
+from capibara_assets.executions.ingest.intake import RECORD_FIELDS, SPILLED, record_digest
+from capibara_assets.executions.ingest.spill import Spill
+from capibara_assets.executions.labels.classify import classify_session
+from capibara_assets.executions.labels.signals import code_facts
+from capibara_assets.executions.patterns.repairs import find_repairs
+from capibara_assets.executions.quality import score
+from capibara_assets.executions.schema import Execution
+from capibara_assets.executions.secrets.prefilter import may_hold_secrets
+from capibara_assets.executions.secrets.redact import TEXTS, redact_sessions
+from capibara_assets.storage.records import conform, polars_schema
+
+VERDICT = {
+    "execution_id": pl.String(),
+    "content": pl.Binary(),
+    "source_file": pl.String(),
+    "line": pl.Int64(),
+    "offset": pl.Int64(),
+    "copy_now": pl.Int64(),
+}
+LABELS = ("domains", "confidence", "evidence", "quality")
+_SESSION_ORDER = ("sandbox_id", "timestamp", "execution_id")
+_recorded = (*RECORD_FIELDS, "flags")
+
+
+def schema(labelled: bool) -> dict[str, pl.DataType]:
+    """Columns of the executions, with labels and score or (for the bench) without."""
+    return {name: kind for name, kind in polars_schema(Execution).items() if labelled or name not in LABELS}
+
+
+def finish_bucket(
+    spill: Spill, bucket: int, ranges: Sequence[str], base: Path | None, labelled: bool, also: Sequence[str]
+) -> None:
+    """Adds the bucket's executions to the partitions of `out`, by ranges of ids that begin at `ranges`."""
+    verdicts = spill.frame("verdicts", bucket, VERDICT)
+    spill.drop("verdicts", bucket)
+    read = spill.frame("records", bucket, SPILLED)
+    spill.drop("records", bucket)
+    taken = read.join(verdicts, on="content", how="semi")
+    if len(taken) > len(verdicts):  # equal executions
+        taken = taken.unique("content", keep="any")
+    fresh = redacted(taken, also)
+    fresh = fresh.with_columns(bullet_ids=lists(fresh["bullet_ids"].fill_null("")))
+    found = fresh.join(verdicts.drop("execution_id"), on="content")
+    missing = verdicts.join(fresh, on="content", how="anti")
+    if not missing.is_empty():
+        found = pl.concat([found, _remembered(missing, base).select(found.columns)])
+    if not found.is_empty():
+        found = found.rename({"line": "source_line", "offset": "source_offset"})
+        frame = _labelled(found) if labelled else found
+        _add_by_range(spill, frame.select(list(schema(labelled))).sort("execution_id"), ranges)
+
+
+def redacted(frame: pl.DataFrame, also: Sequence[str]) -> pl.DataFrame:
+    """Rows of whole sandboxes without their secrets, which the new column `secrets` counts; `flags` becomes a list.
+
+    Only sandboxes in which the gate suspects a secret are looked at record by record.
+    """
+    frame = frame.with_columns(
+        pl.col("timestamp").cast(pl.Datetime("us", "UTC")),
+        flags=lists(frame["flags"]),
+        secrets=pl.lit(0, dtype=pl.Int64),
+        suspect=pl.Series(may_hold_secrets(_joined(frame), also), dtype=pl.Boolean),
+    )
+    near = pl.col("suspect").any().over("sandbox_id")
+    clean, held = frame.filter(~near).drop("suspect"), frame.filter(near).sort(_SESSION_ORDER)
+    if held.is_empty():
+        return clean
+    records = _records(held)
+    sessions = [list(session) for _, session in groupby(records, attrgetter("sandbox_id"))]
+    counts = [count for session in redact_sessions(sessions, also, held["suspect"]) for count in session]
+    columns: dict[str, Any] = {name: [getattr(record, name) for record in records] for name in TEXTS}
+    columns |= {"secrets": counts, "record_digest": [record_digest(record) for record in records]}
+    replaced = held.with_columns(
+        pl.Series(name, values, dtype=held.schema[name], strict=True) for name, values in columns.items()
+    )
+    return pl.concat([clean, replaced.select(clean.columns)])
+
+
+def lists(joined: pl.Series) -> pl.Series:
+    """A column of lists of words from words joined by line feeds; nested lists cost thirty times more to convert."""
+    if not (joined != "").any():
+        return pl.Series(joined.name, [[]], dtype=pl.List(pl.String)).new_from_index(0, len(joined))
+    return joined.str.split("\n").list.eval(pl.element().filter(pl.element() != ""))
+
+
+def with_debug(executions: pl.DataFrame, repairs: pl.DataFrame) -> pl.DataFrame:
+    """`executions` with the label `debug` on both executions of each repair pair, and on no others."""
+    ids = pl.concat([repairs["failing_execution_id"], repairs["fixed_execution_id"]]).unique()
+    others = pl.col("domains").list.set_difference([str(Domain.DEBUG)])
+    paired = pl.col("execution_id").is_in(ids.implode())
+    labelled = pl.when(paired).then(pl.concat_list(others, pl.lit([str(Domain.DEBUG)]))).otherwise(others)
+    return executions.with_columns(labelled.alias("domains"))
+
+
+def _joined(frame: pl.DataFrame) -> pl.Series:
+    """All texts of each execution as one."""
+    return frame.select(pl.concat_str(TEXTS, separator="\n", ignore_nulls=True)).to_series()
+
+
+def _remembered(missing: pl.DataFrame, base: Path | None) -> pl.DataFrame:
+    """Executions whose lines cannot be read again, from the last table: redacted already."""
+    if base is None:
+        raise RuntimeError(f"{len(missing)} executions are in the index and nowhere else")
+    columns = (*_recorded, "secrets", "record_digest")
+    ids = missing["execution_id"]
+    table = pl.scan_parquet(base)
+    if "bullet_ids" not in table.collect_schema():  # written before Execution version 2
+        table = table.with_columns(bullet_ids=pl.lit([], dtype=pl.List(pl.String)))
+    held = table.select(columns).filter(pl.col("execution_id").is_in(ids.implode())).collect()
+    return held.join(missing, on="execution_id")
+
+
+def _records(frame: pl.DataFrame) -> list[Recorded]:
+    return [Recorded(*row) for row in frame.select(_recorded).iter_rows()]
+
+
+def _labelled(frame: pl.DataFrame) -> pl.DataFrame:
+    """Whole sandboxes with their labels and scores."""
+    frame = frame.sort(_SESSION_ORDER)
+    records = _records(frame)
+    with rare_collections():
+        sessions = groupby(records, attrgetter("sandbox_id"))
+        labels = [label for _, session in sessions for label in classify_session(list(session))]
+    frame = frame.with_columns(
+        domains=lists(_joined_words([str(domain) for domain in label.domains] for label in labels)),
+        confidence=pl.Series([label.confidence for label in labels], dtype=pl.Float64),
+        evidence=pl.Series([label.evidence for label in labels], dtype=pl.String),
+        quality=pl.Series(
+            [
+                score(record, code_facts(record.language, record.code), copy)
+                for record, copy in zip(records, frame["copy_now"], strict=True)
+            ],
+            dtype=pl.Float64,
+        ),
+    )
+    frame = conform(Execution, frame.select(list(schema(True))))
+    return with_debug(frame, find_repairs(frame))
+
+
+def _joined_words(values: Iterable[Sequence[str]]) -> pl.Series:
+    return pl.Series(["\n".join(words) for words in values], dtype=pl.String)
+
+
+def _add_by_range(spill: Spill, frame: pl.DataFrame, ranges: Sequence[str]) -> None:
+    """Slices of a sorted frame to the range that each id falls in."""
+    cuts = frame["execution_id"].search_sorted(pl.Series(ranges[1:], dtype=pl.String)).to_list()
+    for number, (begin, end) in enumerate(zip([0, *cuts], [*cuts, len(frame)], strict=True)):
+        if begin < end:
+            spill.add("out", number, frame.slice(begin, end - begin))

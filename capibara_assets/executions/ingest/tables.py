@@ -1,0 +1,194 @@
+"""The tables of a look, written in the order of their keys, a range of keys at a time."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from polars.io.plugins import register_io_source
+
+from capibara_assets.domains import DOMAINS
+from capibara_assets.executions.ingest.conflicts import CONFLICT, conflict_rows
+from capibara_assets.executions.ingest.exactly_once import KNOWN, Settled, lines
+from capibara_assets.executions.ingest.file_plan import Plan
+from capibara_assets.executions.ingest.forgotten import NOTHING, Forgotten, count_forgotten
+from capibara_assets.executions.ingest.intake import FileRead
+from capibara_assets.executions.ingest.ledger import EXECUTIONS, FILES, INDEX, QUARANTINE, SUMMARY, Generation
+from capibara_assets.executions.ingest.sandbox_rows import schema
+from capibara_assets.executions.ingest.spill import Spill
+from capibara_assets.executions.schema import LogFile, Quarantined
+from capibara_assets.executions.secrets.redact import redaction_report
+from capibara_assets.storage.jsonfiles import write_json_atomic
+from capibara_assets.storage.records import conform, polars_schema
+
+ROW_GROUP = 16_384
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What the tables are made from."""
+
+    spill: Spill
+    indexes: int
+    planned: Plan
+    settled: Settled
+    reads: dict[str, FileRead]
+    ranges: list[str]
+    base: Generation | None
+    touched: set[str] | None  # sandboxes whose rows are made anew; None: all
+    forgotten: Forgotten = NOTHING
+
+
+def write_tables(folder: Path, sources: Sources, labelled: bool, now: datetime) -> dict[str, Any]:
+    """Writes the tables; returns the summary."""
+    write_sorted(folder / EXECUTIONS, schema(labelled), lambda: _executions(sources, labelled))
+    quarantine = _quarantine(sources, now)
+    quarantine.write_parquet(folder / QUARANTINE, row_group_size=ROW_GROUP)
+    files = _files(sources, quarantine)
+    files.write_parquet(folder / FILES)
+    write_sorted(folder / INDEX, KNOWN, lambda: lines(sources.spill, sources.indexes))
+    known: Counter[str] = Counter()
+    for read in sources.reads.values():
+        known.update(read.known)
+    summary = _summary(pl.scan_parquet(folder / EXECUTIONS), quarantine, files, labelled)
+    summary |= {"known": dict(sorted(known.items()))}
+    write_json_atomic(folder / SUMMARY, summary)
+    return summary
+
+
+def write_sorted(path: Path, columns: dict[str, Any], frames: Callable[[], Iterator[pl.DataFrame]]) -> None:
+    """Frames in their order as one Parquet file, whose bytes depend on the rows alone: row groups of equal length."""
+
+    def source(
+        with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
+    ) -> Iterator[pl.DataFrame]:
+        held = pl.DataFrame(schema=columns)
+        for frame in frames():
+            held = pl.concat([held, frame.select(list(columns))])
+            while len(held) >= ROW_GROUP:
+                yield held.head(ROW_GROUP).rechunk()
+                held = held.slice(ROW_GROUP)
+        yield held.rechunk()
+
+    rows = register_io_source(source, schema=columns)
+    rows.sink_parquet(path, compression="zstd", compression_level=1, row_group_size=ROW_GROUP, maintain_order=True)
+
+
+def _executions(sources: Sources, labelled: bool) -> Iterator[pl.DataFrame]:
+    """The rows of the table by ranges of ids: new ones, and those of the last table whose sandbox is as it was."""
+    columns = schema(labelled)
+    touched = pl.Series("sandbox_id", sorted(sources.touched or ()), dtype=pl.String).to_frame()
+    base = pl.scan_parquet(sources.base.executions) if sources.base else None
+    for number, begin in enumerate(sources.ranges):
+        frame = sources.spill.frame("out", number, columns)
+        sources.spill.drop("out", number)
+        if base is not None:
+            inside = pl.col("execution_id") >= begin
+            if number + 1 < len(sources.ranges):
+                inside &= pl.col("execution_id") < sources.ranges[number + 1]
+            old = base.filter(inside).collect().join(touched, on="sandbox_id", how="anti")
+            frame = pl.concat([frame, old.select(list(columns))])
+        yield frame.sort("execution_id")
+
+
+def _quarantine(sources: Sources, now: datetime) -> pl.DataFrame:
+    """Faults of this look, those of the last one in lines that stand, and lines whose id is taken."""
+    columns = polars_schema(Quarantined)
+    frames = [sources.spill.frame("quarantine", 0, columns)]
+    held = pl.DataFrame(schema=columns)
+    if sources.base is not None:
+        held = pl.read_parquet(sources.base.quarantine)
+        stands = pl.DataFrame(
+            list(sources.planned.kept.items()), schema={"file": pl.String, "until": pl.Int64}, orient="row"
+        )
+        held = held.join(stands, on="file").filter(pl.col("line") < pl.col("until")).select(list(columns))
+        # what was wrong with a whole file is found again when its end is
+        whole_again = [task.name for task in sources.planned.tasks]
+        held = held.filter((pl.col("line") > 0) | ~pl.col("file").is_in(whole_again))
+        frames.append(held.filter(pl.col("reason") != CONFLICT))
+    conflicts = pl.concat(sources.settled.conflicts)
+    rows = conflict_rows(conflicts, sources.planned, held.filter(pl.col("reason") == CONFLICT), now)
+    frames.append(pl.DataFrame(rows, schema=columns))
+    every = pl.concat(frames).unique("quarantine_id", keep="any")
+    if sources.forgotten:
+        gone = sources.forgotten.of_quarantine(every)
+        count_forgotten(sources.reads, every.filter(gone).select("file", "line").filter(pl.col("line") > 0).rows())
+        every = every.filter(~gone)
+    return conform(Quarantined, every)
+
+
+def _files(sources: Sources, quarantine: pl.DataFrame) -> pl.DataFrame:
+    numbers = {name: number for number, name in enumerate(sources.planned.names)}
+    counted = pl.concat(sources.settled.by_file).group_by("file").sum()
+    taken = {row[0]: row[1:] for row in counted.select("file", "kept", "duplicates").iter_rows()}
+    faults = dict(quarantine["file"].value_counts().iter_rows())
+    rows = []
+    for name, read in sources.reads.items():
+        kept, duplicates = taken.get(numbers[name], (0, 0))
+        rows.append(
+            {
+                "path": name,
+                "kind": read.kind,
+                "bytes": read.size,
+                "digest": read.digest,
+                "lines": read.lines + read.last_lines,
+                "kept": kept,
+                "quarantined": faults.get(name, 0),
+                "duplicates": duplicates,
+                "ignored": read.ignored + read.last_ignored,
+                "pending": read.pending,
+                "forgotten": read.forgotten + read.last_forgotten,
+            }
+        )
+    return conform(LogFile, pl.DataFrame(rows, schema=polars_schema(LogFile)))
+
+
+def _by_kind(executions: pl.LazyFrame) -> dict[str, dict[str, int]]:
+    """Kind -> places, distinct values and sandboxes of the secrets that were replaced; never a secret."""
+    return {row.pop("kind"): row for row in redaction_report(executions).iter_rows(named=True)}
+
+
+def _summary(executions: pl.LazyFrame, quarantine: pl.DataFrame, files: pl.DataFrame, labelled: bool) -> dict[str, Any]:
+    """Counts for people."""
+
+    def by(column: str) -> dict[str, int]:
+        counted = executions.group_by(column).agg(pl.len()).collect(engine="streaming")
+        return {name: int(n) for name, n in sorted(counted.iter_rows())}
+
+    totals = executions.select(
+        executions=pl.len(),
+        sandboxes=pl.col("sandbox_id").n_unique(),
+        secrets=pl.col("secrets").sum(),
+        newest=pl.col("timestamp").max(),
+    ).collect(engine="streaming")
+    row = totals.row(0, named=True)
+    summary: dict[str, Any] = {
+        "executions": row["executions"],
+        "sandboxes": row["sandboxes"],
+        "quarantined": len(quarantine),
+        "reasons": dict(sorted(Counter(quarantine["reason"].to_list()).items())),
+        "files": len(files),
+        "logs": int((files["kind"] == "executions").sum()),
+        "lines": int(files["lines"].sum()),
+        "duplicates": int(files["duplicates"].sum()),
+        "ignored": int(files["ignored"].sum()),
+        "pending": int(files["pending"].sum()),
+        "forgotten": int(files["forgotten"].sum()),
+        "secrets": int(row["secrets"]),
+        "secrets_by_kind": _by_kind(executions) if row["secrets"] else {},
+        "by_outcome": by("outcome"),
+        "by_language": by("language"),
+        "newest": None if row["newest"] is None else row["newest"].isoformat(),
+    }
+    if labelled:
+        label = pl.col("domains")
+        counted = executions.select(
+            *(label.list.contains(str(domain)).sum().alias(str(domain)) for domain in DOMAINS),
+            no_domain=(label.list.len() == 0).sum(),
+        ).collect(engine="streaming")
+        found = {name: int(value) for name, value in counted.row(0, named=True).items()}
+        summary |= {"no_domain": found.pop("no_domain"), "by_domain": found}
+    return summary

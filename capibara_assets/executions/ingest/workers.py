@@ -1,0 +1,181 @@
+"""The processes that read and finish: this one, and others that answer tasks, one JSON line each.
+
+This process works while the others start. They are processes of our own instead of a pool: they start the same way from
+a notebook, a script without a main guard and a Dagster run, they inherit no threads, and they end when the process that
+asked ends, however it does.
+"""
+
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from capibara_assets.errors import InputError
+from capibara_assets.executions.garbage import rare_collections
+from capibara_assets.executions.ingest.intake import FileRead, FileTask, Intake
+from capibara_assets.executions.ingest.sandbox_rows import finish_bucket
+from capibara_assets.executions.ingest.spill import Spill
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What every process of a look has to know."""
+
+    folder: str  # of the spill
+    key: str
+    now: str
+    buckets: int
+    indexes: int
+    labelled: bool
+    also: tuple[str, ...]  # personal data that is redacted
+    base: str | None  # the last table of executions
+
+
+class Worker:
+    """Does tasks in this process."""
+
+    def __init__(self, setup: Setup, name: str) -> None:
+        self.setup = setup
+        self.spill = Spill(Path(setup.folder), bytes.fromhex(setup.key), name)
+        self.intake = Intake(
+            self.spill, datetime.fromisoformat(setup.now), setup.buckets, setup.indexes, setup.labelled
+        )
+
+    def do(self, kind: str, value: Any) -> Any:
+        """`read` or `fetch` a file, `finish` a bucket, or `flush` what waits."""
+        match kind:
+            case "read" | "fetch":
+                task = FileTask(**value | {"only": tuple((line, offset) for line, offset in value["only"])})
+                try:
+                    return asdict(self.intake.read(task)) if kind == "read" else self.intake.fetch(task)
+                except FileNotFoundError:
+                    return None
+                except OSError as error:
+                    return {"error": f"cannot read {task.path}: {error.strerror or error}"}
+            case "finish":
+                bucket, ranges = value
+                base = Path(self.setup.base) if self.setup.base else None
+                return finish_bucket(self.spill, bucket, ranges, base, self.setup.labelled, self.setup.also)
+            case "flush":
+                return self.intake.close()
+        raise ValueError(kind)
+
+
+class Workers:
+    """This process and several others that share a spill."""
+
+    def __init__(self, setup: Setup, processes: Sequence["subprocess.Popen[bytes]"]) -> None:
+        self._here = Worker(setup, "0")
+        self._processes = processes
+
+    def do(self, kind: str, values: Sequence[Any]) -> list[Any]:
+        """The answers to tasks of one kind, in order; everything is flushed afterwards.
+
+        Raises:
+            InputError: a file cannot be read.
+        """
+        numbers = iter(range(len(values)))
+        found: list[Any] = [None] * len(values)
+
+        def serve(do: Callable[[str, Any], Any]) -> None:
+            while (number := next(numbers, None)) is not None:
+                found[number] = _checked(do(kind, values[number]))
+            do("flush", None)
+
+        with ThreadPoolExecutor(max(1, len(self._processes))) as threads, rare_collections():
+            others = [threads.submit(serve, partial(_ask, process)) for process in self._processes]
+            serve(self._here.do)
+            for done in others:
+                done.result()
+        return found
+
+
+@contextmanager
+def workers(setup: Setup, count: int) -> Iterator[Workers]:
+    """`count` processes with this one; the others are gone at the end of the block."""
+    with ExitStack() as stack:
+        processes = []
+        for number in range(1, count):
+            process = _start(setup, str(number))
+            stack.callback(_stop, process)
+            processes.append(process)
+        yield Workers(setup, processes)
+
+
+def _start(setup: Setup, name: str) -> "subprocess.Popen[bytes]":
+    environment = os.environ | {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    root = str(Path(__file__).resolve().parents[3])
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "capibara_assets.executions.ingest.workers"],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    _send(process, [asdict(setup), name])
+    return process
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            stream.close()
+
+
+def _send(process: "subprocess.Popen[bytes]", value: Any) -> None:
+    if process.stdin is None:
+        raise RuntimeError("the worker has no standard input")
+    process.stdin.write(json.dumps(value).encode("ascii") + b"\n")
+    process.stdin.flush()
+
+
+def _ask(process: "subprocess.Popen[bytes]", kind: str, value: Any) -> Any:
+    try:
+        _send(process, [kind, value])
+        answer = process.stdout.readline() if process.stdout is not None else b""
+    except BrokenPipeError:
+        answer = b""
+    if not answer:
+        raise RuntimeError(f"a worker of the ingest ended (exit code {process.wait()}); what it says is above")
+    return json.loads(answer)
+
+
+def _checked(answer: Any) -> Any:
+    if isinstance(answer, dict) and "error" in answer:
+        raise InputError(answer["error"])
+    return answer
+
+
+def read_of(answer: Any) -> FileRead | None:
+    """The answer to `read`; None for a file that vanished."""
+    return None if answer is None else FileRead(**answer | {"modified": tuple(answer["modified"])})
+
+
+def main() -> None:
+    setup, name = json.loads(sys.stdin.readline())
+    worker = Worker(Setup(**setup), name)
+    # millions of small objects and hardly a cycle among them: the collector would walk them all again and again
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever a library prints is no answer
+    for line in sys.stdin:
+        kind, value = json.loads(line)
+        answers.write(json.dumps(worker.do(kind, value)) + "\n")
+        answers.flush()
+        gc.collect()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Domains by content: first of the sandbox session (most cells of a session import nothing), then of each execution.
+
+A session's evidence is the signs in its cells (signals.py), the libraries behind the names its cells use
+(provenance.py) and the libraries that its tracebacks pass through. Helpers such as pandas or `requests` count in full
+where nothing else is known, and little beside a library that says more.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from capibara_assets.domains import Domain
+from capibara_assets.executions.formats.envelope_reader import Recorded
+from capibara_assets.executions.labels.libraries import module_signal
+from capibara_assets.executions.labels.provenance import session_signs
+from capibara_assets.executions.labels.signals import CodeFacts, Sign, code_facts, ranked
+
+_BY_LANGUAGE = {"javascript": Domain.JAVASCRIPT, "typescript": Domain.JAVASCRIPT, "sql": Domain.SQL}
+_SPECIAL = (Domain.SQL, Domain.API, Domain.ML)  # what a Python program may be instead of plain Python
+_PER_CELL = 8.0  # so that one long cell does not outvote a session
+_ENOUGH = 3.0  # evidence of a session below this is plain Python
+_STRONG_CELL = 4.0  # evidence of a cell that differs from its session
+_HELPER_SHARE = 0.3  # of a helper's weight, where another domain has telling evidence
+_SIGNS_SHOWN = 4
+_FRAME = re.compile(r"site-packages/(\w+)/(?:(\w+)/)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Domains of one execution, the primary first (none for unknown languages and noise), and why."""
+
+    domains: tuple[Domain, ...]
+    confidence: float
+    evidence: str
+
+
+def classify_session(session: Sequence[Recorded]) -> list[Label]:
+    """Labels of the executions of one sandbox, in the order given."""
+    facts = [code_facts(record.language, record.code) for record in session]
+    python = [i for i, record in enumerate(session) if record.language == "python"]
+    for i, signs in zip(python, session_signs([session[i].code for i in python]), strict=True):
+        further = [*signs, *_traceback_signs(session[i].traceback)]
+        if further:
+            facts[i] = replace(facts[i], signs=ranked([*facts[i].signs, *further]))
+    domain, confidence, evidence = session_domain([facts[i] for i in python])
+    return [_label(record, fact, domain, confidence, evidence) for record, fact in zip(session, facts, strict=True)]
+
+
+def session_domain(cells: Sequence[CodeFacts]) -> tuple[Domain, float, str]:
+    """Domain, confidence and evidence of a session's Python cells."""
+    scores = _scores(cells)
+    best = max(_SPECIAL, key=lambda domain: scores[domain])  # ties fall to the earlier one
+    total = sum(scores.values())
+    statements = sum(not cell.empty for cell in cells)
+    if scores[best] < max(_ENOUGH, 0.25 * statements):
+        return Domain.PYTHON, round(1 - total / (total + 4 * _ENOUGH), 3), f"session: {_shown(cells) or 'no library'}"
+    share = scores[best] / total
+    confidence = share * scores[best] / (scores[best] + _ENOUGH)
+    return best, round(confidence, 3), f"session: {_shown(cells)}"
+
+
+def _scores(cells: Sequence[CodeFacts]) -> dict[Domain, float]:
+    """Weight of each domain over all cells, helpers discounted where another domain has telling evidence."""
+    cells = [cell for cell in cells if cell.signs]
+    telling = {domain: sum(_score(cell, domain, 0.0) for cell in cells) for domain in _SPECIAL}
+    scores = {}
+    for domain in _SPECIAL:
+        rival = max(telling[other] for other in _SPECIAL if other != domain)
+        share = _HELPER_SHARE if rival >= _ENOUGH else 1.0
+        scores[domain] = sum(_score(cell, domain, share) for cell in cells)
+    return scores
+
+
+def _score(cell: CodeFacts, domain: Domain, helper_share: float) -> float:
+    weights = (s.weight * (helper_share if s.helper else 1.0) for s in cell.signs if s.domain == domain)
+    return min(sum(weights), _PER_CELL)
+
+
+def _traceback_signs(traceback: str | None) -> Iterable[Sign]:
+    """The libraries in which an execution failed."""
+    for first, second in set(_FRAME.findall(traceback or "")):
+        if found := module_signal(f"{first}.{second}" if second else first):
+            yield Sign(found[1].domain, f"traceback through {found[0]}", 1.0, found[1].helper)
+
+
+def _label(record: Recorded, fact: CodeFacts, session: Domain, confidence: float, evidence: str) -> Label:
+    if (language := _BY_LANGUAGE.get(record.language)) is not None:
+        own, score = fact.strongest(_SPECIAL)
+        if own != language and score >= _STRONG_CELL:
+            return Label((language, own), 1.0, f"language: {record.language}; cell: {_shown([fact])}")
+        return Label((language,), 1.0, f"language: {record.language}")
+    if record.language != "python":
+        return Label((), 0.0, f"language: {record.language} has no domain")
+    if fact.empty:
+        return Label((), 0.0, "noise: no statement")
+    own, score = fact.strongest(_SPECIAL)
+    if own != session and score >= _STRONG_CELL and score > 2 * fact.score(session):
+        seen = f"cell: {_shown([fact])}; {evidence}"
+        if session is Domain.PYTHON:
+            return Label((own, session), round(score / (score + 2 * _ENOUGH), 3), seen)
+        return Label((session, own), confidence, seen)
+    return Label((session,), confidence, evidence)
+
+
+def _shown(cells: Iterable[CodeFacts]) -> str:
+    """The strongest signs over all cells, with the number of cells that show them."""
+    totals: dict[tuple[Domain, str], list[float]] = defaultdict(list)
+    for cell in cells:
+        for sign in cell.signs:
+            totals[sign.domain, sign.what].append(sign.weight)
+    shown = sorted(totals.items(), key=lambda item: (-sum(item[1]), item[0]))[:_SIGNS_SHOWN]
+    return ", ".join(f"{what} x{len(seen)} ({domain})" for (domain, what), seen in shown)

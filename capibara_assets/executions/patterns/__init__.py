@@ -1,0 +1,4 @@
+"""Recurring pieces of executed code (idioms) and repair pairs.
+
+Imports `labels` and `parsing`.
+"""

@@ -1,0 +1,4 @@
+"""Recorded code run again in the sandbox: does the recorded output come out again?
+
+Imports `sandbox`, `formats` and `recording`.
+"""

@@ -1,0 +1,317 @@
+"""What this machine offers to run untrusted code apart from everything else, and what is not isolated.
+
+Three ways, the first that works here: bubblewrap; Linux namespaces through `launch.py` (as root the process
+becomes a user that exists nowhere else, otherwise in a user namespace); plain processes. Each is tried for real by a
+probe that attempts what it must not be able to do, so that the statement says what was found, not what was hoped for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import IO, Literal, get_args
+
+import psutil
+
+from capibara_assets.errors import InputError
+from capibara_assets.executions.sandbox.cgroup import leave_group, memory_group
+
+Aspect = Literal["network", "files", "processes"]
+ASPECTS: tuple[Aspect, ...] = get_args(Aspect)
+Mode = Literal["bubblewrap", "drop", "user", "limits"]
+
+#: Memory is limited where it is needed: CPU seconds and address space by a session, the whole tree by who watches it.
+LIMITS = {
+    "RLIMIT_NPROC": 96,
+    "RLIMIT_FSIZE": 64 << 20,
+    "RLIMIT_NOFILE": 256,
+    "RLIMIT_CORE": 0,
+}
+TMP_MIB = 64
+
+_LAUNCHER = Path(__file__).with_name("launch.py")
+_PROBE = Path(__file__).with_name("probe.py")
+_PROBE_S = 60.0
+#: What programs need of /etc.
+_SYSTEM = ("/etc/ld.so.cache", "/etc/alternatives")
+#: Since then the kernel counts the processes of each user namespace apart.
+_COUNTS_APART = (5, 14)
+
+_FOUND: dict[Aspect, tuple[str, str]] = {  # (sentence when it is isolated, when it is not)
+    "network": ("no network", "the network can be reached"),
+    "files": (
+        "only the system's programs and this Python environment can be read, only a temporary folder in memory written",
+        "files can be read and written with this user's rights",
+    ),
+    "processes": ("no other process can be seen or signalled", "processes of this user can be seen and signalled"),
+}
+
+
+class IsolationError(Exception):
+    """A sandboxed process could not be started."""
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """How sandboxed processes are started here, and what that keeps from them."""
+
+    kind: Literal["bubblewrap", "namespaces", "processes"]
+    isolated: tuple[str, ...]  # clauses for a person
+    not_isolated: tuple[str, ...]
+    aspects: frozenset[Aspect]
+    mode: Mode
+
+    @property
+    def statement(self) -> str:
+        """One line for reports and verdict batches."""
+        return f"{self.kind}: {'; '.join(self.isolated)}. Not isolated: {'; '.join(self.not_isolated)}."
+
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        readable: Collection[Path] = (),
+        environment: Mapping[str, str] | None = None,
+        errors: IO[bytes] | int = subprocess.DEVNULL,
+        memory_mib: int | None = None,
+    ) -> Sandboxed:
+        """Starts a command; its standard input and output are pipes.
+
+        On Linux it ends with the thread that started it.
+
+        Args:
+            command: program (a path) and arguments.
+            readable: files and folders that it may read besides the system's and Python's.
+            environment: variables besides `clean_environment`.
+            memory_mib: most memory of all its processes together, files in memory included, where this machine lets
+                us make control groups (see `isolation_cgroup.py`).
+
+        Raises:
+            IsolationError: the program cannot be started.
+        """
+        home = tempfile.mkdtemp(prefix="capibara-isolated-") if self.mode == "limits" else "/tmp"
+        try:
+            process = subprocess.Popen(
+                self._command([str(part) for part in command], readable),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=home,
+                env=clean_environment(home) | dict(environment or {}),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise IsolationError(f"cannot start {command[0]}: {error}") from error
+        group = None if memory_mib is None else memory_group(process.pid, memory_mib << 20)
+        return Sandboxed(process, home if self.mode == "limits" else None, group)
+
+    def _command(self, command: list[str], readable: Collection[Path]) -> list[str]:
+        paths = [*_python_paths(), str(_LAUNCHER), *(str(path) for path in readable)]
+        spec = {
+            "mode": "limits" if self.mode == "bubblewrap" else self.mode,
+            "parent": os.getpid(),
+            "read_only": ["/usr", *_SYSTEM, *(path for path in paths if not path.startswith("/usr/"))],
+            "tmp_mib": TMP_MIB,
+            "limits": _limits(self.mode),
+            "more_processes": self.mode == "limits",
+            "command": command,
+        }
+        launch = [sys.executable, "-I", "-S", str(_LAUNCHER), json.dumps(spec)]
+        return _bubblewrap(paths) + launch if self.mode == "bubblewrap" else launch
+
+
+@dataclass(frozen=True)
+class Sandboxed:
+    """A process that `Isolation.start` started."""
+
+    process: subprocess.Popen[bytes]
+    home: str | None  # its temporary folder, where that is on disk
+    group: Path | None = None  # the control group that bounds its memory
+
+    def tree(self) -> list[psutil.Process]:
+        """All its processes, as this machine sees them."""
+        try:
+            whole = psutil.Process(self.process.pid)
+            return [whole, *whole.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def close(self, patience_s: float = 0.0) -> None:
+        """Ends all its processes and removes its folder; a program that ends with its input gets `patience_s` to."""
+        if patience_s and self.process.stdin is not None:
+            with suppress(OSError):
+                self.process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(patience_s)
+        if self.process.poll() is None or self.home is not None:
+            members = self.tree()
+            if self.process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(self.process.pid, signal.SIGKILL)
+            for member in members:
+                with suppress(psutil.Error):
+                    member.kill()
+            self.process.wait()
+            psutil.wait_procs(members, timeout=_PROBE_S)
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with suppress(OSError):  # what was left in a buffer has no reader any more
+                    stream.close()
+        if self.group is not None:
+            leave_group(self.group)
+        if self.home is not None:
+            shutil.rmtree(self.home, ignore_errors=True)
+
+
+def clean_environment(home: str) -> dict[str, str]:
+    """The environment of sandboxed processes: nothing of this process's, so no key or token can be read there."""
+    return {
+        "PATH": os.defpath + ":/usr/local/bin",
+        "HOME": home,
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "JE_ARROW_MALLOC_CONF": "background_thread:false",  # threads do not survive the fork of a kernel
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        "IPYTHONDIR": home,
+        "JUPYTER_RUNTIME_DIR": home,
+        "MPLCONFIGDIR": home,
+    }
+
+
+def best_isolation(demand: Collection[str] = ()) -> Isolation:
+    """The strongest isolation that works on this machine (tried once per process).
+
+    Args:
+        demand: aspects that must be isolated: network, files, processes.
+
+    Raises:
+        InputError: it lacks an aspect that is demanded (fail closed), or such an aspect does not exist.
+    """
+    unknown = sorted(set(demand) - set(ASPECTS))
+    if unknown:
+        raise InputError(f"unknown isolation demanded: {', '.join(unknown)}; known: {', '.join(ASPECTS)}")
+    found = _best()
+    missing = sorted(set(demand) - found.aspects)
+    if missing:
+        raise InputError(
+            f"this machine cannot isolate what is demanded of re-executed code: {', '.join(missing)}. "
+            f"{found.statement} Install bubblewrap, allow user namespaces, or do not demand it"
+        )
+    return found
+
+
+@cache
+def _best() -> Isolation:
+    tried = [one for mode in _modes() if (one := probed(mode)) is not None]
+    if not tried:
+        raise IsolationError("not even a plain Python process can be started")
+    return max(tried, key=lambda one: len(one.aspects))  # the first of equals
+
+
+def _modes() -> list[Mode]:
+    """What may work here, the best first."""
+    if not sys.platform.startswith("linux"):
+        return ["limits"]
+    modes: list[Mode] = []
+    if os.geteuid() == 0:
+        modes.append("drop")  # before bubblewrap: the kernel does not limit the number of root's processes
+    if _bubblewrap_program() is not None:
+        modes.append("bubblewrap")
+    return [*modes, "user", "limits"]
+
+
+@cache
+def probed(mode: Mode) -> Isolation | None:
+    """The isolation of one way of starting processes, as a probe found it; None when it does not work here."""
+    kind: Literal["bubblewrap", "namespaces", "processes"] = "namespaces"
+    if mode == "bubblewrap":
+        kind = "bubblewrap"
+    elif mode == "limits":
+        kind = "processes"
+    bare = Isolation(kind, (), (), frozenset(), mode)
+    found = _probe(bare)
+    if found is None:
+        return None
+    aspects = frozenset(aspect for aspect in ASPECTS if found[aspect])
+    isolated = [_FOUND[aspect][0] for aspect in ASPECTS if aspect in aspects]
+    not_isolated = [_FOUND[aspect][1] for aspect in ASPECTS if aspect not in aspects]
+    isolated.append("nothing of this process's environment; time, memory, file sizes and open files are limited")
+    if found["bounded"]:
+        isolated.append("the number of processes is limited")
+    else:
+        not_isolated.append("the number of processes is not limited")
+    not_isolated.append("the kernel is shared: code that exploits it gets out")
+    return replace(bare, isolated=tuple(isolated), not_isolated=tuple(not_isolated), aspects=aspects)
+
+
+def _probe(bare: Isolation) -> dict[str, bool] | None:
+    """What a process started this way was kept from; None when it did not start."""
+    with tempfile.NamedTemporaryFile(prefix="capibara-secret-") as secret, socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        arguments = [secret.name, str(listener.getsockname()[1]), str(os.getpid()), str(LIMITS["RLIMIT_NPROC"])]
+        command = [sys.executable, "-I", "-S", str(_PROBE), *arguments]
+        sandboxed = bare.start(command, readable=[_PROBE])
+        try:
+            said, _ = sandboxed.process.communicate(timeout=_PROBE_S)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            sandboxed.close()
+    if sandboxed.process.returncode != 0 or not said:
+        return None
+    found: dict[str, bool] = json.loads(said)
+    return found
+
+
+def _limits(mode: Mode) -> dict[str, int]:
+    limits = dict(LIMITS)
+    release = os.uname().release.split(".")
+    version = tuple(int("".join(c for c in part if c.isdigit()) or 0) for part in release[:2])
+    if mode in ("user", "bubblewrap") and version < _COUNTS_APART:
+        del limits["RLIMIT_NPROC"]  # would count all processes of this user
+    return limits
+
+
+def _python_paths() -> list[str]:
+    """Folders of this Python: its standard library, its environment, and the program itself."""
+    folders = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
+    folders |= {os.path.realpath(folder) for folder in folders}
+    folders.add(str(Path(os.path.realpath(sys.executable)).parent))
+    return sorted(folder for folder in folders if folder not in ("/", "/usr"))
+
+
+def _bubblewrap_program() -> str | None:
+    return shutil.which("bwrap")
+
+
+def _bubblewrap(paths: Sequence[str]) -> list[str]:
+    program = _bubblewrap_program()
+    assert program is not None
+    command = [program, "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+        path = Path("/", name)
+        if path.is_symlink():
+            command += ["--symlink", str(path.readlink()), str(path)]
+        elif path.is_dir():
+            command += ["--ro-bind", str(path), str(path)]
+    command += ["--proc", "/proc", "--dev", "/dev", "--size", str(TMP_MIB << 20), "--tmpfs", "/tmp"]
+    for path_name in (*_SYSTEM, *paths):
+        if not path_name.startswith("/usr/"):
+            command += ["--ro-bind-try", path_name, path_name]
+    return [*command, "--uid", "1000", "--gid", "1000", "--remount-ro", "/", "--chdir", "/tmp", "--"]

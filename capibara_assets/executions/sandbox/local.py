@@ -1,0 +1,467 @@
+"""The local sandbox: runs code as an E2B code interpreter does, without E2B.
+
+Python runs in a real ipykernel (through jupyter_client), JavaScript in a Node `vm` context, SQL on an in-memory SQLite;
+each (sandbox, context) is a process of its own, and results, chunks and tracebacks have E2B's shape.
+
+What is isolated: processes, their variables and environment (no variable of ours is passed on), the working directory
+(a temporary folder), resource limits (memory, CPU seconds, file size, open files), and time: a timeout interrupts.
+What is NOT isolated: the file system can be read and the network can be reached with this user's rights, and a Node
+`vm` context is no security boundary. Run code that you trust here, and everything else in E2B. (Recorded code that is
+executed again runs elsewhere: `replay.py` starts its workers under `isolation.py`, without network and files.)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.connect import write_connection_file
+
+from capibara_assets.errors import InputError
+from capibara_assets.executions.recording.envelope import execution_json
+from capibara_assets.executions.sandbox.isolation import clean_environment
+
+LANGUAGES = ("python", "javascript", "sql")
+DEFAULT_TIMEOUT_S = 10.0
+#: How long an interrupted process may take to come back before it is killed.
+GRACE_S = 3.0
+START_S = 30.0
+
+LIMITS = {
+    "RLIMIT_AS": 4 << 30,
+    "RLIMIT_CPU": 600,
+    "RLIMIT_FSIZE": 64 << 20,
+    "RLIMIT_NOFILE": 256,
+    "RLIMIT_CORE": 0,
+}
+
+_HERE = Path(__file__).resolve().parent
+
+_MIME_KEYS = {
+    "text/plain": "text",
+    "text/html": "html",
+    "text/markdown": "markdown",
+    "image/svg+xml": "svg",
+    "image/png": "png",
+    "image/jpeg": "jpeg",
+    "application/pdf": "pdf",
+    "text/latex": "latex",
+    "application/json": "json",
+    "application/javascript": "javascript",
+    "e2b/data": "data",
+    "e2b/chart": "chart",
+}
+
+
+class TimeoutException(Exception):
+    """The code ran past its timeout and was interrupted (the name is that of E2B's exception)."""
+
+
+class SandboxError(Exception):
+    """The sandbox cannot run code: its process could not start, or died."""
+
+
+@dataclass
+class Logs:
+    """Output as the process flushed it: chunks, not lines."""
+
+    stdout: list[str] = field(default_factory=list)
+    stderr: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ExecutionError:
+    """The exception that ended an execution; the traceback keeps its ANSI colours."""
+
+    name: str
+    value: str
+    traceback: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """One displayed value in its formats: `text`, `html`, `png`, `data` ...; unknown MIME types stand in `extra`."""
+
+    formats: dict[str, Any]
+    is_main_result: bool = False
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _MIME_KEYS.values():
+            return self.formats.get(name)
+        raise AttributeError(name)
+
+
+@dataclass
+class Execution:
+    """What `run_code` gives back; same names as E2B's."""
+
+    results: list[Result] = field(default_factory=list)
+    logs: Logs = field(default_factory=Logs)
+    error: ExecutionError | None = None
+    execution_count: int | None = None
+
+    @property
+    def text(self) -> str | None:
+        """The text of the main result (the value of the cell's last expression)."""
+        return next((result.text for result in self.results if result.is_main_result), None)
+
+    def to_json(self) -> str:
+        return json.dumps(execution_json(self), ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class Context:
+    """A code context: variables are shared within (sandbox, context) and nowhere else."""
+
+    id: str
+    language: str
+    cwd: str
+
+
+class Worker(Protocol):
+    """A process that runs cells of one language."""
+
+    def run(self, code: str, timeout_s: float) -> Execution: ...
+
+    def close(self) -> None: ...
+
+
+def _pipe_process(command: Sequence[str], cwd: str, errors: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd=cwd,
+            env=clean_environment(cwd),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise SandboxError(f"cannot start {command[0]}: {error}") from error
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            stream.close()
+
+
+class KernelNursery:
+    """A process with ipykernel and `preload`ed modules in memory that forks fresh kernels; sandboxes can share it.
+
+    Preloaded modules save their import in every session; they must not start threads when they are imported.
+    """
+
+    def __init__(self, preload: Sequence[str] = ()) -> None:
+        self._folder = tempfile.mkdtemp(prefix="capibara-kernels-")
+        # -P: the folder of the script must not shadow the standard library.
+        command = [sys.executable, "-P", str(_HERE / "kernel.py"), *preload]
+        self._errors = Path(self._folder, "errors.txt")
+        with self._errors.open("wb") as errors:
+            self._process = _pipe_process(command, self._folder, errors.fileno())
+
+    def fork(self, connection: Path, cwd: str) -> int:
+        """Starts a kernel that listens as the connection file says; its process id."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        request = {"connection": str(connection), "cwd": cwd, "limits": LIMITS}
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
+        except OSError as error:
+            raise self._death() from error
+        if not answer:
+            raise self._death()
+        return int(json.loads(answer)["pid"])
+
+    def _death(self) -> SandboxError:
+        status, said = self._process.wait(), self._errors.read_text(errors="replace").strip()
+        return SandboxError(f"the kernel nursery died with status {status}: {said or 'it said nothing'}")
+
+    def close(self) -> None:
+        _stop(self._process)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> KernelNursery:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+
+class PythonKernel:
+    """An ipykernel and its client; `nursery` forks it."""
+
+    def __init__(self, nursery: KernelNursery, cwd: str) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="capibara-kernel-"))
+        path = self._folder / "k.json"
+        write_connection_file(str(path), ip=str(self._folder / "s"), transport="ipc")
+        self._pid = nursery.fork(path, cwd)
+        self._client = BlockingKernelClient(connection_file=str(path))
+        self._client.load_connection_file()
+        self._client.start_channels(hb=False)
+        self._wait_until_heard()
+
+    def _wait_until_heard(self) -> None:
+        """Asks until an answer comes over the output channel: before that, output of a first cell could be missed."""
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline and self._alive():
+            request = self._client.kernel_info()
+            pause = time.monotonic() + 0.5
+            while (message := self._next_message(pause)) is not None:
+                if message["parent_header"].get("msg_id") == request:
+                    return
+        self.close()
+        raise SandboxError(f"the Python kernel did not answer within {START_S:g} s")
+
+    def run(self, code: str, timeout_s: float) -> Execution:
+        request = self._client.execute(code, allow_stdin=False)
+        execution = Execution()
+        deadline = time.monotonic() + timeout_s
+        interrupted = False
+        while True:
+            message = self._next_message(deadline)
+            if message is None:
+                if interrupted or not self._alive():
+                    died = "was killed" if interrupted else "died"
+                    self.close()
+                    if interrupted:
+                        raise TimeoutException(f"execution exceeded {timeout_s:g} s and the kernel {died}")
+                    raise SandboxError(f"the Python kernel {died} while it ran code")
+                os.kill(self._pid, signal.SIGINT)
+                interrupted, deadline = True, time.monotonic() + GRACE_S
+            elif message["parent_header"].get("msg_id") == request:
+                content = message["content"]
+                if message["msg_type"] == "status" and content["execution_state"] == "idle":
+                    break
+                _collect(execution, message["msg_type"], content)
+        if interrupted:
+            raise TimeoutException(f"execution exceeded {timeout_s:g} s and was interrupted")
+        return execution
+
+    def _next_message(self, deadline: float) -> Any | None:
+        """The next message, or None when the deadline passed or the kernel is gone."""
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                return self._client.get_iopub_msg(timeout=min(left, 1.0))
+            except queue.Empty:
+                if not self._alive():
+                    return None
+        return None
+
+    def _alive(self) -> bool:
+        try:
+            os.kill(self._pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def close(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._pid, signal.SIGKILL)
+        self._client.stop_channels()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _collect(execution: Execution, kind: str, content: dict[str, Any]) -> None:
+    """Adds one message of the kernel to the execution."""
+    match kind:
+        case "stream":
+            chunks = execution.logs.stdout if content["name"] == "stdout" else execution.logs.stderr
+            chunks.append(content["text"])
+        case "display_data" | "execute_result":
+            execution.results.append(bundle_result(content["data"], is_main=kind == "execute_result"))
+        case "error":
+            traceback = "".join(content["traceback"])
+            execution.error = ExecutionError(content["ename"], content["evalue"], traceback)
+        case "execute_input":
+            execution.execution_count = content["execution_count"]
+
+
+def bundle_result(bundle: dict[str, Any], *, is_main: bool, quoted: bool = True) -> Result:
+    """A kernel's MIME bundle as a result; `quoted`: a string's text stands in quotes, which E2B's server removes."""
+    formats = {_MIME_KEYS[mime]: value for mime, value in bundle.items() if mime in _MIME_KEYS}
+    text = formats.get("text")
+    if quoted and isinstance(text, str) and len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        formats["text"] = text[1:-1]  # as E2B's server does with strings
+    extra = {mime: value for mime, value in bundle.items() if mime not in _MIME_KEYS}
+    return Result(formats, is_main, extra)
+
+
+class PipeWorker:
+    """A child process that takes `{"code", "timeout"}` a line and answers with an execution (JavaScript, SQL)."""
+
+    def __init__(self, command: Sequence[str], cwd: str) -> None:
+        self._process = _pipe_process(command, cwd)
+        self._buffer = b""
+        self._count = 0
+
+    def run(self, code: str, timeout_s: float) -> Execution:
+        assert self._process.stdin is not None
+        self._count += 1
+        request = json.dumps({"code": code, "timeout": timeout_s}).encode() + b"\n"
+        try:
+            self._process.stdin.write(request)
+            self._process.stdin.flush()
+        except OSError as error:
+            raise SandboxError(f"the sandbox process died: {error}") from error
+        answer = self._answer(timeout_s)
+        if answer.get("timeout"):
+            raise TimeoutException(f"execution exceeded {timeout_s:g} s and was interrupted")
+        failure = answer["error"]
+        return Execution(
+            results=[Result(formats, is_main_result=True) for formats in answer["results"]],
+            logs=Logs(answer["stdout"], answer["stderr"]),
+            error=None if failure is None else ExecutionError(**failure),
+            execution_count=self._count,
+        )
+
+    def _answer(self, timeout_s: float) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        deadline = time.monotonic() + timeout_s + GRACE_S
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    self.close()
+                    raise TimeoutException(f"execution exceeded {timeout_s:g} s and the process was killed")
+                chunk = os.read(self._process.stdout.fileno(), 1 << 16)
+                if not chunk:
+                    raise SandboxError(f"the sandbox process died with status {self._process.wait()}")
+                self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        _stop(self._process)
+
+
+def _javascript_worker(cwd: str) -> PipeWorker:
+    node = shutil.which("node")
+    if node is None:
+        raise InputError("no `node` on the PATH: install Node.js 20 or newer to run JavaScript in the local sandbox")
+    command = [
+        node,
+        "--expose-internals",
+        "--no-warnings",
+        "--max-old-space-size=512",
+        str(_HERE / "javascript_session.js"),
+    ]
+    return PipeWorker(command, cwd)
+
+
+def _sql_worker(cwd: str) -> PipeWorker:
+    return PipeWorker([sys.executable, "-I", str(_HERE / "sql_worker.py")], cwd)
+
+
+class LocalSandbox:
+    """A sandbox with E2B's interface whose processes run on this machine (see the module's note on isolation).
+
+    Processes start when they are first needed. Give several sandboxes one `nursery` to start their kernels faster.
+    """
+
+    def __init__(
+        self,
+        languages: Sequence[str] = LANGUAGES,
+        *,
+        nursery: KernelNursery | None = None,
+        sandbox_id: str | None = None,
+        template_id: str | None = None,
+    ) -> None:
+        unknown = sorted(set(languages) - set(LANGUAGES))
+        if unknown:
+            raise InputError(f"the local sandbox does not run {', '.join(unknown)}; it runs {', '.join(LANGUAGES)}")
+        self.languages = tuple(languages)
+        self.sandbox_id = sandbox_id or f"i{uuid.uuid4().hex[:20]}"
+        self.template_id = template_id
+        self._nursery = nursery
+        self._own_nursery: KernelNursery | None = None
+        self._cwd = tempfile.mkdtemp(prefix="capibara-sandbox-")
+        self._workers: dict[str, Worker] = {}
+        self._killed = False
+
+    @classmethod
+    def create(cls, **options: Any) -> LocalSandbox:
+        """As E2B's `Sandbox.create()`: a new sandbox, ready to run code."""
+        return cls(**options)
+
+    def create_code_context(self, language: str = "python") -> Context:
+        """A context with variables of its own."""
+        self._check(language)
+        return Context(f"{language}-{uuid.uuid4().hex[:12]}", language, self._cwd)
+
+    def run_code(
+        self,
+        code: str,
+        language: str | None = None,
+        *,
+        context: Context | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT_S,
+    ) -> Execution:
+        """Runs one cell in its context (each language has a default one) and returns what came out.
+
+        Raises:
+            TimeoutException: the code ran longer than `timeout` seconds; it was interrupted (or killed when deaf).
+            SandboxError: the process died or the sandbox was killed.
+            InputError: a language this sandbox does not run.
+        """
+        if self._killed:
+            raise SandboxError(f"sandbox {self.sandbox_id} was killed")
+        language = language or (context.language if context else "python")
+        self._check(language)
+        key = context.id if context else language
+        if key not in self._workers:
+            self._workers[key] = self._start(language)
+        return self._workers[key].run(code, DEFAULT_TIMEOUT_S if timeout is None else timeout)
+
+    def kill(self) -> None:
+        """Ends all processes and removes the working directory."""
+        self._killed = True
+        for worker in self._workers.values():
+            worker.close()
+        self._workers.clear()
+        if self._own_nursery is not None:
+            self._own_nursery.close()
+        shutil.rmtree(self._cwd, ignore_errors=True)
+
+    def __enter__(self) -> LocalSandbox:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def _check(self, language: str) -> None:
+        if language not in self.languages:
+            raise InputError(f"this sandbox does not run {language!r}; it runs {', '.join(self.languages)}")
+
+    def _start(self, language: str) -> Worker:
+        if language == "javascript":
+            return _javascript_worker(self._cwd)
+        if language == "sql":
+            return _sql_worker(self._cwd)
+        if self._nursery is None:
+            self._nursery = self._own_nursery = KernelNursery()
+        return PythonKernel(self._nursery, self._cwd)

@@ -1,0 +1,105 @@
+"""Which of many texts may hold a secret at all: vectorised passes that let nearly every text by.
+
+The passes are expressions that polars runs in Rust: the anchors of the rules as literals, and for rules whose anchors
+stand in many texts their gates. Few literals at a time: a dozen or two are looked for sixteen bytes at once, a hundred
+byte by byte. What the passes find is looked at rule by rule (`secret_rules`); they never hold back a text in which a
+rule would find something (a property test holds them to that).
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import polars as pl
+
+from capibara_assets.executions.secrets.personal import personal_rules
+from capibara_assets.executions.secrets.rules import BARE_TOKEN_NAME, NAME_ANCHORS, Rule, provider_rules
+
+_WORTH_A_PASS = 32  # texts; fewer are looked at rule by rule in less time than the passes take to set up
+_LITERALS, _GATES, _NAMES = 24, 16, 12  # at a time
+_MANY = 8  # names
+
+
+def may_hold_secrets(texts: Sequence[str] | pl.Series, also: Sequence[str] = ()) -> list[bool]:
+    """For each text whether a rule (or one of `personal_rules(also)`) could match; texts hold no lone surrogates."""
+    if len(texts) < _WORTH_A_PASS:
+        return [True] * len(texts)
+    passes = _passes()
+    text = pl.col("text")
+    expressions = (*passes.expressions, *(rule.gate for rule in personal_rules(also)))
+    # names such as `token` stand in one text of twenty: only there their longer expressions are tried
+    frame = pl.DataFrame({"text": texts}, schema={"text": pl.String})
+    found = frame.select(pl.any_horizontal([text.str.contains(each) for each in expressions])).to_series()
+    small = frame.select(text.str.to_lowercase())
+    named = small.select(pl.any_horizontal([text.str.contains(names) for names in passes.names])).to_series()
+    places = named.arg_true()
+    suspects = places.filter(frame["text"].gather(places).str.contains(passes.after_names))
+    return found.scatter(suspects, True).to_list()
+
+
+def rules_by_text(texts: Sequence[str], rules: Sequence[Rule]) -> list[list[Rule]]:
+    """For each of some suspects the rules that could find something in it, as far as gates tell.
+
+    Only the rules about many names are asked for theirs: they cost half a millisecond in a text that merely speaks of
+    keys and tokens. (Polars keeps the last 32 expressions it compiled: with all the gates it would forget the passes.)
+    """
+    column = pl.Series(texts, dtype=pl.String)
+    near = [
+        (rule, column.str.contains(rule.gate).to_list() if rule.gate and len(rule.anchors) >= _MANY else None)
+        for rule in rules
+    ]
+    return [[rule for rule, found in near if found is None or found[i]] for i in range(len(texts))]
+
+
+@dataclass(frozen=True)
+class _Passes:
+    """What is looked for everywhere, names in small letters, and what is looked for where such a name stands."""
+
+    expressions: tuple[str, ...]
+    names: tuple[str, ...]
+    after_names: str
+
+
+@cache
+def _passes() -> _Passes:
+    rules = provider_rules()
+    literal = [rule for rule in rules if not rule.gate]
+    gated = [rule for rule in rules if rule.gate]
+    folded = _anchors(rule for rule in literal if rule.ignore_case)
+    named = [rule for rule in gated if _is_named(rule)]
+    gates = list(dict.fromkeys(rule.gate for rule in gated if rule not in named))
+    # those of single providers start with a literal and go together; the others are faster one by one
+    joined = [gate for gate in gates if gate.startswith("(?-u:")]
+    names = {*folded, *_anchors(named), *(name.lower() for name in NAME_ANCHORS)}
+    # `key` is enough where `_key` is asked for, too
+    shortest = sorted(name for name in names if not any(other in name for other in names - {name}))
+    # a name of two letters slows down those that are looked for with it
+    long, short = [name for name in shortest if len(name) > 2], [name for name in shortest if len(name) <= 2]
+    after_names = ("(?i)" + _any(folded), *(rule.gate for rule in named), BARE_TOKEN_NAME)
+    return _Passes(
+        expressions=(
+            *map(_any, _groups(_anchors(rule for rule in literal if not rule.ignore_case), _LITERALS)),
+            *("|".join(group) for group in _groups(joined, _GATES)),
+            *(gate for gate in gates if gate not in joined),
+        ),
+        names=tuple(map(_any, (*_groups(long, _NAMES), *_groups(short, _NAMES)))),
+        after_names="|".join(f"(?:{expression})" for expression in dict.fromkeys(after_names)),
+    )
+
+
+def _is_named(rule: Rule) -> bool:
+    """Whether it is about names, in any case, that stand in few texts."""
+    return bool(rule.gate) and rule.ignore_case and min(map(len, rule.anchors)) >= 2
+
+
+def _anchors(rules: Iterable[Rule]) -> list[str]:
+    return sorted({anchor for rule in rules for anchor in rule.anchors})
+
+
+def _any(literals: Iterable[str]) -> str:
+    return "|".join(map(re.escape, literals))
+
+
+def _groups(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (items[start : start + size] for start in range(0, len(items), size))

@@ -1,0 +1,209 @@
+"""Replaces secrets by typed placeholders: `<E2B_API_KEY:1>`, the same secret the same placeholder within a sandbox."""
+
+import hashlib
+import hmac
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+import polars as pl
+
+from capibara_assets.executions.formats.envelope_reader import Recorded, strip_ansi
+from capibara_assets.executions.parsing import python_tree
+from capibara_assets.executions.secrets.personal import PERSONAL, personal_rules
+from capibara_assets.executions.secrets.plausibility import entropy
+from capibara_assets.executions.secrets.prefilter import may_hold_secrets, rules_by_text
+from capibara_assets.executions.secrets.rules import Rule, Secret, find_secrets, provider_rules, rules_for
+
+TEXT_LIMIT = 64 << 10  # characters of quarantined text that are kept
+_OUTPUT = ("stdout", "stderr", "result_text", "error_name", "error_value", "traceback")
+TEXTS = ("code", "task", "source", *_OUTPUT)
+_KEY = "CAPIBARA_DIGEST_KEY"
+DEFAULT_KEY = b"capibara-assets"  # where a deployment has set none
+_PLACEHOLDER = r"<([A-Z][A-Z0-9_]{2,40}):(\d{1,9})>"
+
+Found = dict[tuple[int, str], list[Secret]]
+
+
+def redact_text(text: str) -> str:
+    """`text` without secrets; placeholders are numbered by appearance."""
+    secrets = find_secrets(text)
+    numbers = _Numbers()
+    return _replaced(text, secrets, [numbers.placeholder(s.kind, text[s.start : s.end]) for s in secrets])
+
+
+def quarantine_text(data: bytes) -> str:
+    """Damaged bytes as redacted text of at most 64 KiB. Redacts before it cuts: half a key is a key's half."""
+    text = redact_text(strip_ansi(data.decode("utf-8", "replace")))
+    return text.encode("utf-8")[:TEXT_LIMIT].decode("utf-8", "ignore")
+
+
+def keyed_digest(data: bytes) -> str:
+    """HMAC-SHA-256 under the deployment's key (CAPIBARA_DIGEST_KEY): equal bytes are found again, but not guessed."""
+    return hmac.new(digest_key(), data, hashlib.sha256).hexdigest()
+
+
+def digest_key() -> bytes:
+    """The key of keyed digests: CAPIBARA_DIGEST_KEY, at most 64 bytes of it."""
+    own = os.environ.get(_KEY)
+    return DEFAULT_KEY if own is None else own.encode("utf-8")[:64]
+
+
+def redact_sessions(
+    sessions: Sequence[Sequence[Recorded]], also: Sequence[str] = (), suspects: Iterable[bool] | None = None
+) -> list[list[int]]:
+    """Redacts the executions of several sandboxes in place and returns how many secrets each held, in their order.
+
+    Nearly all text holds nothing that could be a secret, which one pass over the whole batch finds out: give it
+    thousands of executions at a time. Numbers follow (timestamp, execution id), whatever the order within a session.
+
+    Args:
+        also: personal data that goes as well: "email", "ip".
+        suspects: for each execution whether it may hold a secret (`secret_gate`), where that is known already.
+    """
+    return [
+        _replace_all(session, found) if found else [0] * len(session)
+        for session, found in zip(sessions, find_in_sessions(sessions, also, suspects), strict=True)
+    ]
+
+
+def redact_session(session: Sequence[Recorded], also: Sequence[str] = ()) -> list[int]:
+    """As `redact_sessions`, of one sandbox."""
+    return redact_sessions([session], also)[0]
+
+
+def find_in_sessions(
+    sessions: Sequence[Sequence[Recorded]], also: Sequence[str] = (), suspects: Iterable[bool] | None = None
+) -> list[Found]:
+    """For each sandbox the secrets in its executions, by (place in the session, field), left to right.
+
+    A value that was recognised once is found everywhere in the sandbox, also where it stands alone.
+    """
+    if suspects is None:
+        suspects = may_hold_secrets([_joined(record) for session in sessions for record in session], also)
+    rules = (*provider_rules(), *personal_rules(also))
+    marks = iter(suspects)
+    places = [[i for i in range(len(session)) if next(marks)] for session in sessions]
+    texts = [_joined(session[i]) for session, marked in zip(sessions, places, strict=True) for i in marked]
+    # in one batch: an expression has to warm up each time that polars is given it
+    near = iter(rules_by_text(texts, rules))
+    return [
+        _find(session, {i: next(near) for i in marked}, rules) if marked else {}
+        for session, marked in zip(sessions, places, strict=True)
+    ]
+
+
+def _joined(record: Recorded) -> str:
+    return "\n".join([value for name in TEXTS if (value := getattr(record, name))])
+
+
+def _find(session: Sequence[Recorded], suspects: Mapping[int, Sequence[Rule]], rules: Sequence[Rule]) -> Found:
+    """The secrets of one sandbox; `suspects` are the executions in which a rule could find something, and which."""
+    found = {(i, name): secrets for i, near in suspects.items() for name, secrets in _scan(session[i], near, rules)}
+    if not found:
+        return {}
+    known = _known_values(session, found)
+    spread: Found = {}
+    for i, record in enumerate(session):
+        for name in TEXTS:
+            text: str | None = getattr(record, name)
+            if text and (secrets := _with_known(text, found.get((i, name), []), known)):
+                spread[i, name] = secrets
+    return spread
+
+
+def _replace_all(session: Sequence[Recorded], found: Found) -> list[int]:
+    numbers, counts = _Numbers(), [0] * len(session)
+    for i in sorted(range(len(session)), key=lambda i: (session[i].timestamp, session[i].execution_id)):
+        record = session[i]
+        for name in TEXTS:
+            if (secrets := found.get((i, name))) is None:
+                continue
+            text = getattr(record, name)
+            marks = [numbers.placeholder(s.kind, text[s.start : s.end]) for s in secrets]
+            replaced = _replaced(text, secrets, marks)
+            if name == "code" and record.language == "python" and python_tree(text) and not python_tree(replaced):
+                # a key that stands bare in the code, as a name would: a name takes its place
+                replaced = _replaced(text, secrets, [mark.strip("<>").replace(":", "_") for mark in marks])
+            setattr(record, name, replaced)
+            counts[i] += len(secrets)
+    return counts
+
+
+def _scan(record: Recorded, near: Sequence[Rule], rules: Sequence[Rule]) -> Iterable[tuple[str, list[Secret]]]:
+    """The secrets in each field: with all rules where those of `near` find one, which may hide another of any shape."""
+    near = rules_for(_joined(record), near)
+    for name in TEXTS:
+        text, code = getattr(record, name), record.code if name in _OUTPUT else None
+        if text and find_secrets(text, code, near):
+            yield name, find_secrets(text, code, rules)
+
+
+def _known_values(session: Sequence[Recorded], found: Found) -> dict[str, str]:
+    """Value -> kind of the secrets that are long and random enough to be replaced wherever they stand."""
+    known: dict[str, str] = {}
+    for (i, name), secrets in found.items():
+        for secret in secrets:
+            value = getattr(session[i], name)[secret.start : secret.end]
+            telling = known.get(value, "SECRET") == "SECRET"  # of two names for one value the telling one stays
+            if telling and len(value) >= 12 and entropy(value) >= 3:
+                known[value] = secret.kind
+    return known
+
+
+def _with_known(text: str, secrets: list[Secret], known: dict[str, str]) -> list[Secret]:
+    """`secrets` and every other place of a known value, left to right."""
+    merged = [Secret(s.start, s.end, known.get(text[s.start : s.end], s.kind)) for s in secrets]
+    for value, kind in known.items():
+        start = text.find(value)
+        while start >= 0:
+            end = start + len(value)
+            if all(end <= s.start or start >= s.end for s in merged):
+                merged.append(Secret(start, end, kind))
+            start = text.find(value, end)
+    return sorted(merged, key=lambda s: s.start)
+
+
+def redaction_report(executions: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:
+    """What was replaced: a row per kind with its places, its distinct values and the sandboxes that held one.
+
+    It is read off the placeholders of the redacted table, so that it cannot hold a secret. (A key that stood bare in
+    Python code has a name in its place and is only in the table's count.)
+
+    Args:
+        executions: the Execution table, or its columns of text, `sandbox_id` and `secrets`.
+    """
+    kinds = sorted({rule.kind for rule in (*provider_rules(), *personal_rules(PERSONAL))})
+    marked = executions.lazy().filter(pl.col("secrets") > 0).select("sandbox_id", *TEXTS).collect(engine="streaming")
+    marks = pl.concat([marked.select("sandbox_id", text=pl.col(name)) for name in TEXTS])
+    return (
+        marks.select("sandbox_id", mark=pl.col("text").str.extract_all(_PLACEHOLDER))
+        .explode("mark", empty_as_null=False, keep_nulls=False)
+        .select("sandbox_id", "mark", kind=pl.col("mark").str.extract(_PLACEHOLDER, 1))
+        .filter(pl.col("kind").is_in(kinds))
+        .group_by("kind")
+        .agg(
+            places=pl.len(),
+            values=pl.struct("sandbox_id", "mark").n_unique(),
+            sandboxes=pl.col("sandbox_id").n_unique(),
+        )
+        .sort("kind")
+    )
+
+
+class _Numbers:
+    """Numbers the values of each kind in the order in which they come."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, dict[str, int]] = {}
+
+    def placeholder(self, kind: str, value: str) -> str:
+        values = self._numbers.setdefault(kind, {})
+        return f"<{kind}:{values.setdefault(value, len(values) + 1)}>"
+
+
+def _replaced(text: str, secrets: Sequence[Secret], marks: Sequence[str]) -> str:
+    parts, last = [], 0
+    for secret, mark in zip(secrets, marks, strict=True):
+        parts += [text[last : secret.start], mark]
+        last = secret.end
+    return "".join([*parts, text[last:]])

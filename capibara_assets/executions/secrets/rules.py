@@ -1,0 +1,274 @@
+"""What a secret looks like: detect-secrets' rules, those of the providers it lacks, and secrets known by context.
+
+Each rule has anchors, substrings of which a text must hold one before the rule's expression is tried: scanning for a
+substring is two orders of magnitude cheaper than matching expressions, and nearly every text holds none.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from capibara_assets.executions.secrets.contexts import CONTEXT_SHAPES, LINE_START
+from capibara_assets.executions.secrets.plausibility import (
+    filled_in,
+    has_digit,
+    hex_letters_and_digits,
+    json_web_token,
+    mixed_case_and_digits,
+    random_looking,
+    token,
+)
+from capibara_assets.executions.secrets.providers import PROVIDER_SHAPES
+
+_TOKEN = "A-Za-z0-9_-"
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A stretch of text that must not be kept."""
+
+    start: int
+    end: int
+    kind: str  # names the placeholder, never the value
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One shape. `group` holds the secret; `plausible` may still reject it; `ignore_case` is about the anchors.
+
+    A match must not start inside a word, and is stretched over `tail` characters that follow it: keys are pasted with
+    a character too many as often as with one too few, and half a key in the log is a leak all the same.
+
+    `gate` is for rules whose anchors stand in every other text: an expression in the syntax of Rust's regex crate that
+    matches whatever the rule matches, or more (`secret_gate`).
+    """
+
+    kind: str
+    anchors: tuple[str, ...]
+    pattern: re.Pattern[str]
+    group: int = 0
+    plausible: Callable[[str], bool] | None = None
+    ignore_case: bool = False
+    whole_word: bool = True
+    tail: str = "A-Za-z0-9"
+    gate: str = ""
+
+
+def find_secrets(text: str, names_in_code: str | None = None, rules: Sequence[Rule] | None = None) -> list[Secret]:
+    """Secrets in `text`, left to right, not overlapping.
+
+    Args:
+        names_in_code: for the output of a program: the program. Where it names a secret-looking variable
+            (`print(os.environ["AWS_SECRET_ACCESS_KEY"])`), a high-entropy token standing alone in the output is one.
+        rules: those of `rules_for` a larger text that holds this one; None tries all.
+    """
+    candidates = rules_for(text, rules)
+    name = _secret_name(names_in_code) if names_in_code is not None else None
+    found: list[Secret] = []
+    left = text
+    # one key may hide another: two without a gap, or a long match that swallows a shorter one's end
+    while new := _find_once(left, candidates, name):
+        found += new
+        left = _masked(left, new)
+    return sorted(found, key=lambda secret: secret.start)
+
+
+def _find_once(text: str, rules: Sequence[Rule], name: str | None) -> list[Secret]:
+    found = [
+        secret
+        for rule in rules
+        for secret in _matches(rule, text)
+        if not (rule.whole_word and _inside_word(text, secret.start))
+    ]
+    if name is not None:
+        found += _bare_tokens(text, name)
+    return _without_overlaps(found)
+
+
+def _masked(text: str, secrets: Sequence[Secret]) -> str:
+    """`text` with NUL in place of each character of `secrets` (left to right, not overlapping)."""
+    parts, last = [], 0
+    for secret in secrets:
+        parts += [text[last : secret.start], "\0" * (secret.end - secret.start)]
+        last = secret.end
+    return "".join([*parts, text[last:]])
+
+
+def rules_for(text: str, rules: Sequence[Rule] | None = None) -> list[Rule]:
+    """The rules (of `rules`, or of all) that have an anchor in `text`; no other can match in it or in a part of it."""
+    candidates = provider_rules() if rules is None else rules
+    lowered = text.lower() if any(rule.ignore_case for rule in candidates) else ""
+    return [rule for rule in candidates if _has_anchor(rule.anchors, lowered if rule.ignore_case else text)]
+
+
+def _has_anchor(anchors: tuple[str, ...], text: str) -> bool:
+    for anchor in anchors:  # noqa: SIM110 - a loop is three times as fast as any() with a generator, and this is hot
+        if anchor in text:
+            return True
+    return False
+
+
+def _matches(rule: Rule, text: str) -> Iterator[Secret]:
+    stretch = re.compile(f"[{rule.tail}]*") if rule.tail else None
+    for match in rule.pattern.finditer(text):
+        start, end = match.span(rule.group)
+        if stretch is not None and (more := stretch.match(text, end)):
+            end = more.end()
+        if start < end and "\0" not in text[start:end] and (rule.plausible is None or rule.plausible(text[start:end])):
+            yield Secret(start, end, rule.kind)
+
+
+def _inside_word(text: str, start: int) -> bool:
+    """Whether a letter or digit precedes; an escape such as the \\n of a string literal is no part of the word."""
+    if start == 0 or not (text[start - 1].isalnum() and text[start - 1].isascii()):
+        return False
+    return not (start >= 2 and text[start - 2] == "\\" and text[start - 1] in "nrtbf")
+
+
+def _without_overlaps(found: list[Secret]) -> list[Secret]:
+    """The earliest, of those the longest; a kind that comes first in the rules wins a draw (sorting is stable)."""
+    kept: list[Secret] = []
+    for secret in sorted(found, key=lambda s: (s.start, -s.end)):
+        if not kept or secret.start >= kept[-1].end:
+            kept.append(secret)
+        elif secret.end > kept[-1].end:  # two shapes that share characters: both go
+            kept[-1] = Secret(kept[-1].start, secret.end, kept[-1].kind)
+    return kept
+
+
+# --- names of variables -------------------------------------------------------------------------------------------
+
+_SECRET_NAME = re.compile(r"\b[A-Z][A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_ID|_VALUE)?\b")
+_BARE = re.compile(r"(?:^|(?<=[\s=:]))[\"']?([A-Za-z0-9+/_-]{20,}={0,2})[\"']?$", re.MULTILINE)
+NAME_ANCHORS = ("KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL")
+
+#: What a text with such a name matches (see `Rule.gate`).
+BARE_TOKEN_NAME = r"(?-u)[A-Z0-9_](?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)"
+
+
+def _secret_name(code: str) -> str | None:
+    if not any(anchor in code for anchor in NAME_ANCHORS):
+        return None
+    match = _SECRET_NAME.search(code)
+    return match.group() if match else None
+
+
+def _bare_tokens(text: str, name: str) -> Iterator[Secret]:
+    kind = "AWS_SECRET_ACCESS_KEY" if name == "AWS_SECRET_ACCESS_KEY" else "SECRET"
+    for match in _BARE.finditer(text):
+        if random_looking(match.group(1)):
+            yield Secret(match.start(1), match.end(1), kind)
+
+
+# --- the rules ----------------------------------------------------------------------------------------------------
+
+
+@cache
+def provider_rules() -> tuple[Rule, ...]:
+    """All rules, those with a telling prefix first."""
+    return (*_block_rules(), *_extra_rules(), *_detect_secrets_rules(), *_context_rules())
+
+
+def _block_rules() -> Iterator[Rule]:
+    # the block with its body; detect-secrets reports the header line alone. A body without an end goes too.
+    pem = (
+        r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
+        r"(?:(?:(?!-----BEGIN)[\s\S]){0,16000}?-----END [A-Z0-9 ]*-----|[A-Za-z0-9+/=\s\\]*)"
+    )
+    putty = r"PuTTY-User-Key-File-[23](?:(?!PuTTY-User)[\s\S]){0,16000}?(?:Private-MAC: [0-9a-f]+|$)"
+    yield Rule("PRIVATE_KEY", ("PRIVATE KEY",), re.compile(pem), whole_word=False, tail="")
+    yield Rule("PRIVATE_KEY", ("PuTTY-User-Key-File",), re.compile(putty), whole_word=False, tail="")
+
+
+def _extra_rules() -> Iterator[Rule]:
+    for kind, anchors, expression in PROVIDER_SHAPES:
+        plausible = filled_in if kind == "HF_TOKEN" else None if kind == "TWITTER_BEARER" else token
+        # an expression that starts with a class is slow to look for, and its anchors are rare enough
+        literal = min(map(len, anchors)) > 5 or expression.startswith(("[", "(?<="))
+        gate = "" if literal else f"(?-u:{_LOOKAROUND.sub('', expression)})"
+        yield Rule(kind, anchors, re.compile(expression, re.ASCII), plausible=plausible, tail=_TOKEN, gate=gate)
+    # one start per word, or a long word of "eyJeyJ..." costs the square of its length
+    jwt = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*){0,3}"
+    yield Rule("JWT", ("eyJ",), re.compile(jwt), plausible=json_web_token, tail="=")
+
+
+def _detect_secrets_rules() -> Iterator[Rule]:
+    """The expressions of detect-secrets' plugins (Apache-2.0), with our kinds and anchors.
+
+    Its keyword and entropy plugins are left out: on code they report every `password = "..."` and every long word
+    (`_context_rules` asks for both, a telling name and entropy). Its OpenAI, npm and Artifactory expressions are
+    written anew above: they cost the square of a hostile line's length, or take in the quotes around the token.
+    """
+    # imported here: it pulls in requests, and the rules are needed only where records are read
+    from detect_secrets.plugins import (
+        aws,
+        azure_storage_key,
+        cloudant,
+        discord,
+        gitlab_token,
+        ibm_cos_hmac,
+        mailchimp,
+        pypi_token,
+        sendgrid,
+        slack,
+        softlayer,
+        square_oauth,
+        telegram_token,
+        twilio,
+    )
+
+    access_key, secret_key = aws.AWSKeyDetector.denylist
+    yield Rule("AWS_ACCESS_KEY_ID", ("AKIA", "ASIA", "ABIA", "ACCA", "A3T"), access_key, tail="A-Z0-9")
+    yield Rule("AWS_SECRET_ACCESS_KEY", ("aws",), secret_key, 1, ignore_case=True, tail="")
+    gates = {
+        "DISCORD_TOKEN": r"[MNO][a-zA-Z\d_-]{23,25}\.[a-zA-Z\d_-]{6}\.[a-zA-Z\d_-]{27}",
+        "TELEGRAM_TOKEN": r"\d{8}:[0-9A-Za-z_-]{35}",
+        "TWILIO_KEY": r"(?-u)(?:AC|SK)[a-z0-9]{32}",
+        "MAILCHIMP_KEY": r"(?-u)[0-9a-z]{32}-us[0-9]",
+    }
+    for kind, anchors, plugin, plausible, tail in (
+        ("AZURE_STORAGE_KEY", ("AccountKey=",), azure_storage_key.AzureStorageKeyDetector, None, ""),
+        ("DISCORD_TOKEN", (".",), discord.DiscordBotTokenDetector, mixed_case_and_digits, _TOKEN),
+        ("GITLAB_TOKEN", ("glpat-", "gldt-", "glft-", "glsoat-", "glrt-", "GR1348941", "glcbt-", "glimt-", "glptt-",
+                          "glagent-", "gloas-"), gitlab_token.GitLabTokenDetector, None, _TOKEN),
+        ("MAILCHIMP_KEY", ("-us",), mailchimp.MailchimpDetector, has_digit, ""),
+        ("PYPI_TOKEN", ("pypi-",), pypi_token.PypiTokenDetector, None, _TOKEN),
+        ("SENDGRID_KEY", ("SG.",), sendgrid.SendGridDetector, None, _TOKEN),
+        ("SLACK_TOKEN", ("xox", "hooks.slack.com", "XOX"), slack.SlackDetector, None, _TOKEN),
+        ("SQUARE_SECRET", ("sq0csp-",), square_oauth.SquareOAuthDetector, None, _TOKEN),
+        ("TELEGRAM_TOKEN", (":",), telegram_token.TelegramBotTokenDetector, mixed_case_and_digits, _TOKEN),
+        ("TWILIO_KEY", ("AC", "SK"), twilio.TwilioKeyDetector, hex_letters_and_digits, ""),
+    ):  # fmt: skip
+        for pattern in plugin.denylist:
+            yield Rule(kind, anchors, pattern, plausible=plausible, tail=tail, gate=gates.get(kind, ""))
+    for kind, names, plugin, gate in (
+        ("CLOUDANT_KEY", ("clou", "cl_", "cl-", "clapi", "clkey", "clpw", "clpa", "cltoken"), cloudant.CloudantDetector,
+         r"(?i)cl(?:ou(?:dant)?)?[_-]?(?:api)?(?:key|pw|pass|token)|cloudant\.com"),
+        ("IBM_COS_KEY", ("secret",), ibm_cos_hmac.IbmCosHmacDetector, r"(?i)secret[_-]?(?:access)?[_-]?key"),
+        ("SOFTLAYER_KEY", ("softlayer", "sl_", "slapi"), softlayer.SoftlayerDetector, ""),
+    ):  # fmt: skip
+        for pattern in plugin.denylist:
+            if pattern.groups == 1:
+                yield Rule(kind, names, pattern, 1, plausible=has_digit, ignore_case=True, tail="", gate=gate)
+
+
+def _context_rules() -> Iterator[Rule]:
+    """Secrets known by what stands before them: connection strings, headers, assignments to secret-looking names."""
+    for kind, anchors, expression, plausible in CONTEXT_SHAPES:
+        pattern = re.compile(expression, re.IGNORECASE | re.MULTILINE)
+        gate = "" if anchors == ("aws",) else _gate(expression)
+        yield Rule(kind, anchors, pattern, 1, plausible, anchors != ("://",), whole_word=False, tail="", gate=gate)
+
+
+def _gate(expression: str) -> str:
+    r"""`expression`, or something that matches more, for Rust's regex crate.
+
+    It has no lookarounds and narrower \s and \w, which stand in character classes in all expressions that come here;
+    a name's class is widened further, to one that costs a third, and what may stand before a name is left out.
+    """
+    wider = _LOOKAROUND.sub("", expression).replace(LINE_START, "").replace(r"[\w.-]{", r"[^\s\"']{")
+    return "(?im)" + wider.replace(r"\w", r"\w\p{N}").replace(r"[\s", r"[\s\x1c-\x1f")
+
+
+_LOOKAROUND = re.compile(r"\(\?<?[!=](?:\[[^\]]*\]|[^()\[\]])*\)")

@@ -1,0 +1,118 @@
+"""What a training tells through Pipes while it runs, shown in Dagster at once.
+
+Dagster keeps a process's custom messages until it has ended. Here those about the voters' progress become an
+observation of the asset as they arrive: its numbers are plotted on the asset's page, its table is in the run's log.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import dagster as dg
+
+from capibara_assets.training.monitoring.progress import duration
+from capibara_assets.training.supervisor.reporting import PROGRESS
+
+_PLOTTED = {
+    "loss": "loss",
+    "perplexity": "perplexity",
+    "gradient_norm": "gradient norm",
+    "learning_rate": "learning rate",
+    "tokens_per_s": "tokens per second",
+    "memory_mib": "memory (MiB)",
+    "seconds_left": "seconds left",
+}
+_COLUMNS = (
+    *("voter", "state", "step", "loss", "perplexity", "gradient", "rate", "tokens/s", "samples/s", "MiB"),
+    *("left", "steps left", "micro-steps left"),
+)
+_RULE = "| --- | --- |" + " ---: |" * (len(_COLUMNS) - 2)
+
+
+class ProgressObserver:
+    """A Pipes message handler that turns progress messages into observations and hands all others on."""
+
+    def __init__(self, context: Any, handler: Any):
+        self._context, self._handler = context, handler
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handler, name)
+
+    def handle_message(self, message: Mapping[str, Any]) -> None:
+        """Called by the reader, in its thread."""
+        payload = (message.get("params") or {}).get("payload") if message["method"] == "report_custom_message" else None
+        if isinstance(payload, Mapping) and payload.get("kind") == PROGRESS:
+            observe(self._context, payload)
+        else:
+            self._handler.handle_message(message)
+
+
+class LiveFileReader(dg.PipesTempFileMessageReader):  # type: ignore[misc]  # dagster is untyped here
+    """Of a process on this machine."""
+
+    def __init__(self, context: Any):
+        super().__init__()
+        self._context = context
+
+    @contextmanager
+    def read_messages(self, handler: Any) -> Iterator[Any]:
+        """As the parent, through a `ProgressObserver`."""
+        with super().read_messages(ProgressObserver(self._context, handler)) as parameters:
+            yield parameters
+
+
+def observe(context: Any, progress: Mapping[str, Any]) -> None:
+    """Note how the voters stand as an observation of the asset that the run makes."""
+    if not getattr(context, "has_assets_def", True):
+        context.log.info(progress_table(progress["voters"]))
+        return
+    context.log_event(
+        dg.AssetObservation(
+            asset_key=context.asset_key,
+            partition=context.partition_key if context.has_partition_key else None,
+            description=f"how the voters of {progress['domain']} stand",
+            metadata=progress_metadata(progress["voters"]),
+        )
+    )
+
+
+def progress_metadata(voters: list[dict[str, Any]]) -> dict[str, Any]:
+    """A table for people, and for plots the figures of each voter that trains now."""
+    plotted = {
+        f"{name} {row['voter']}": float(row[key])
+        for key, name in _PLOTTED.items()
+        for row in voters
+        if row["state"] == "training" and isinstance(row.get(key), int | float)
+    }
+    return {"voters": dg.MetadataValue.md(progress_table(voters)), **plotted}
+
+
+def progress_table(voters: list[dict[str, Any]]) -> str:
+    """Markdown with a row per voter; the steps left are told in optimizer steps and micro-steps."""
+    return "\n".join([f"| {' | '.join(_COLUMNS)} |", _RULE, *(_row(voter) for voter in voters)])
+
+
+def _row(voter: Mapping[str, Any]) -> str:
+    def shown(key: str, form: str) -> str:
+        value = voter.get(key)
+        return "–" if value is None else value if isinstance(value, str) else format(value, form)
+
+    goes_on = "seconds_left" in voter and voter["state"] == "training"
+    cells = [
+        voter["voter"],
+        voter["state"],
+        f"{voter['step']}/{voter['steps']}" if "steps" in voter else "–",
+        shown("loss", ".4f"),
+        shown("perplexity", ".2f"),
+        shown("gradient_norm", ".3f"),
+        shown("learning_rate", ".2e"),
+        shown("tokens_per_s", ",.0f"),
+        shown("samples_per_s", ".1f"),
+        shown("memory_mib", ",.0f"),
+        *(
+            (duration(voter["seconds_left"]), str(voter["steps"] - voter["step"]), str(voter["micro_steps_left"]))
+            if goes_on
+            else ("–", "–", "–")
+        ),
+    ]
+    return f"| {' | '.join(cells)} |"

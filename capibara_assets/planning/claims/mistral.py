@@ -1,0 +1,168 @@
+"""What the specification promises of its own presets: Mistral 7B on a CPU and on eight GPUs, and 120 B."""
+
+from capibara_assets.planning.accounting import Layout, Method, Remat, Step, flops_per_token, training_memory
+from capibara_assets.planning.claims.claim import Claim, how
+from capibara_assets.planning.claims.measured import Measured
+from capibara_assets.planning.hardware.declaration import GIB
+from capibara_assets.planning.hardware.targets import HardwareTarget, find_target
+from capibara_assets.planning.lora.preset_plans import plan_preset
+from capibara_assets.planning.lora.recipe import LoraPlan
+from capibara_assets.planning.mesh import Mesh
+from capibara_assets.planning.models import read_shape
+from capibara_assets.planning.prediction.step_time import predict
+from capibara_assets.planning.recipe import PlanningRecipe
+from capibara_assets.planning.workload import EVERYTHING, NOTHING, Workload
+
+EXAMPLES = 50_000  # a large dataset, so that a time computed for it is a long one
+# A published run that the claim is held against, with its source.
+PUBLISHED_TOKENS = (24_824, "NVIDIA NeMo 24.12: Llama 2 7B, LoRA, 8 GPUs, FP8, packed to 4,096")
+
+
+def cpu_memory(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
+    plan = plan_preset("mistral7b_cpu", recipe, examples=EXAMPLES)
+    memory = plan.estimates["memory_bytes_per_device"]
+    gib, gb = memory["total"] / GIB, memory["total"] / 1e9
+    return Claim(
+        claim="Mistral-7B on a CPU in about 13 GB",
+        ours=f"{gib:.1f} GiB ({gb:.1f} GB), of which weights {memory['weights'] / GIB:.1f} GiB",
+        how="computed",
+        verdict="holds" if gib <= 13.5 else "holds in part" if memory["weights"] / GIB <= 13.5 else "does not hold",
+        why=f"mistral7b_cpu (bf16, rank {plan.rank} on q and v, 1 x {plan.max_length}, layers recomputed):"
+        f" {plan.reasons['quantization']}. Python and the libraries come on top",
+        values={"gib": gib, "weights_gib": memory["weights"] / GIB},
+    )
+
+
+def cpu_hours(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
+    plan = plan_preset("mistral7b_cpu", recipe, examples=EXAMPLES)
+    shape = read_shape(plan.model)
+    computed = (
+        plan.estimates["flops_per_token"] + flops_per_token(shape, plan.max_length) / 3
+    )  # layers are computed twice
+    per_example = computed * plan.max_length * plan.epochs
+    seconds = 73.5 * 3600
+    one_tera = seconds * 1e12 / per_example
+    values = {"examples_at_1_tflops": one_tera, "flops_per_token": computed}
+    ours = (
+        f"{one_tera:,.0f} examples of {plan.max_length} tokens in 73.5 h for each TFLOP/s that the processor sustains"
+    )
+    if measured is not None:
+        here = measured.bf16_gflops * 1e9
+        values["hours_per_1000_examples_here"] = 1000 * per_example / here / 3600
+        ours += (
+            f"; here ({measured.bf16_gflops:,.0f} GFLOP/s in bf16 products on {measured.threads} threads) 1,000 take"
+        )
+        ours += f" at least {values['hours_per_1000_examples_here']:,.0f} h"
+    return Claim(
+        claim="Mistral-7B on a CPU in 73.5 h",
+        ours=ours,
+        how=how(measured),
+        verdict="cannot be judged",
+        why=f"the specification names neither processor nor tokens. {plan.epochs} epochs of {plan.max_length} tokens at"
+        f" {computed:.3g} FLOPs a token (4 a weight and 2 for recomputation) are {per_example:.3g} FLOPs an example",
+        values=values,
+    )
+
+
+def gpu_hours(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
+    low, middle, high = (8 * rate for rate in _mistral_rates(recipe))
+    tokens = (2 * 3600 * 1000, 3 * 3600 * 1500)
+    minutes = (tokens[0] / high / 60, tokens[1] / low / 60)
+    plan = plan_preset("mistral7b_8xh100", recipe, examples=EXAMPLES)
+    hours = plan.estimates["tokens_at_most"] / middle / 3600
+    return Claim(
+        claim="Mistral-7B on 8xH100 in 2-3 h",
+        ours=f"the tokens that 2-3 h at the specification's own 1,000-1,500 tokens/s are take {minutes[0]:.1f} to"
+        f" {minutes[1]:.1f} minutes; {EXAMPLES:,} examples filled to {plan.max_length} tokens, {plan.epochs} epochs,"
+        f" {hours:.1f} h",
+        how="computed",
+        verdict="holds" if hours <= 3 else "holds in part",
+        why=f"{tokens[0] / 1e6:.1f} to {tokens[1] / 1e6:.1f} M tokens; predicted {low:,.0f} to {high:,.0f} tokens/s on"
+        " eight GPUs. The time depends on the dataset, which the specification does not name",
+        values={"minutes_low": minutes[0], "minutes_high": minutes[1], "hours_of_50000_examples": hours},
+    )
+
+
+def gpu_memory(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
+    plan = plan_preset("mistral7b_8xh100", recipe, examples=EXAMPLES)
+    large = plan_preset("120b", recipe, examples=EXAMPLES)
+    shape = read_shape(plan.model)
+    values = {
+        "mistral_gb": plan.estimates["memory_bytes_per_device"]["total"] / 1e9,
+        "mistral_kept_gb": training_memory(shape, step_of(plan, Remat.NONE)).total / 1e9,
+        "120b_gb": large.estimates["memory_bytes_per_device"]["total"] / 1e9,
+        "120b_weights_gb": large.estimates["memory_bytes_per_device"]["weights"] / 1e9,
+    }
+    return Claim(
+        claim="60-70 GB per GPU",
+        ours=f"mistral7b_8xh100 {values['mistral_gb']:.1f} GB ({values['mistral_kept_gb']:.1f} without checkpointing);"
+        f" 120b {values['120b_gb']:.1f} GB, of which weights {values['120b_weights_gb']:.1f}",
+        how="computed",
+        verdict="holds"
+        if 60 <= values["mistral_gb"] <= 70
+        else "holds in part"
+        if 60 <= values["120b_weights_gb"] <= 70
+        else "does not hold",
+        why=f"mistral7b_8xh100: {plan.reasons['quantization']}. 120b: {large.reasons['quantization']}. An allocator"
+        " that keeps what it once had shows more than is needed",
+        values=values,
+    )
+
+
+def gpu_throughput(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
+    low, middle, high = _mistral_rates(recipe)
+    published, source = PUBLISHED_TOKENS
+    return Claim(
+        claim="Mistral-7B on 8xH100: 1,000-1,500 tokens/s",
+        ours=f"{low:,.0f} to {high:,.0f} tokens/s a GPU predicted ({middle:,.0f} in the middle)",
+        how="computed",
+        verdict="holds" if low <= 1500 else "does not hold",
+        why=f"the prediction is {low / 1500:.1f} to {high / 1000:.1f} times the claim, a GPU. Published runs reach"
+        f" {published:,} tokens/s a GPU ({source})",
+        values={"low": low, "middle": middle, "high": high, "published": published},
+    )
+
+
+def _mistral_rates(recipe: PlanningRecipe) -> tuple[float, float, float]:
+    """Predicted tokens/s a GPU of the preset mistral7b_8xh100: (low, middle, high)."""
+    plan = plan_preset("mistral7b_8xh100", recipe, examples=EXAMPLES)
+    target = find_target(plan.target)
+    load = Workload(
+        shape=read_shape(plan.model),
+        sequence=plan.max_length,
+        global_batch=plan.global_batch,
+        micro_steps=plan.accumulation,
+        mesh=Mesh(data=target.chips, fsdp=1, tensor=1),
+        recompute=EVERYTHING if plan.gradient_checkpointing else NOTHING,
+        weight_bytes=2,
+        method=Method.LORA,
+        lora_rank=plan.rank,
+        lora_modules=plan.modules,
+        software="torch",
+        eager=True,
+    )
+    return tokens_per_gpu(load, target)
+
+
+def tokens_per_gpu(load: Workload, target: HardwareTarget) -> tuple[float, float, float]:
+    low, middle, high = (rate / target.chips for rate in predict(load, target).tokens_per_second)
+    return low, middle, high
+
+
+def step_of(plan: LoraPlan, remat: Remat) -> Step:
+    """A GPU's share of a plan's step, with another recomputation."""
+    target = find_target(plan.target)
+    return Step(
+        plan.micro_batch,
+        plan.max_length,
+        2,
+        2,
+        Method.LORA,
+        lora_rank=plan.rank,
+        lora_modules=plan.modules,
+        lora_dropout=plan.dropout > 0,
+        nf4=plan.quantization == "nf4",
+        remat=remat,
+        logit_chunks=64,
+        layout=Layout.zero(plan.zero_stage, target.chips),
+    )

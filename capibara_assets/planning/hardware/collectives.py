@@ -1,0 +1,84 @@
+"""Seconds of collective operations on the real links: rings on torus axes, switches inside hosts, networks between."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from capibara_assets.planning.hardware.machine import Machine
+
+AXES = ("tensor", "expert", "fsdp", "pipeline", "data", "slices")  # innermost first: the chattiest sit closest
+
+
+@dataclass(frozen=True)
+class Group:
+    """A mesh axis laid on a machine: `inner` neighbours on fast links, in each of `outer` islands."""
+
+    inner: int
+    outer: int
+    members: int
+
+
+def group(machine: Machine, lengths: Sequence[int], index: int) -> Group:
+    """Where the axis `index` of a mesh lies, its axes laid out from the innermost on.
+
+    Args:
+        machine: the chips.
+        lengths: the mesh's axes, innermost first.
+        index: the axis.
+    """
+    stride = 1
+    for length in lengths[:index]:
+        stride *= length
+    members = lengths[index]
+    inner = min(members, max(1, machine.island // stride))
+    while members % inner:  # an island that holds no whole part of the axis holds the next smaller divisor of it
+        inner -= 1
+    return Group(inner=inner, outer=members // inner, members=members)
+
+
+def ring_rate(machine: Machine, members: int) -> float:
+    """Bytes a second at which one chip takes part in a ring over `members` chips of one island.
+
+    On a torus a group that spans several axes runs a ring on each: an axis that wraps round carries both directions, an
+    open one (or a part of an axis) half of that (jax-ml/scaling-book, sharding). A switch gives every chip its port.
+    """
+    if not machine.axes:
+        return machine.link
+    rate, left = 0.0, members
+    # Longest axes first: a group fills whole axes before it spills over.
+    for length, wraps in sorted(zip(machine.axes, machine.wraps, strict=True), reverse=True):
+        if left <= 1:
+            break
+        whole = left >= length
+        rate += machine.link * (2 if wraps and whole else 1)
+        left = -(-left // length) if whole else 1
+    return rate or machine.link
+
+
+def gather_seconds(machine: Machine, where: Group, total: float) -> float:
+    """An all-gather to `total` bytes on each member, or a reduce-scatter of as many.
+
+    Between islands each chip fetches its share of the other islands' parts, and the fast links hand it round; the
+    slower of the two stages is counted, since they overlap.
+    """
+    if where.members == 1:
+        return 0.0
+    fast = total * (where.members - 1) / where.members / ring_rate(machine, where.inner) if where.inner > 1 else 0.0
+    slow = total * (where.outer - 1) / where.outer / (machine.network * where.inner) if where.outer > 1 else 0.0
+    return max(fast, slow)
+
+
+def reduce_seconds(machine: Machine, where: Group, total: float) -> float:
+    """An all-reduce of `total` bytes held by each member: a reduce-scatter and an all-gather."""
+    return 2 * gather_seconds(machine, where, total)
+
+
+def exchange_seconds(machine: Machine, where: Group, held: float) -> float:
+    """An all-to-all in which each member sends away all but its own part of `held` bytes."""
+    if where.members == 1:
+        return 0.0
+    away = held * (where.members - 1) / where.members
+    if where.outer > 1:
+        return away / machine.network
+    # On an open ring of n the mean distance is n/3 links, on a closed one n/4; a switch needs one hop.
+    hops = max(1.0, where.inner / 4) if machine.axes else 1.0
+    return away * hops / (2 * ring_rate(machine, where.inner)) if machine.axes else away / machine.link

@@ -1,0 +1,294 @@
+"""The chips that a step runs on, as its time depends on them: peaks, memory, links and where the fast ones end."""
+
+import re
+from dataclasses import dataclass, replace
+from functools import cache
+from math import ceil, log2, prod
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from capibara_assets.deployment.declarations import Declared, declared, read_mapping
+from capibara_assets.deployment.locations import resources_root
+from capibara_assets.errors import InputError
+from capibara_assets.planning.hardware.families import RING, TpuFamily, read_families
+from capibara_assets.planning.hardware.targets import GIB, HardwareTarget
+
+Kind = Literal["tpu", "gpu", "cpu"]
+REACHABLE = 0.8  # of the peak of a chip that nothing was measured on
+PEAK_PER_EXPONENTIAL = 256
+CPU_TILE = 16  # rows of an AMX or BFMMLA block; a CPU's cores are one machine
+NVLINKED = 8  # GPUs that a host's NVLink joins
+# Words of a chip's name that say nothing that its other words do not: vendor, product line, socket, kind of memory.
+NOISE = re.compile(
+    r"nvidia|amd|intel|habana|google|cloud|instinct|tesla|geforce|quadro|dgx|hgx|gpus?|tpus?|tensor|core|grace|hopper"
+    r"|blackwell|ampere|ada|oam|sxm\d?|hbm\d?e?|superchip|nvlink"
+)
+POWER_EXPONENT = 0.4  # dynamic power grows with about the 2.5th power of the clock, since voltage follows it
+
+
+class Facts(Declared):
+    """A vendor's figures for a chip that has no file among the families."""
+
+    kind: Literal["tpu", "gpu"]
+    peak_tflops: dict[str, float]
+    hbm_gib: float = Field(gt=0)
+    hbm_gb_per_s: float = Field(gt=0)
+    link_gb_per_s: float = Field(gt=0, description="one link (TPU) or the whole port (GPU), one way")
+    chips_per_host: int = Field(ge=1)
+    torus: int = Field(default=0, ge=0, le=3, description="dimensions; 0 = switched")
+    source: str
+
+
+class Accelerator(Declared):
+    """One chip, as `resources/planning/accelerators.yaml` declares it (its head explains each figure)."""
+
+    family: str | None = None
+    architecture: str | None = None
+    facts: Facts | None = None
+    tile: int = Field(gt=0)
+    gemm: float = Field(default=REACHABLE, gt=0, le=1)
+    power: float = Field(default=1.0, gt=0, le=1)
+    exp_per_s: float | None = Field(default=None, gt=0)
+    network_gb_per_s: float | None = Field(default=None, gt=0)
+    island: int = Field(default=NVLINKED, ge=1)
+    aliases: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "Accelerator":
+        if (self.family is None) == (self.facts is None):
+            raise ValueError("needs either `family` or `facts`")
+        return self
+
+
+@dataclass(frozen=True)
+class Machine:
+    """`chips` of one family, in islands of `island` chips; rates in units a second, one chip.
+
+    `axes` and `wraps` describe the torus of one island; empty for a switch that joins all pairs at `link`. `reachable`
+    is the share of the peak that the best matrix product gets.
+    """
+
+    family: str
+    kind: Kind
+    chips: int
+    island: int
+    peaks: tuple[tuple[str, float], ...]
+    memory_bytes: int
+    hbm: float
+    link: float
+    network: float
+    tile: int
+    chips_per_host: int
+    axes: tuple[int, ...] = ()
+    wraps: tuple[bool, ...] = ()
+    reachable: float = REACHABLE
+    exponentials: float = 0.0
+    architecture: str = ""
+
+    @property
+    def islands(self) -> int:
+        return ceil(self.chips / self.island)
+
+    @property
+    def hosts(self) -> int:
+        return ceil(self.chips / self.chips_per_host)
+
+    def peak(self, precision: str) -> float:
+        """Dense FLOP/s of one chip for matrix products in this precision; bf16 where the chip has no such unit."""
+        peaks = dict(self.peaks)
+        return peaks.get(precision, peaks["bf16"])
+
+    def widened(self, factor: float) -> "Machine":
+        """The same machine with all bandwidths times `factor`, for questions of the kind "what if"."""
+        return replace(self, hbm=self.hbm * factor, link=self.link * factor, network=self.network * factor)
+
+
+def accelerators() -> dict[str, Accelerator]:
+    """All chips that can be read from a table, by name."""
+    return dict(_accelerators())
+
+
+@cache
+def _accelerators() -> dict[str, Accelerator]:
+    file = resources_root() / "planning" / "accelerators.yaml"
+    return {name: declared(Accelerator, values, f"{file}: {name}") for name, values in read_mapping(file).items()}
+
+
+@cache
+def _tpu_family(name: str | None) -> TpuFamily | None:
+    found = read_families(resources_root() / "hardware" / "families").get(name) if name else None
+    return found if isinstance(found, TpuFamily) else None
+
+
+@cache
+def _facts(name: str) -> Facts:
+    """The figures of a chip, from its family's file where it has one."""
+    accelerator = _accelerators()[name]
+    if accelerator.facts is not None:
+        return accelerator.facts
+    family = read_families(resources_root() / "hardware" / "families")[str(accelerator.family)]
+    bandwidth = family.memory.bandwidth_gb_per_s
+    if bandwidth is None:
+        raise InputError(f"hardware family {family.name}: declares no memory bandwidth")
+    tpu = isinstance(family, TpuFamily)
+    return Facts(
+        kind="tpu" if tpu else "gpu",
+        peak_tflops={str(precision): peak.tflops for precision, peak in family.peaks.items()},
+        hbm_gib=family.memory.usable_gib,
+        hbm_gb_per_s=bandwidth,
+        link_gb_per_s=family.links.chip_gb_per_s,
+        chips_per_host=family.chips_per_host if isinstance(family, TpuFamily) else NVLINKED,
+        torus=len(family.shapes[0]) if isinstance(family, TpuFamily) else 0,
+        source="; ".join(family.sources),
+    )
+
+
+@cache
+def _network(name: str) -> float:
+    """Bytes a second of one chip on the network between islands."""
+    accelerator, facts = _accelerators()[name], _facts(name)
+    if accelerator.network_gb_per_s is not None:
+        return accelerator.network_gb_per_s * 1e9
+    family = read_families(resources_root() / "hardware" / "families")[str(accelerator.family)]
+    host = family.links.host_network_gb_per_s
+    if host is None:
+        raise InputError(f"accelerator {name}: neither it nor its family says how fast its network is")
+    return host * 1e9 / facts.chips_per_host
+
+
+def find_family(name: str) -> str:
+    """The chip that a table's name means: `TPU v5p`, `h100-80gb-sxm`, `A100` …
+
+    Raises:
+        InputError: unknown; the message lists the known ones.
+    """
+    plain = plain_name(name)
+    known = _spellings()
+    sliced = re.fullmatch(r"(v\d\w*?|7x)-\d+", plain)  # v5p-128: a slice's name in place of its chip's
+    for spelling in (plain, plain.removeprefix("tpu-").removeprefix("tpu"), sliced[1] if sliced else plain):
+        if spelling in known:
+            return known[spelling]
+    raise InputError(f"unknown accelerator {name!r}; known: {', '.join(_accelerators())}")
+
+
+def plain_name(name: str) -> str:
+    """A chip's name without its vendor, its socket and its memory's type: `NVIDIA A100-SXM4-80GB` is `a100-80gb`."""
+    words = re.findall(r"[a-z0-9.]+", name.lower().replace("tpuv", "v"))
+    return "-".join(re.sub(r"^(\d+)g(ib)?$", r"\1gb", word) for word in words if not NOISE.fullmatch(word))
+
+
+@cache
+def _spellings() -> dict[str, str]:
+    """Every name that a chip goes by, without vendor and socket."""
+    found: dict[str, str] = {}
+    for known, accelerator in _accelerators().items():
+        for name in (known, accelerator.family, *accelerator.aliases):
+            if name is not None:
+                found.setdefault(plain_name(name), known)
+    return found
+
+
+def machine(family: str, chips: int, islands: int = 1) -> Machine:
+    """`chips` of a chip in `islands` equal slices (TPU); GPUs are joined in hosts.
+
+    Raises:
+        InputError: unknown chip.
+    """
+    name = find_family(family)
+    found, facts = _accelerators()[name], _facts(name)
+    if chips < 1 or islands < 1:
+        raise InputError(f"{family}: {chips} chips in {islands} slices is no machine")
+    size = ceil(chips / islands) if facts.kind == "tpu" else min(found.island, chips)
+    axes = slice_axes(size, facts.torus) if facts.torus else ()
+    wraps = tuple(axis % RING == 0 for axis in axes)
+    if (declared_family := _tpu_family(found.family)) is not None:
+        axes = declared_family.shape_of(size) or axes
+        wraps = declared_family.wrap(axes)
+    return Machine(
+        family=name,
+        kind=facts.kind,
+        chips=chips,
+        island=size,
+        peaks=tuple((precision, tera * 1e12) for precision, tera in facts.peak_tflops.items()),
+        memory_bytes=int(facts.hbm_gib * GIB),
+        hbm=facts.hbm_gb_per_s * 1e9,
+        link=facts.link_gb_per_s * 1e9,
+        network=_network(name),
+        tile=found.tile,
+        chips_per_host=min(facts.chips_per_host, size),
+        axes=axes,
+        wraps=wraps,
+        reachable=_reachable(found),
+        exponentials=_exponentials(found, facts),
+        architecture=found.architecture or name,
+    )
+
+
+def _reachable(found: Accelerator) -> float:
+    return float(found.gemm * found.power**POWER_EXPONENT)
+
+
+def _exponentials(found: Accelerator, facts: Facts) -> float:
+    return found.exp_per_s * 1e12 if found.exp_per_s else facts.peak_tflops["bf16"] * 1e12 / PEAK_PER_EXPONENTIAL
+
+
+def slice_axes(chips: int, dimensions: int) -> tuple[int, ...]:
+    """The sides of the most compact box of `chips`, for slices that no family lists."""
+    boxes = _boxes(chips, dimensions)
+    return min(boxes, key=lambda axes: (sum(axes), axes))
+
+
+@cache
+def _boxes(chips: int, dimensions: int) -> tuple[tuple[int, ...], ...]:
+    if dimensions == 1:
+        return ((chips,),)
+    sides = [side for side in range(1, chips + 1) if chips % side == 0]
+    return tuple((side, *rest) for side in sides for rest in _boxes(chips // side, dimensions - 1) if side <= rest[0])
+
+
+def machine_of(target: HardwareTarget) -> Machine:
+    """The machine that a hardware target declares.
+
+    Raises:
+        InputError: no bf16 peak or memory bandwidth is declared: its step time cannot be computed.
+    """
+    peaks = tuple((str(name), peak.tflops * 1e12) for name, peak in sorted(target.peaks.items()))
+    bandwidth = target.memory.bandwidth_gb_per_s
+    if "bf16" not in dict(peaks) or bandwidth is None:
+        raise InputError(
+            f"{target.name} declares no {'memory bandwidth' if peaks else 'bf16 peak'}"
+            f" ({target.peaks_note or 'see its file'}): a step's time cannot be computed; measure it on the machine"
+        )
+    try:
+        name = find_family(target.family)
+    except InputError:
+        name = ""
+    known = _accelerators().get(name)
+    links, topology = target.links, target.topology
+    per_host = max(1, target.chips // max(1, target.hosts))
+    link = links.chip_gb_per_s * 1e9 if links is not None else bandwidth * 1e9
+    network = links.host_network_gb_per_s if links is not None else None
+    return Machine(
+        family=name or target.family,
+        kind=target.kind,
+        chips=target.chips,
+        island=prod(topology.axes) if topology is not None else min(target.chips, known.island if known else NVLINKED),
+        peaks=peaks,
+        memory_bytes=target.usable_bytes,
+        hbm=bandwidth * 1e9,
+        link=link,
+        network=network * 1e9 / per_host if network else (_network(name) if known else link / NVLINKED),
+        tile=known.tile if known else CPU_TILE,
+        chips_per_host=per_host,
+        axes=topology.axes if topology is not None else (),
+        wraps=topology.wrap if topology is not None else (),
+        reachable=_reachable(known) if known else REACHABLE,
+        exponentials=_exponentials(known, _facts(name)) if known else dict(peaks)["bf16"] / PEAK_PER_EXPONENTIAL,
+        architecture=(known.architecture if known else None) or name or target.family,
+    )
+
+
+def doublings(count: int) -> float:
+    """log2 of a count, 0 for one: how often a group of stragglers has doubled."""
+    return log2(max(1, count))

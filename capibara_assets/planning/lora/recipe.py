@@ -1,0 +1,417 @@
+"""The LoRA recipe that a dataset, a base model and a hardware target ask for; every value carries its reason."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from capibara_assets.errors import InputError
+from capibara_assets.planning.accounting import (
+    Breakdown,
+    Layout,
+    Method,
+    Remat,
+    Step,
+    flops_per_token,
+    size,
+    training_memory,
+)
+from capibara_assets.planning.figures import DatasetFigures, read_statistics
+from capibara_assets.planning.hardware.targets import HardwareTarget, Quantization
+from capibara_assets.planning.models import ModelShape
+from capibara_assets.planning.recipe import DomainChoice, LevelName, LoraRecipe, PlanningRecipe, climb
+
+REFERENCE_HIDDEN = 4096  # the width at which the recipe states its learning rate
+SMALLEST_RANK = 8
+
+
+class LoraPlan(BaseModel):
+    """A complete recipe for one domain's adapters; `reasons` has one sentence per field, `estimates` the arithmetic."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    domain: str
+    model: str
+    target: str
+    level: LevelName = Field(description="whose limits on recomputation, headroom and batch hold")
+    rank: int = Field(gt=0)
+    alpha: float = Field(gt=0)
+    dropout: float = Field(ge=0, lt=1)
+    modules: tuple[str, ...] = Field(description="linear layers that get an adapter, by their name in Transformers")
+    use_rslora: bool
+    quantization: Quantization
+    precision: Literal["fp32", "bf16", "auto"] = Field(
+        description="auto: the training process chooses by the processor"
+    )
+    micro_batch: int = Field(gt=0, description="sequences per device and pass")
+    accumulation: int = Field(gt=0, description="passes per optimizer step")
+    global_batch: int = Field(gt=0, description="sequences per optimizer step over all devices")
+    max_length: int = Field(gt=0, description="tokens; longer examples are cut")
+    packing: bool = Field(description="several examples in one row, without attention across them")
+    packing_length: int | None = Field(description="tokens of a packed row; None where rows are not packed")
+    learning_rate: float = Field(gt=0)
+    epochs: int = Field(gt=0)
+    zero_stage: int = Field(ge=0, le=3)
+    gradient_checkpointing: bool
+    estimates: dict[str, Any]
+    reasons: dict[str, str]
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """The cheapest way of holding the step in memory."""
+
+    step: Step
+    memory: Breakdown
+    refused: tuple[str, ...]
+
+    @property
+    def quantization(self) -> Quantization:
+        return "nf4" if self.step.nf4 else "none"
+
+    @property
+    def checkpointing(self) -> bool:
+        return self.step.remat is Remat.FULL
+
+
+def plan_lora(
+    domain: str, statistics: Mapping[str, Any], base: ModelShape, target: HardwareTarget, recipe: PlanningRecipe
+) -> LoraPlan:
+    """Compute the LoRA recipe for one domain.
+
+    Args:
+        domain: the partition, for names and messages.
+        statistics: the dataset's statistics document (examples, by_split, chars or tokens, difficulty).
+        base: shape of the base model.
+        target: where it will train; PyTorch trains on CPU and GPU targets, `plan_tpu` plans for TPUs.
+        recipe: the deployment's choices.
+
+    Raises:
+        InputError: a TPU target, statistics without training examples, or a model that does not fit (with the sum).
+    """
+    if target.kind == "tpu":
+        raise InputError(
+            f"{target.name} is a TPU slice, which the PyTorch trainer cannot use: name a CPU or GPU target"
+        )
+    choices, own = recipe.lora, recipe.for_domain(domain) or DomainChoice(reason="none")
+    figures = read_statistics(domain, statistics, recipe.chars_per_token)
+    reasons: dict[str, str] = {
+        "level": f"{recipe.level}: at most {recipe.headroom:.0%} of the memory, recomputation"
+        f" {'/'.join(recipe.limits.remat)}, {recipe.limits.micro_batch} sequences a GPU (a CPU:"
+        f" {recipe.limits.cpu_micro_batch}) and pass"
+    }
+    modules = _modules(base, reasons)
+    rank = _rank(base, figures, choices, own, reasons)
+    length = _length(base, figures, choices, own, reasons)
+    packing = _packing(figures, length, target, choices, own, reasons)
+    dropout = choices.dropout if own.dropout is None else own.dropout
+    reasons["dropout"] = (
+        "the recipe's; adapters on little data overfit without it" if own.dropout is None else f"{domain}: {own.reason}"
+    )
+    global_batch = _global_batch(figures, target, choices, reasons)
+    precision, width = _precision(target, reasons)
+    zero = 2 if target.chips > 1 else 0
+    reasons["zero_stage"] = (
+        f"{target.chips} devices: stage 2 cuts the adapters' gradients and optimizer over them; stage 3 would cut the"
+        " frozen weights too, but gather every layer in each pass"
+        if zero
+        else "one device: nothing to cut"
+    )
+    bare = Step(
+        sequences=1,
+        sequence=length,
+        weight_bytes=width,
+        compute_bytes=width,
+        method=Method.LORA,
+        lora_rank=rank,
+        lora_modules=modules,
+        lora_dropout=dropout > 0,
+        layout=Layout.zero(zero, target.chips),
+    )
+    fit = _fit(base, bare, target, recipe)
+    fit = _widen(base, fit, target, recipe, global_batch // target.chips)
+    micro = fit.step.sequences
+    _explain_memory(fit, target, recipe, reasons)
+    epochs = climb(choices.epochs, figures.training_examples)
+    reasons["epochs"] = f"{figures.training_examples} training examples: fewer examples are read more often"
+    reasons["accumulation"] = f"{global_batch} per step / ({micro} x {target.chips} devices)"
+    return LoraPlan(
+        domain=domain,
+        model=base.name,
+        target=target.name,
+        level=recipe.level,
+        rank=rank,
+        alpha=_alpha(rank, choices, reasons),
+        dropout=dropout,
+        modules=modules,
+        use_rslora=rank >= choices.rslora_from_rank,
+        quantization=fit.quantization,
+        precision=precision,
+        micro_batch=micro,
+        accumulation=global_batch // (micro * target.chips),
+        global_batch=global_batch,
+        max_length=length,
+        packing=packing,
+        packing_length=length if packing else None,
+        learning_rate=_learning_rate(base, choices, own, reasons),
+        epochs=epochs,
+        zero_stage=zero,
+        gradient_checkpointing=fit.checkpointing,
+        estimates=estimates_of(
+            base, fit.step, fit.memory, Length(figures.training_examples, global_batch, epochs), target, recipe.headroom
+        ),
+        reasons=reasons,
+    )
+
+
+def _modules(base: ModelShape, reasons: dict[str, str]) -> tuple[str, ...]:
+    # Transformers keeps a mixture's experts as one three-dimensional weight that is no linear layer.
+    names = tuple(module.name for module in base.linear_modules if not module.name.startswith("experts."))
+    reasons["modules"] = (
+        "the attention's projections; the experts are no linear layers"
+        if base.experts > 1
+        else "every linear layer of the blocks: an adapter on attention alone learns less at the same size"
+    )
+    return names
+
+
+def _rank(
+    base: ModelShape, figures: DatasetFigures, choices: LoraRecipe, own: DomainChoice, reasons: dict[str, str]
+) -> int:
+    rank = climb(choices.ranks, figures.training_examples)
+    said = [f"{figures.training_examples} training examples: rank {rank}"]
+    if figures.difficulty is not None and figures.difficulty >= choices.hard_difficulty:
+        rank *= 2
+        said.append(f"mean difficulty {figures.difficulty:.2f} reaches {choices.hard_difficulty:g}: doubled to {rank}")
+    if own.rank_factor != 1:
+        rank = max(1, round(rank * own.rank_factor))
+        said.append(f"x {own.rank_factor:g} = {rank} for {figures.domain}: {own.reason}")
+    widest = max(SMALLEST_RANK, _power_of_two(base.hidden // choices.rank_per_hidden))
+    limit = min(widest, choices.max_rank)
+    if rank > limit:
+        rank = limit
+        said.append(f"held to {limit} (width {base.hidden} / {choices.rank_per_hidden}, at most {choices.max_rank})")
+    reasons["rank"] = "; ".join(said)
+    return rank
+
+
+def _alpha(rank: int, choices: LoraRecipe, reasons: dict[str, str]) -> float:
+    rslora = rank >= choices.rslora_from_rank
+    reasons["alpha"] = f"{choices.alpha_per_rank:g} x rank, so that the update's scale does not change with the rank"
+    reasons["use_rslora"] = (
+        f"rank {rank} {'reaches' if rslora else 'is under'} {choices.rslora_from_rank}, where alpha/r gets too small"
+    )
+    return choices.alpha_per_rank * rank
+
+
+def _length(
+    base: ModelShape, figures: DatasetFigures, choices: LoraRecipe, own: DomainChoice, reasons: dict[str, str]
+) -> int:
+    step = choices.length_step
+    wanted = max(2 * step, ceil(figures.p95_tokens / step) * step)
+    most = max(own.max_length or 0, choices.max_length)  # a deployment that allows more is not held to less
+    limit = min(most, base.context or most)
+    length = min(wanted, limit)
+    reasons["max_length"] = (
+        f"95 % of the examples have at most {figures.p95_tokens} tokens ({figures.tokens_source}):"
+        f" {wanted} in steps of {step}"
+        + (f", held to {limit}" if wanted > limit else "")
+        + (f"; up to {own.max_length} for {figures.domain}: {own.reason}" if own.max_length else "")
+    )
+    return length
+
+
+def _packing(
+    figures: DatasetFigures,
+    length: int,
+    target: HardwareTarget,
+    choices: LoraRecipe,
+    own: DomainChoice,
+    reasons: dict[str, str],
+) -> bool:
+    """Whether rows hold several examples; the gain is how many of median length fit into one."""
+    gain = length / max(1, figures.p50_tokens)
+    fits = f"a row of {length} tokens holds {gain:.1f} examples of median length ({figures.p50_tokens})"
+    if own.packing is not None:
+        packing, why = own.packing, f"{figures.domain}: {own.reason}"
+    elif target.kind == "cpu":
+        packing = False
+        why = f"{fits}, but on a CPU batches sorted by length are faster than attention over longer rows"
+    else:
+        packing = gain >= choices.packing_gain
+        why = f"{fits}: {'packed' if packing else 'not packed'} (from {choices.packing_gain:g} on)"
+    reasons["packing"] = why
+    reasons["packing_length"] = f"rows of max_length, {length} tokens" if packing else "rows are not packed"
+    return packing
+
+
+def _global_batch(figures: DatasetFigures, target: HardwareTarget, choices: LoraRecipe, reasons: dict[str, str]) -> int:
+    wanted = climb(choices.global_batches, figures.training_examples)
+    batch = ceil(wanted / target.chips) * target.chips
+    steps = ceil(figures.training_examples / batch)
+    reasons["global_batch"] = f"{figures.training_examples} examples: {batch} a step leaves {steps} steps an epoch" + (
+        f" (a multiple of {target.chips} devices)" if batch != wanted else ""
+    )
+    return batch
+
+
+def _precision(target: HardwareTarget, reasons: dict[str, str]) -> tuple[Literal["bf16", "auto"], int]:
+    """Precision, and bytes per weight that the memory is computed with."""
+    if target.bf16 == "native":
+        reasons["precision"] = f"{target.name} multiplies bf16 natively"
+        return "bf16", 2
+    reasons["precision"] = (
+        "a CPU without AVX512-BF16 or AMX emulates bf16, up to hundreds of times slower than fp32: the training process"
+        " chooses by the processor; memory is computed for fp32"
+    )
+    return "auto", 4
+
+
+def _variants(bare: Step, target: HardwareTarget, recipe: PlanningRecipe) -> Iterator[Step]:
+    """Ways to hold the step, the one that costs least quality and time first.
+
+    PyTorch recomputes whole layers or nothing: there is no `minimal` between them.
+    """
+    remats = [Remat.NONE] if Remat.NONE in recipe.limits.remat else []
+    remats += [Remat.FULL] if {Remat.MINIMAL, Remat.FULL} & set(recipe.limits.remat) else []
+    for quantization in target.quantization:
+        for remat in remats:
+            yield replace(bare, nf4=quantization == "nf4", remat=remat)
+
+
+def _fit(base: ModelShape, bare: Step, target: HardwareTarget, recipe: PlanningRecipe) -> _Fit:
+    headroom = recipe.headroom
+    budget = target.usable_bytes * headroom
+    refused: list[str] = []
+    for step in _variants(bare, target, recipe):
+        memory = training_memory(base, step)
+        if memory.total <= budget:
+            return _Fit(step, memory, tuple(refused))
+        refused.append(f"{_describe(step)}: {memory.arithmetic()}")
+    raise InputError(
+        f"{base.name} ({base.parameters / 1e9:.3g} B parameters) does not fit on {target.name}: one device has"
+        f" {target.memory.usable_gib:g} GiB usable, {size(budget)} at {headroom:.0%}; 1 x {bare.sequence} tokens"
+        f" at once need {'; '.join(refused)}. Every device holds all frozen weights (ZeRO-2 does not cut them)."
+        " Take a smaller model or a target with more memory."
+    )
+
+
+def _describe(step: Step) -> str:
+    weights = "4-bit weights (NF4)" if step.nf4 else f"{8 * step.weight_bytes:g}-bit weights"
+    return weights + (" with gradient checkpointing" if step.remat is Remat.FULL else "")
+
+
+def _widen(base: ModelShape, fit: _Fit, target: HardwareTarget, recipe: PlanningRecipe, most: int) -> _Fit:
+    """Raise the micro-batch in powers of two while memory, recipe and global batch allow it."""
+    cap = recipe.limits.cpu_micro_batch if target.kind == "cpu" else recipe.limits.micro_batch
+    budget = target.usable_bytes * recipe.headroom
+    while 2 * fit.step.sequences <= cap and most % (2 * fit.step.sequences) == 0:
+        step = replace(fit.step, sequences=2 * fit.step.sequences)
+        memory = training_memory(base, step)
+        if memory.total > budget:
+            break
+        fit = replace(fit, step=step, memory=memory)
+    return fit
+
+
+def _explain_memory(fit: _Fit, target: HardwareTarget, recipe: PlanningRecipe, reasons: dict[str, str]) -> None:
+    budget = size(target.usable_bytes * recipe.headroom)
+    held = f"{fit.memory.arithmetic()}, of {budget} ({recipe.headroom:.0%} of {target.memory.usable_gib:g} GiB usable)"
+    tried = f"; refused before: {'; '.join(fit.refused)}" if fit.refused else ""
+    reasons["micro_batch"] = (
+        f"largest power of two (at most the recipe's) that divides the global batch and fits: {held}"
+    )
+    reasons["quantization"] = (
+        f"unquantised weights do not fit{tried}"
+        if fit.step.nf4
+        else f"the weights fit unquantised: {size(fit.memory.weights)} of {budget}"
+    )
+    reasons["gradient_checkpointing"] = (
+        f"the level {recipe.level} recomputes every layer, whether or not activations would fit"
+        if fit.checkpointing and Remat.NONE not in recipe.limits.remat
+        else f"activations do not fit otherwise{tried}"
+        if fit.checkpointing
+        else f"activations fit ({size(fit.memory.activations)}); recomputing them would cost a second forward pass"
+    )
+
+
+def _learning_rate(base: ModelShape, choices: LoraRecipe, own: DomainChoice, reasons: dict[str, str]) -> float:
+    raw = choices.learning_rate * (REFERENCE_HIDDEN / base.hidden) ** choices.learning_rate_exponent
+    raw *= own.learning_rate_factor
+    rate = float(f"{min(raw, choices.max_learning_rate):.2e}")
+    reasons["learning_rate"] = (
+        f"{choices.learning_rate:g} at width {REFERENCE_HIDDEN}, x ({REFERENCE_HIDDEN}/{base.hidden})"
+        f"^{choices.learning_rate_exponent:g}: narrower layers take larger steps, at most {choices.max_learning_rate:g}"
+        + (f"; x {own.learning_rate_factor:g}: {own.reason}" if own.learning_rate_factor != 1 else "")
+    )
+    return rate
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a training is."""
+
+    examples: int
+    global_batch: int
+    epochs: int
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return ceil(self.examples / self.global_batch)
+
+    @property
+    def steps(self) -> int:
+        return self.steps_per_epoch * self.epochs
+
+
+def estimates_of(
+    base: ModelShape, step: Step, memory: Breakdown, length: Length, target: HardwareTarget, headroom: float
+) -> dict[str, Any]:
+    """The arithmetic of a LoRA plan: parameters, memory of a device, steps, FLOPs, time and cost."""
+    trainable = base.lora_parameters(step.lora_rank, step.lora_modules)
+    per_token = flops_per_token(base, step.sequence, method=Method.LORA, lora_parameters=trainable)
+    tokens = length.steps * length.global_batch * step.sequence
+    return {
+        "parameters": base.parameters,
+        "trainable_parameters": trainable,
+        "adapter_bytes": 4 * trainable,
+        "memory_bytes_per_device": memory.document(),
+        "memory_budget_bytes": round(target.usable_bytes * headroom),
+        "steps_per_epoch": length.steps_per_epoch,
+        "optimizer_steps": length.steps,
+        "tokens_at_most": tokens,
+        "flops_convention": "4 x weights in matrix products + 6 x adapter, attention in full, no recomputation",
+        "flops_per_token": per_token,
+        **time_and_cost(per_token * tokens, target),
+    }
+
+
+def time_and_cost(flops: float, target: HardwareTarget) -> dict[str, Any]:
+    """Seconds and dollars for so many FLOPs, as a range from the family's best to its median efficiency.
+
+    Without a peak or a price the value is None and the reason stands beside it.
+    """
+    peak = target.peak("bf16")
+    if peak is None or target.efficiency is None:
+        return {
+            "seconds": None,
+            "seconds_note": target.peaks_note or "no published efficiency",
+            "usd": 0.0 if target.price.usd_per_hour == 0 else None,
+            "usd_note": target.price.note,
+        }
+    seconds = [flops / (target.chips * peak * share) for share in (target.efficiency.best, target.efficiency.typical)]
+    hourly = target.price.usd_per_hour
+    return {
+        "seconds": seconds,
+        "seconds_note": f"compute only, from best to median published efficiency; {target.efficiency.source}."
+        " Models far smaller than those spend their time elsewhere: a lower bound",
+        "usd": None if hourly is None else [second / 3600 * hourly for second in seconds],
+        "usd_note": target.price.note,
+    }
+
+
+def _power_of_two(count: int) -> int:
+    """The largest power of two not above `count`; 0 for 0."""
+    return 1 << (count.bit_length() - 1) if count > 0 else 0

@@ -1,0 +1,107 @@
+"""The fitted efficiencies of `effects`, with their provenance: what `fit` found, and how a prediction uses it."""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import yaml
+from pydantic import Field
+
+from capibara_assets.deployment.declarations import Declared, declared, read_mapping
+from capibara_assets.deployment.locations import resources_root
+from capibara_assets.planning.hardware.machine import Machine
+from capibara_assets.planning.prediction.effects import effects, expected_logs
+from capibara_assets.planning.prediction.roofline import Work
+from capibara_assets.planning.workload import Workload
+
+
+class Fitted(Declared):
+    """An effect's value and its posterior spread."""
+
+    value: float
+    spread: float = Field(ge=0)
+
+
+class Provenance(Declared):
+    """Where a calibration comes from."""
+
+    command: str
+    rows: str = Field(description="what the runs are, in words")
+    sha256: str = Field(description="digest of the file of runs")
+    runs: int = Field(ge=0)
+    models: int = Field(ge=0)
+    seen: tuple[str, ...] = Field(default=(), description="names and sizes of the models, as `model_keys` has them")
+
+
+class Calibration(Declared):
+    """Fitted effects; what is not named is zero with its prior spread.
+
+    `width` times the predicted spread is half of the interval, in logarithms (conformal: the quantile that covers the
+    wanted share of runs of models left out).
+    """
+
+    provenance: Provenance
+    noise: float = Field(gt=0, description="spread of what no effect explains, in logarithms")
+    width: float = Field(gt=0)
+    coverage: float = Field(gt=0, lt=1, description="share of runs that an interval is made to cover")
+    effects: dict[str, Fitted]
+
+
+@dataclass(frozen=True)
+class Rates:
+    """A run's logarithmic factors by term, and how uncertain the sum of effects on each is known."""
+
+    logs: tuple[float, ...]
+    shared: tuple[tuple[int | None, float], ...]  # (term or all, variance) of each effect
+
+
+def rates(load: Workload, machine: Machine, calibration: Calibration) -> Rates:
+    """Each term's factor (logarithm) for this run, and the variances of the effects behind it."""
+    logs = expected_logs(load, machine)
+    shared = []
+    for effect in effects(load, machine):
+        known = calibration.effects.get(effect.name)
+        value, spread = (known.value, known.spread) if known is not None else (0.0, effect.spread)
+        shared.append((effect.term, spread**2))
+        if effect.term is None:
+            logs = [one + value for one in logs]
+        else:
+            logs[effect.term] += value
+    return Rates(logs=tuple(logs), shared=tuple(shared))
+
+
+@cache
+def shipped() -> Calibration:
+    """The calibration that ships.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    return read_calibration(resources_root() / "planning" / "calibration.yaml")
+
+
+def read_calibration(file: Path) -> Calibration:
+    """A calibration from its YAML file.
+
+    Raises:
+        InputError: unreadable, or a key that is unknown or missing.
+    """
+    return declared(Calibration, read_mapping(file), file)
+
+
+def write_calibration(calibration: Calibration, file: Path) -> None:
+    """The calibration as YAML, sorted, so that equal fits give equal bytes."""
+    document = calibration.model_dump(mode="json")
+    document["effects"] = {name: document["effects"][name] for name in sorted(document["effects"])}
+    head = (
+        "# Efficiencies fitted to published training runs; planning/prediction/effects.py says what each is.\n"
+        "# Written by the command below; do not edit by hand.\n"
+    )
+    body = yaml.safe_dump(document, sort_keys=False, width=120, default_flow_style=None)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(head + body, encoding="utf-8")
+
+
+def waiting(one: Work) -> tuple[float, ...]:
+    """A step's terms with the pipeline's waiting laid on each."""
+    return tuple(seconds * (1 + one.bubble) for seconds in one.seconds)

@@ -1,0 +1,118 @@
+"""Step time, speed and what binds, for a workload on a machine; with an interval."""
+
+from dataclasses import dataclass
+from math import exp, sqrt
+
+from capibara_assets.errors import InputError
+from capibara_assets.planning.hardware.machine import Machine, machine_of
+from capibara_assets.planning.hardware.targets import HardwareTarget
+from capibara_assets.planning.prediction.calibration import Calibration, Rates, rates, shipped, waiting
+from capibara_assets.planning.prediction.roofline import TERMS, work
+from capibara_assets.planning.workload import Workload
+
+# What a term is bound by. Waiting for other hosts and dispatch belong to no resource of the chip.
+RESOURCES: dict[str, tuple[str, ...]] = {
+    "compute": ("matmul", "matmul8", "experts", "attention", "softmax"),
+    "HBM": ("operands", "casts", "reread", "elementwise", "routing", "logits", "optimizer"),
+    "links": ("gather", "reduce", "tensor", "exchange"),
+    "network": ("network",),
+    "host": ("offload", "jitter", "launch"),
+}
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What one step is expected to take.
+
+    Attributes:
+        step_seconds: low, middle and high; the calibration says which share of runs the ends are made to cover.
+        terms: seconds by term of the middle figure, overlap taken off; they sum to it.
+        resources: the same by what is used: compute, HBM, ICI (or NVLink), DCN (or network), host, pipeline.
+        binds: the largest of `resources`.
+        tflops_per_chip: model TFLOP/s at the middle, causal attention counted in full and by half.
+        mfu: the same over the chip's bf16 peak (of the format's peak under `mfu_format`).
+        tokens_per_second: over all chips (low, middle, high).
+        spread: of the logarithm of the step time.
+        coverage: share of runs that the interval is made to cover.
+    """
+
+    step_seconds: tuple[float, float, float]
+    terms: dict[str, float]
+    resources: dict[str, float]
+    binds: str
+    tflops_per_chip: dict[str, float]
+    mfu: dict[str, float]
+    mfu_format: dict[str, float]
+    tokens_per_second: tuple[float, float, float]
+    spread: float
+    coverage: float
+
+    def document(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "step_seconds": list(self.step_seconds),
+            "terms": self.terms,
+            "resources": self.resources,
+            "binds": self.binds,
+            "tflops_per_chip": self.tflops_per_chip,
+            "mfu": self.mfu,
+            "mfu_of_format_peak": self.mfu_format,
+            "tokens_per_second": list(self.tokens_per_second),
+        }
+
+
+def predict(
+    load: Workload,
+    target: HardwareTarget | Machine,
+    calibration: Calibration | None = None,
+    *,
+    known: Rates | None = None,
+) -> Prediction:
+    """The step time of `load` on a hardware target.
+
+    Args:
+        load: the run.
+        target: a declared target, or a machine as published rows describe them.
+        calibration: efficiencies; default: those that ship.
+        known: the factors of this kind of run, where many of one kind are predicted.
+
+    Raises:
+        InputError: the mesh does not use the target's chips, or the target declares no peak or bandwidth.
+    """
+    machine = target if isinstance(target, Machine) else machine_of(target)
+    if load.chips != machine.chips:
+        raise InputError(f"mesh {load.mesh} has {load.chips} chips, the target {machine.chips}")
+    fitted = shipped() if calibration is None else calibration
+    done = work(load, machine)
+    known = rates(load, machine, fitted) if known is None else known
+    nominal = waiting(done)
+    seconds = [float(cost) * exp(log) for cost, log in zip(nominal, known.logs, strict=True)]
+    total = sum(seconds)
+    variance = sum((1.0 if term is None else seconds[term] / total) ** 2 * spread for term, spread in known.shared)
+    spread = sqrt(variance + fitted.noise**2)
+    half = exp(fitted.width * spread)
+    terms = dict(zip(TERMS, seconds, strict=True))
+    resources = by_resource(terms, machine)
+    if done.bubble:
+        # The waiting was laid on every term; here it is shown as what it is.
+        resources = {name: value / (1 + done.bubble) for name, value in resources.items()}
+        resources["pipeline"] = total * done.bubble / (1 + done.bubble)
+    rate = {"full": done.flops_full / total, "causal": done.flops_causal / total}
+    return Prediction(
+        step_seconds=(total / half, total, total * half),
+        terms=terms,
+        resources=resources,
+        binds=max(resources, key=lambda name: resources[name]),
+        tflops_per_chip={name: value / 1e12 for name, value in rate.items()},
+        mfu={name: value / machine.peak("bf16") for name, value in rate.items()},
+        mfu_format={name: value / machine.peak(load.format) for name, value in rate.items()},
+        tokens_per_second=(load.tokens / total / half, load.tokens / total, load.tokens / total * half),
+        spread=spread,
+        coverage=fitted.coverage,
+    )
+
+
+def by_resource(terms: dict[str, float], machine: Machine) -> dict[str, float]:
+    """Seconds by what they are spent on, with the machine's own names for its links."""
+    names = {"links": "ICI", "network": "DCN"} if machine.kind == "tpu" else {"links": "NVLink", "network": "network"}
+    return {names.get(kind, kind): sum(terms[term] for term in members) for kind, members in RESOURCES.items()}

@@ -1,0 +1,362 @@
+"""The TPU configuration for a model and a slice: the search's best layout, its time and memory, trainers' files."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from capibara_assets.errors import InputError
+from capibara_assets.modeling.jax.sizes import check_supported
+from capibara_assets.planning.accounting import Optimizer, flops_per_token, size
+from capibara_assets.planning.figures import DatasetFigures, read_statistics
+from capibara_assets.planning.footprint import footprint
+from capibara_assets.planning.hardware.targets import HardwareTarget
+from capibara_assets.planning.mesh import largest_tensor, submesh
+from capibara_assets.planning.models import ModelShape, read_shape
+from capibara_assets.planning.prediction.throughput import Reading, parse_throughput, readings
+from capibara_assets.planning.presets import PRESETS
+from capibara_assets.planning.recipe import PlanningRecipe, climb
+from capibara_assets.planning.tpu.layouts import Lengths, Question
+from capibara_assets.planning.tpu.memory import weigh_tpu
+from capibara_assets.planning.tpu.plan import NOT_COMPILED, FrontEntry, RefusedEntry, StepTime, TpuPlan
+from capibara_assets.planning.tpu.search import Choice, Front, rate_factor, search
+from capibara_assets.planning.workload import Workload, policy
+from capibara_assets.planning.writers.gin import T5xRun, render_gin
+from capibara_assets.planning.writers.maxtext import MaxTextRun, render_maxtext
+
+SMALLEST_PUBLISHED = 10**9  # parameters; the published TPU runs begin at 2 B
+# What the file formats and our JAX step can lay out; pipelines and experts exist in MaxText alone.
+AXES = frozenset({"data", "fsdp", "tensor"})
+SOFTWARE = "maxtext"  # whose published runs our JAX step is most like: scanned layers, fused attention, one program
+
+
+def plan_tpu(
+    domain: str,
+    statistics: Mapping[str, Any],
+    base: ModelShape,
+    target: HardwareTarget,
+    recipe: PlanningRecipe,
+    throughput: str | None = None,
+) -> TpuPlan:
+    """The best configuration for full fine-tuning on a TPU slice (`tpu_plans` gives the others of the front).
+
+    Args:
+        domain: the partition.
+        statistics: the dataset's statistics document.
+        base: shape of the model; a decoder gets a MaxText file and a gin file for the recipe's T5 on the same mesh.
+        target: a TPU slice.
+        recipe: the deployment's choices; its level bounds memory, recomputation and batch.
+        throughput: a target such as "200TFLOPs/chip"; a bare number is answered under each reading.
+
+    Raises:
+        InputError: no TPU, nothing fits (with the sums), or a throughput above the peak.
+    """
+    return next(tpu_plans(domain, statistics, base, target, recipe, throughput))
+
+
+def tpu_plans(
+    domain: str,
+    statistics: Mapping[str, Any],
+    base: ModelShape,
+    target: HardwareTarget,
+    recipe: PlanningRecipe,
+    throughput: str | None = None,
+) -> Iterator[TpuPlan]:
+    """Plans for every setting on the front, best first: where one does not compile, take the next.
+
+    Args and errors as in `plan_tpu`.
+    """
+    if target.kind != "tpu" or target.topology is None or target.efficiency is None:
+        raise InputError(f"{target.name} is no TPU slice: tpu_config needs one of resources/hardware/tpu-*.yaml")
+    figures = read_statistics(domain, statistics, recipe.chars_per_token)
+    reasons: dict[str, str] = {}
+    lengths, per_example = _lengths(base, figures, statistics, recipe, reasons)
+    batches = climb(recipe.lora.global_batches, figures.training_examples)
+    question = Question(
+        shape=base,
+        target=target,
+        lengths=lengths,
+        wanted=batches,
+        limits=recipe.limits,
+        axes=AXES,
+        max_tensor=recipe.tpu.max_tensor,
+        optimizer=Optimizer.ADAFACTOR if base.family == "t5" else Optimizer.ADAMW,
+        software=SOFTWARE,
+        # MaxText cuts the batch's tokens into equal tiles; T5X has no vocabulary tiling.
+        logit_chunks=1 if base.family == "t5" else recipe.tpu.logit_chunks,
+    )
+    # What our JAX step holds on a chip is known to a few per cent; other models are reckoned by hand.
+    front = search(question, weigh=weigh_tpu if _has_step(base) else footprint)
+    answers: tuple[Reading, ...] = ()
+    if throughput is not None:
+        per_token = flops_per_token(base, front.best.lengths.sequence)
+        answers = readings(parse_throughput(throughput), target, per_token)
+    wanted = _Wanted(domain, base, target, recipe, figures, question, per_example, answers)
+    for choice in front.plans:
+        yield _plan(wanted, front, choice, dict(reasons))
+
+
+def _has_step(base: ModelShape) -> bool:
+    """Whether our JAX step, whose memory is known best, has this model."""
+    try:
+        check_supported(base)
+    except InputError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What is planned, for what data and hardware.
+
+    Attributes:
+        question: what the search was asked.
+        per_example: tokens of an example.
+        answers: to the throughput that was asked for.
+    """
+
+    domain: str
+    base: ModelShape
+    target: HardwareTarget
+    recipe: PlanningRecipe
+    figures: DatasetFigures
+    question: Question
+    per_example: float
+    answers: tuple[Reading, ...]
+
+
+def _plan(wanted: _Wanted, front: Front, choice: Choice, reasons: dict[str, str]) -> TpuPlan:
+    base, target, recipe = wanted.base, wanted.target, wanted.recipe
+    figures, question = wanted.figures, wanted.question
+    reasons |= front.reasons
+    if choice is not front.best:
+        reasons["mesh"] = f"{choice}: place {front.plans.index(choice) + 1} on the front; before it: {front.best}"
+        reasons["remat"] = f"{choice.memory.arithmetic()} of {size(front.budget)}"
+    reasons["step_time"] = _caution(base, choice)
+    epochs = climb(recipe.lora.epochs, figures.training_examples)
+    held = (
+        max(1.0, choice.lengths.sequence * choice.lengths.filled / wanted.per_example) if choice.lengths.packed else 1.0
+    )
+    batch = choice.global_batch
+    steps = ceil(figures.training_examples * epochs / (batch * held))
+    each = f" x {held:.3g} examples a row" if choice.lengths.packed else ""
+    reasons["steps"] = f"{figures.training_examples} examples x {epochs} epochs / ({batch} rows{each})"
+    assert target.topology is not None
+    group = submesh(choice.mesh.tensor, target.topology)
+    assert group is not None  # the search only yields meshes whose tensor group tiles the slice
+    t5 = base if base.family == "t5" else _companion(choice.mesh.tensor, recipe, reasons)
+    rate = _learning_rate(base, recipe, batch * held, question.wanted, reasons)
+    predicted = choice.prediction
+    low, middle, high = predicted.step_seconds
+    tflops = predicted.tflops_per_chip["full"]
+    peak = (target.peak("bf16") or 0.0) / 1e12
+    rates = (tflops * middle / high, tflops, tflops * middle / low)
+    seconds = (steps * low, steps * middle, steps * high)
+    hourly = target.price.usd_per_hour
+    return TpuPlan(
+        domain=wanted.domain,
+        model=base.name,
+        shape=base,
+        target=target.name,
+        level=recipe.level,
+        mesh=choice.mesh,
+        submesh=group,
+        global_batch=batch,
+        per_device_batch=batch / target.chips,
+        sequence=choice.lengths.sequence,
+        packed=choice.lengths.packed,
+        examples_per_row=held,
+        remat=choice.remat,
+        optimizer=question.optimizer,
+        learning_rate=rate,
+        logit_chunks=question.logit_chunks,
+        steps=steps,
+        step_time=StepTime(
+            low=low,
+            middle=middle,
+            high=high,
+            coverage=predicted.coverage,
+            terms=predicted.terms,
+            resources=predicted.resources,
+            binds=front.binds if choice is front.best else predicted.binds,
+        ),
+        tokens_per_second=predicted.tokens_per_second,
+        tflops_per_chip=rates,
+        share_of_peak=(rates[0] / peak, rates[1] / peak, rates[2] / peak),
+        memory=choice.memory.document(),
+        memory_budget=front.budget,
+        feasible=True,
+        front=tuple(_entry(one, front.best) for one in front.plans),
+        refused=tuple(RefusedEntry(setting=one.setting, reason=one.reason) for one in front.refused),
+        throughput_target=wanted.answers,
+        seconds=seconds,
+        usd=None
+        if hourly is None
+        else (seconds[0] / 3600 * hourly, seconds[1] / 3600 * hourly, seconds[2] / 3600 * hourly),
+        usd_note=target.price.note,
+        gin=_gin(wanted, t5, choice, group, steps),
+        t5_model=t5.name,
+        maxtext=None if base.family == "t5" else _maxtext(wanted, choice, steps, rate),
+        xla={"status": NOT_COMPILED, "detail": "XLA was not asked; the figures above are arithmetic"},
+        reasons=reasons,
+    )
+
+
+def _entry(choice: Choice, best: Choice) -> FrontEntry:
+    predicted = choice.prediction
+    return FrontEntry(
+        setting=str(choice),
+        mesh=choice.mesh,
+        remat=choice.remat,
+        global_batch=choice.global_batch,
+        sequence=choice.lengths.sequence,
+        packed=choice.lengths.packed,
+        memory=choice.memory.total,
+        step_seconds=predicted.step_seconds,
+        tokens_per_second=predicted.tokens_per_second[1],
+        tflops_per_chip=predicted.tflops_per_chip["full"],
+        binds=predicted.binds,
+        relative_time=choice.seconds / best.seconds,
+    )
+
+
+def _caution(base: ModelShape, choice: Choice) -> str:
+    said = (
+        f"the efficiencies of published runs ({choice.prediction.coverage:.0%} of those whose model was left out lie in"
+        f" such an interval); {choice.prediction.binds} takes most"
+    )
+    if base.parameters < SMALLEST_PUBLISHED:
+        return said + (
+            f". {base.name} is far smaller than any published run on a TPU: fixed costs of a step (dispatch,"
+            " latency of collectives), which the arithmetic leaves out, will dominate; the figures are lower bounds"
+        )
+    return said
+
+
+def _lengths(
+    base: ModelShape,
+    figures: DatasetFigures,
+    statistics: Mapping[str, Any],
+    recipe: PlanningRecipe,
+    reasons: dict[str, str],
+) -> tuple[tuple[Lengths, ...], float]:
+    """Ways to fill rows, and the tokens of a typical example.
+
+    Padded rows hold one example each, at the 95th percentile of lengths. Packed ones are filled first-fit, which leaves
+    about half an example empty; they exist for decoders (T5X's packing would need a second mask for its inputs).
+    """
+    step = recipe.tpu.length_step
+    wanted = max(step, ceil(figures.p95_tokens / step) * step)
+    limit = min(recipe.tpu.max_length, base.context or recipe.tpu.max_length) // step * step or step
+    row = min(wanted, limit)
+    reasons["sequence"] = (
+        f"95 % of the examples have at most {figures.p95_tokens} tokens ({figures.tokens_source}); in steps of {step}"
+        + (f", held to {limit}" if wanted > limit else "")
+    )
+    typical = min(_typical(statistics, figures), float(row))
+    padded = Lengths(sequence=row, filled=typical / row)
+    if base.family == "t5":
+        return (padded,), typical
+    packed = tuple(
+        Lengths(sequence=length, filled=1 - typical / (2 * length), packed=True)
+        for length in sorted({row, limit})
+        if length >= 2 * typical
+    )
+    return (padded, *packed), typical
+
+
+def _typical(statistics: Mapping[str, Any], figures: DatasetFigures) -> float:
+    """Tokens of the median example; of the 95th percentile where the statistics have no median."""
+    for name in ("tokens", "chars"):
+        table = statistics.get(name)
+        if isinstance(table, Mapping) and "p50" in table and float(table.get("p95") or 0) > 0:
+            return max(1.0, figures.p95_tokens * float(table["p50"]) / float(table["p95"]))
+    return float(figures.p95_tokens)
+
+
+def _learning_rate(
+    base: ModelShape, recipe: PlanningRecipe, batch: float, wanted: int, reasons: dict[str, str]
+) -> float:
+    if base.family == "t5":
+        reasons["learning_rate"] = (
+            f"{recipe.tpu.t5_learning_rate:g}, constant: Adafactor's rate is relative to the weights and is kept"
+        )
+        return recipe.tpu.t5_learning_rate
+    factor = rate_factor(batch, wanted)
+    reasons["learning_rate"] = (
+        f"{recipe.tpu.learning_rate:g} of the recipe, made for {wanted} examples, x {factor:.3g} for"
+        f" {batch:.4g}: the square root of the ratio (Adam, Malladi et al. 2022), no further than the noise scale"
+    )
+    return recipe.tpu.learning_rate * factor
+
+
+def _companion(tensor: int, recipe: PlanningRecipe, reasons: dict[str, str]) -> ModelShape:
+    """The T5 of the gin file beside a decoder plan: the recipe's, or the next larger that the mesh divides."""
+    names = [name for name in PRESETS if name.startswith("t5_1_1-")]
+    if recipe.tpu.t5_default not in names:
+        raise InputError(f"planning recipe: t5_default {recipe.tpu.t5_default!r} is none of {', '.join(names)}")
+    for name in names[names.index(recipe.tpu.t5_default) :]:
+        shape = read_shape(name)
+        if largest_tensor(shape) % tensor == 0:
+            reasons["gin"] = f"T5X trains encoder-decoders only: the gin file fine-tunes {name} on the same mesh"
+            return shape
+    raise InputError(f"no T5 preset from {recipe.tpu.t5_default} on can be cut into {tensor} tensor shards")
+
+
+def _gin(wanted: _Wanted, t5: ModelShape, best: Choice, group: tuple[int, int, int, int], steps: int) -> str:
+    """The gin file for `t5` on the plan's mesh, with the least recomputation of the level that fits.
+
+    Raises:
+        InputError: the T5 does not fit on this mesh, with the sum.
+    """
+    recipe, target = wanted.recipe, wanted.target
+    budget = target.usable_bytes * recipe.headroom
+    for remat in recipe.limits.remat:
+        load = Workload(
+            shape=t5,
+            sequence=best.lengths.sequence,
+            inputs=best.lengths.sequence,
+            global_batch=best.global_batch,
+            mesh=best.mesh,
+            recompute=policy(remat, "t5x"),
+            optimizer=Optimizer.ADAFACTOR,
+            software="t5x",
+        )
+        memory = footprint(load)
+        if memory.total <= budget:
+            break
+    else:
+        raise InputError(
+            f"{t5.name} does not fit over {best.mesh} on {target.name}: {memory.arithmetic()} of"
+            f" {size(budget)}; name a smaller tpu.t5_default in the planning recipe"
+        )
+    return render_gin(
+        T5xRun(
+            domain=wanted.domain,
+            shape=t5,
+            submesh=group,
+            shard_parameters=best.mesh.fsdp > 1,
+            input_length=best.lengths.sequence,
+            target_length=best.lengths.sequence,
+            steps=steps,
+            global_batch=best.global_batch,
+            remat=remat,
+            recipe=recipe.tpu,
+        )
+    )
+
+
+def _maxtext(wanted: _Wanted, best: Choice, steps: int, rate: float) -> str:
+    return render_maxtext(
+        MaxTextRun(
+            domain=wanted.domain,
+            shape=wanted.base,
+            mesh=best.mesh,
+            per_device_batch=best.global_batch / wanted.target.chips,
+            sequence=best.lengths.sequence,
+            remat=best.remat,
+            steps=steps,
+            logit_chunks=best.load.logit_chunks,
+            recipe=wanted.recipe.tpu.model_copy(update={"learning_rate": rate}),
+        )
+    )

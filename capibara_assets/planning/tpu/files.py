@@ -1,0 +1,91 @@
+"""The files of a TPU plan: configurations for T5X, MaxText and our JAX trainer, and what starts them."""
+
+from pathlib import Path
+
+from capibara_assets.deployment.locations import resources_root
+from capibara_assets.planning.accounting import Method
+from capibara_assets.planning.hardware.targets import HardwareTarget
+from capibara_assets.planning.recipe import TpuRecipe
+from capibara_assets.planning.tpu.plan import TpuPlan
+from capibara_assets.planning.writers.jax_config import JaxConfig, Schedule, render_jax_config
+from capibara_assets.planning.writers.launch import CONFIGURATIONS, LaunchJob, Trainer, launch_files
+
+TASKS_FILE = "capibara_tasks.py"
+T5X_REQUIREMENTS = "requirements-t5x.txt"
+SAVES = 4  # checkpoints over a training
+
+
+def jax_config_of(plan: TpuPlan, recipe: TpuRecipe) -> JaxConfig:
+    """What our own trainer runs for this plan.
+
+    Raises:
+        pydantic.ValidationError: the plan does not add up (a defect of the planner, caught here).
+    """
+    # Our trainer reads folders; a bucket is mounted by gcsfuse at /gcs/BUCKET, as Vertex AI does by itself.
+    storage = recipe.storage_root.replace("gs://", "/gcs/", 1)
+    root = f"{storage}/{plan.domain}"
+    t5 = plan.shape.family == "t5"
+    return JaxConfig(
+        domain=plan.domain,
+        model=plan.shape,
+        base=f"{storage}/base/{plan.model}",
+        data=f"{root}/data/train.jsonl",
+        validation=f"{root}/data/validation.jsonl",
+        output=f"{root}/jax",
+        mesh=plan.mesh,
+        sequences=plan.global_batch,
+        sequence=plan.sequence,
+        target_sequence=plan.sequence if t5 else None,
+        packing=plan.packed,
+        remat=plan.remat,
+        method=Method.FULL,
+        optimizer=plan.optimizer,
+        schedule=Schedule(
+            kind="constant" if t5 else "cosine",
+            peak=plan.learning_rate,
+            warmup_steps=0 if t5 else plan.steps // 20,
+        ),
+        steps=plan.steps,
+        save_every=max(1, plan.steps // SAVES),
+        logit_chunks=plan.logit_chunks,
+        xla_flags=recipe.xla_flags,
+    )
+
+
+def tpu_files(plan: TpuPlan, target: HardwareTarget, recipe: TpuRecipe) -> dict[str, str]:
+    """File name -> text: every trainer's configuration, SeqIO's tasks, T5X's requirements, launchers.
+
+    Raises:
+        InputError: a name that no launcher could use.
+    """
+    gin = resources_root() / "gin"
+    files = {
+        CONFIGURATIONS["jax"]: render_jax_config(jax_config_of(plan, recipe)),
+        CONFIGURATIONS["t5x"]: plan.gin,
+        TASKS_FILE: (gin / TASKS_FILE).read_text(encoding="utf-8"),
+        T5X_REQUIREMENTS: (gin / T5X_REQUIREMENTS).read_text(encoding="utf-8"),
+    }
+    trainers: tuple[Trainer, ...] = ("jax", "t5x")
+    if plan.maxtext is not None:
+        files[CONFIGURATIONS["maxtext"]] = plan.maxtext
+        trainers = ("jax", "maxtext", "t5x")
+    job = LaunchJob(
+        name=f"capibara-{plan.domain}",
+        domain=plan.domain,
+        trainers=trainers,
+        files=files,
+        storage_root=recipe.storage_root,
+        slices=plan.mesh.slices,
+        xla_flags=recipe.xla_flags,
+    )
+    return files | launch_files(job, target)
+
+
+def write_files(folder: Path, files: dict[str, str]) -> Path:
+    """Write them into a folder that is made; scripts become executable. Returns the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+        if text.startswith("#!"):
+            (folder / name).chmod(0o755)
+    return folder

@@ -1,0 +1,100 @@
+"""What a TPU plan says: mesh, batch, step time, memory, the front it was chosen from, and trainers' files."""
+
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from capibara_assets.planning.accounting import Optimizer, Remat
+from capibara_assets.planning.mesh import Mesh
+from capibara_assets.planning.models import ModelShape
+from capibara_assets.planning.prediction.throughput import Reading
+
+NOT_COMPILED: Final = "not compiled"
+Span = tuple[float, float, float]
+
+
+class StepTime(BaseModel):
+    """Predicted seconds of one step: the calibrated model's middle figure and its interval; not a measurement."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    low: float
+    middle: float
+    high: float
+    coverage: float = Field(description="share of published runs, their models left out, that such an interval covers")
+    terms: dict[str, float] = Field(description="seconds by kernel class, overlap taken off; they sum to the middle")
+    resources: dict[str, float] = Field(description="the same by resource: compute, HBM, ICI, DCN, host")
+    binds: str = Field(description="the largest resource; memory where a faster setting does not fit")
+
+
+class FrontEntry(BaseModel):
+    """One setting on the Pareto front of time, memory and cost."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    setting: str
+    mesh: Mesh
+    remat: Remat
+    global_batch: int
+    sequence: int
+    packed: bool
+    memory: int = Field(description="bytes per chip")
+    step_seconds: Span
+    tokens_per_second: float
+    tflops_per_chip: float
+    binds: str
+    relative_time: float = Field(description="time to the same loss over the best plan's")
+
+
+class RefusedEntry(BaseModel):
+    """A setting that does not fit, with the sum."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    setting: str
+    reason: str
+
+
+class TpuPlan(BaseModel):
+    """One feasible configuration; `reasons` says why, `gin` and `maxtext` are files ready to use.
+
+    Spans are low, middle and high.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    domain: str
+    model: str
+    shape: ModelShape
+    target: str
+    level: str
+    mesh: Mesh
+    submesh: tuple[int, int, int, int] = Field(description="(x, y, z, core) of one tensor-parallel group")
+    global_batch: int = Field(description="rows a step, over all chips")
+    per_device_batch: float = Field(description="rows per chip; below 1 under tensor parallelism")
+    sequence: int
+    packed: bool = Field(description="rows hold several examples")
+    examples_per_row: float
+    remat: Remat
+    optimizer: Optimizer
+    learning_rate: float
+    logit_chunks: int
+    steps: int
+    step_time: StepTime
+    tokens_per_second: Span
+    tflops_per_chip: Span = Field(description="model FLOPs, attention in full")
+    share_of_peak: Span
+    memory: dict[str, int] = Field(description="bytes per chip")
+    memory_budget: int
+    feasible: bool
+    front: tuple[FrontEntry, ...] = Field(description="settings that no other beats; the first is the search's best")
+    refused: tuple[RefusedEntry, ...]
+    throughput_target: tuple[Reading, ...] = Field(default=(), description="every reading of a given target")
+    seconds: Span
+    usd: Span | None
+    usd_note: str
+    gin: str
+    t5_model: str = Field(description="the T5 preset or model that the gin file fine-tunes")
+    maxtext: str | None = Field(description="None for encoder-decoders, which MaxText does not train")
+    xla: dict[str, Any] = Field(description="what XLA said, or that it was not asked")
+    reasons: dict[str, str]

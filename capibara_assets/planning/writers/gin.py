@@ -1,0 +1,217 @@
+"""The gin file that T5X fine-tunes with, and its check against T5X's real names and parameters."""
+
+import difflib
+import json
+from functools import cache
+from math import prod
+from typing import Any, NamedTuple
+
+from capibara_assets.deployment.locations import resources_root
+from capibara_assets.errors import InputError
+from capibara_assets.planning.accounting import Remat
+from capibara_assets.planning.models import ModelShape, read_shape
+from capibara_assets.planning.presets import PRESETS
+from capibara_assets.planning.recipe import TpuRecipe
+
+RUN = "t5x/configs/runs/finetune.gin"
+PREFIX = "t5_1_1-"
+TASKS = "capibara_tasks"  # the SeqIO task module resources/gin/capibara_tasks.py, on the TPU host's PYTHONPATH
+
+
+class T5xRun(NamedTuple):
+    """What a fine-tuning run with T5X is made of."""
+
+    domain: str
+    shape: ModelShape
+    submesh: tuple[int, int, int, int]
+    shard_parameters: bool
+    input_length: int
+    target_length: int
+    steps: int
+    global_batch: int
+    remat: Remat
+    recipe: TpuRecipe
+
+
+def size_of(shape: ModelShape) -> str | None:
+    """The T5 1.1 size ("small", "xl", …) that has this shape, or None."""
+    for name in PRESETS:
+        if name.startswith(PREFIX) and read_shape(name).model_copy(update={"name": shape.name}) == shape:
+            return name.removeprefix(PREFIX)
+    return None
+
+
+def render_gin(run: T5xRun) -> str:
+    """A complete gin file for `t5x/train.py`: model first, then run, then what this plan sets.
+
+    T5X knows two mesh axes, data and model: our `fsdp` becomes parameters sharded over data. It has no pipeline
+    parallelism. `model_parallel_submesh` is always set, because T5X's own default mesh knows neither v5e nor v6e and
+    raises.
+
+    Raises:
+        InputError: a model that is no T5 1.1 size (its public checkpoint and gin file would not exist), or a model axis
+            that does not divide its heads, MLP width and vocabulary.
+    """
+    size, recipe = size_of(run.shape), run.recipe
+    if size is None:
+        sizes = ", ".join(name for name in PRESETS if name.startswith(PREFIX))
+        raise InputError(f"{run.shape.name}: gin files are written for the T5 1.1 sizes ({sizes})")
+    _check_model_axis(run)
+    scanned = run.remat is not Remat.NONE
+    network = "scalable_t5" if scanned else "t5"
+    root = f"{recipe.storage_root}/{run.domain}/t5_1_1_{size}"
+    start = recipe.t5_pretrained_steps
+    checkpoint = f"gs://t5-data/pretrained_models/t5x/t5_1_1_{size}/checkpoint_{start}"
+    lines = [
+        f"# T5X fine-tuning of T5 1.1 {size} on the domain {run.domain}, computed from a TPU plan. Run it with",
+        "#   python3 -m t5x.train --gin_file=THIS_FILE --gin_search_paths=T5X_CHECKOUT",
+        "from __gin__ import dynamic_registration",
+        "",
+        "import __main__ as train_script",
+        f"import {TASKS}",
+        "from t5x import partitioning",
+        "from t5x import trainer",
+        "from t5x import utils",
+    ]
+    if scanned:
+        lines.append("from t5x.examples.scalable_t5 import network")
+    lines += [
+        "",
+        f"include 't5x/examples/{network}/t5_1_1/{size}.gin'",
+        f"include '{RUN}'",
+        "",
+        f'MODEL_DIR = "{root}"',
+        f'MIXTURE_OR_TASK_NAME = "capibara_{run.domain}"',
+        f'TASK_FEATURE_LENGTHS = {{"inputs": {run.input_length}, "targets": {run.target_length}}}',
+        f"# {start:_} steps of pre-training and {run.steps:_} of fine-tuning.",
+        f"TRAIN_STEPS = {start + run.steps:_}",
+    ]
+    if scanned:
+        lines.append("# The scanned network needs a scanned checkpoint: convert the public one first.")
+        checkpoint = f"{root}/scanned/checkpoint_{start}"
+    lines += [
+        f'INITIAL_CHECKPOINT_PATH = "{checkpoint}"',
+        f"LOSS_NORMALIZING_FACTOR = {recipe.t5_loss_normalizing_factor}",
+        f"DROPOUT_RATE = {recipe.t5_dropout}",
+        "# Sequences per step over all chips.",
+        f"BATCH_SIZE = {run.global_batch}",
+        "USE_CACHED_TASKS = False",
+        f"EVAL_PERIOD = {max(1, run.steps // 10)}",
+        "RANDOM_SEED = 42",
+        "",
+        "# (x, y, z, core) of one model-parallel group; the rest of the slice is data. It excludes",
+        "# num_partitions, which the run file sets.",
+        "partitioning.PjitPartitioner.num_partitions = None",
+        f"partitioning.PjitPartitioner.model_parallel_submesh = {run.submesh}",
+        f"partitioning.standard_logical_axis_rules.parameter_partitioning_dims = {2 if run.shard_parameters else 1}",
+        "trainer.Trainer.num_microbatches = None",
+        f"utils.create_learning_rate_scheduler.base_learning_rate = {recipe.t5_learning_rate}",
+        "utils.create_learning_rate_scheduler.factors = 'constant'",
+        f"utils.SaveCheckpointConfig.period = {max(1, run.steps // 4)}",
+        "utils.SaveCheckpointConfig.keep = 2",
+    ]
+    if scanned:
+        lines.append(f"network.T5Config.remat_policy = '{run.remat}'")
+    return "\n".join(lines) + "\n"
+
+
+def _check_model_axis(run: T5xRun) -> None:
+    axis, shape = prod(run.submesh), run.shape
+    sizes = {"heads": shape.heads, "mlp_dim": shape.intermediate, "vocabulary": shape.vocabulary}
+    odd = [f"{name} {count}" for name, count in sizes.items() if count % axis]
+    if odd:
+        raise InputError(f"{shape.name}: a model axis of {axis} chips {run.submesh} does not divide {', '.join(odd)}")
+
+
+@cache
+def t5x_names() -> dict[str, Any]:
+    """T5X's configurables, their parameters and the macros of its gin files, with source and commit."""
+    names: dict[str, Any] = json.loads((resources_root() / "gin" / "t5x_names.json").read_text(encoding="utf-8"))
+    return names
+
+
+def check_gin(text: str) -> None:
+    """Parse a gin file with gin-config's own parser and hold every name against T5X's.
+
+    Raises:
+        InputError: not gin; a module, configurable, parameter, macro or included file that T5X does not have; or a
+            macro that the included files require and nothing sets. All problems are named, with their lines and nearest
+            real names.
+    """
+    try:
+        from gin import config_parser
+    except ImportError as missing:
+        raise InputError("checking gin files needs gin-config: pip install 'capibara-assets[tpu]'") from missing
+    modules: dict[str, str] = {}
+    included: list[str] = []
+    bound: dict[str, int] = {}
+    problems: list[str] = []
+    parser = config_parser.ConfigParser(text, _Delegate())
+    try:
+        for statement in parser:
+            line = statement.location.line_num
+            if isinstance(statement, config_parser.ImportStatement):
+                modules[statement.bound_name()] = statement.module
+            elif isinstance(statement, config_parser.IncludeStatement):
+                file, files = statement.filename, t5x_names()["gin_files"]
+                included.append(file)
+                if file not in files:
+                    problems.append(f"line {line}: T5X has no gin file {file!r}{_near(file, files)}")
+            elif isinstance(statement, config_parser.BindingStatement):
+                if statement.arg_name:
+                    problems += _binding(statement.selector, statement.arg_name, modules, line)
+                else:
+                    bound[statement.selector] = line
+    except SyntaxError as error:
+        raise InputError(f"gin file: {error}") from error
+    problems += _macros(bound, included)
+    if problems:
+        raise InputError("gin file does not fit T5X: " + "; ".join(problems))
+
+
+class _Delegate:
+    """What gin's parser makes of references; the check needs their names only."""
+
+    def configurable_reference(self, name: str, evaluate: bool) -> tuple[str, str, bool]:
+        return ("reference", name, evaluate)
+
+    def macro(self, name: str) -> tuple[str, str]:
+        return ("macro", name)
+
+
+def _binding(selector: str, parameter: str, modules: dict[str, str], line: int) -> list[str]:
+    head, _, rest = selector.partition(".")
+    if head not in modules:
+        return [f"line {line}: {head!r} is not imported"]
+    module = "t5x.train" if modules[head] == "__main__" else modules[head]
+    full = f"{module}.{rest}"
+    known: dict[str, list[str]] = t5x_names()["configurables"]
+    if full not in known:
+        return [f"line {line}: T5X has no {full}{_near(full, known)}"]
+    if parameter not in known[full]:
+        return [f"line {line}: {full} has no parameter {parameter!r}{_near(parameter, known[full])}"]
+    return []
+
+
+def _macros(bound: dict[str, int], included: list[str]) -> list[str]:
+    files = t5x_names()["gin_files"]
+    # Every size's gin file includes its family's base file.
+    read = [*included, *(file.rsplit("/", 1)[0] + "/base.gin" for file in included if "/t5_1_1/" in file)]
+    required: dict[str, str] = {}
+    known: set[str] = set()
+    for file in read:
+        macros = files.get(file, {"required": [], "defined": []})
+        required |= dict.fromkeys(macros["required"], file)
+        known |= {*macros["defined"], *macros["required"]}
+    problems = [
+        f"line {line}: no included file uses the macro {name}{_near(name, known)}"
+        for name, line in bound.items()
+        if name not in known
+    ]
+    problems += [f"{file} requires {name}, which nothing sets" for name, file in required.items() if name not in bound]
+    return problems
+
+
+def _near(name: str, known: Any) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -1,0 +1,120 @@
+"""What our own JAX trainer runs: the configuration that a plan writes and `training/jax/` reads, YAML or JSON."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, model_validator
+
+from capibara_assets.deployment.declarations import Declared, declared, read_declared
+from capibara_assets.planning.accounting import Method, Optimizer, Remat
+from capibara_assets.planning.mesh import Mesh
+from capibara_assets.planning.models import ModelShape
+
+Flag = Annotated[str, Field(pattern=r"^--[a-z][a-z0-9_]*=[A-Za-z0-9_.,:/-]+$")]
+VERSION: Literal[1] = 1
+HEAD = (
+    "# What the JAX trainer runs, computed from a plan. On every host of the slice:\n"
+    "#   python3 -m capibara_assets.training.jax THIS_FILE\n"
+    "# Paths are folders: mount a bucket first (gcsfuse BUCKET /gcs/BUCKET).\n"
+)
+
+
+class Lora(Declared):
+    """The adapter; the base stays frozen."""
+
+    rank: int = Field(gt=0)
+    alpha: float = Field(gt=0, description="the update is scaled by alpha / rank (alpha / sqrt(rank) with rslora)")
+    rslora: bool = False
+    modules: tuple[str, ...] = Field(min_length=1, description="linear layers, by their names in Transformers")
+
+
+class Schedule(Declared):
+    """Learning rate: linear warm-up from 0 to `peak`, then cosine to `final`, or constant."""
+
+    kind: Literal["cosine", "constant"] = "cosine"
+    peak: float = Field(gt=0)
+    warmup_steps: int = Field(default=0, ge=0)
+    final: float = Field(default=0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _falls(self) -> "Schedule":
+        if self.final > self.peak:
+            raise ValueError(f"final {self.final:g} is above peak {self.peak:g}")
+        return self
+
+
+class JaxConfig(Declared):
+    """One training job over a slice.
+
+    `sequences` is the global batch: sequences per optimizer step over the whole slice; it divides by the mesh's batch
+    shards and by `micro_steps`, over which gradients are summed.
+    """
+
+    version: Literal[1] = VERSION
+    domain: str
+    model: ModelShape = Field(description="sizes; the weights in `base` have to agree")
+    base: str = Field(description="folder or gs:// path of config.json, tokenizer and safetensors")
+    data: str = Field(description="JSON lines of {messages: [{role, content}, ...]}; the last message is supervised")
+    validation: str | None = None
+    output: str = Field(description="folder or gs:// path for checkpoints, metrics and the result")
+    mesh: Mesh
+    sequences: int = Field(gt=0, description="per optimizer step over the slice")
+    micro_steps: int = Field(default=1, ge=1, description="passes per optimizer step (gradient accumulation)")
+    sequence: int = Field(gt=0, description="tokens; of encoder-decoders of the inputs")
+    target_sequence: int | None = Field(default=None, gt=0, description="tokens of the targets; encoder-decoders only")
+    packing: bool = Field(default=True, description="several examples in one sequence, attention kept apart")
+    remat: Remat
+    method: Method
+    lora: Lora | None = None
+    optimizer: Optimizer = Optimizer.ADAMW
+    weight_decay: float = Field(default=0.0, ge=0)
+    clip_norm: float | None = Field(default=1.0, gt=0)
+    schedule: Schedule
+    steps: int = Field(gt=0, description="optimizer steps")
+    save_every: int = Field(gt=0, description="steps between checkpoints")
+    seed: int = 42
+    compute_dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    weight_dtype: Literal["float32", "bfloat16"] = Field(
+        default="float32", description="of trained weights; a frozen base is held in compute_dtype"
+    )
+    logit_chunks: int = Field(default=1, ge=1, description="parts of the sequence whose logits exist at once")
+    xla_flags: tuple[Flag, ...] = Field(default=(), description="for LIBTPU_INIT_ARGS")
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> "JaxConfig":
+        if (self.lora is not None) != (self.method is Method.LORA):
+            raise ValueError(f"method {self.method} {'needs' if self.lora is None else 'has no'} lora settings")
+        if (self.target_sequence is not None) != (self.model.family == "t5"):
+            raise ValueError("target_sequence belongs to encoder-decoders, and they need it")
+        passes = self.mesh.batch_shards * self.micro_steps
+        if self.sequences % passes:
+            raise ValueError(
+                f"sequences {self.sequences} is no multiple of {self.mesh.batch_shards} batch shards x"
+                f" {self.micro_steps} micro-steps = {passes}"
+            )
+        if self.schedule.warmup_steps > self.steps:
+            raise ValueError(f"warmup_steps {self.schedule.warmup_steps} exceed steps {self.steps}")
+        if self.sequence % self.logit_chunks:
+            raise ValueError(f"sequence {self.sequence} is no multiple of logit_chunks {self.logit_chunks}")
+        return self
+
+
+def render_jax_config(config: JaxConfig) -> str:
+    """The configuration as YAML that `read_jax_config` reads back equal."""
+    return HEAD + yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, width=120)
+
+
+def read_jax_config(file: Path) -> JaxConfig:
+    """A configuration from YAML or JSON (which is YAML).
+
+    Raises:
+        InputError: unreadable, a key that is unknown, doubled or missing, or settings that do not add up.
+    """
+    return read_declared(file, JaxConfig)
+
+
+def jax_config(values: Mapping[str, Any], source: object = "JAX configuration") -> JaxConfig:
+    """A configuration from a mapping; raises as `read_jax_config`."""
+    return declared(JaxConfig, values, source)

@@ -1,0 +1,367 @@
+"""Files that start a TPU plan's job: queued resources, GKE, Vertex AI, XManager; without secrets or paths of ours.
+
+One `run.sh` knows how each trainer is called; every launcher brings it and the plan's files to each host and runs it
+there. Projects, zones and images are the deployment's: they are variables, refused by name where they are not set.
+"""
+
+import re
+from typing import Any, Literal, NamedTuple
+
+import yaml
+
+from capibara_assets.errors import InputError
+from capibara_assets.planning.hardware.targets import HardwareTarget
+
+Trainer = Literal["jax", "maxtext", "t5x"]
+CONFIGURATIONS: dict[Trainer, str] = {"jax": "jax.yaml", "maxtext": "maxtext.yml", "t5x": "t5x.gin"}
+RUN, QUEUED, GKE, VERTEX, XMANAGER = "run.sh", "queued_resource.sh", "gke.yaml", "vertex.yaml", "xmanager_launch.py"
+IMAGE = "REGION-docker.pkg.dev/PROJECT/capibara/tpu:latest"
+# Images of TPU VMs, https://docs.cloud.google.com/tpu/docs/runtimes (read 2026-11).
+RUNTIMES = {
+    "tpu-v2": "tpu-ubuntu2204-base",
+    "tpu-v3": "tpu-ubuntu2204-base",
+    "tpu-v4": "tpu-ubuntu2204-base",
+    "tpu-v5e": "v2-alpha-tpuv5-lite",
+    "tpu-v5p": "v2-alpha-tpuv5",
+    "tpu-v6e": "v2-alpha-tpuv6e",
+}
+# https://docs.cloud.google.com/vertex-ai/docs/training/training-with-tpu-vm (read 2026-11).
+VERTEX_FAMILIES = frozenset({"tpu-v2", "tpu-v3", "tpu-v5e", "tpu-v6e"})
+# What XManager's Vertex executor maps (xmanager/cloud/vertex.py, 0.8.5.post1).
+XMANAGER_FAMILIES = frozenset({"tpu-v2", "tpu-v3"})
+_NAME = re.compile(r"[a-z]([a-z0-9-]{0,51}[a-z0-9])?")
+
+
+class LaunchJob(NamedTuple):
+    """What is started.
+
+    `files` are the plan's: name -> text, among them the configuration of each of `trainers`; the first of these
+    runs by default. `xla_flags` go to libtpu. `storage_root` is where the plan's folder lies for Vertex AI.
+    """
+
+    name: str
+    domain: str
+    trainers: tuple[Trainer, ...]
+    files: dict[str, str]
+    storage_root: str
+    slices: int = 1
+    xla_flags: tuple[str, ...] = ()
+
+
+def launch_files(job: LaunchJob, target: HardwareTarget) -> dict[str, str]:
+    """File name -> text. A launcher that cannot ask for the target says so in its file and names the one that can.
+
+    Raises:
+        InputError: no TPU slice, no trainer, a trainer without its configuration, or a name that no cloud would take.
+    """
+    if target.kind != "tpu" or target.topology is None:
+        raise InputError(f"{target.name} is no TPU slice: adapters on CPUs and GPUs are started by training's scripts")
+    missing = [CONFIGURATIONS[trainer] for trainer in job.trainers if CONFIGURATIONS[trainer] not in job.files]
+    if missing or not job.trainers:
+        raise InputError(f"job {job.name}: {', '.join(missing) or 'no trainer'} is not among the plan's files")
+    if not _NAME.fullmatch(job.name):
+        raise InputError(f"job name {job.name!r}: clouds take lower-case letters, digits and hyphens, 53 at the most")
+    return {
+        RUN: _run(job, target),
+        QUEUED: _queued(job, target),
+        GKE: _gke(job, target),
+        VERTEX: _vertex(job, target),
+        XMANAGER: _xmanager(job, target),
+    }
+
+
+def _run(job: LaunchJob, target: HardwareTarget) -> str:
+    commands = {
+        "jax": 'exec "$python" -m capibara_assets.training.jax "$here/jax.yaml"',
+        "maxtext": 'exec "$python" -m maxtext.trainers.post_train.sft.train_sft "$here/maxtext.yml"',
+        "t5x": (
+            'export PYTHONPATH="$here${PYTHONPATH:+:$PYTHONPATH}" # capibara_tasks.py\n'
+            '    : "${CAPIBARA_DATA:?the folder of DOMAIN/train.jsonl}" "${T5X_CHECKOUT:?a checkout of T5X}"\n'
+            '    exec "$python" -m t5x.train --gin_file="$here/t5x.gin" --gin_search_paths="$T5X_CHECKOUT"'
+        ),
+    }
+    cases = "\n".join(f"  {trainer})\n    {commands[trainer]}\n    ;;" for trainer in job.trainers)
+    flags = " ".join(job.xla_flags)
+    libtpu = (
+        "# What libtpu said of these flags stands in plan.json (xla.flags).\n"
+        f'export LIBTPU_INIT_ARGS="${{LIBTPU_INIT_ARGS:-{flags}}}"\n'
+        if flags
+        else ""
+    )
+    return f"""\
+#!/usr/bin/env bash
+# Runs on each host of {_slices(job, target)}: bash {RUN} [{"|".join(job.trainers)}]
+# The same command again goes on from the last checkpoint.
+set -euo pipefail
+
+here="$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)"
+python="${{PYTHON:-python3}}"
+{libtpu}case "${{1:-{job.trainers[0]}}}" in
+{cases}
+  *)
+    echo "usage: bash $0 [{"|".join(job.trainers)}]" >&2
+    exit 2
+    ;;
+esac
+"""
+
+
+def _slices(job: LaunchJob, target: HardwareTarget) -> str:
+    kind = target.accelerator_type or target.name
+    return kind if job.slices == 1 else f"{job.slices} slices of {kind}"
+
+
+def _queued(job: LaunchJob, target: HardwareTarget) -> str:
+    """gcloud's commands: ask for the slice, wait, copy, run on every host, give the slice back."""
+    runtime = RUNTIMES.get(target.family)
+    if runtime is None or target.accelerator_type is None:
+        return _refusal(
+            f"Queued resources cannot be asked for {target.name}: no runtime image is known for {target.family}"
+            f" (Google gives newer TPUs through GKE alone). Use {GKE}."
+        )
+    nodes = '--node-id "$name"' if job.slices == 1 else f'--node-count {job.slices} --node-prefix "$name"'
+    names = '"$name"' if job.slices == 1 else " ".join(f'"$name-{index}"' for index in range(job.slices))
+    return f"""\
+#!/usr/bin/env bash
+# {job.name} on {_slices(job, target)} ({target.description}) through Cloud TPU's queued resources.
+#
+#   PROJECT=… ZONE=… bash {QUEUED} [{"|".join(job.trainers)}]
+#
+# Asks for the slice, waits for it (RESERVATION=1 or SPOT=1 say how), installs nothing but what SETUP names, runs
+# {RUN} on all hosts, and gives the slice back, whatever happened; KEEP=1 keeps it.
+set -euo pipefail
+
+: "${{PROJECT:?the Google Cloud project}}" "${{ZONE:?the zone, where {target.accelerator_type} is to be had}}"
+name="${{NAME:-{job.name}}}"
+here="$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)"
+setup="${{SETUP:-true}}" # a command that each host runs first, to install the trainer
+where=(--project "$PROJECT" --zone "$ZONE")
+kind=()
+if [[ -n "${{RESERVATION:-}}" ]]; then kind+=(--reserved); fi
+if [[ -n "${{SPOT:-}}" ]]; then kind+=(--spot); fi
+
+give_back() {{
+  if [[ -z "${{KEEP:-}}" ]]; then
+    gcloud compute tpus queued-resources delete "$name" "${{where[@]}}" --force --quiet
+  fi
+}}
+
+gcloud compute tpus queued-resources create "$name" "${{where[@]}}" {nodes} \\
+  --accelerator-type {target.accelerator_type} --runtime-version "${{RUNTIME:-{runtime}}}" "${{kind[@]}}"
+trap give_back EXIT
+
+state=""
+until [[ "$state" == ACTIVE ]]; do
+  state="$(gcloud compute tpus queued-resources describe "$name" "${{where[@]}}" --format 'value(state.state)')"
+  case "$state" in
+    FAILED | SUSPENDED | DELETING)
+      echo "the queued resource $name is $state" >&2
+      exit 1
+      ;;
+    ACTIVE) ;;
+    *) sleep 30 ;;
+  esac
+done
+
+nodes=({names})
+for node in "${{nodes[@]}}"; do
+  gcloud compute tpus tpu-vm ssh "$node" "${{where[@]}}" --worker all --command "mkdir -p capibara"
+  gcloud compute tpus tpu-vm scp "$here"/* "$node:capibara/" "${{where[@]}}" --worker all
+done
+
+# All slices at once: they wait for each other.
+children=()
+for node in "${{nodes[@]}}"; do
+  gcloud compute tpus tpu-vm ssh "$node" "${{where[@]}}" --worker all \\
+    --command "$setup && bash capibara/{RUN} ${{1:-{job.trainers[0]}}}" &
+  children+=("$!")
+done
+failed=0
+for child in "${{children[@]}}"; do wait "$child" || failed=1; done
+exit "$failed"
+"""
+
+
+def _refusal(words: str) -> str:
+    return f"#!/usr/bin/env bash\necho {words!r} >&2\nexit 2\n"
+
+
+def _gke(job: LaunchJob, target: HardwareTarget) -> str:
+    """One ConfigMap with the files, and a Job with a pod per node; several slices are a JobSet of such Jobs.
+
+    The pods of a slice find each other by the names that a headless service gives them: GKE sets TPU_WORKER_ID and
+    TPU_WORKER_HOSTNAMES from them.
+    """
+    if target.kubernetes is None:
+        return f"# {target.name} declares no kubernetes section in resources/hardware: no pod can reach it.\n"
+    labels = {"app.kubernetes.io/name": "capibara", "capibara/job": job.name}
+    documents: list[dict[str, Any]] = [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": job.name, "labels": labels},
+            "data": {**job.files, RUN: _run(job, target)},
+        }
+    ]
+    if job.slices == 1:
+        documents.append(
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {"name": job.name, "labels": labels},
+                "spec": {"clusterIP": "None", "selector": {"job-name": job.name}},
+            }
+        )
+        documents.append(
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": {"name": job.name, "labels": labels},
+                "spec": _job_spec(job, target, subdomain=job.name),
+            }
+        )
+    else:
+        documents.append(
+            {
+                "apiVersion": "jobset.x-k8s.io/v1alpha2",
+                "kind": "JobSet",
+                "metadata": {
+                    "name": job.name,
+                    "labels": labels,
+                    "annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"},
+                },
+                "spec": {
+                    "failurePolicy": {"maxRestarts": 3},
+                    "replicatedJobs": [
+                        {
+                            "name": "slice",
+                            "replicas": job.slices,
+                            "template": {"spec": _job_spec(job, target, subdomain=None)},
+                        }
+                    ],
+                },
+            }
+        )
+    head = (
+        f"# {job.name} on {_slices(job, target)}: kubectl apply -f {GKE}\n"
+        f"# Set the image, which holds the trainer and jax for TPU; capibara/{RUN} is mounted from the ConfigMap.\n"
+        + ("# Several slices need the JobSet controller (https://jobset.sigs.k8s.io).\n" if job.slices > 1 else "")
+    )
+    return head + yaml.safe_dump_all(documents, sort_keys=False, width=1000)
+
+
+def _job_spec(job: LaunchJob, target: HardwareTarget, subdomain: str | None) -> dict[str, Any]:
+    kubernetes = target.kubernetes
+    assert kubernetes is not None  # the caller looked
+    pod: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "nodeSelector": dict(kubernetes.node_selector),
+        "tolerations": [one.model_dump(exclude_none=True) for one in kubernetes.tolerations],
+        "terminationGracePeriodSeconds": 120,
+        "containers": [
+            {
+                "name": "training",
+                "image": IMAGE,
+                "command": ["bash", f"/capibara/{RUN}", job.trainers[0]],
+                # JAX's coordinator, and the slices' own across the data-centre network
+                "ports": [{"containerPort": 8471}, {"containerPort": 8080}],
+                "resources": {"requests": dict(kubernetes.limits), "limits": dict(kubernetes.limits)},
+                "volumeMounts": [{"name": "capibara", "mountPath": "/capibara"}],
+            }
+        ],
+        "volumes": [{"name": "capibara", "configMap": {"name": job.name}}],
+    }
+    if subdomain:
+        pod["subdomain"] = subdomain
+    return {
+        "backoffLimit": 0 if subdomain is None else 3,
+        "completions": kubernetes.nodes,
+        "parallelism": kubernetes.nodes,
+        "completionMode": "Indexed",
+        "template": {"spec": pod},
+    }
+
+
+def _vertex(job: LaunchJob, target: HardwareTarget) -> str:
+    """A CustomJobSpec for `gcloud ai custom-jobs create --config`."""
+    kubernetes = target.kubernetes
+    if target.family not in VERTEX_FAMILIES or kubernetes is None or kubernetes.machine_type is None or job.slices > 1:
+        why = (
+            "it does not join several slices"
+            if job.slices > 1 and target.family in VERTEX_FAMILIES
+            else f"it has TPU v2, v3, v5e and v6e, not {target.family}"
+        )
+        return f"# Vertex AI's custom training cannot run this plan: {why}. Use {QUEUED} or {GKE}.\n"
+    assert target.topology is not None  # launch_files looked
+    folder = f"{job.storage_root}/{job.domain}/plan"
+    spec = {
+        "workerPoolSpecs": [
+            {
+                "machineSpec": {
+                    "machineType": kubernetes.machine_type,
+                    "tpuTopology": "x".join(map(str, target.topology.axes)),
+                },
+                "replicaCount": kubernetes.nodes,
+                "containerSpec": {
+                    "imageUri": IMAGE,
+                    "command": ["bash", f"{folder.replace('gs://', '/gcs/', 1)}/{RUN}", job.trainers[0]],
+                },
+            }
+        ],
+        "baseOutputDirectory": {"outputUriPrefix": f"{job.storage_root}/{job.domain}/vertex"},
+    }
+    head = (
+        f"# {job.name} on {_slices(job, target)} as a custom job of Vertex AI; put this folder where it is read:\n"
+        f"#   gcloud storage cp * {folder}/\n"
+        f"#   gcloud ai custom-jobs create --region REGION --display-name {job.name} --config {VERTEX}\n"
+        "# Set the image. Not tried on Vertex AI: no account was at hand.\n"
+    )
+    return head + yaml.safe_dump(spec, sort_keys=False, width=1000)
+
+
+def _xmanager(job: LaunchJob, target: HardwareTarget) -> str:
+    """An XManager launcher: TPU v2 and v3 on Vertex AI; else queued resources as a local job of the experiment."""
+    if target.family in XMANAGER_FAMILIES:
+        kind = target.family.removeprefix("tpu-")
+        # Cloud TPU v2 and v3 are counted in cores, two to a chip.
+        job_lines = f"""\
+    executor = xm_local.Vertex(requirements=xm.JobRequirements(tpu_{kind}={2 * target.chips}))
+    [executable] = experiment.package(
+        [xm.container(executor.Spec(), image_path="{IMAGE}", args={{}})]
+    )
+"""
+        why = f"T5X's own launcher (t5x/scripts/xm_launch.py) asks for tpu_v2 alone; this one for tpu_{kind}."
+    else:
+        job_lines = f"""\
+    executor = xm_local.Local()
+    script = str(pathlib.Path(__file__).with_name("{QUEUED}"))
+    [executable] = experiment.package([xm.binary(executor.Spec(), path=script)])
+"""
+        asked = target.accelerator_type or target.name
+        why = (
+            f"XManager cannot ask for {asked}: T5X's launcher (t5x/scripts/xm_launch.py) knows TPU v2 only, and\n"
+            "XManager's Vertex executor (xmanager/cloud/vertex.py, 0.8.5.post1) maps v2 and v3. So the experiment is\n"
+            f"kept here, and the slice comes from queued resources: {QUEUED} runs as a local job, with\n"
+            "PROJECT and ZONE of the caller's environment."
+        )
+    return f'''\
+"""{job.name} as an XManager experiment: xmanager launch {XMANAGER}
+
+{why}
+"""
+
+import pathlib
+
+from absl import app
+from xmanager import xm
+from xmanager import xm_local
+
+
+def main(_):
+  with xm_local.create_experiment(experiment_title="{job.name}") as experiment:
+{job_lines}    experiment.add(xm.Job(executable=executable, executor=executor))
+
+
+if __name__ == "__main__":
+  app.run(main)
+'''

@@ -1,0 +1,206 @@
+"""Steps that XLA has been asked about: known answers for our memory figure, and the fit of its few numbers."""
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from capibara_assets.deployment.locations import resources_root
+from capibara_assets.errors import InputError
+from capibara_assets.planning.accounting import Breakdown, Step
+from capibara_assets.planning.hardware.targets import GIB
+from capibara_assets.planning.tpu.memory import (
+    CASES,
+    Copies,
+    Quantities,
+    breakdown,
+    least_memory,
+    quantities,
+    tpu_memory,
+)
+from capibara_assets.planning.xla.case import XlaCase
+from capibara_assets.planning.xla.flops import StepFlops
+
+# What the compiler itself says that it leaves a program, of each kind of chip by its topology's name (libtpu 0.0.51).
+USABLE_GIB = {"v4": 30.75, "v5e": 15.75, "v5": 95.73, "v6e": 31.24}
+SMALLEST = GIB // 2  # smaller programs keep much of theirs in a chip's vector memory, which is not HBM
+ROUNDS = 60
+LARGEST = 1.3  # of the limit: what is refused by more is given up before the compiler has tried to make it fit
+BOUNDS = {  # a copy is a copy: no more of a thing than a schedule could hold
+    "hoisted": (0.0, 1.0),
+    "layer_weights_full": (1.0, 4.0),
+    "layer_weights_lora": (0.5, 3.0),
+    "rebuilt": (3.0, 9.0),
+    "rebuilt_wide": (0.0, 12.0),
+    "passing": (0.0, 6.0),
+    "passing_wide": (0.0, 12.0),
+    "partial_sums": (0.0, 12.0),
+    "scores": (0.0, 8.0),
+    "scores_passing": (0.0, 8.0),
+    "embeddings_full": (0.5, 4.0),
+    "embeddings_tied": (0.5, 4.0),
+    "embeddings_lora": (0.5, 4.0),
+    "logits": (0.5, 2.0),
+    "logits_whole": (0.5, 2.0),
+    "embedding_shards": (0.0, 6.0),
+}
+
+
+Role = Literal["calibration", "judged", "near the limit", "choice", "left out"]
+
+
+class KnownCase(BaseModel):
+    """A step and what the compiler said about it.
+
+    Our figures are fitted on `calibration` alone, in which no model is that is `judged`; `left out` are cases that were
+    drawn for calibration and are of such a model: neither fitted nor counted. `choice` are the plans of
+    `xla_draw.chosen_cases`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    role: Role
+    case: XlaCase
+    status: Literal["compiled", "fits", "does not fit"]
+    memory: dict[str, int]
+    compile_seconds: float | None = Field(default=None, description="until code was there, or buffers had their places")
+    host_peak_bytes: int | None = None
+    flops: StepFlops | None = Field(default=None, description="of a step and chip; only some cases were counted")
+
+    @property
+    def fits(self) -> bool:
+        return self.status != "does not fit"
+
+    @property
+    def limit(self) -> int:
+        """Bytes that the compiler leaves a program on this chip."""
+        return int(USABLE_GIB[self.case.topology.split(":")[0]] * GIB)
+
+    @property
+    def taken(self) -> int:
+        """Bytes that the compiler allotted, or of a refusal those that it said it would need (0: it did not say)."""
+        return max(self.memory.get(name, 0) for name in ("allotted", "needed", "needed_temporaries"))
+
+    @property
+    def ours(self) -> Breakdown:
+        """Our figure for the case."""
+        one = self.case
+        return tpu_memory(one.shape, one.mesh, step_of(one), micro_steps=one.micro_steps)
+
+    @property
+    def fits_by_ours(self) -> bool:
+        """Our verdict."""
+        one = self.case
+        return least_memory(one.shape, one.mesh, step_of(one), micro_steps=one.micro_steps).total <= self.limit
+
+
+class KnownCases(BaseModel):
+    """The file: where the answers come from, the numbers fitted on them, and the answers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    command: str
+    versions: dict[str, str]
+    step: str = Field(description="`STEP_VERSION` of modeling/jax/step.py when they were asked")
+    copies: Copies
+    cases: tuple[KnownCase, ...]
+
+    def of(self, *roles: str) -> list[KnownCase]:
+        return [one for one in self.cases if one.role in roles]
+
+    def document(self) -> dict[str, Any]:
+        """The file's content; what was not measured of a case is left out."""
+        cases = [{name: value for name, value in one.items() if value is not None} for one in self._cases()]
+        return {**self.model_dump(mode="json", exclude={"cases"}), "cases": cases}
+
+    def _cases(self) -> list[dict[str, Any]]:
+        return [one.model_dump(mode="json") for one in self.cases]
+
+
+def with_answers(known: KnownCases, answered: Sequence[KnownCase]) -> KnownCases:
+    """The file with these answers in place of those of the same names, new ones at the end."""
+    new = {one.name: one for one in answered}
+    kept = tuple(new.pop(one.name, one) for one in known.cases)
+    return known.model_copy(update={"cases": (*kept, *new.values())})
+
+
+def step_of(case: XlaCase) -> Step:
+    """What memory depends on of a case."""
+    return Step(
+        sequences=case.global_batch // case.mesh.batch_shards // case.micro_steps,
+        sequence=case.sequence,
+        weight_bytes=4,
+        compute_bytes=2,
+        method=case.method,
+        optimizer=case.optimizer,
+        remat=case.remat,
+        lora_rank=case.lora_rank,
+        lora_modules=case.lora_modules,
+        logit_chunks=case.chunks,
+    )
+
+
+@cache
+def known_cases(file: Path | None = None) -> KnownCases:
+    """The cases that ship, or those of a file.
+
+    Raises:
+        InputError: not such a file.
+    """
+    place = resources_root() / CASES if file is None else file
+    try:
+        return KnownCases.model_validate(json.loads(place.read_text(encoding="utf-8")))
+    except (OSError, ValueError, ValidationError) as odd:
+        raise InputError(f"{place} is no file of compiled cases: {odd}") from odd
+
+
+def fit_copies(cases: Sequence[KnownCase]) -> Copies:
+    """The numbers of copies for which our figures come nearest to the compiler's: least squares of relative errors.
+
+    Meant for the role `calibration`. With the fuller phase of every case given the figures are linear in the numbers:
+    each round solves a bounded linear problem for the phases that the round before made the fuller ones. Deterministic.
+    """
+    import numpy as np
+    from scipy.optimize import lsq_linear
+
+    known = [one for one in cases if SMALLEST <= one.taken <= LARGEST * one.limit]
+    counted = [quantities(one.shape, one.mesh, step_of(one), one.micro_steps) for one in (each.case for each in known)]
+    taken = np.array([one.taken for one in known], float)
+    # The fuller phase is the larger of two sums that are linear in the numbers: what is there anyway, and two matrices.
+    there, backward, loss = (np.array(part, float) for part in zip(*map(_linear, counted), strict=True))
+    bounds = np.array(list(BOUNDS.values())).T
+
+    def error(values: Any) -> Any:
+        fuller = np.maximum(backward[:, 1:] @ values + backward[:, 0], loss[:, 1:] @ values + loss[:, 0])
+        return (there + fuller) / taken - 1
+
+    best = values = bounds.mean(axis=0)
+    for _ in range(ROUNDS):
+        in_loss = loss[:, 1:] @ values + loss[:, 0] > backward[:, 1:] @ values + backward[:, 0]
+        rows = np.where(in_loss[:, None], loss, backward)
+        wanted = 1 - (there + rows[:, 0]) / taken
+        solved = lsq_linear(rows[:, 1:] / taken[:, None], wanted, bounds).x
+        values = (values + solved) / 2  # half way: phases that change places do not go on doing so
+        best = min(best, values, key=lambda one: float((error(one) ** 2).mean()))
+    return Copies(**{name: round(float(value), 2) for name, value in zip(BOUNDS, best, strict=True)})
+
+
+def _linear(found: Quantities) -> tuple[float, list[float], list[float]]:
+    """Bytes that are there in any phase; and each phase as a constant and the factor of every number in BOUNDS."""
+    nothing = Copies(**dict.fromkeys(BOUNDS, 0.0))
+    there = float(breakdown(found, nothing).total - found.gradients)
+    backward, loss = [float(found.gradients)], [0.0]
+    for name in BOUNDS:
+        one = breakdown(found, nothing.model_copy(update={name: 1.0}))
+        if name == "hoisted":  # there in either phase
+            backward.append(float(found.narrow))
+            loss.append(float(found.narrow))
+            continue
+        passing = float(one.temporaries + (one.gathered if name.startswith("layer_") else 0))
+        backward.append(passing)
+        loss.append(float(one.logits + one.gathered) - (0.0 if not name.startswith("layer_") else float(one.gathered)))
+    return there, backward, loss

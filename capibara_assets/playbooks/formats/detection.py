@@ -1,0 +1,165 @@
+"""Which format family a file is of, found by looking at its content, and what is in it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from capibara_assets.playbooks.formats.ace_json import (
+    DuplicateKey,
+    entries_of,
+    looks_like_bullet,
+    parse_json,
+    read_bullets_by_id,
+    read_bullets_with_evidence,
+    read_sections_of_lists,
+)
+from capibara_assets.playbooks.formats.ace_text import looks_like_ace_text, read_ace_text
+from capibara_assets.playbooks.formats.deltas import Delta, delta_family, looks_like_delta, read_deltas
+from capibara_assets.playbooks.formats.front_matter import split_front_matter
+from capibara_assets.playbooks.formats.markdown import looks_like_kayba_markdown, read_kayba_markdown
+from capibara_assets.playbooks.formats.parsed import Parsed, Rejected, Unfit
+from capibara_assets.playbooks.formats.runs import (
+    AgentManifest,
+    RunReport,
+    looks_like_manifest,
+    looks_like_run,
+    read_manifest,
+    read_run,
+)
+from capibara_assets.playbooks.formats.toon import looks_like_toon, read_toon
+
+_MARKS = ('"bullets"', '"skills"', '"helpful', '"harmful')
+_SHOWN = 65_536
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What one file holds. `status` as in `PlaybookFile`; a playbook may bring its agent's manifest with it."""
+
+    family: str
+    status: Literal["read", "ignored", "quarantined"]
+    parsed: Parsed | None = None
+    manifest: AgentManifest | None = None
+    run: RunReport | None = None
+    deltas: tuple[Delta, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
+
+
+_IGNORED = Contents("unknown", "ignored")
+
+
+def read_contents(data: bytes, *, own_folder: bool) -> Contents:
+    """Find a file's family and read it.
+
+    In a folder of playbooks (`own_folder`) an unreadable file is quarantined; elsewhere only when it bears the marks
+    of a playbook, because it may well be an execution log, which is not for this reader.
+    """
+    if not data.strip():
+        return Contents("empty", "read" if own_folder else "ignored")
+    if data[:2] == b"\x1f\x8b" or data[:4] == b"\x28\xb5\x2f\xfd":
+        return _IGNORED  # compressed: logs only
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if not own_folder:
+            return _IGNORED
+        return _unreadable("invalid_utf8", f"not UTF-8 at byte {error.start}", data.decode("utf-8", "replace"))
+    if text.lstrip()[0] in "{[" and not looks_like_ace_text(text):
+        return _read_json(text, own_folder=own_folder)
+    if looks_like_toon(text):
+        return Contents("kayba-toon", "read", parsed=read_toon(text))
+    front, body = split_front_matter(text)
+    if looks_like_kayba_markdown(body):
+        return _with_manifest(Contents("kayba-markdown", "read", parsed=read_kayba_markdown(body)), front, text)
+    if looks_like_ace_text(body):
+        return _with_manifest(Contents("ace-text", "read", parsed=read_ace_text(body)), front, text)
+    return _IGNORED
+
+
+def _read_json(text: str, *, own_folder: bool) -> Contents:
+    if _is_json_lines(text):
+        return _read_json_lines(text)
+    marked = own_folder or any(mark in text for mark in _MARKS)
+    try:
+        document = parse_json(text)
+    except DuplicateKey as error:
+        return _unreadable(f"duplicate_key:{error}", "an object names a key twice", text) if marked else _IGNORED
+    except (ValueError, RecursionError) as error:
+        return _unreadable("invalid_json", str(error), text) if marked else _IGNORED
+    if looks_like_delta(document):
+        return _deltas(document, text)
+    if isinstance(document, list):
+        return _list(document, document, text) if any(map(looks_like_bullet, document)) else _IGNORED
+    return _read_object(document, text) if isinstance(document, Mapping) else _IGNORED
+
+
+def _read_json_lines(text: str) -> Contents:
+    """A log of deltas, one a line, is a history; any other JSON Lines file is not for this reader."""
+    try:
+        documents = [parse_json(line) for line in text.splitlines() if line.strip()]
+    except (ValueError, RecursionError):
+        return _IGNORED
+    return _deltas(documents, text) if looks_like_delta(documents) else _IGNORED
+
+
+def _deltas(document: Any, text: str) -> Contents:
+    deltas, rejected = read_deltas(document, text)
+    return Contents(delta_family(document), "read", deltas=deltas, rejected=rejected)
+
+
+def _read_object(document: Mapping[str, Any], text: str) -> Contents:
+    session = document.get("playbook")
+    found, held = entries_of(document), document
+    if found is None and isinstance(session, Mapping):
+        found, held = entries_of(session), session
+    if found is not None:
+        name, entries = found
+        if name == "sections":
+            contents = Contents("sections-json", "read", parsed=read_sections_of_lists(document, entries, text))
+        elif isinstance(entries, Mapping):
+            family = "kayba-json" if name in ("bullets", "skills") else f"{name}-json"
+            contents = Contents(family, "read", parsed=read_bullets_by_id(held, entries, text))
+        else:
+            contents = _list(held, entries, text, name)
+        return _with_manifest(contents, document, text)
+    try:
+        # a run may name its agent and its success rate as a manifest does: look for the run first
+        if looks_like_run(document):
+            return Contents("adaptation-run", "read", run=read_run(document))
+        if looks_like_manifest(document):
+            return Contents("agent-manifest", "read", manifest=read_manifest(document))
+    except Unfit as unfit:
+        return _unreadable(unfit.reason, unfit.detail, text)
+    return _IGNORED
+
+
+def _list(document: Any, entries: list[Any], text: str, name: str = "bullets") -> Contents:
+    family = "evidence-json" if name in ("bullets", "skills") else f"{name}-json"
+    return Contents(family, "read", parsed=read_bullets_with_evidence(document, entries, text))
+
+
+def _with_manifest(contents: Contents, document: Mapping[str, Any], text: str) -> Contents:
+    """A playbook that also says how its agent did; a manifest that does not fit costs no bullet."""
+    if not looks_like_manifest(document):
+        return contents
+    try:
+        return replace(contents, manifest=read_manifest(document))
+    except Unfit as unfit:
+        return replace(contents, rejected=(Rejected(unfit.reason, unfit.detail, text[:_SHOWN], locator="manifest"),))
+
+
+def _is_json_lines(text: str) -> bool:
+    """Whether the first line is a whole JSON value and others follow: a log, an index, labels."""
+    first, _, others = text.lstrip().partition("\n")
+    if not others.strip():
+        return False
+    try:
+        json.loads(first)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _unreadable(reason: str, detail: str, text: str) -> Contents:
+    return Contents("unreadable", "quarantined", rejected=(Rejected(reason, detail, text[:_SHOWN]),))

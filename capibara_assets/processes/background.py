@@ -1,0 +1,388 @@
+"""Background runs of a deployment: one JSON file each, readable and right also after a crash or a recycled process id.
+
+Three kinds: `local` (started here in the background; a keeper process notes how it ended), `pipes` (a training that
+Dagster started on this machine) and `remote` (a pod). Imports no torch.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from capibara_assets.errors import InputError
+from capibara_assets.storage.jsonfiles import write_json_atomic
+
+Kind = Literal["local", "pipes", "remote"]
+State = Literal["running", "finished", "failed", "stopped", "lost", "unknown"]
+
+JOB_LOG = "CAPIBARA_JOB_LOG"
+"""Variable that names the log file to a training process whose output goes elsewhere."""
+
+STOP_GRACE_S = 20.0
+_SAME_START_S = 0.05  # process start times are multiples of 10 ms
+_KEPT = 200  # jobs that ended; older ones are forgotten with their logs
+_KEEPER_WRITES_S = 2.0  # between a job's end and its keeper's note of it
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process, told apart from a later one with the same number by its start.
+
+    Attributes:
+        started: seconds since 1970, as the system counts it.
+    """
+
+    pid: int
+    started: float
+
+    @classmethod
+    def of(cls, pid: int) -> "Process":
+        """The process that has this number now. Raises psutil.NoSuchProcess."""
+        return cls(pid, psutil.Process(pid).create_time())
+
+    def is_alive(self) -> bool:
+        """Whether it still runs; one that ended and was not reaped does not."""
+        try:
+            process = psutil.Process(self.pid)
+            same = abs(process.create_time() - self.started) < _SAME_START_S
+            return same and process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+        except psutil.NoSuchProcess:
+            return False
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod of a cluster."""
+
+    name: str
+    namespace: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """A background run as its file has it; `state_of` says what has become of one that is noted as running.
+
+    Attributes:
+        process: leads the process group that does the work; None for a pod.
+        keeper: notes how a local job ends.
+        output: folder that the job writes to, if known.
+        run: Dagster's run, if it belongs to one.
+        state: as noted last.
+    """
+
+    id: str
+    kind: Kind
+    command: tuple[str, ...]
+    cwd: str
+    started: str
+    log: str | None = None
+    output: str | None = None
+    process: Process | None = None
+    keeper: Process | None = None
+    pod: Pod | None = None
+    run: str | None = None
+    state: State = "running"
+    code: int | None = None
+    ended: str | None = None
+
+
+class Jobs:
+    """The jobs of one deployment, in `<home>/jobs`."""
+
+    def __init__(self, home: Path):
+        self.folder = home / "jobs"
+
+    def all(self) -> list[Job]:
+        """All that are noted, the oldest first."""
+        found = [job for path in self.folder.glob("*.json") if (job := _read(path)) is not None]
+        return sorted(found, key=lambda job: (job.started, job.id))
+
+    def find(self, name: str) -> Job:
+        """The job whose id begins so; `latest` is the one started last.
+
+        Raises:
+            InputError: none or several do.
+        """
+        known = self.all()
+        found = known[-1:] if name == "latest" else [job for job in known if job.id.startswith(name)]
+        if len(found) != 1:
+            raise InputError(f"{name!r} names {len(found) or 'no'} jobs of {self.folder}: see `capibara jobs ls`")
+        return found[0]
+
+    def write(self, job: Job) -> Job:
+        """Note a job; returns it."""
+        document = {key: value for key, value in asdict(job).items() if value is not None}
+        write_json_atomic(self.folder / f"{job.id}.json", document)
+        return job
+
+    def log_file(self, identifier: str) -> Path:
+        """Where the log of a job lies."""
+        return self.folder / f"{identifier}.log"
+
+    def register(
+        self,
+        kind: Kind,
+        command: Sequence[str],
+        *,
+        identifier: str | None = None,
+        pid: int | None = None,
+        pod: Pod | None = None,
+        log: Path | None = None,
+        output: Path | None = None,
+        run: str | None = None,
+    ) -> Job:
+        """Note a job that others started and will end with `end`."""
+        self._forget_old()
+        return self.write(
+            Job(
+                id=identifier or new_id(),
+                kind=kind,
+                command=tuple(command),
+                cwd=str(Path.cwd()),
+                started=_now(),
+                log=None if log is None else str(log),
+                output=None if output is None else str(output),
+                process=None if pid is None else Process.of(pid),
+                pod=pod,
+                run=run,
+            )
+        )
+
+    def end(self, job: Job, code: int | None) -> Job:
+        """Note how a job ended.
+
+        Args:
+            code: exit code, negative or above 128 for a signal; None: it failed without one.
+        """
+        current = _read(self.folder / f"{job.id}.json") or job
+        if current.state == "stopped":
+            return self.write(replace(current, code=code))
+        by_request = code is not None and (code < 0 or code - 128 in (signal.SIGINT, signal.SIGTERM))
+        state: State = "finished" if code == 0 else "stopped" if by_request else "failed"
+        return self.write(replace(current, state=state, code=code, ended=_now()))
+
+    def start_background(
+        self,
+        command: Sequence[str],
+        *,
+        output: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> Job:
+        """Start a command that outlives this process, its output in a log file, and note it.
+
+        It leads a process group of its own; a small keeper beside it notes its exit code.
+
+        Raises:
+            InputError: the command cannot be started.
+        """
+        self._forget_old()
+        identifier = new_id()
+        log = self.log_file(identifier)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        place = cwd or Path.cwd()
+        note = Job(identifier, "local", tuple(command), str(place), _now(), str(log), str(output) if output else None)
+        self.write(note)
+        with log.open("ab") as file:
+            subprocess.Popen(
+                [sys.executable, "-m", "capibara_assets.processes.background", str(self.folder.parent), identifier],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                env={**(os.environ if env is None else env), "PYTHONPATH": _with_package(env)},
+                cwd=place,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + 30
+        while (job := self.find(identifier)).process is None:
+            if job.state != "running":
+                raise InputError(f"cannot start {command[0]}: {log.read_text('utf-8').strip() or 'no reason given'}")
+            if time.monotonic() > deadline:
+                raise InputError(f"{command[0]} did not start within 30 s: see {log}")
+            time.sleep(0.02)
+        return job
+
+    def keep(self, identifier: str) -> int:
+        """Be the keeper of a noted job: start it, wait, note how it ended. Returns its exit code."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # whoever ends the job ends its group; the keeper sees it through
+        job = self.find(identifier)
+        try:
+            process = subprocess.Popen(
+                job.command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_heed_signals
+            )
+        except OSError as error:
+            print(f"{error.strerror}: {job.command[0]}", file=sys.stderr, flush=True)
+            self.end(job, 127)
+            return 127
+        job = self.write(replace(job, process=Process.of(process.pid), keeper=Process.of(os.getpid())))
+        code = process.wait()
+        self.end(job, code)
+        return code
+
+    def _forget_old(self) -> None:
+        ended = [job for job in self.all() if job.state != "running" or (job.process and not job.process.is_alive())]
+        for job in ended[:-_KEPT]:
+            self.log_file(job.id).unlink(missing_ok=True)
+            (self.folder / f"{job.id}.json").unlink(missing_ok=True)
+
+
+def state_of(job: Job) -> State:
+    """What has become of a job: `lost` where its process is gone and nobody noted its end, `unknown` where a pod's
+    cluster does not answer."""
+    if job.state != "running":
+        return job.state
+    if job.pod is not None:
+        return pod_state(job.pod)
+    if job.process is None:  # its keeper is about to start it, or died before
+        age = time.time() - datetime.fromisoformat(job.started).timestamp()
+        return "running" if age < 30 else "lost"
+    if job.process.is_alive():
+        return "running"
+    deadline = time.monotonic() + _KEEPER_WRITES_S
+    while job.keeper is not None and job.keeper.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.02)  # it is about to say how the job ended
+    current = _read(Path(job.log).parent / f"{job.id}.json") if job.keeper and job.log else None
+    return current.state if current and current.state != "running" else "lost"
+
+
+def stop(jobs: Jobs, job: Job, grace_s: float = STOP_GRACE_S) -> Job:
+    """End a job: SIGTERM to its process group, `grace_s` seconds to save, SIGKILL. A pod is deleted.
+
+    Raises:
+        InputError: it does not run, or its cluster does not answer.
+    """
+    state = state_of(job)
+    if job.pod is not None and state == "running":
+        _delete_pod(job.pod, grace_s)
+        return jobs.write(replace(job, state="stopped", ended=_now()))
+    if state != "running" or job.process is None:
+        raise InputError(f"job {job.id} does not run: it is {state}")
+    jobs.write(replace(job, state="stopped", ended=_now()))  # before the signal: its keeper then knows why it ended
+    _signal_group(job.process, signal.SIGTERM)
+    deadline = time.monotonic() + grace_s
+    while job.process.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    _signal_group(job.process, signal.SIGKILL)  # what is left of the group, too
+    return jobs.find(job.id)
+
+
+def pod_state(pod: Pod) -> State:
+    """A pod's state as its cluster says; `unknown` where no cluster answers, `lost` where it knows no such pod."""
+    try:
+        phase = _core_api().read_namespaced_pod_status(pod.name, pod.namespace, _request_timeout=5).status.phase
+    except InputError:
+        return "unknown"
+    except Exception as error:  # noqa: BLE001 - whatever the client raises when a cluster does not answer
+        return "lost" if getattr(error, "status", None) == 404 else "unknown"
+    states: dict[str, State] = {"Succeeded": "finished", "Failed": "failed", "Pending": "running", "Running": "running"}
+    return states.get(phase, "unknown")
+
+
+def pod_log(pod: Pod, follow: bool) -> Any:
+    """Chunks of a pod's log, as bytes.
+
+    Raises:
+        InputError: its cluster does not answer.
+    """
+    try:
+        return _core_api().read_namespaced_pod_log(
+            pod.name, pod.namespace, follow=follow, _preload_content=False, _request_timeout=None if follow else 10
+        )
+    except InputError:
+        raise
+    except Exception as error:  # as above
+        raise InputError(f"the log of pod {pod.namespace}/{pod.name} cannot be read: {_reason(error)}") from error
+
+
+def new_id() -> str:
+    """Sorts by time, is short enough to type, and differs from all others."""
+    return f"{datetime.now(UTC):%m%d-%H%M%S}-{uuid.uuid4().hex[:4]}"
+
+
+def _delete_pod(pod: Pod, grace_s: float) -> None:
+    try:
+        _core_api().delete_namespaced_pod(
+            pod.name, pod.namespace, grace_period_seconds=round(grace_s), _request_timeout=10
+        )
+    except InputError:
+        raise
+    except Exception as error:  # as above
+        raise InputError(f"pod {pod.namespace}/{pod.name} cannot be deleted: {_reason(error)}") from error
+
+
+def _core_api() -> Any:
+    """The cluster that kubectl would talk to.
+
+    Raises:
+        InputError: the client is not installed, or no cluster is configured.
+    """
+    try:
+        import kubernetes
+    except ImportError as error:
+        raise InputError("kubernetes is not installed: pip install 'capibara-assets[k8s]'") from error
+    try:
+        kubernetes.config.load_kube_config()
+    except (kubernetes.config.ConfigException, OSError):
+        try:
+            kubernetes.config.load_incluster_config()
+        except kubernetes.config.ConfigException as error:
+            raise InputError("no cluster is configured here: set KUBECONFIG") from error
+    return kubernetes.client.CoreV1Api()
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "reason", None) or error)
+
+
+def _signal_group(process: Process, number: int) -> None:
+    """Signal the group that a process leads. A group keeps its leader's number as long as a member lives, and the
+    system gives that number to nobody else; where another process has it, the whole group is gone."""
+    with suppress(psutil.NoSuchProcess):
+        if abs(psutil.Process(process.pid).create_time() - process.started) >= _SAME_START_S:
+            return
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def _heed_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _with_package(env: Mapping[str, str] | None) -> str:
+    """PYTHONPATH with this very package in it: the keeper starts in another folder."""
+    package, given = str(Path(__file__).resolve().parents[2]), (os.environ if env is None else env).get("PYTHONPATH")
+    return package if not given else os.pathsep.join([package, given])
+
+
+def _read(path: Path) -> Job | None:
+    """A job's file; None for one that is gone or was never one of ours."""
+    try:
+        document = json.loads(path.read_text("utf-8"))
+        nested = {"process": Process, "keeper": Process, "pod": Pod}
+        for key, kind in nested.items():
+            if key in document:
+                document[key] = kind(**document[key])
+        return Job(**{**document, "command": tuple(document["command"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+if __name__ == "__main__":
+    sys.exit(Jobs(Path(sys.argv[1])).keep(sys.argv[2]))

@@ -1,0 +1,107 @@
+"""The examples of a dataset as training reads them, their tokens, and the choice of those that can be trained on."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+
+from capibara_assets.datasets.tokens.templates import Tokenizer
+from capibara_assets.datasets.tokens.tokenising import Encoded, EncodedSet, encode_examples
+from capibara_assets.errors import InputError
+from capibara_assets.training.data.batches import view_of
+from capibara_assets.training.data.order import rank, validation_shard
+from capibara_assets.training.data.token_counts import TOKENS
+from capibara_assets.training.recipe import VoterSpec
+from capibara_assets.training.request import TrainingRequest
+from capibara_assets.training.step.settings import Settings
+
+COLUMNS = ("example_id", "group_id", "split", "messages")
+
+
+def read_examples(file: Path, *further: str) -> pl.DataFrame:
+    """The dataset's columns that training needs.
+
+    Args:
+        further: columns besides those.
+
+    Raises:
+        InputError: the file is missing or not a table of examples with these columns.
+    """
+    try:
+        return pl.read_parquet(file, columns=[*COLUMNS, *further])
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InputError(f"dataset {file} is not a table of examples: {error}") from error
+
+
+def chosen(
+    split: str, part: pl.DataFrame, tokens_of: EncodedSet, settings: Settings, most: int | None = None
+) -> tuple[list[str], list[Encoded]]:
+    """Ids and tokens of a part's examples, in the order of their ids; those that could not be encoded are left out.
+
+    Args:
+        most: keep so many, lowest digests of the ids first, so that a growing dataset changes few of them.
+
+    Raises:
+        InputError: none is left.
+    """
+    usable = [name for name in part["example_id"] if name not in tokens_of.left_out]
+    ids = sorted(sorted(usable, key=lambda name: rank(split, name))[:most])
+    if not ids:
+        reasons = sorted({tokens_of.left_out[name] for name in part["example_id"]})
+        raise InputError(
+            f"none of the {len(part)} {split} examples can be used with max_length {settings.max_length}: "
+            f"{'; '.join(reasons) or 'the split is empty'}"
+        )
+    return ids, tokens_of.select(ids)
+
+
+def tokens_of(
+    request: TrainingRequest,
+    table: pl.DataFrame,
+    tokenizer: Tokenizer,
+    settings: Settings,
+    *,
+    digest: str | None = None,
+    poll: Callable[[], None] = lambda: None,
+) -> EncodedSet:
+    """A table's examples as tokens, as the request's recipe wants them; kept in its folder of work.
+
+    Args:
+        digest: of the dataset whose rows these are; the request's own where not given.
+        poll: called now and then; may raise to stop.
+
+    Raises:
+        InputError: as `encode_examples`.
+    """
+    choice = request.recipe.data
+    return encode_examples(
+        table,
+        tokenizer,
+        settings.max_length,
+        cache=request.work / TOKENS,
+        dataset_digest=digest or request.dataset_digest,
+        on_fault=choice.on_fault,
+        too_long=choice.too_long,
+        head=settings.head,
+        poll=poll,
+    )
+
+
+def validation_examples(
+    request: TrainingRequest,
+    voter: VoterSpec,
+    table: pl.DataFrame,
+    encoded: EncodedSet,
+    settings: Settings,
+    tokenizer: Tokenizer,
+) -> list[Encoded]:
+    """What a voter judges by, as its head sees it; the same at every validation.
+
+    Raises:
+        InputError: there is none.
+    """
+    shard = validation_shard(table, voter.shard, len(request.recipe.voters))
+    most = request.recipe.data.max_validation_examples
+    ids, examples = chosen("validation", shard, encoded, settings, most)
+    view = view_of(settings.head, tokenizer, f"{request.seed}/{voter.seed}")
+    return view(ids, examples, "validation") if view else examples

@@ -1,0 +1,131 @@
+"""Which examples a voter sees, and in which order: pure functions of ids, lengths and seeds, never of row order.
+
+Imports no torch: plans count a training's steps with the very functions that the training takes them from.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import chain
+
+import polars as pl
+
+from capibara_assets.datasets.tokens.packing import length_buckets, pack_lengths
+from capibara_assets.errors import InputError
+from capibara_assets.training.recipe import TrainingChoice
+
+GROUPS_PER_VOTER = 8  # with fewer, voters share the whole train split and differ by their order alone
+
+
+def rank(*parts: object) -> str:
+    """A digest to sort by: a shuffle that depends on nothing but its parts."""
+    return hashlib.sha256("/".join(map(str, parts)).encode()).hexdigest()
+
+
+def shards(groups: Iterable[str], n: int) -> dict[str, int]:
+    """Group → shard 0..n-1: groups in the order of their digests, dealt in turn, so that shards are of equal size."""
+    ordered = sorted(set(groups), key=lambda group: rank("shard", group))
+    return {group: position % n for position, group in enumerate(ordered)}
+
+
+def training_part(examples: pl.DataFrame, shard: int, n: int) -> pl.DataFrame:
+    """The train examples of a voter: all groups but its own shard (a bag of (n-1)/n of the groups).
+
+    With one voter, or fewer than eight groups for each voter, it is the whole train split: leaving out a quarter of so
+    few groups, one of which may hold most of the examples, makes voters that have no reason to agree.
+    """
+    train = examples.filter(pl.col("split") == "train").sort("example_id")
+    of_group = shards(train["group_id"], n)
+    if n == 1 or len(of_group) < GROUPS_PER_VOTER * n:
+        return train
+    own = [group for group, part in of_group.items() if part == shard]
+    return train.filter(~pl.col("group_id").is_in(own))
+
+
+def validation_shard(examples: pl.DataFrame, shard: int, n: int) -> pl.DataFrame:
+    """The validation examples that one voter judges by: shard `shard` of `n`, whole groups, disjoint from the others'.
+
+    With fewer validation groups than voters every shard is the whole validation split (the shards then overlap).
+
+    Raises:
+        InputError: there is no validation example.
+    """
+    validation = examples.filter(pl.col("split") == "validation").sort("example_id")
+    if validation.is_empty():
+        raise InputError("the dataset has no validation examples: voters could not be judged")
+    of_group = shards(validation["group_id"], n)
+    if len(of_group) < n:
+        return validation
+    own = [group for group, part in of_group.items() if part == shard]
+    return validation.filter(pl.col("group_id").is_in(own))
+
+
+def step_batches(
+    ids: Sequence[str], lengths: Sequence[int], *, seed: int | str, epoch: int, global_batch: int, window: int
+) -> list[list[int]]:
+    """One epoch as a list of optimizer steps, each a list of indices into `ids`.
+
+    Shuffled by (seed, epoch); within `window` steps' worth sorted by length and cut into steps, so that an
+    optimizer step holds examples of similar length; the steps of the epoch are then shuffled again.
+    Every index occurs exactly once, whatever the order of `ids`.
+    """
+    order = sorted(range(len(ids)), key=lambda index: rank(seed, epoch, ids[index]))
+    steps: list[list[int]] = []
+    for start in range(0, len(order), window * global_batch):
+        block = order[start : start + window * global_batch]
+        block.sort(key=lambda index: (lengths[index], ids[index]))
+        steps += [block[at : at + global_batch] for at in range(0, len(block), global_batch)]
+    keys = [rank(seed, epoch, "step", position) for position in range(len(steps))]
+    return [steps[position] for position in sorted(range(len(steps)), key=keys.__getitem__)]
+
+
+class Plan:
+    """Optimizer step number → indices of its examples, for any number of epochs; nothing is replayed to get there."""
+
+    def __init__(self, ids: Sequence[str], lengths: Sequence[int], *, seed: int | str, global_batch: int, window: int):
+        self._batches = partial(step_batches, ids, lengths, seed=seed, global_batch=global_batch, window=window)
+        self.steps_per_epoch = math.ceil(len(ids) / global_batch)
+        self._epoch: tuple[int, list[list[int]]] = (-1, [])
+
+    def step(self, number: int) -> list[int]:
+        """Indices of step `number`, 0-based over all epochs."""
+        epoch, within = divmod(number, self.steps_per_epoch)
+        if self._epoch[0] != epoch:
+            self._epoch = (epoch, self._batches(epoch=epoch))
+        return self._epoch[1][within]
+
+
+def micro_batches(
+    lengths: Sequence[int], choice: TrainingChoice, world: int, row_tokens: int | None = None
+) -> list[list[int]]:
+    """An optimizer step's examples, by their index, as micro-batches of similar length.
+
+    As many as a multiple of the processes; an empty one among them only keeps step with the others.
+
+    Args:
+        row_tokens: capacity of a row that holds several examples; those of a micro-batch then stand in the order in
+            which they fill rows one after the other. None: a row for each.
+    """
+    if choice.micro_batch:
+        order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+        groups = [order[at : at + choice.micro_batch] for at in range(0, len(order), choice.micro_batch)]
+    elif row_tokens:
+        rows, each = _packed(lengths, row_tokens), max(1, choice.micro_batch_tokens // row_tokens)
+        groups = [list(chain.from_iterable(rows[at : at + each])) for at in range(0, len(rows), each)]
+    else:
+        groups = [bucket.tolist() for bucket in length_buckets(lengths, choice.micro_batch_tokens)]
+    while len(groups) % world and any(len(group) > 1 for group in groups):  # rather two halves than an idle process
+        largest = max(groups, key=len)
+        at = groups.index(largest)
+        groups[at : at + 1] = [largest[: len(largest) // 2], largest[len(largest) // 2 :]]
+    if row_tokens:
+        inner = [_packed([lengths[index] for index in group], row_tokens) for group in groups]
+        groups = [[group[at] for at in chain.from_iterable(rows)] for group, rows in zip(groups, inner, strict=True)]
+    return groups + [[] for _ in range(-len(groups) % world)]
+
+
+def _packed(lengths: Sequence[int], capacity: int) -> list[list[int]]:
+    """Indices in rows of at most `capacity` tokens, as few as best-fit decreasing finds."""
+    packs = pack_lengths(lengths, capacity)
+    return [packs.of(pack).tolist() for pack in range(len(packs))]

@@ -1,0 +1,90 @@
+"""What a finished voter leaves: the adapter of its best validation, its manifest, curve, log and timings."""
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
+from capibara_assets.modeling.files import ADAPTER_WEIGHTS
+from capibara_assets.storage.digests import sha256_file
+from capibara_assets.storage.jsonfiles import sync_folder, write_json_atomic
+from capibara_assets.training.data.voter_run import VoterRun
+from capibara_assets.training.monitoring.events import EVENTS, EventLog, read_events
+from capibara_assets.training.monitoring.metrics import METRICS, metrics_of
+from capibara_assets.training.resume.points import Progress
+from capibara_assets.training.step.settings import Settings
+from capibara_assets.training.strategy import needs_all_domains
+
+CHECKPOINTS = "checkpoints.json"
+RESULT = "result"
+
+
+@dataclass(frozen=True)
+class VoterResult:
+    """A finished voter.
+
+    Attributes:
+        adapter: that is published.
+        counts: further entries of the manifest, by name; `validation_loss` is one of them.
+        checkpoints: published to the checkpoint store and kept, by step.
+    """
+
+    adapter: LoraAdapter
+    progress: Progress
+    settings: Settings
+    counts: Mapping[str, Any]
+    checkpoints: Sequence[Mapping[str, Any]] = ()
+
+
+def write_result(run: VoterRun, result: VoterResult, log: EventLog) -> Path:
+    """Write the finished adapter and what is known of it; the folder appears whole."""
+    request, voter, folder = run.request, run.voter, run.folder
+    progress, counts = result.progress, result.counts
+    beside, target = folder / f".{RESULT}.part", folder / RESULT
+    others = {domain.value: one.digest for domain, one in request.further.items()}
+    shutil.rmtree(beside, ignore_errors=True)
+    write_adapter(result.adapter, beside)
+    log.write("finished", progress.step, validation_loss=counts["validation_loss"], seconds=round(progress.seconds, 3))
+    shutil.copyfile(folder / EVENTS, beside / EVENTS)
+    write_json_atomic(beside / METRICS, metrics_of(read_events(beside / EVENTS)))
+    write_json_atomic(beside / "curve.json", progress.curve)
+    if request.checkpoints:
+        write_json_atomic(beside / CHECKPOINTS, list(result.checkpoints))
+    write_json_atomic(
+        beside / "timings.json",
+        {"seconds": round(progress.seconds, 3), "cpu_seconds": round(time.process_time(), 3), "attempts": log.attempt},
+    )
+    write_json_atomic(
+        beside / "manifest.json",
+        {
+            "voter": voter.name,
+            "domain": request.domain,
+            "status": "finished",
+            "digest": sha256_file(beside / ADAPTER_WEIGHTS),
+            "base_digest": request.base_digest,
+            "dataset_digest": request.dataset_digest,
+            "input_digest": request.input_digest(),
+            "seed": request.seed,
+            "voter_seed": voter.seed,
+            "shard": voter.shard,
+            "strategy": voter.strategy.kind,
+            "backend": request.recipe.hardware.backend,
+            "precision": result.settings.precision,
+            "supervised_tokens": progress.tokens,
+            "skipped_steps": progress.skipped,
+            "rolled_back_steps": progress.rollbacks,
+            "extended": progress.extensions,
+            "base_validation_loss": progress.base_loss,
+            "best_step": progress.best_step,
+            **({"further_datasets": others} if needs_all_domains(voter.strategy) else {}),
+            **counts,
+        },
+    )
+    sync_folder(beside)
+    shutil.rmtree(target, ignore_errors=True)  # of other inputs: a result of these would not be made again
+    beside.rename(target)
+    sync_folder(folder)
+    return target

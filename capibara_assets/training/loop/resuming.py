@@ -1,0 +1,111 @@
+"""Going on with a training: from its newest resume point, and the points that it leaves on its way."""
+
+import time
+
+from capibara_assets.checkpoints.store.saving import AsyncSaver
+from capibara_assets.training.environment import differences
+from capibara_assets.training.loop.trainer import Trainer
+from capibara_assets.training.resume.epoch_folders import begin_at
+from capibara_assets.training.resume.epochs import EpochCheckpoints
+from capibara_assets.training.resume.points import ResumePoint, find_point, require_readable, require_shared, state_of
+
+_LEAVE_S = 8.0  # for a checkpoint still on its way when asked to stop; the supervisor kills after 15
+
+
+def resume(trainer: Trainer) -> None:
+    """Go on from the newest resume point, or begin with the epoch that the request names; else nothing.
+
+    Raises:
+        InputError: the point cannot be used, or the training may not be as long as it now is.
+    """
+    setup, state = trainer.setup, trainer.state
+    run, log = setup.run, setup.log
+    point, damaged = find_point(
+        run.folder, inputs=run.request.inputs(run.voter), wanted=run.request.resume_from, ranks=run.ranks
+    )
+    require_shared(run.folder, point, run.ranks)
+    if damaged:
+        log.write("damaged", point.progress.step if point else 0, points=damaged)
+    if point:
+        restore(trainer, point)
+        progress = state.progress
+        if differs := differences(point.fingerprint, setup.environment):
+            progress.watched = {"step": progress.step, "differs": differs}
+        continuation = "statistical" if differs else "exact"
+        log.write("resumed", progress.step, continuation=continuation, differs=differs, damaged=damaged)
+        if longer := trainer.source.extension(point):
+            progress.extensions.append(longer)
+            log.write("extended", **longer)
+    elif (start := run.request.start) is not None:
+        subject, ends = setup.subject, trainer.passes.ends
+        state.progress.step, weights = begin_at(start, ends, subject.peft_names, subject.trainable)
+        setup.stepper.restore(weights, {})
+        if trainer.ema:
+            trainer.ema.restore(weights)
+        log.write("started_anew", state.progress.step, epoch=start.epoch, adapter=str(start.adapter))
+
+
+def restore(trainer: Trainer, point: ResumePoint) -> None:
+    """Put state, weights and everything that goes with them back as a resume point has them."""
+    state, setup = trainer.state, trainer.setup
+    state.resumed, state.progress, state.seconds_before = True, point.progress, point.progress.seconds
+    state.best, state.snapshot = point.tensors["best"], point.snapshot
+    setup.stepper.restore(point.weights(setup.subject.peft_names), point.tensors["optimizer"])
+    trainer.tactic.restore(point.tensors["tactic"])
+    if trainer.ema:
+        trainer.ema.restore(point.tensors["ema"])
+
+
+class PointWriter:
+    """Writes a training's resume points beside it: on schedule, at the end, and when it is asked to stop."""
+
+    def __init__(self, trainer: Trainer, epochs: EpochCheckpoints, saver: AsyncSaver):
+        self._trainer, self._epochs, self._saver = trainer, epochs, saver
+        self._step = trainer.state.progress.step  # of the newest point
+        self._due = False
+
+    def save(self) -> None:
+        """Begin to write a point of this moment."""
+        trainer, begun = self._trainer, time.monotonic()
+        setup, state, progress = trainer.setup, trainer.state, trainer.state.progress
+        progress.seconds = trainer.seconds()
+        point = state_of(
+            progress,
+            setup.subject.adapter(trainer.weights()),
+            optimizer=setup.stepper.state(),
+            best=state.best,
+            ema=trainer.ema.shadow if trainer.ema else {},
+            snapshot_weights=state.snapshot.get("weights", {}),
+            snapshot_optimizer=state.snapshot.get("optimizer", {}),
+            tactic=trainer.tactic.state(),
+        )
+        if setup.run.ranks.main:
+            self._saver.save(point, progress.step, setup.run.voter.name)
+        setup.log.write("checkpoint", progress.step, waited_s=round(time.monotonic() - begun, 4))
+        self._step = progress.step
+
+    def save_if_due(self) -> None:
+        """As the recipe's schedule says, as soon as no epoch checkpoint is being written: the point would lack it.
+
+        The point of a new training's first step is read back: what cannot be saved or read is said now, not at the end.
+        """
+        trainer, run = self._trainer, self._trainer.setup.run
+        step = trainer.state.progress.step
+        self._due |= step % run.request.recipe.checkpoint.every == 0 and step < trainer.source.total
+        rehearsal = trainer.rehearses and not trainer.state.resumed and step == 1
+        if not (self._due or rehearsal) or run.ranks.any(self._epochs.busy):
+            return
+        self.save()
+        self._due = False
+        if rehearsal and run.ranks.main:
+            self._saver.wait()
+            require_readable(run.folder, run.request.inputs(run.voter))
+
+    def leave(self) -> None:
+        """Asked to stop: a last point, unless an epoch checkpoint takes too long, then an older one has to do."""
+        setup = self._trainer.setup
+        setup.stepper.clear()
+        if not setup.run.ranks.any(not self._epochs.settle(_LEAVE_S)):
+            self.save()
+        self._saver.wait()
+        setup.log.write("interrupted", self._step)

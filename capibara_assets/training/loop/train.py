@@ -1,0 +1,329 @@
+"""Training of one voter, from the request to the finished adapter: set up, resume, fit, publish.
+
+Guarantees: loss on the assistant's tokens only, summed over an optimizer step and divided by that step's supervised
+tokens over all processes, so neither micro-batches nor padding nor the number of processes change it; the same inputs
+on the same environment give the same bits, also when interrupted anywhere and started again. On another processor,
+thread count, number of processes or library version a run resumes too, but the bits may differ; the log then says
+`statistical`.
+
+Where a step's gradient comes from is a `GradientSource`: batches here, noised sums under DP-SGD (`private_sgd`).
+"""
+
+import math
+import os
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from capibara_assets.checkpoints.store.saving import AsyncSaver
+from capibara_assets.training.data.batches import Curriculum, view_of
+from capibara_assets.training.data.voter_run import Interrupted, VoterRun
+from capibara_assets.training.loop.ema import Ema
+from capibara_assets.training.loop.gradients import BatchGradients, StepGradient
+from capibara_assets.training.loop.guards import (
+    TrainingDiverged,
+    diagnosis,
+    discontinued,
+    discontinuity,
+    is_spike,
+    should_stop,
+    too_many_left_out,
+)
+from capibara_assets.training.loop.levels import voter_levels
+from capibara_assets.training.loop.result import VoterResult, write_result
+from capibara_assets.training.loop.resuming import PointWriter, resume
+from capibara_assets.training.loop.setup import Setup, set_up
+from capibara_assets.training.loop.tactics import tactic_of
+from capibara_assets.training.loop.trainer import Trainer, copied
+from capibara_assets.training.monitoring.usage import Usage
+from capibara_assets.training.resume.epoch_folders import EpochFolders
+from capibara_assets.training.resume.epochs import EpochCheckpoints
+from capibara_assets.training.resume.points import ResumePoints, drop_points
+
+
+def train_voter(run: VoterRun) -> Path:
+    """Train one voter on batches of its examples, or go on where an earlier attempt stopped.
+
+    Returns:
+        Folder with the finished adapter, manifest, curve, log and timings; of several processes the first makes it.
+
+    Raises:
+        Interrupted: a resume point was written, if there was anything to write.
+        TrainingDiverged: more steps than the recipe allows gave NaN or infinity, or rolled back.
+        InputError: the base, the dataset or the plan cannot be trained on.
+    """
+    setup = set_up(run)
+    trainer = batch_trainer(setup)
+    resume(trainer)
+    log_start(
+        trainer,
+        head=setup.settings.head,
+        quantization=setup.settings.quantization,
+        memory_before_mib=setup.memory_before_mib,
+    )
+    epochs = EpochCheckpoints(run, trainer.state.progress, setup.log)
+    fit(trainer, epochs)
+    return publish(trainer, epochs)
+
+
+def batch_trainer(setup: Setup) -> Trainer:
+    """The training of a voter on batches, by its strategy."""
+    run, settings, subject = setup.run, setup.settings, setup.subject
+    recipe = run.request.recipe
+    view = view_of(settings.head, setup.examples.tokenizer, run.order)
+    row_tokens = settings.max_length if recipe.data.packing else None
+    curriculum = Curriculum(voter_levels(setup.examples), recipe, run.ranks, view=view, row_tokens=row_tokens)
+    return Trainer(
+        setup,
+        source=BatchGradients(run, subject, setup.stepper, curriculum, Usage(setup.device)),
+        tactic=tactic_of(run.voter.strategy, subject, setup.stepper, recipe.training),
+        ema=Ema(subject.trainable, recipe.ema) if recipe.ema else None,
+        guards=recipe.guards,
+        passes=EpochFolders.of(run.request, run.folder, curriculum.epoch_ends(), writes=run.ranks.main),
+        rehearses=True,
+        keeps_points=run.request.keep_points,
+    )
+
+
+def log_start(trainer: Trainer, **further: Any) -> None:
+    """Say in the log what is trained, on what and with what; `further` besides."""
+    setup, source = trainer.setup, trainer.source
+    run, settings, base, encoded = setup.run, setup.settings, setup.subject.base, setup.examples.encoded
+    setup.log.write(
+        "started",
+        trainer.state.progress.step,
+        steps=source.total,
+        domain=run.request.domain,
+        voter=run.voter.name,
+        pid=os.getpid(),
+        examples=source.example_count,
+        **source.about(),
+        validation=len(setup.examples.validation),
+        left_out=len(encoded.left_out),
+        truncated=len(encoded.truncated),
+        parameters=source.parameters,
+        base_parameters=setup.subject.base_parameters,
+        modules=list(settings.modules),
+        new_layers=list(base.new_layers),
+        unread_layers=list(base.unread),
+        precision=settings.precision,
+        backend=run.request.recipe.hardware.backend,
+        processes=run.ranks.world,
+        strategy=run.voter.strategy.kind,
+        load_seconds=round(time.monotonic() - setup.began, 3),
+        **further,
+    )
+
+
+def fit(trainer: Trainer, epochs: EpochCheckpoints) -> None:
+    """Train to the last step or an early stop; both are validated.
+
+    Raises:
+        Interrupted: asked to stop; a resume point is on disk.
+        TrainingDiverged: too many steps went wrong, or the loss jumped over a resume.
+    """
+    run, recipe = trainer.setup.run, trainer.setup.run.request.recipe
+    made = ResumePoints(
+        run.folder, run.request.inputs(run.voter), trainer.setup.environment, trainer.source.lengths,
+        recipe.checkpoint.keep,
+    )  # fmt: skip
+    with AsyncSaver(made) as saver, epochs:
+        points = PointWriter(trainer, epochs, saver)
+        try:
+            while True:
+                run.poll_all()
+                validate_if_due(trainer, epochs)
+                if is_over(trainer):
+                    break
+                gradient = train_step(trainer)
+                take_snapshot(trainer)
+                write_epoch_folder(trainer, gradient.rate)
+                # What was saved in the background: failures are raised here, at the next step.
+                saver.check()
+                epochs.check()
+                points.save_if_due()
+            if trainer.keeps_points and epochs.settle():
+                points.save()  # of the very end, to be extended from
+                saver.wait()
+        except Interrupted:
+            points.leave()
+            raise
+
+
+def validate_if_due(trainer: Trainer, epochs: EpochCheckpoints) -> None:
+    """Validate where the recipe wants it and no earlier attempt did; keep the weights if they are the best."""
+    setup, state = trainer.setup, trainer.state
+    progress, total = state.progress, trainer.source.total
+    due = progress.step % setup.run.request.recipe.training.evaluate_every == 0 or progress.step == total
+    if not due or progress.validated >= progress.step:
+        return
+    with trainer.averaged() if progress.step else nullcontext():
+        loss = trainer.score()
+        better = progress.judged(loss)
+        if progress.step and math.isfinite(loss):
+            weights = trainer.weights()
+            if better:
+                state.best = copied(weights)
+            trainer.tactic.after_validation(progress.step, loss, weights)
+            moments = setup.stepper.state() if epochs.with_optimizer else {}
+            epochs.save(total, setup.subject.adapter(weights), moments)
+    setup.log.write("validation", progress.step, of=total, validation_loss=loss)
+
+
+def is_over(trainer: Trainer) -> bool:
+    """Whether the last step is done, or validations no longer get better."""
+    progress, total = trainer.state.progress, trainer.source.total
+    if progress.step == total:
+        return True
+    stopping = trainer.setup.run.request.recipe.training.early_stopping
+    if progress.validated == progress.step and should_stop(progress.curve, stopping):
+        trainer.setup.log.write("stopped_early", progress.step, of=total, best_step=progress.best_step)
+        return True
+    return False
+
+
+def train_step(trainer: Trainer) -> StepGradient:
+    """One optimizer step; one whose numbers are not finite or whose loss is a spike counts, but changes no weights.
+
+    Raises:
+        TrainingDiverged: too many steps went wrong, or the loss jumped over a resume.
+    """
+    begun = time.monotonic()
+    progress, tactic = trainer.state.progress, trainer.tactic
+    gradient = trainer.source.gather(progress.step)
+    tactic.before_step()
+    spike = is_spike(gradient.loss, progress.curve, trainer.guards.spike)
+    norm = trainer.setup.stepper.step(gradient.rate) if gradient.finite and not spike else None
+    progress.step += 1
+    if norm is None:
+        leave_out(trainer, gradient, spike=spike)
+    else:
+        tactic.after_step(gradient.rate, norm)
+        if trainer.ema:
+            trainer.ema.update(progress.step)
+        note_step(trainer, gradient, norm, begun)
+    check_continuity(trainer)
+    return gradient
+
+
+def note_step(trainer: Trainer, gradient: StepGradient, norm: float, begun: float) -> None:
+    """Count a step that was taken, and say so.
+
+    Args:
+        norm: of the gradient, before clipping.
+        begun: `time.monotonic()` when the step began.
+    """
+    progress = trainer.state.progress
+    figures = {"learning_rate": gradient.rate, "gradient_norm": norm}
+    if gradient.loss is not None:
+        figures = {"loss": gradient.loss, **figures}
+        progress.tokens += gradient.supervised
+        progress.epoch_tokens += gradient.supervised
+        progress.epoch_loss += gradient.loss * gradient.supervised
+    progress.curve.append({"step": progress.step, **figures})
+    said = gradient.figures(time.monotonic() - begun)
+    trainer.setup.log.write("step", progress.step, of=trainer.source.total, **figures, **said)
+
+
+def leave_out(trainer: Trainer, gradient: StepGradient, *, spike: bool) -> None:
+    """Take no step: name its examples, and after a spike go back to the snapshot.
+
+    Raises:
+        TrainingDiverged: too many steps went wrong; or one of drawn examples, which is accounted for and cannot be left
+            out.
+    """
+    setup, state, total = trainer.setup, trainer.state, trainer.source.total
+    progress, loss = state.progress, gradient.loss
+    if loss is None or gradient.examples is None:
+        raise TrainingDiverged(
+            f"step {progress.step} of a private training would have left weights that are not finite: "
+            f"lower learning_rate ({gradient.rate:.3g})"
+        )
+    setup.stepper.clear()
+    left_out: dict[str, Any] = {"step": progress.step, "examples": gradient.examples}
+    said = {"of": total, "loss": loss, "examples": gradient.examples}
+    if spike:
+        progress.rollbacks.append(left_out)
+        setup.stepper.restore(state.snapshot["weights"], state.snapshot["optimizer"])
+        setup.log.write("rolled_back", progress.step, **said)
+    else:
+        overflow = setup.settings.precision == "fp16" and math.isfinite(loss)  # the loss scale was too high
+        progress.skipped.append(left_out | ({"loss_scale": True} if overflow else {}))
+        setup.log.write("skipped", progress.step, **said, loss_scale=overflow)
+    if too_many_left_out(progress.skipped, progress.rollbacks, trainer.guards):
+        raise TrainingDiverged(diagnosis(progress, setup.settings, gradient.rate))
+
+
+def check_continuity(trainer: Trainer) -> None:
+    """Raises TrainingDiverged: the loss jumped since the training was resumed in another environment."""
+    progress = trainer.state.progress
+    watched = progress.watched or {}
+    if jump := discontinuity(progress.curve, watched.get("step"), trainer.guards.continuity):
+        differs = watched["differs"]
+        trainer.setup.log.write("discontinuity", progress.step, of=trainer.source.total, **jump, differs=differs)
+        raise TrainingDiverged(discontinued(jump, differs))
+
+
+def take_snapshot(trainer: Trainer) -> None:
+    """Copy weights and optimizer, where they are due, for a loss spike to go back to."""
+    spike, state = trainer.guards.spike, trainer.state
+    if spike and (not state.snapshot or state.progress.step % spike.snapshot_every == 0):
+        state.snapshot = {"weights": copied(trainer.weights()), "optimizer": copied(trainer.setup.stepper.state())}
+
+
+def write_epoch_folder(trainer: Trainer, rate: float) -> None:
+    """Where a pass over the examples has just ended, leave its adapter in a folder of its own."""
+    progress = trainer.state.progress
+    if trainer.passes.due(progress.step):
+        with trainer.averaged():
+            trainer.passes.write(progress, trainer.setup.subject.adapter(trainer.weights()), rate)
+
+
+def publish(trainer: Trainer, epochs: EpochCheckpoints, report: Mapping[str, Any] | None = None) -> Path:
+    """Write the finished adapter and what is known of it, once the training is over.
+
+    Args:
+        report: figures that join the strategy's own.
+
+    Returns:
+        The result's folder; of several processes only the first makes one, the others get the folder of work.
+
+    Raises:
+        TrainingDiverged: no validation loss was finite.
+    """
+    setup, progress = trainer.setup, trainer.state.progress
+    run, examples = setup.run, setup.examples
+    if not trainer.state.best:
+        raise TrainingDiverged(f"no validation loss was finite: {diagnosis(progress, setup.settings, rate=0.0)}")
+
+    def score(weights: Mapping[str, Tensor]) -> float:
+        setup.stepper.restore(weights, {})  # the training is over
+        return trainer.score()
+
+    published = trainer.tactic.result(trainer.state.best, score)
+    figures = published.report | dict(report or {})
+    if figures:
+        setup.log.write("published", progress.step, strategy=run.voter.strategy.kind, **figures)
+    if not run.ranks.main:
+        return run.folder
+    kept = epochs.finish()
+    progress.seconds = trainer.seconds()
+    counts = {
+        "validation_loss": progress.best_loss if published.loss is None else published.loss,
+        **trainer.source.about(),
+        "published": figures,
+        "examples": len(examples.train),
+        "validation_examples": len(examples.validation),
+        "steps": progress.step,
+        "steps_planned": sum(trainer.source.lengths),
+        "examples_left_out": len(examples.encoded.left_out),
+        "trainable_parameters": trainer.source.parameters,
+    }
+    result = write_result(run, VoterResult(published.adapter, progress, setup.settings, counts, kept), setup.log)
+    if not trainer.keeps_points:
+        drop_points(run.folder)
+    return result

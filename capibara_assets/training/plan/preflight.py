@@ -1,0 +1,193 @@
+"""Whether a run can work, before it starts: base, data, disk and memory against its plan. Takes well under a second.
+
+Every check gives a finding: pass, warn or fail, what was found, and what to do. `machine.py` has the slower ones of
+`capibara doctor`.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from capibara_assets.errors import InputError
+from capibara_assets.modeling.files import validate_base
+from capibara_assets.modeling.heads import HEADS
+from capibara_assets.planning.accounting import size
+from capibara_assets.planning.hardware.targets import HardwareTarget
+from capibara_assets.training.plan.memory import target_budget
+from capibara_assets.training.plan.plan import memory_problem, on_a_gpu, plan_training
+from capibara_assets.training.plan.schema import Speed, TrainingPlan
+from capibara_assets.training.request import TrainingRequest
+
+Status = Literal["pass", "warn", "fail"]
+_MARGIN = 0.02  # of the disk that stays free: file systems slow down and refuse before they are full
+_CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check came to.
+
+    Attributes:
+        check: its name.
+        found: what was found, with figures.
+        todo: what to do about it; empty where it passed.
+    """
+
+    check: str
+    status: Status
+    found: str
+    todo: str = ""
+
+    @property
+    def line(self) -> str:
+        """For people."""
+        return f"{self.status:<4}  {self.check:<12} {self.sentence}"
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.found}; {self.todo}" if self.todo else self.found
+
+    def document(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def require_ready(request: TrainingRequest) -> TrainingPlan:
+    """The plan of a run on this machine, if nothing stands in its way.
+
+    Raises:
+        InputError: a check failed; all that failed are named.
+    """
+    validate_base(request.base_model, HEADS)
+    plan = plan_training(request)
+    failed = [finding for finding in run_findings(request, plan) if finding.status == "fail"]
+    if failed:
+        raise InputError(f"{request.domain}: " + "; ".join(f"{one.check}: {one.sentence}" for one in failed))
+    return plan
+
+
+def quick_findings(
+    request: TrainingRequest, target: HardwareTarget | None = None, *, speed: Speed | None = None
+) -> tuple[list[Finding], TrainingPlan | None]:
+    """The quick checks as findings, and the plan where one can be made."""
+    findings = [check_base(request.base_model)]
+    if findings[0].status == "fail":
+        return findings, None
+    try:
+        plan = plan_training(request, target, speed=speed)
+    except InputError as error:
+        return [*findings, Finding("plan", "fail", str(error), "mend it: the run would end with this")], None
+    return findings + run_findings(request, plan, target), plan
+
+
+def run_findings(request: TrainingRequest, plan: TrainingPlan, target: HardwareTarget | None = None) -> list[Finding]:
+    """What the plan asks of this machine, and of the target."""
+    return [check_data(plan), *check_disk(request, plan), *check_memory(plan, target)]
+
+
+def check_base(path: Path) -> Finding:
+    """Config, tokenizer and whole weight files; nothing is loaded."""
+    try:
+        validate_base(path, HEADS)
+    except InputError as error:
+        return Finding("base", "fail", str(error), "give --model a whole model in Transformers' format")
+    return Finding("base", "pass", f"{path} is whole and readable")
+
+
+def check_data(plan: TrainingPlan) -> Finding:
+    """Examples that can be trained on, by their lengths."""
+    left = plan.examples_left_out
+    found = f"{plan.examples - left:,} of {plan.examples:,} examples can be used ({plan.tokens_source})"
+    if left:
+        return Finding("data", "warn", found, f"{left:,} are too long or faulty and will be left out by name")
+    return Finding("data", "pass", found)
+
+
+def check_disk(request: TrainingRequest, plan: TrainingPlan) -> list[Finding]:
+    """Free bytes where the run writes, against what it will write there besides what is there already."""
+    needs: dict[int, tuple[Path, int]] = {}
+    there = _bytes_in(request.work)
+    for file in plan.files:
+        root = request.out.parent if file.where.startswith("<output>") else request.work
+        if file.where.startswith("<store>"):
+            if request.checkpoints is None or "://" in request.checkpoints:
+                continue  # a bucket has no end
+            root = Path(request.checkpoints)
+        folder = existing_part(root)
+        device = folder.stat().st_dev
+        needs[device] = (folder, needs.get(device, (folder, 0))[1] + file.bytes)
+    findings = []
+    for folder, wanted in needs.values():
+        usage = shutil.disk_usage(folder)
+        missing = max(0, wanted - there)
+        free = usage.free - int(_MARGIN * usage.total)
+        found = f"{size(usage.free)} free at {folder}, the run writes up to {size(missing)}"
+        if missing > usage.free:
+            todo = f"free {size(missing - usage.free)}, lower checkpoint.keep, or write elsewhere (--output)"
+            findings.append(Finding("disk", "fail", found, todo))
+        elif missing > free:
+            todo = f"under {_MARGIN:.0%} of the disk would stay free: make room, or write elsewhere (--output)"
+            findings.append(Finding("disk", "warn", found, todo))
+        else:
+            findings.append(Finding("disk", "pass", found))
+    return findings
+
+
+def check_memory(plan: TrainingPlan, target: HardwareTarget | None) -> list[Finding]:
+    """Predicted memory against the target's, and against this machine's where it is to run here."""
+    memory = plan.memory
+    note = f" ({memory.note})" if memory.note else ""
+    if target is not None:
+        if problem := memory_problem(memory, target):
+            return [Finding("memory", "fail", problem + note, "change the recipe, or name another --target")]
+        return [Finding("memory", "pass", f"{memory.arithmetic}{note}; {target_budget(target)}")]
+    if on_a_gpu(None):
+        found = f"{memory.arithmetic}{note}, on the GPU"
+        return [Finding("memory", "pass", f"{found}; capibara doctor compares it with what is free there")]
+    total, available = host_memory()
+    several = f" x {memory.processes} processes" if memory.processes > 1 else ""
+    found = f"{memory.arithmetic}{several}{note}; this machine has {size(total)}, {size(available)} of it free"
+    if memory.together > total:
+        todo = "run fewer voters at a time (hardware.parallel), hold the base quantised, or lower micro_batch"
+        return [Finding("memory", "fail", found, todo)]
+    if memory.together > available:
+        return [Finding("memory", "warn", found, "end other programs first: the system would swap, or kill the run")]
+    return [Finding("memory", "pass", found)]
+
+
+def host_memory(limits: Iterable[Path] = _CGROUP_LIMITS) -> tuple[int, int]:
+    """(all, available) bytes that a process may have: the machine's, or less where a container's limit says so."""
+    memory = psutil.virtual_memory()
+    total, available = int(memory.total), int(memory.available)
+    for file in limits:
+        text = file.read_text().strip() if file.is_file() else "max"
+        if text.isdigit() and int(text) < total:
+            used = total - available
+            total = int(text)
+            available = min(available, max(0, total - used))
+    return total, available
+
+
+def existing_part(path: Path) -> Path:
+    """The folder itself, or the nearest above it that exists."""
+    path = path.absolute()
+    while not path.is_dir():
+        path = path.parent
+    return path
+
+
+def guarded(name: str, check: Callable[[], Finding | list[Finding]]) -> list[Finding]:
+    """A check's findings; one that cannot run is a warning that says why, and the others go on."""
+    try:
+        found = check()
+    except Exception as error:  # noqa: BLE001 - told as a finding
+        return [Finding(name, "warn", f"could not be checked: {type(error).__name__}: {error}", "check it by hand")]
+    return found if isinstance(found, list) else [found]
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum((Path(root) / name).lstat().st_size for root, _, names in os.walk(folder) for name in names)

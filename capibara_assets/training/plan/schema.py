@@ -1,0 +1,180 @@
+"""What a training plan says: voters, files, memory, time; how it comes about is in `plan` and what it calls."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from capibara_assets.training.plan.memory import MemoryPlan
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes of what is saved.
+
+    Attributes:
+        adapter: adapter_model.safetensors.
+        optimizer: AdamW's state of the trainable weights.
+        resume_point: one `checkpoint-<step>/`, with the best weights so far and what the recipe adds.
+    """
+
+    adapter: int
+    optimizer: int
+    resume_point: int
+
+
+@dataclass(frozen=True)
+class PlannedFiles:
+    """Files of one kind.
+
+    Attributes:
+        where: under which name, relative to the run's folder of work, or `<output>` or `<store>`.
+        count: how many at most at once.
+        bytes_each: of one, about.
+    """
+
+    where: str
+    count: int
+    bytes_each: int
+
+    @property
+    def bytes(self) -> int:
+        return self.count * self.bytes_each
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What a probe measured on this machine with this base, recipe and data.
+
+    Attributes:
+        tokens_per_s: of training steps, padding not counted.
+        validation_tokens_per_s: of validations.
+        start_s: from the process's start to the first step.
+        memory_bytes: most memory held, what the process had before the base was loaded not counted.
+        steps: optimizer steps that were timed.
+    """
+
+    tokens_per_s: float
+    validation_tokens_per_s: float
+    start_s: float
+    memory_bytes: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class TimePlan:
+    """Seconds of the whole run and their cost; None where they cannot be known, and why.
+
+    Attributes:
+        seconds: (best, typical); equal where they were measured.
+        usd: for those seconds.
+        source: what they are computed from.
+        tokens_per_s: of one voter: a typical one.
+        each: typical seconds of each voter alone.
+    """
+
+    seconds: tuple[float, float] | None
+    usd: tuple[float, float] | None
+    source: str
+    usd_note: str
+    tokens_per_s: float | None
+    each: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class VoterPlan:
+    """What one voter does.
+
+    Attributes:
+        trainings: of which it consists (seeds, clients x rounds, levels; else 1).
+        examples: that it trains on; `epochs` passes over them.
+        steps: optimizer steps, over all its trainings.
+        micro_steps: forward and backward passes of one process.
+        tokens: trained on, padding not counted.
+        validations: times `validation_examples` (`validation_tokens` tokens) are judged.
+    """
+
+    name: str
+    strategy: str
+    trainings: int
+    examples: int
+    epochs: float
+    steps: int
+    micro_steps: int
+    tokens: int
+    validations: int
+    validation_examples: int
+    validation_tokens: int
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """A run before it starts.
+
+    Attributes:
+        parameters: of the base; `trainable` of one voter's adapter, as PEFT counts them.
+        adapted: linear layers that get an adapter.
+        accumulation: how the global batch comes about.
+        memory: of one process.
+        budget_bytes: memory of the device or machine that the run is planned for; None where none was named.
+    """
+
+    domain: str
+    base: str
+    recipe: str
+    target: str
+    parameters: int
+    trainable: int
+    adapted: int
+    modules: tuple[str, ...]
+    modules_reason: str
+    rank: int
+    quantization: str
+    precision: str
+    attention: str
+    gradient_checkpointing: int
+    backend: str
+    processes: int
+    parallel: int
+    global_batch: int
+    accumulation: str
+    examples: int
+    examples_left_out: int
+    supervised_share: float
+    longest: int
+    tokens_exact: bool
+    tokens_source: str
+    size: Sizes
+    files: tuple[PlannedFiles, ...]
+    voters: tuple[VoterPlan, ...]
+    memory: MemoryPlan
+    budget_bytes: int | None
+    time: TimePlan
+    warnings: tuple[str, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Of everything that is written, at the most."""
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of all voters."""
+        return sum(voter.steps for voter in self.voters)
+
+    @property
+    def micro_steps(self) -> int:
+        """Forward and backward passes of all voters, of one process each."""
+        return sum(voter.micro_steps for voter in self.voters)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON, with the sums."""
+        files = [{**dataclasses.asdict(file), "bytes": file.bytes} for file in self.files]
+        memory = {**dataclasses.asdict(self.memory), "together": self.memory.together}
+        return {
+            **dataclasses.asdict(self),
+            "files": files,
+            "memory": memory,
+            "bytes": self.bytes,
+            "optimizer_steps": self.steps,
+            "micro_steps": self.micro_steps,
+        }

@@ -1,0 +1,87 @@
+"""How long a run will take and what it costs: from published efficiency, or from speed measured on this machine."""
+
+from collections.abc import Sequence
+
+from capibara_assets.planning.accounting import Attention, Method, flops_per_token
+from capibara_assets.planning.hardware.targets import HardwareTarget
+from capibara_assets.planning.models import ModelShape
+from capibara_assets.planning.weights import WeightTable
+from capibara_assets.training.plan.schema import Speed, TimePlan, VoterPlan
+
+_FORWARD = 0.5  # a forward pass costs half of LoRA's training step: 2N of 4N
+
+
+def training_flops(
+    shape: ModelShape | None, weights: WeightTable, trainable: int, length: int, attention: Attention = Attention.CAUSAL
+) -> float:
+    """FLOPs per token of a LoRA step; of an unknown shape 4 x all matrices + 6 x adapter, without attention's scores.
+
+    Args:
+        length: tokens of an example, on average.
+    """
+    if shape is None:
+        return 4.0 * weights.matrix_parameters + 6.0 * trainable
+    return flops_per_token(shape, length, method=Method.LORA, attention=attention, lora_parameters=trainable)
+
+
+def predict_time(
+    voters: Sequence[VoterPlan],
+    flops: float,
+    target: HardwareTarget | None,
+    speed: Speed | None,
+    *,
+    precision: str,
+    processes: int,
+    parallel: int,
+) -> TimePlan:
+    """Seconds of all voters.
+
+    Args:
+        flops: of a training token.
+        speed: measured here; wins over anything computed.
+        precision: of matrix products; its peak counts.
+        processes: of one voter.
+        parallel: voters that run side by side; on a GPU they share the devices, so that it changes nothing.
+    """
+    price = target.price if target else None
+    hourly, note = (price.usd_per_hour, price.note) if price else (None, "this machine has no declared price")
+    if speed is not None:
+        each = [
+            speed.start_s
+            + voter.tokens / speed.tokens_per_s
+            + voter.validations * voter.validation_tokens / speed.validation_tokens_per_s
+            for voter in voters
+        ]
+        total = _side_by_side(each, parallel)
+        source = f"measured on this machine: {speed.tokens_per_s:,.0f} tokens/s over {speed.steps} steps of this run"
+        return TimePlan((total, total), _cost((total, total), hourly), source, note, speed.tokens_per_s, tuple(each))
+    peak = target.peak(precision) or target.peak("bf16") if target else None
+    if target is None or peak is None or target.efficiency is None:
+        why = (target.peaks_note or "no published efficiency") if target else "no hardware target was named"
+        source = f"until the first steps are measured: {why}; a probe (--probe) measures some before the run"
+        free = (0.0, 0.0) if hourly == 0 else None
+        return TimePlan(None, free, source, note, None)
+    works = [flops * (voter.tokens + _FORWARD * voter.validations * voter.validation_tokens) for voter in voters]
+    work = sum(works)
+    used = min(processes, target.chips)
+    best, typical = target.efficiency.best, target.efficiency.typical
+    seconds = (work / (used * peak * best), work / (used * peak * typical))
+    source = (
+        f"computed: {work:.3g} FLOPs / ({used} x {peak / 1e12:g} TFLOP/s x {best:.0%} to {typical:.0%}), the best to "
+        f"the median of published runs; a lower bound for small models; {target.efficiency.source}"
+    )
+    rate = used * peak * typical
+    return TimePlan(seconds, _cost(seconds, hourly), source, note, rate / flops, tuple(one / rate for one in works))
+
+
+def _cost(seconds: tuple[float, float], hourly: float | None) -> tuple[float, float] | None:
+    return None if hourly is None else (seconds[0] / 3600 * hourly, seconds[1] / 3600 * hourly)
+
+
+def _side_by_side(each: Sequence[float], parallel: int) -> float:
+    """When the last of them is done: each starts when the first of those before it has ended."""
+    ends = [0.0] * max(1, parallel)
+    for seconds in each:
+        at = ends.index(min(ends))
+        ends[at] += seconds
+    return max(ends)

@@ -1,0 +1,135 @@
+"""The recipe of a training of one's own: a file or one that ships, with what the command line changes."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from capibara_assets.deployment.declarations import declared, read_mapping, read_value
+from capibara_assets.deployment.locations import resources_root
+from capibara_assets.errors import InputError
+from capibara_assets.training.recipe import TrainingRecipe
+
+DEFAULT_RECIPE = "nano_cpu"
+_BATCH = ("training.global_batch", "training.micro_batch", "training.accumulation", "hardware.processes")
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What was asked for on the command line; None leaves it to the recipe."""
+
+    recipe: str = DEFAULT_RECIPE
+    data: tuple[Path, ...] = ()
+    validation: tuple[Path, ...] = ()
+    output: Path | None = None
+    model: str | None = None
+    flags: Mapping[str, Any] = field(default_factory=dict)  # "training.resume.epochs" -> value
+    settings: tuple[str, ...] = ()  # "section.key=value"
+    deepspeed: Path | None = None
+    resume_from: str | None = None
+    from_epoch: int | None = None
+
+
+def recipe_file(name: str) -> Path:
+    """A recipe by its file, or one that ships by its name.
+
+    Raises:
+        InputError: neither; says which come near.
+    """
+    path = Path(name).expanduser()
+    if path.is_file():
+        return path
+    recipes = resources_root() / "recipes"
+    files = sorted([*recipes.glob("*.yaml"), *recipes.glob("strategies/*.yaml")])
+    shipped = {file.relative_to(recipes).with_suffix("").as_posix(): file for file in files}
+    training = [known for known, file in shipped.items() if "voters" in read_mapping(file)]
+    if name in training:
+        return shipped[name]
+    if path.suffix in (".yaml", ".yml", ".toml") or (len(path.parts) > 1 and path.parts[0] != "strategies"):
+        raise InputError(f"recipe file {path} does not exist")
+    near = get_close_matches(name, training, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(training)}"
+    raise InputError(f"no training recipe {name!r}: {hint}")
+
+
+def chosen_recipe(wishes: Wishes) -> TrainingRecipe:
+    """The recipe with what the command line changes; flags win over `--set`, and both over the file.
+
+    Raises:
+        InputError: a key or value that does not fit, or a batch whose arithmetic does not come out.
+    """
+    file = recipe_file(wishes.recipe)
+    values = read_mapping(file)
+    for setting in wishes.settings:
+        path, equals, text = setting.partition("=")
+        if not equals or not path.strip():
+            raise InputError(f"--set {setting!r}: expected section.key=value, such as training.warmup=0.05")
+        _put(values, path.strip(), read_value(text, f"--set {path}"))
+    for path, value in wishes.flags.items():
+        _put(values, path, value)
+    if wishes.deepspeed is not None:
+        _put(values, "hardware.deepspeed", _deepspeed(wishes.deepspeed))
+        if "hardware.backend" not in wishes.flags:
+            _put(values, "hardware.backend", "zero2")
+    given = wishes.flags.keys() | {setting.partition("=")[0].strip() for setting in wishes.settings}
+    _derive_batch(values, given)
+    if "training.resume.epochs" in wishes.flags:  # whoever says how many passes means whole ones
+        for cap in {"training.max_steps", "training.max_tokens"} - given:
+            _put(values, cap, None)
+    return declared(TrainingRecipe, values, file)
+
+
+def _put(values: dict[str, Any], path: str, value: Any) -> None:
+    """Set `a.b.c` in nested mappings; a section that is not there, or is null, appears."""
+    *sections, key = path.split(".")
+    at = values
+    for name in sections:
+        inner = at.get(name)
+        if not isinstance(inner, dict | None):
+            raise InputError(f"{path}: {name} is no section")
+        inner = dict(inner or {})
+        at[name], at = inner, inner
+    at[key] = value
+
+
+def _derive_batch(values: dict[str, Any], given: set[str]) -> None:
+    """The parts of the batch that a flag leaves open: they follow from the global batch, which stays as it is.
+
+    What was given is kept, also where it does not come out: then the recipe's own check says by how much.
+
+    Raises:
+        InputError: the global batch cannot be dealt to so many passes.
+    """
+    if not given & set(_BATCH):
+        return
+    training, hardware = values.get("training") or {}, values.get("hardware") or {}
+    if not isinstance(training, dict) or not isinstance(hardware, dict):
+        return  # no sections: the recipe's check says so
+    if "training.accumulation" not in given:
+        training.pop("accumulation", None)
+        return
+    if "training.micro_batch" in given:
+        return
+    whole, passes, processes = training.get("global_batch"), training["accumulation"], hardware.get("processes", 1)
+    if not all(isinstance(number, int) and number > 0 for number in (whole, passes, processes)):
+        return
+    if whole % (passes * processes):
+        raise InputError(
+            f"global_batch {whole} is no multiple of accumulation {passes} x processes {processes} = "
+            f"{passes * processes}: the batch of a process would be {whole / (passes * processes):.2f}"
+        )
+    training["micro_batch"] = whole // (passes * processes)
+
+
+def _deepspeed(file: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(file.read_bytes())
+    except OSError as error:
+        raise InputError(f"--deepspeed {file} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(f"--deepspeed {file} is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise InputError(f"--deepspeed {file} is no JSON object")
+    return document

@@ -1,0 +1,151 @@
+"""Files that train by a LoRA plan: recipe, DeepSpeed's and accelerate's configurations, launch script; no torch.
+
+They hold no path and no secret, and say the same wherever they are written: model, data and output are arguments.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from capibara_assets.deployment.declarations import declared
+from capibara_assets.errors import InputError
+from capibara_assets.planning.hardware.targets import HardwareTarget
+from capibara_assets.planning.lora.recipe import LoraPlan
+from capibara_assets.training.parallel.deepspeed_config import recipe_config
+from capibara_assets.training.recipe import TrainingRecipe
+from capibara_assets.training.standalone.scripts import ENVIRONMENT, LAUNCH, environment_script
+from capibara_assets.training.step.settings import resolve
+
+RECIPE, DEEPSPEED, ACCELERATE = "recipe.yaml", "deepspeed.json", "accelerate.yaml"
+_THREADS = 8  # of each process that feeds a GPU
+
+
+def recipe_of(plan: LoraPlan, target: HardwareTarget, *, seed: int = 42) -> TrainingRecipe:
+    """The training recipe that a plan is, of one voter.
+
+    Raises:
+        InputError: the plan is for another target.
+    """
+    return declared(TrainingRecipe, _recipe_values(plan, target, seed), f"plan of {plan.domain} for {plan.target}")
+
+
+def plan_files(plan: LoraPlan, target: HardwareTarget, *, seed: int = 42) -> dict[str, str]:
+    """File name -> text of what trains by a plan: `bash launch.sh MODEL DATA OUTPUT` is the one to start.
+
+    deepspeed.json is among them where the plan has a ZeRO stage. accelerate.yaml is for whoever starts processes with
+    `accelerate launch`; our own launcher needs none.
+
+    Raises:
+        InputError: the plan is for another target.
+    """
+    values = _recipe_values(plan, target, seed)
+    recipe = declared(TrainingRecipe, values, f"plan of {plan.domain} for {plan.target}")
+    head = f"# LoRA of {plan.model} on {target.name} for the domain {plan.domain}, written from its plan.\n"
+    files = {
+        RECIPE: head + yaml.safe_dump(values, sort_keys=False, width=120),
+        ENVIRONMENT: environment_script(recipe, target),
+        LAUNCH: _launch(plan, target),
+        ACCELERATE: head + yaml.safe_dump(_accelerate(plan, target), sort_keys=True, width=120),
+    }
+    if plan.zero_stage:
+        settings = resolve(recipe, plan.model_dump(), fastest="bf16", cuda=target.kind == "gpu")
+        files[DEEPSPEED] = json.dumps(recipe_config(recipe, settings, target.chips), indent=2) + "\n"
+    return files
+
+
+def _recipe_values(plan: LoraPlan, target: HardwareTarget, seed: int) -> dict[str, Any]:
+    if plan.target != target.name:
+        raise InputError(f"the plan is for {plan.target}, not for {target.name}: make one for it")
+    held = "nf4" if plan.quantization == "nf4" else "bf16" if plan.precision == "bf16" else "none"
+    several = target.kind == "gpu" and target.chips > 1
+    return {
+        "name": f"{plan.domain}-{target.name}",
+        "seed": seed,
+        "voters": [{"name": "voter", "seed": 0, "shard": 0}],
+        "model": {
+            "quantization": held,
+            "lora": {
+                "rank": plan.rank,
+                "alpha": plan.alpha,
+                "dropout": plan.dropout,
+                "modules": list(plan.modules),
+                "use_rslora": plan.use_rslora,
+            },
+            "attention": "auto",
+        },
+        "data": {"max_length": plan.max_length, "packing": plan.packing},
+        "training": {
+            "epochs": plan.epochs,
+            "global_batch": plan.global_batch,
+            "micro_batch": plan.micro_batch,
+            "accumulation": plan.accumulation,
+            "learning_rate": plan.learning_rate,
+            "evaluate_every": 50,
+        },
+        "hardware": {
+            "backend": ("zero2" if plan.zero_stage else "ddp") if several else "single",
+            "processes": target.chips if several else 1,
+            "precision": plan.precision,
+            "gradient_checkpointing": int(plan.gradient_checkpointing),
+            "threads": target.cores or _THREADS,
+        },
+        "checkpoint": {"every": 25},
+    }
+
+
+def _accelerate(plan: LoraPlan, target: HardwareTarget) -> Mapping[str, Any]:
+    """What `accelerate config` would have asked for."""
+    gpu = target.kind == "gpu"
+    values: dict[str, Any] = {
+        "compute_environment": "LOCAL_MACHINE",
+        "debug": False,
+        "distributed_type": "DEEPSPEED" if plan.zero_stage else "MULTI_GPU" if gpu and target.chips > 1 else "NO",
+        "downcast_bf16": "no",
+        "enable_cpu_affinity": False,
+        "machine_rank": 0,
+        "main_training_function": "main",
+        "num_machines": target.hosts,
+        "num_processes": target.chips if gpu else 1,
+        "rdzv_backend": "static",
+        "same_network": True,
+        "use_cpu": not gpu,
+    }
+    if plan.zero_stage:  # its file says precision and batches; accelerate refuses to be told twice
+        return values | {"deepspeed_config": {"deepspeed_config_file": DEEPSPEED, "zero3_init_flag": False}}
+    return values | {"mixed_precision": "bf16" if plan.precision == "bf16" else "no"}
+
+
+def _launch(plan: LoraPlan, target: HardwareTarget) -> str:
+    several = (
+        f"""
+echo "{target.name} is {target.hosts} hosts: the scripts in trained_adapters' materialization join them" >&2
+exit 2
+"""
+        if target.hosts > 1
+        else f"""
+# The supervisor starts the processes itself, takes the signals, and starts again what was killed.
+exec "$python" -m capibara_assets.cli train --recipe "$here/{RECIPE}" --model "$1" --data "$2" --output "$3"
+"""
+    )
+    batch = f"{plan.micro_batch} x {plan.accumulation} x {target.chips} = {plan.global_batch} examples a step"
+    return f"""\
+#!/usr/bin/env bash
+# Trains one LoRA adapter of {plan.model} for {plan.domain} on {target.name}: {batch}.
+#
+#   bash {LAUNCH} MODEL DATA OUTPUT
+#
+# Interrupted or killed, the same command goes on from the last resume point.
+set -euo pipefail
+
+if (($# != 3)); then
+  echo "usage: bash $0 MODEL DATA OUTPUT" >&2
+  exit 2
+fi
+here="$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)"
+python="${{PYTHON:-python}}"
+
+# shellcheck source=/dev/null
+source "$here/{ENVIRONMENT}"
+{several}"""

@@ -1,0 +1,116 @@
+"""What a domain's adapters are trained from, and what a training of them leaves to publish."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from capibara_assets.domains import Domain
+from capibara_assets.planning.cost import CostPlan, Outcome, outcome_of
+from capibara_assets.planning.hardware.targets import HardwareTarget
+from capibara_assets.storage.artifact import Artifact
+from capibara_assets.training.recipe import TrainingRecipe
+from capibara_assets.training.request import Fault, FurtherDataset, TrainingRequest
+from capibara_assets.training.standalone.scripts import write_scripts
+from capibara_assets.training.strategy import needs_all_domains
+from capibara_assets.training.supervisor.run import VOLATILE as OF_A_RUN
+
+VOLATILE = (*OF_A_RUN, "outcome.json")
+"""Files whose bytes differ between equal trainings: outside the data version."""
+BESIDE = ("manifest.json", "curve.json", "events.jsonl", "metrics.json", "timings.json", "checkpoints.json")
+"""Of a voter's folder: what is about its training and no part of the adapter."""
+
+
+@dataclass(frozen=True)
+class Materials:
+    """The base model, the published dataset and plan of a domain, and the datasets of others where a voter needs them.
+
+    Attributes:
+        base_digest: of the base model in the folder `base_model`.
+        others: other domains' `moe_dataset`.
+    """
+
+    recipe: TrainingRecipe
+    base_model: Path
+    base_digest: str
+    dataset: Artifact
+    plan: Artifact
+    others: Mapping[Domain, Artifact]
+
+    def request(self, work: Path, checkpoints: str, run: str | None, fault: Mapping[str, Fault]) -> TrainingRequest:
+        """The request of the training that works in `work`; arguments as the request's fields."""
+        return TrainingRequest(
+            domain=str(self.dataset.partition),
+            base_model=self.base_model,
+            base_digest=self.base_digest,
+            dataset=_examples(self.dataset),
+            dataset_digest=self.dataset.digest,
+            further={
+                other: FurtherDataset(dataset=_examples(one), digest=one.digest) for other, one in self.others.items()
+            },
+            lora=self.plan.document("plan"),
+            recipe=self.recipe,
+            seed=self.recipe.seed,
+            work=work,
+            out=work / "out",
+            checkpoints=checkpoints,
+            run=run,
+            fault=dict(fault),
+        )
+
+    def shards(self, finished: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+        """Voter -> (its shard, how many were registered), of those that finished."""
+        voters = self.recipe.voters
+        return {voter.name: (voter.shard, len(voters)) for voter in voters if voter.name in finished}
+
+    def further(self) -> dict[str, Mapping[Domain, Artifact]]:
+        """Voter -> the other domains' datasets that it trains on, for the voters that do."""
+        return {voter.name: self.others for voter in self.recipe.voters if needs_all_domains(voter.strategy)}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished training.
+
+    Attributes:
+        summary: what the supervisor wrote about its voters.
+        outcome: what it took beside what the plan had predicted; None for a plan from before costs were kept.
+        voters, launch: folders of the voters' adapters, and of scripts that start the same training again.
+    """
+
+    summary: dict[str, Any]
+    outcome: Outcome | None
+    voters: Path
+    launch: Path
+
+    @classmethod
+    def read(cls, request: TrainingRequest, plan: Artifact, target: HardwareTarget) -> "Trained":
+        """What the training of a request left, once it has finished."""
+        summary = json.loads((request.out / "summary.json").read_text())
+        launch = write_scripts(request.work / "launch", request, target)
+        return cls(summary, recorded_outcome(plan, summary), request.out / "voters", launch)
+
+    def trees(self) -> dict[str, Path]:
+        """Name -> folder."""
+        return {"voters": self.voters, "launch": self.launch}
+
+    def documents(self) -> dict[str, Any]:
+        """Name -> JSON."""
+        return {
+            "summary": self.summary,
+            **({"outcome": self.outcome.model_dump(mode="json")} if self.outcome else {}),
+        }
+
+
+def recorded_outcome(plan: Artifact, summary: Mapping[str, Any]) -> Outcome | None:
+    """What a training took beside what its plan had predicted; None for a plan from before costs were kept."""
+    try:
+        cost = CostPlan.model_validate(plan.document("cost"))
+    except KeyError:
+        return None
+    return outcome_of(cost, summary["voters"], plan.document("plan")["estimates"].get("optimizer_steps"))
+
+
+def _examples(dataset: Artifact) -> Path:
+    return dataset.directory() / "examples.parquet"

@@ -1,0 +1,201 @@
+"""The model under training: a frozen base with LoRA weights on it, and the loss of a batch as one forward pass."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from capibara_assets.datasets.tokens.tokenising import Encoded
+from capibara_assets.errors import InputError
+from capibara_assets.modeling.adapters import LoraAdapter
+from capibara_assets.modeling.base import Base, load_base
+from capibara_assets.modeling.collators import Collate, Packing, collator
+from capibara_assets.modeling.cpu.fused_lora import fuse
+from capibara_assets.modeling.heads import task_type
+from capibara_assets.modeling.light_imports import (
+    LoraConfig,
+    get_peft_model,
+    get_peft_model_state_dict,
+    without_bitsandbytes,
+)
+from capibara_assets.modeling.lora_targets import is_expert
+from capibara_assets.modeling.losses import IGNORED, Batch, token_nll
+from capibara_assets.modeling.precision import Precision, autocast
+from capibara_assets.modeling.quantised import FewBits
+from capibara_assets.training.request import TrainingRequest
+from capibara_assets.training.step.settings import Settings
+
+ADAPTER = "default"
+_FUSED_AT_MOST = 256 << 20  # bytes of a base
+_FILLER = [Encoded(input_ids=[0, 0], labels=[IGNORED, IGNORED], supervised=0)]
+
+
+class LossModule(nn.Module):  # type: ignore[misc]  # torch is untyped here
+    """Batch -> negative log-likelihood of each of its supervised tokens, (supervised,) float32.
+
+    One module with one forward pass, because that is what DDP, FSDP and `torch.compile` wrap.
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device, precision: Precision):
+        super().__init__()
+        self.model, self._device, self._precision = model, device, precision
+
+    def forward(self, batch: Batch) -> Tensor:
+        with autocast(self._device, self._precision):
+            return token_nll(self.model, batch)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is trained.
+
+    Attributes:
+        base: as loaded; its model carries the LoRA layers.
+        adapted: PEFT's model.
+        loss: batch -> losses of its supervised tokens.
+        trainable: name -> parameter that is trained.
+        adapter_config: PEFT's `adapter_config.json`; it names no path, so it is alike on every machine.
+        peft_names: name of a trained parameter -> its name in PEFT's file.
+        layout: examples -> batch, by the base's head.
+    """
+
+    base: Base
+    adapted: Any
+    loss: LossModule
+    trainable: dict[str, nn.Parameter]
+    adapter_config: dict[str, Any]
+    peft_names: dict[str, str]
+    device: torch.device
+    layout: Collate
+
+    @property
+    def base_parameters(self) -> int:
+        """Parameters of the frozen base; quantised ones are counted as they lie in memory."""
+        return sum(value.numel() for value in self.adapted.parameters() if not value.requires_grad)
+
+    def collate(self, examples: Sequence[Encoded]) -> Batch:
+        """Examples as one batch on the model's device; none of them as one without any loss, only to keep step."""
+        return self.layout(examples or _FILLER, self.device)
+
+    def adapter(self, weights: Mapping[str, Tensor]) -> LoraAdapter:
+        """These weights (by the names of `trainable`), not copied, as an adapter in PEFT's format."""
+        return LoraAdapter(self.adapter_config, {self.peft_names[name]: value for name, value in weights.items()})
+
+
+def load_subject(request: TrainingRequest, settings: Settings, device: torch.device) -> Subject:
+    """Load the base and put LoRA weights on it, drawn from the seed: A uniform, B zero, so that it starts as nothing.
+
+    Raises:
+        InputError: the base is not the one requested, cannot be loaded, or has none of the LoRA modules.
+    """
+    torch.manual_seed(request.seed)  # layers that the base's files lack are drawn alike by every voter
+    base = load_base(
+        request.base_model,
+        torch.bfloat16 if settings.quantization == "bf16" else None,
+        attention=settings.attention,
+        head=settings.head,
+        shared=request.work / "base" if shares_base(request, settings, device) else None,
+        in_few_bits=few_bits(settings, device),
+    )
+    if base.digest != request.base_digest:
+        raise InputError(f"base model {request.base_model} is not the one requested: its files have changed")
+    if settings.quantization not in ("int8", "nf4"):  # those are there already
+        base.model.to(device)
+    adapted = with_lora(base, settings, request.seed)
+    model: nn.Module = adapted.get_base_model()
+    if fusible(base, request, settings, device):
+        fuse(model, ADAPTER, torch.bfloat16 if settings.precision == "bf16" else torch.float32)
+    if settings.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        keep_every_nth(model, settings.gradient_checkpointing)
+    loss = LossModule(model, device, settings.precision)
+    if request.recipe.hardware.compile:
+        loss.compile(dynamic=True)  # one graph for all lengths
+    trainable = {name: value for name, value in adapted.named_parameters() if value.requires_grad}
+    packing = Packing(settings.max_length, settings.attention) if request.recipe.data.packing else None
+    return Subject(
+        base=base,
+        adapted=adapted,
+        loss=loss,
+        trainable=trainable,
+        adapter_config=adapter_config(adapted, request.base_model.name),
+        peft_names=peft_names(adapted, trainable),
+        device=device,
+        layout=collator(model.config, settings.head, packing),
+    )
+
+
+def shares_base(request: TrainingRequest, settings: Settings, device: torch.device) -> bool:
+    """Whether the voters map the base's weights: several of them, on a CPU, and weights that are read as they are."""
+    recipe = request.recipe
+    plain = settings.quantization in ("none", "bf16")
+    return recipe.hardware.share_base and len(recipe.voters) > 1 and device.type == "cpu" and plain
+
+
+def fusible(base: Base, request: TrainingRequest, settings: Settings, device: torch.device) -> bool:
+    """Whether the LoRA layers are fused: a small base on a CPU, in a process that lays parameters out itself.
+
+    A step of a small model is mostly moving memory; of a large one it is the products, and there a copy of the weights
+    per voter costs more than fusing gains.
+    """
+    if device.type != "cpu" or request.recipe.hardware.backend != "single" or settings.quantization != "none":
+        return False
+    return bool(sum(value.nbytes for value in base.model.parameters()) <= _FUSED_AT_MOST)
+
+
+def few_bits(settings: Settings, device: torch.device) -> FewBits | None:
+    """How the base is quantised, if it is.
+
+    Raises:
+        InputError: bitsandbytes is not installed.
+    """
+    kind = settings.quantization
+    return FewBits.of(kind, device, settings.precision) if kind == "int8" or kind == "nf4" else None
+
+
+def keep_every_nth(model: nn.Module, n: int) -> None:
+    """Of the layers whose activations are computed again in the backward pass, leave every n-th so."""
+    blocks = [layer for layer in model.modules() if isinstance(layer, GradientCheckpointingLayer)]
+    for number, layer in enumerate(blocks):
+        layer.gradient_checkpointing = number % n == 0
+
+
+def with_lora(base: Base, settings: Settings, seed: int) -> Any:
+    """The base under PEFT, its LoRA weights drawn from the seed."""
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha if settings.alpha % 1 else int(settings.alpha),
+        lora_dropout=settings.dropout,
+        target_modules=[name for name in settings.modules if not is_expert(name)],
+        target_parameters=[name for name in settings.modules if is_expert(name)] or None,
+        use_rslora=settings.use_rslora,
+        use_dora=settings.use_dora,
+        bias="none",
+        task_type=task_type(settings.head),
+    )
+    torch.manual_seed(seed)
+    try:
+        with without_bitsandbytes():
+            return get_peft_model(base.model, config, adapter_name=ADAPTER)
+    except ValueError as error:
+        raise InputError(f"LoRA modules {', '.join(settings.modules)} do not fit base {base.path}: {error}") from error
+
+
+def adapter_config(adapted: Any, base_name: str) -> dict[str, Any]:
+    """PEFT's config of the adapter as plain JSON."""
+    config = adapted.peft_config[ADAPTER].to_dict()
+    config = {key: sorted(value) if isinstance(value, set) else value for key, value in config.items()}
+    config |= {"base_model_name_or_path": base_name, "inference_mode": True}
+    plain: dict[str, Any] = json.loads(json.dumps(config, default=str))
+    return plain
+
+
+def peft_names(adapted: Any, trainable: Mapping[str, Tensor]) -> dict[str, str]:
+    """Name of a parameter -> its name in PEFT's file, by asking PEFT."""
+    renamed = get_peft_model_state_dict(adapted, state_dict=dict(trainable), adapter_name=ADAPTER)
+    by_identity = {id(value): name for name, value in renamed.items()}
+    return {name: by_identity[id(value)] for name, value in trainable.items()}

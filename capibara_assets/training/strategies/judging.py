@@ -1,0 +1,66 @@
+"""Adapters averaged into one, and its validation loss, outside of any training."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from capibara_assets.modeling.adapters import LoraAdapter
+from capibara_assets.training.data.examples import read_examples, tokens_of, validation_examples
+from capibara_assets.training.data.voter_run import VoterRun
+from capibara_assets.training.environment import compute_settings, pick_device, settings_on
+from capibara_assets.training.loop.evaluator import evaluate
+from capibara_assets.training.loop.guards import TrainingDiverged
+from capibara_assets.training.loop.products import Average, averaged
+from capibara_assets.training.parallel.backends import make_stepper
+from capibara_assets.training.step.subject import Subject, load_subject
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An average and what it is worth.
+
+    Attributes:
+        adapter: in PEFT's format, of the recipe's rank and alpha.
+        names: name of a trained parameter -> its name in the adapter.
+        loss: nats per supervised token on the voter's validation shard.
+        relative_error: what the cut to the recipe's rank lost.
+    """
+
+    adapter: LoraAdapter
+    names: dict[str, str]
+    loss: float
+    relative_error: float
+
+
+def judge_average(run: VoterRun, adapters: Sequence[LoraAdapter], shares: Sequence[float]) -> Judged:
+    """Average the deltas, cut to the recipe's rank, and validate what came out; raises as `judge`."""
+    return judge(run, lambda subject: averaged(adapters, shares, subject))
+
+
+def judge(run: VoterRun, make: Callable[[Subject], Average]) -> Judged:
+    """Make weights and validate them; the base is loaded for it and let go.
+
+    Collective: all processes of the voter call it.
+
+    Args:
+        make: the weights, out of a subject that is just loaded (LoRA's start in it, the same for all voters).
+
+    Raises:
+        TrainingDiverged: the loss is not finite.
+    """
+    request, ranks = run.request, run.ranks
+    recipe, device = request.recipe, pick_device(ranks)
+    settings = settings_on(request, device)
+    compute_settings(recipe.hardware, device)
+    subject = load_subject(request, settings, device)
+    stepper = make_stepper(recipe, subject, settings, ranks)
+    average = make(subject)
+    stepper.restore(average.weights, {})
+    examples = read_examples(request.dataset)
+    tokenizer = subject.base.tokenizer
+    encoded = tokens_of(request, examples, tokenizer, settings)
+    validation = validation_examples(request, run.voter, examples, encoded, settings, tokenizer)
+    loss = evaluate(subject, stepper, validation, recipe.training.micro_batch_tokens, ranks, run.poll_if_alone)
+    if not math.isfinite(loss):
+        raise TrainingDiverged(f"the weights put together have validation loss {loss}")
+    return Judged(subject.adapter(average.weights), subject.peft_names, loss, average.relative_error)

@@ -1,0 +1,106 @@
+"""`python -m capibara_assets.training.supervisor.rank --request FILE --voter NAME`: one of the processes of one voter.
+
+`torchrun` starts it, either for the voter's agent (agent.py), or for a person who trains over several hosts: there the
+work folder lies on a file system that all of them share, the first process prints the progress, and when all voters
+have finished `python -m capibara_assets.training --request FILE` publishes them.
+
+Exit codes: 0 finished, 130/143 stopped by SIGINT/SIGTERM with a resume point written, 2 bad input, 3 another failure.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import time
+from multiprocessing.connection import Client, Connection
+from pathlib import Path
+from typing import Any
+
+from capibara_assets.errors import InputError
+from capibara_assets.training.monitoring.events import Report
+from capibara_assets.training.monitoring.progress import progress_lines
+from capibara_assets.training.recipe import VoterSpec
+from capibara_assets.training.request import TrainingRequest, read_request
+from capibara_assets.training.supervisor.signals import Asked, asked
+from capibara_assets.training.supervisor.voter_process import FAILED, ORPHAN_GRACE_S, reporter
+
+# Where the agent listens, and what a process shows it to be let in.
+AGENT_ADDRESS, AGENT_KEY = "CAPIBARA_AGENT_ADDRESS", "CAPIBARA_AGENT_KEY"
+_LEAVE_S = 3.0  # for a process that was leaving already when its agent went
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Train along; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m capibara_assets.training.supervisor.rank", description="Train one voter"
+    )
+    parser.add_argument("--request", type=Path, required=True, help="JSON file of a TrainingRequest")
+    parser.add_argument("--voter", required=True, help="Name of the voter")
+    given = parser.parse_args(arguments)
+    try:
+        request = read_request(given.request)
+        voter = _voter(request, given.voter)
+    except InputError as error:
+        print(error, file=sys.stderr, flush=True)
+        return 2
+    asked.listen()
+    agent = _join_agent(asked)
+    report = reporter(agent, asked) if agent else _printing(request, voter)
+
+    from capibara_assets.training.ranks import join_ranks
+    from capibara_assets.training.supervisor.worker import attempt
+
+    code = attempt(request, voter, request.work / voter.name, report, asked, join_ranks)
+    if agent:
+        report({"left": code})
+        return FAILED if code == FAILED else 0  # the agent knows the code; torchrun is to make no fuss about it
+    return code
+
+
+def _voter(request: TrainingRequest, name: str) -> VoterSpec:
+    for voter in request.recipe.voters:
+        if voter.name == name:
+            return voter
+    names = ", ".join(voter.name for voter in request.recipe.voters)
+    raise InputError(f"the recipe has no voter {name}: {names}")
+
+
+def _join_agent(asked: Asked) -> Connection | None:
+    """Meet the agent that had this process started; None without one. What it says is a signal's number: stop.
+
+    When the agent is gone, however it went, stop as if asked to, and leave for good after a grace period.
+    """
+    if AGENT_ADDRESS not in os.environ:
+        return None
+    connection = Client(os.environ[AGENT_ADDRESS], "AF_UNIX", authkey=bytes.fromhex(os.environ[AGENT_KEY]))
+    connection.send({"pid": os.getpid()})
+
+    def follow() -> None:
+        try:
+            while True:
+                asked.note(connection.recv())
+        except (EOFError, OSError):
+            leaving = asked.number is not None
+            asked.note(signal.SIGTERM)
+            time.sleep(_LEAVE_S if leaving else ORPHAN_GRACE_S)
+            os._exit(128 + signal.SIGTERM)
+
+    threading.Thread(target=follow, daemon=True).start()
+    return connection
+
+
+def _printing(request: TrainingRequest, voter: VoterSpec) -> Report:
+    lines = progress_lines(request.recipe.report.every)
+
+    def report(event: dict[str, Any]) -> None:
+        if event["event"] == "failed":
+            print(f"{request.domain}/{voter.name}: {event['error']}", file=sys.stderr, flush=True)
+        elif line := lines({"domain": request.domain, "voter": voter.name, "step": 0, **event}):
+            print(line, flush=True)
+
+    return report
+
+
+if __name__ == "__main__":
+    sys.exit(main())

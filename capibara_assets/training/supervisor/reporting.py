@@ -1,0 +1,94 @@
+"""Who hears of a training's events: a person by lines, exporters by the log, and Dagster by a table now and then."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.training.exporters import Place, make_exporter
+from capibara_assets.training.exporters.live import LiveExport
+from capibara_assets.training.monitoring.progress import EVERY_S, Standing, progress_lines
+from capibara_assets.training.request import TrainingRequest
+
+Say = Callable[[str], None]
+Publish = Callable[[dict[str, Any]], None]
+
+_PATIENT_S, _HURRIED_S = 15.0, 2.0
+
+PROGRESS = "capibara/training-progress"
+"""`kind` of the messages that tell how the voters stand."""
+
+
+class Reporting:
+    """Called with every event of a training."""
+
+    def __init__(self, request: TrainingRequest, say: Say, publish: Publish | None, live: LiveExport | None):
+        self._domain, self._say, self._publish, self._live = request.domain, say, publish, live
+        self._line = progress_lines(request.recipe.report.every)
+        self._standing, self._published = Standing(), time.monotonic()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        """Tell everyone who should know."""
+        if line := self._line(event):
+            self._say(line)
+        if self._live:
+            self._live.notice(event)
+        if self._publish:
+            self._standing.notice(event)
+            if time.monotonic() - self._published >= EVERY_S:
+                self.publish()
+
+    def publish(self) -> None:
+        """Tell how the voters stand, now."""
+        if self._publish and (rows := self._standing.rows()):
+            self._published = time.monotonic()
+            self._publish({"kind": PROGRESS, "domain": self._domain, "voters": rows})
+
+    def close(self, wait_s: float) -> None:
+        """The last table, and what exporters still have to write, for so long."""
+        self.publish()
+        if self._live:
+            self._live.close(wait_s)
+
+
+@contextmanager
+def reporting(
+    request: TrainingRequest,
+    say: Say,
+    publish: Publish | None = None,
+    *,
+    exports: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Iterator[Reporting]:
+    """What to give `train_domain` as its `report`, while the block runs.
+
+    Args:
+        publish: gets a table of the voters, at most every ten seconds.
+        exports: folder of the exporters; None: that of the deployment.
+
+    Raises:
+        InputError: the recipe names an exporter whose library is not installed.
+    """
+    choice = request.recipe.report
+    live = None
+    if choice.exporters:
+        place = Place(exports or exports_folder(Deployment.from_environment(environment)), choice.online)
+        makers = {str(kind): make_exporter(kind, place, environment) for kind in choice.exporters}
+        if choice.online and "wandb" in makers and not environment.get("WANDB_API_KEY"):
+            say("report.online is set, WANDB_API_KEY is not: W&B writes offline runs")
+        live = LiveExport(request.work, makers, say)
+    told = Reporting(request, say, publish, live)
+    try:
+        yield told
+    except BaseException:
+        told.close(_HURRIED_S)  # whoever interrupted us waits; the log can be exported later
+        raise
+    told.close(_PATIENT_S)
+
+
+def exports_folder(deployment: Deployment) -> Path:
+    """Where exporters of a deployment write."""
+    return deployment.home / "metrics"

@@ -1,0 +1,92 @@
+"""What a voter's process owes its surroundings: stop when asked, never outlive its supervisor, share no folder.
+
+Imports no torch: it is also the part of a process that only looks after others.
+"""
+
+import fcntl
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import IO, Any
+
+from capibara_assets.errors import InputError
+from capibara_assets.training.monitoring.events import Report
+from capibara_assets.training.supervisor.signals import Asked
+
+# Exit code of a failure that would come again: bad input, divergence, a defect. Anything killed is worth another try.
+FAILED = 3
+ORPHAN_GRACE_S = 15.0
+_LOCK_WAIT_S = 30.0
+
+
+def reporter(connection: Connection, asked: Asked) -> Report:
+    """Sends events over a connection; when nobody listens there any more, that asks to stop."""
+
+    def report(event: dict[str, Any]) -> None:
+        try:
+            connection.send(event)
+        except OSError:
+            asked.note(signal.SIGTERM)
+
+    return report
+
+
+def follow_supervisor(asked: Asked) -> None:
+    """When the supervisor is gone, however it went, stop as if asked to, and leave for good after a grace period."""
+
+    def follow() -> None:
+        supervisor = parent_process()
+        if supervisor is None:
+            return
+        wait([supervisor.sentinel])
+        asked.note(signal.SIGTERM)
+        time.sleep(ORPHAN_GRACE_S)
+        os._exit(128 + signal.SIGTERM)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def require_not_a_rank() -> None:
+    """A supervisor starts the processes of its voters itself.
+
+    Raises:
+        InputError: it was itself started as one of several processes.
+    """
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world != 1:
+        raise InputError(
+            f"this process trains a domain's voters, but torchrun started it as one of {world}: start it without "
+            "torchrun and set hardware.processes, or give torchrun `-m capibara_assets.training.supervisor.rank`"
+        )
+
+
+@contextmanager
+def alone_in(folder: Path, poll: Callable[[], None]) -> Iterator[None]:
+    """Hold the folder's lock; wait a while for a former owner that is still leaving.
+
+    Raises:
+        InputError: another process trains in this folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + _LOCK_WAIT_S
+    with (folder / ".lock").open("w") as file:
+        while not _locked(file):
+            poll()
+            if time.monotonic() > deadline:
+                raise InputError(f"another process is training in {folder}: wait for it, or stop it")
+            time.sleep(0.1)
+        yield
+
+
+def _locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

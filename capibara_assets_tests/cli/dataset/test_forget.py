@@ -1,0 +1,156 @@
+"""`capibara forget` on real tables: nothing for unknown ids, any interruption can be taken up, two at once are safe."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from unittest.mock import Mock
+
+import dagster as dg
+import pytest
+from click.testing import CliRunner
+
+from capibara_assets.assets.inputs import latest_digest
+from capibara_assets.cli.dataset import forget as forget_module
+from capibara_assets.cli.dataset.forget import forget, forget_in
+from capibara_assets.cli.graph.instance import open_instance
+from capibara_assets.cli.graph.run import run
+from capibara_assets.definitions import build
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.deployment.locations import resources_root
+from capibara_assets.errors import InputError
+from capibara_assets.lineage import forget as library
+from capibara_assets.lineage.forget import REMADE
+from capibara_assets.resources import Store
+from capibara_assets.storage.digests import tree_digest
+from capibara_assets_tests.canary import CANARY, FAILED, MENDED, plant, singing
+from capibara_assets_tests.conftest import sandboxes_of
+
+pytestmark = pytest.mark.slow
+
+DATA = "ace_playbooks,consolidated_playbook," + ",".join(REMADE)
+DOMAINS = ("python", "sql")
+PARTITIONED = ("e2b_executions", "e2b_patterns", "moe_dataset")
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A deployment whose tables hold the canary; tests work on copies of its home."""
+    folder = tmp_path_factory.mktemp("forget")
+    logs = folder / "experience" / "e2b_logs"
+    logs.mkdir(parents=True)
+    shipped = resources_root() / "experience"
+    shutil.copytree(shipped / "playbooks", folder / "experience" / "playbooks")
+    (logs / "sessions.jsonl").write_text("".join(sandboxes_of(shipped, per_domain=12)))
+    plant(logs)
+    with pytest.MonkeyPatch.context() as patch:
+        deploy(patch, folder, folder / "home")
+        result = CliRunner().invoke(run, ["--select", DATA, "--domains", ",".join(DOMAINS)], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+    return folder
+
+
+def deploy(patch: pytest.MonkeyPatch, folder: Path, home: Path) -> Deployment:
+    patch.setenv("CAPIBARA_EXPERIENCE", str(folder / "experience"))
+    patch.setenv("CAPIBARA_HOME", str(home))
+    patch.setenv("DAGSTER_HOME", "")
+    return Deployment.from_environment()
+
+
+@pytest.fixture
+def deployment(before: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+    shutil.copytree(before / "home", tmp_path / "home")
+    return deploy(monkeypatch, before, tmp_path / "home")
+
+
+def versions(deployment: Deployment) -> dict[str, str | None]:
+    os.environ["DAGSTER_HOME"] = ""
+    with open_instance(deployment) as instance:
+        of_domains = {f"{name}[{d}]": latest_digest(instance, name, d) for name in PARTITIONED for d in DOMAINS}
+        return of_domains | {name: latest_digest(instance, name) for name in REMADE if name not in PARTITIONED}
+
+
+def test_unknown_ids_are_named_and_nothing_is_done(deployment: Deployment) -> None:
+    home = tree_digest(deployment.home / "store"), tree_digest(deployment.home / "work" / "e2b_logs")
+    with pytest.raises(InputError, match=r"no execution 'nix', 'nobody' in any table"):
+        forget_in(deployment, ["nix", MENDED, "nobody"], "", dry_run=False)
+    assert home == (tree_digest(deployment.home / "store"), tree_digest(deployment.home / "work" / "e2b_logs"))
+
+
+def test_a_dry_run_lists_all_and_touches_nothing(deployment: Deployment) -> None:
+    home = tree_digest(deployment.home / "store"), tree_digest(deployment.home / "work" / "e2b_logs")
+    result = CliRunner().invoke(forget, [MENDED, "--dry-run", "--json"], catch_exceptions=False)
+    report = json.loads(result.stdout)
+    assert home == (tree_digest(deployment.home / "store"), tree_digest(deployment.home / "work" / "e2b_logs"))
+    assert report["dry_run"] and report["forgotten"] == [MENDED] and report["domains"] == ["python"]
+    assert [(one["file"], one["line"]) for one in report["sources"]] == [
+        ("e2b_logs/canary.jsonl", 2),
+        ("e2b_logs/copy.jsonl.gz", 2),
+    ]
+    assert {name.split()[0] for name in report["removed"]} == {
+        "e2b_logs", "example_groups", "routing_dataset",
+        "e2b_executions[python]", "e2b_patterns[python]", "moe_dataset[python]",
+    }  # fmt: skip
+    assert report["quarantined"] == 1 and sum(report["history"].values()) > 0
+    assert singing(deployment.home)
+
+
+STEPS = ("_remake", "purge_ledgers", "delete", "_history", "remove", "_search")
+
+
+def test_interrupted_anywhere_it_can_be_run_again(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = versions(deployment)
+    for step in STEPS:
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                forget_module if step.startswith("_") else library, step, Mock(side_effect=KeyboardInterrupt(step))
+            )
+            with pytest.raises(KeyboardInterrupt, match=step):
+                forget_in(deployment, [FAILED, MENDED], "asked to", dry_run=False)
+    report = forget_in(deployment, [FAILED, MENDED], "asked to", dry_run=False)
+    assert (report.forgotten_before, report.left, report.failures) == ((FAILED, MENDED), (), {})
+    assert singing(deployment.home) == []
+    new = versions(deployment)
+    assert {name for name in new if new[name] != old[name]} == {
+        "e2b_logs", "example_groups", "routing_dataset",
+        "e2b_executions[python]", "e2b_patterns[python]", "moe_dataset[python]",
+    }  # fmt: skip
+    again = forget_in(deployment, [MENDED], "", dry_run=False)
+    assert (again.removed, again.history, again.left) == ((), {}, ())
+    assert versions(deployment) == new
+
+
+def test_the_groups_and_splits_of_the_others_stay(deployment: Deployment) -> None:
+    store = Store(root=deployment.store, work=str(deployment.work)).open()
+    old = store.latest("example_groups", None).frame("groups")  # type: ignore[union-attr]
+    result = CliRunner().invoke(forget, [FAILED, "--reason", "asked to"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "e2b_logs/canary.jsonl:1" in result.stdout and "e2b_logs/copy.jsonl.gz:1" in result.stdout
+    assert "delete or edit these lines yourself" in result.stdout
+    assert CANARY not in result.stdout and "NOT GONE" not in result.stdout
+    new = store.latest("example_groups", None).frame("groups")  # type: ignore[union-attr]
+    assert new.equals(old.filter(old["unit_id"] != FAILED)) and new.height == old.height - 1
+    assert singing(deployment.home, (FAILED,)) == []
+    assert singing(deployment.home, (MENDED,))  # the repair was not to be forgotten
+
+
+def test_two_at_once_are_safe(deployment: Deployment) -> None:
+    command = [sys.executable, "-m", "capibara_assets.cli", "forget", "--json"]
+    both = [
+        subprocess.Popen([*command, name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ.copy())
+        for name in (FAILED, MENDED)
+    ]
+    answers = [process.communicate(timeout=300) for process in both]
+    assert [process.returncode for process in both] == [0, 0], answers
+    assert singing(deployment.home) == []
+
+
+def test_runs_under_way_are_waited_for(deployment: Deployment) -> None:
+    with open_instance(deployment) as instance:
+        job = build(deployment).resolve_implicit_global_asset_job_def()
+        instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+    with pytest.raises(InputError, match=r"runs are under way: .* \(started\)"):
+        forget_in(deployment, [MENDED], "", dry_run=False)
+    assert not (deployment.home / "store" / "tombstones").exists()

@@ -1,0 +1,120 @@
+"""Cutting a cell into statement, signature, code and tests: pieces of what was recorded, nothing else."""
+
+import textwrap
+
+import pytest
+
+from capibara_assets.datasets.code.anatomy import dissect
+from capibara_assets.datasets.code.comments import is_statement
+
+PYTHON = textwrap.dedent('''\
+    from math import prod
+
+    def product(values):
+        """Multiply the numbers of a list.
+        >>> product([2, 3])
+        6
+        """
+        return prod(values)
+
+    def check(candidate):
+        assert candidate([2, 3]) == 6
+        assert candidate([]) == 1
+
+    check(product)''')
+
+JAVASCRIPT = textwrap.dedent("""\
+    /**
+     * * Adds two numbers together.
+     *
+     * > add(1, 2)
+     * 3
+     */
+    function add(a, b) {
+      return a + b;
+    }
+
+    const testAdd = () => {
+      console.assert(add(1, 2) === 3)
+    }
+    testAdd()""")
+
+
+def test_python_docstring_signature_body_and_tests() -> None:
+    found = dissect(PYTHON, "python")
+    assert found.statement == "Multiply the numbers of a list.\n>>> product([2, 3])\n6"
+    assert found.documented
+    assert found.signature == "def product(values)"
+    assert found.body == "from math import prod\n\ndef product(values):\n    return prod(values)"
+    assert found.tests == ("assert product([2, 3]) == 6", "assert product([]) == 1")
+
+
+def test_the_body_and_its_tests_run() -> None:
+    found = dissect(PYTHON, "python")
+    exec(compile("\n".join([found.body, *found.tests]), "cell", "exec"), {})
+
+
+def test_javascript_comment_signature_body_and_tests() -> None:
+    found = dissect(JAVASCRIPT, "javascript")
+    assert found.statement == "Adds two numbers together.\n\n> add(1, 2)\n3"
+    assert found.signature == "function add(a, b)"
+    assert found.body == "function add(a, b) {\n  return a + b;\n}"
+    assert found.tests == ("console.assert(add(1, 2) === 3)",)
+
+
+def test_sql_leading_comment() -> None:
+    found = dissect("-- How many authors are there?\nSELECT COUNT(*) FROM author;", "sql")
+    assert (found.statement, found.body) == ("How many authors are there?", "SELECT COUNT(*) FROM author;")
+
+
+def test_notebook_comment_after_imports() -> None:
+    found = dissect("import pandas as pd\n\n# drop rows with missing values\ndf = df.dropna()\ndf", "python")
+    assert found.statement == "drop rows with missing values"
+    assert found.body == "import pandas as pd\n\ndf = df.dropna()\ndf"
+    assert not found.documented
+
+
+def test_magics_do_not_hinder() -> None:
+    found = dissect("%matplotlib inline\n!pip install x\n# plot the loss curve\nplt.plot(loss)", "python")
+    assert "plt.plot(loss)" in found.body
+
+
+def test_definitions_leave_the_demonstration_away() -> None:
+    found = dissect(
+        "def double(n):\n    return 2 * n\n\nrows = [1, 2]\nfor row in rows:\n    print(double(row))", "python"
+    )
+    assert found.definitions == "def double(n):\n    return 2 * n"
+    assert found.body.endswith("print(double(row))")
+    function = "function twice(n) { return 2 * n; }"
+    checked = "const assert = require('assert');\nconst one = () => 1;\nassert(twice(one()) === 2);"
+    assert dissect(f"{function}\n{checked}", "javascript").definitions == function
+
+
+def test_code_that_uses_what_comes_after_is_not_a_demonstration() -> None:
+    script = "function area(r) { return PI * r; }\nconst PI = 3.14;\narea(2);"
+    assert "const PI" in dissect(script, "javascript").definitions
+
+
+def test_only_asserts_are_code_not_tests_of_nothing() -> None:
+    found = dissect("assert total([1]) == 1", "python")
+    assert (found.body, found.tests) == ("assert total([1]) == 1", ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "two words",
+        "pip install transformers now",
+        "!pip install x y",
+        "x = compute(a, b)",
+        "df = df.dropna(axis=0);",
+    ],
+)
+def test_no_statement(text: str) -> None:
+    assert not is_statement(text)
+
+
+@pytest.mark.parametrize("text", ["remove rows that contain missing values", "Step 2: find unique tokens (words)"])
+def test_statement(text: str) -> None:
+    assert is_statement(text)

@@ -1,0 +1,42 @@
+"""Which outputs may become answers."""
+
+import pytest
+
+from capibara_assets.datasets.kinds.determinism import is_deterministic
+
+
+@pytest.mark.parametrize(
+    ("code", "output"),
+    [
+        ("print(random.random())", "0.5"),
+        ("time.time()", "1.7"),
+        ("import torch\ntorch.manual_seed(1)\ntorch.rand(2)", "tensor"),
+        ("object()", "<object object at 0x7f2a10>"),
+        ("print(set(words))", "{'a', 'b'}"),
+        ("pd.read_csv('x.csv')", "1"),
+        ("requests.get(url).json()", "{}"),
+        ("new Date().getFullYear()", "2026"),
+        ("Math.random()", "0.3"),
+        ("SELECT DATE('now')", "2026-10-01"),
+        ("sqlite3.connect('shop.db')", "1"),
+        ("!ls", "x"),
+        ("f()", "took 3.2 ms"),
+        ("plt.plot(x)", "<Figure size 640x480 with 1 Axes>"),
+    ],
+)
+def test_not_deterministic(code: str, output: str) -> None:
+    assert not is_deterministic([code], output)
+
+
+@pytest.mark.parametrize(
+    ("code", "output"),
+    [
+        ("sorted({'b', 'a'})", "['a', 'b']"),
+        ("print({'a': 1})", "{'a': 1}"),
+        ("conn = sqlite3.connect(':memory:')", "3"),
+        ("[3, 1].sort()", "[ 1, 3 ]"),
+        ("SELECT COUNT(*) FROM a", "3"),
+    ],
+)
+def test_deterministic(code: str, output: str) -> None:
+    assert is_deterministic([code], output)

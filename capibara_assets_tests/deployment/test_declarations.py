@@ -1,0 +1,59 @@
+"""Declared files: what is misspelt, doubled, missing or of another kind is refused, with the file and the key."""
+
+from pathlib import Path
+
+import pytest
+
+from capibara_assets.deployment.declarations import Declared, read_declared, read_mapping
+from capibara_assets.errors import InputError
+
+
+class Inner(Declared):
+    rank: int = 8
+
+
+class Outer(Declared):
+    seed: int
+    inner: Inner = Inner()
+
+
+def written(folder: Path, text: str | bytes) -> Path:
+    file = folder / "choice.yaml"
+    file.write_bytes(text.encode() if isinstance(text, str) else text)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed: 1\nsedd: 2", "unknown key 'sedd': did you mean 'seed'"),
+        ("seed: 1\nzzz: 2", "unknown key 'zzz': known: seed, inner"),
+        ("seed: 1\ninner: {rnak: 2}", "inner: .*unknown key 'rnak': did you mean 'rank'"),
+        ("seed: 1\nseed: 2", "key 'seed' is given twice"),
+        ("seed: 1\ninner: {rank: 2, rank: 3}", "key 'rank' is given twice"),
+        ("inner: {}", "seed: Field required"),
+        ("seed: fast", "seed: Input should be a valid integer"),
+        ("[1, 2]", "expected a mapping of keys to values, found a list"),
+        ("a: [", "is not YAML"),
+        (b"\xff\xfe\x00", "is not YAML"),
+        ("seed: !!python/object/apply:os.getcwd []", "is not YAML"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(tmp_path: Path, text: str | bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        read_declared(written(tmp_path, text), Outer)
+    assert "choice.yaml" in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot read .*gone\.yaml: No such file"):
+        read_declared(tmp_path / "gone.yaml", Outer)
+
+
+def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"seed: .*; inner\.rank: "):
+        read_declared(written(tmp_path, "seed: a\ninner: {rank: b}"), Outer)
+
+
+def test_an_empty_file_is_an_empty_mapping(tmp_path: Path) -> None:
+    assert read_mapping(written(tmp_path, "# nothing\n")) == {}

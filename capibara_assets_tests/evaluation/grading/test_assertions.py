@@ -1,0 +1,221 @@
+"""Assertions taken apart: what is asked of the answer's process, and what never gets there."""
+
+import ast
+import contextlib
+import io
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capibara_assets.evaluation.grading import assertions_javascript, assertions_python
+from capibara_assets.evaluation.grading.assertions import Observed, claims_suffice, first_failing, reports_in
+from capibara_assets.evaluation.grading.plain_values import REPORTER, NotPlain, decoded, holds_unknown
+
+
+def ran(code: str, before: str = "") -> str:
+    """What code prints, run here: these tests are ours."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(f"{before}\n{code}", {"__name__": "tests"})
+    return out.getvalue()
+
+
+def verdict(tests: str, reference: str, answer: str) -> str | None:
+    """The first assertion that an answer fails; None when it passes them all."""
+    taken = assertions_python.observed(tests, assertions_python.names_given(reference))
+    assert taken.why_not is None
+    known, _ = reports_in(ran(taken.trusted, reference))
+    assert first_failing(taken.assertions, known, known) is None, "the reference passes"
+    given, _ = reports_in(ran(taken.code, answer))
+    return first_failing(taken.assertions, given, known)
+
+
+RIGHT, WRONG = "def f(x):\n    return x * 2", "def f(x):\n    return x * 2 + (x > 1)"
+TESTS = [
+    "assert f(2) == 4",
+    "assert f(2) == 4, 'twice'",
+    "assert 4 == f(2)",
+    "assert f(1) == 2 and f(2) == 4",
+    "assert not f(2) != 4",
+    "assert 3 < f(2) < 5",
+    "assert f(2) in (4, 6)",
+    "assert f(2) - 4 == 0",
+    "assert abs(f(2) - 4.0) < 1e-9",
+    "import math\nassert math.isclose(f(2), 8 / 2)",
+    "assert [f(x) for x in range(3)] == [0, 2, 4]",
+    "assert str(f(2)) == '4'",
+    "expected = [2, 4]\nassert [f(1), f(2)] == expected",
+    "for x, y in [(1, 2), (2, 4)]:\n    assert f(x) == y",
+    "for x in range(3):\n    assert f(x) == 2 * x",
+    "def check(candidate):\n    assert candidate(1) == 2\n    assert candidate(2) == 4\n\ncheck(f)",
+    "y = f(2)\nassert y == 4",
+    "def test_f():\n    assert f(2) == 4",
+    "assert isinstance(f(2), int)\nassert f(2) == 4",
+    "try:\n    f(None)\nexcept TypeError:\n    pass\nelse:\n    assert False\nassert f(2) == 4",
+]
+
+
+@pytest.mark.parametrize("tests", TESTS)
+def test_right_answers_pass_and_wrong_ones_fail(tests: str) -> None:
+    assert verdict(tests, RIGHT, RIGHT) is None
+    assert verdict(tests, RIGHT, WRONG) is not None
+
+
+@pytest.mark.parametrize("tests", TESTS)
+def test_a_program_that_claims_truths_does_not_pass(tests: str) -> None:
+    taken = assertions_python.observed(tests, {"f"})
+    known, _ = reports_in(ran(taken.trusted, RIGHT))
+    assert not claims_suffice(taken.assertions, known)
+
+
+@settings(max_examples=20)
+@given(st.integers(10**6, 10**9))
+def test_what_is_expected_never_gets_there(secret: int) -> None:
+    for tests in (
+        f"assert f(2) == {secret}",
+        f"wanted = {secret}\nassert f(2) == wanted",
+        f"def check(candidate):\n    assert candidate(2) == {secret}\ncheck(f)",
+        f"for x, y in [(2, {secret})]:\n    assert f(x) == y",
+        f"assert abs(f(2) - {secret}) < 1",
+        f"wanted = [{secret}]\nother = wanted + [1]\nassert f(2) == other",
+        f"try:\n    assert f(2) == {secret} if False else True\nfinally:\n    pass",
+    ):
+        taken = assertions_python.observed(tests, {"f"})
+        assert taken.why_not is not None or str(secret) not in taken.code
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        "while x:\n    assert f(x)",
+        "with open('x') as file:\n    assert f(file) == 2",
+        "for x in f(3):\n    assert x == 1",
+        "class T:\n    def test(self):\n        assert f(1) == 2",
+        "def check(c):\n    if c(1):\n        return\n    assert c(1) == 2\ncheck(f)",
+        "assert (",
+    ],
+)
+def test_what_cannot_be_taken_apart_is_said(tests: str) -> None:
+    assert assertions_python.observed(tests, {"f"}).why_not
+
+
+def test_truths_alone_prove_nothing() -> None:
+    for tests, proves in (
+        ("assert f(2)", False),
+        ("assert f(2)\nassert not f(3)", True),
+        ("assert f(1) is True", False),
+    ):
+        taken = assertions_python.observed(tests, {"f"})
+        assert claims_suffice(taken.assertions, {}) is not proves
+
+
+def test_names_of_the_answer_are_never_assumed() -> None:
+    """An answer may define `abs` or `sum`: both sides are asked for."""
+    taken = assertions_python.observed("assert abs(-2) == 2", {"abs"})
+    assert "abs(-2)" in taken.code
+    assert verdict("assert abs(-2) == 2", "def abs(x):\n    return -x if x < 0 else x", "def abs(x):\n    return x")
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=4) | st.integers(), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+SHOW = compile(REPORTER + "_capibara_report('0g0', value)", "reporter", "exec")
+
+
+@given(VALUES)
+def test_plain_values_come_through(value: Any) -> None:
+    scope: dict[str, Any] = {"value": value}
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(SHOW, scope)
+    found, rest = reports_in(out.getvalue())
+    assert found == {"0g0": value}
+    assert type(found["0g0"]) is type(value)
+    assert rest == ""
+
+
+def reported(expression: str, before: str = "") -> Any:
+    return reports_in(ran(f"{REPORTER}\n_capibara_report('0g0', {expression})", before))[0]["0g0"]
+
+
+def test_values_of_other_types_are_told_from_their_text_or_not_at_all() -> None:
+    assert reported("numpy.float64(1.5)", "import numpy") == 1.5
+    assert reported("collections.Counter('aab')", "import collections") == {"a": 2, "b": 1}
+    assert reported("{3, 1, 2}") == {1, 2, 3}
+    date = "import datetime"
+    assert reported("datetime.date(2026, 1, 2)", date) == reported("datetime.date(2026, 1, 2)", date)
+    assert reported("datetime.date(2026, 1, 2)", date) != reported("datetime.date(2026, 1, 3)", date)
+    assert holds_unknown(reported("[object()]"))
+    lie = "class Same(int):\n    def __eq__(self, other): return True\n    __hash__ = None"
+    assert reported("Same(3)", lie) == 3
+    assert reported("Same(3)", lie) != 4
+
+
+def test_an_object_of_the_answers_own_class_fits_no_value() -> None:
+    taken = assertions_python.observed("assert f(2) != 4", {"f"})
+    given, _ = reports_in(ran(taken.code, "f = lambda x: object()"))
+    assert first_failing(taken.assertions, given, {}) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "nothing", "[]", '["q", 1]', '["i", "1e9"]', '["i", 5]', '["s", 1]', '["S", [["l", []]]]', '["f", "x"]',
+     '["i", "' + "9" * 5000 + '"]', "[" * 100_000, '{"l": 1}', '["d", [1]]', '["y", "zz"]'],
+)  # fmt: skip
+def test_forged_reports_are_refused(text: str) -> None:
+    with pytest.raises(NotPlain):
+        decoded(text)
+
+
+def test_two_reports_of_one_place_are_refused() -> None:
+    one = f"\x1e0g0 {json.dumps(['b', True])}\x1f\n"
+    assert reports_in(f"before{one}after") == ({"0g0": True}, "beforeafter")
+    with pytest.raises(NotPlain, match="two reports"):
+        reports_in(one + one)
+
+
+def test_code_that_was_taken_apart_still_parses() -> None:
+    for tests in TESTS:
+        taken = assertions_python.observed(tests, {"f"})
+        ast.parse(taken.code)
+        ast.parse(taken.trusted)
+        assert not any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(taken.code)))
+
+
+def javascript(tests: str) -> Observed:
+    return assertions_javascript.observed(tests, {"f"})
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        "const assert = require('assert');\nassert.strictEqual(f(2), 77123);",
+        "assert.deepStrictEqual([...f(2)], [77123]);",
+        "console.assert(f(2) === 77123, 'twice');",
+        "assert(!(f(2) === 77123));",
+        "const testF = () => {\n  console.assert(f(2) === 77123);\n};\ntestF();",
+    ],
+)
+def test_javascript_is_asked_for_values_alone(tests: str) -> None:
+    taken = javascript(tests)
+    assert taken.why_not is None
+    assert len(taken.assertions) == 1
+    assert "f(2)" in taken.code
+    assert "77123" not in taken.code
+    assert "77123" in taken.trusted
+
+
+def test_javascript_that_asserts_within_a_statement_is_said() -> None:
+    assert javascript("for (const x of [1]) { assert.strictEqual(f(x), 1); }").why_not
+    assert javascript("assert.rejects(f());").why_not

@@ -1,0 +1,56 @@
+"""pass@k against exact fractions, at the counts of papers and at large ones."""
+
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capibara_assets.evaluation.statistics.pass_at_k import mean_pass_at_k, pass_at_k
+
+
+def exact(n: int, c: int, k: int) -> float:
+    return float(1 - Fraction(math.comb(n - c, k), math.comb(n, k)))
+
+
+@pytest.mark.parametrize(
+    ("n", "c", "k"),
+    [
+        *[(1, 0, 1), (1, 1, 1), (10, 3, 1), (200, 0, 100), (200, 7, 100), (200, 100, 10), (200, 200, 1), (5, 2, 5)],
+        *[(50_000, 17, 20_000), (50_000, 20_000, 3), (50_000, 1, 1), (20_000, 9_999, 10_000), (20_000, 12, 11)],
+    ],
+)
+def test_the_published_estimator(n: int, c: int, k: int) -> None:
+    assert abs(pass_at_k(n, c, k) - exact(n, c, k)) < 1e-12
+
+
+@given(st.data())
+def test_any_counts(data: st.DataObject) -> None:
+    n = data.draw(st.integers(1, 3000))
+    c, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
+    assert abs(pass_at_k(n, c, k) - exact(n, c, k)) < 1e-9
+    assert pass_at_k(n, c, 1) == pytest.approx(c / n)
+
+
+def test_it_is_unbiased() -> None:
+    """The mean over all draws of n answers with chance p is 1 − (1 − p)^k, whatever n is."""
+    p, n, k = 0.3, 12, 4
+    mean = math.fsum(math.comb(n, c) * p**c * (1 - p) ** (n - c) * pass_at_k(n, c, k) for c in range(n + 1))
+    assert mean == pytest.approx(1 - (1 - p) ** k, abs=1e-12)
+
+
+def test_small_chances_keep_their_digits() -> None:
+    assert pass_at_k(10**9, 1, 1) == pytest.approx(1e-9, rel=1e-12)
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(0, 0, 1), (5, 6, 1), (5, -1, 1), (5, 1, 6), (5, 1, 0)])
+def test_counts_that_make_no_sense(n: int, c: int, k: int) -> None:
+    with pytest.raises(ValueError, match=f"n={n}, c={c}, k={k}"):
+        pass_at_k(n, c, k)
+
+
+def test_the_mean_over_items() -> None:
+    assert mean_pass_at_k([(4, 4), (4, 0), (4, 2)], 1) == pytest.approx(0.5)
+    with pytest.raises(ValueError, match="no items"):
+        mean_pass_at_k([], 1)

@@ -1,0 +1,220 @@
+"""Which format a file is in, and what each line or document of it holds."""
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capibara_assets.executions.formats.detection import Counted, Layout, Part, is_whole, layout, read_parts
+from capibara_assets.executions.formats.envelope_reader import Fault, Recorded, read_line
+from capibara_assets.executions.ingest.ingest import read_experience
+from capibara_assets_tests.executions.conftest import NOW, envelope, line
+
+EVENT = {
+    "version": "v1",
+    "id": "5f2a",
+    "type": "sandbox.lifecycle.paused",
+    "eventData": None,
+    "sandboxId": "i0",
+    "timestamp": "2026-10-05T00:00:00Z",
+}
+ENTRY = {"timestamp": "2026-10-05T00:00:00Z", "message": "started", "level": "info", "fields": {"pid": "1"}}
+OLD_ENTRY = {"timestamp": "2026-10-05T00:00:00Z", "line": "started"}
+CELL = {"cell_type": "code", "source": ["1 + 1"], "execution_count": 1, "outputs": [], "metadata": {}}
+NOTEBOOK = {"cells": [CELL], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+TRACE = {"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "chat"}]}]}]}
+CODE_TRACE = {
+    "resourceSpans": [
+        {
+            "scopeSpans": [
+                {
+                    "spans": [
+                        {
+                            "traceId": "5b8efff798038103d269b633813fc60c",
+                            "spanId": "eee19b7ec3c1b174",
+                            "name": "execute_tool python",
+                            "startTimeUnixNano": "1791201600000000000",
+                            "attributes": [
+                                {"key": "gen_ai.tool.call.arguments", "value": {"stringValue": '{"code": "x"}'}}
+                            ],
+                        }
+                    ]
+                }
+            ]
+        }
+    ]
+}
+
+
+def parts(data: bytes | Any) -> list[Part]:
+    return list(read_parts(data if isinstance(data, bytes) else line(data), NOW))
+
+
+def found(value: bytes | Any) -> list[Recorded | Counted | str]:
+    return [part.found.reason if isinstance(part.found, Fault) else part.found for part in parts(value)]
+
+
+def counts(value: bytes | Any) -> dict[str, int]:
+    """Kind → how many of it, where nothing else is found."""
+    total: Counter[str] = Counter()
+    for item in found(value):
+        assert isinstance(item, Counted)
+        total[item.kind] += item.number
+    return dict(total)
+
+
+def pretty(value: Any) -> list[bytes]:
+    return json.dumps(value, indent=1).encode().split(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        ([], Layout.LINES),
+        ([b"", b"  "], Layout.LINES),
+        ([line(envelope())], Layout.LINES),
+        ([line({"a": 1}), line(envelope())], Layout.LINES),
+        ([b"[" + line(envelope()) + b"]"], Layout.LINES),
+        ([line(EVENT)], Layout.LINES),
+        ([line([EVENT, EVENT])], Layout.LINES),
+        ([line(ENTRY)], Layout.LINES),
+        ([line(OLD_ENTRY)], Layout.LINES),
+        ([line({"logs": [ENTRY]})], Layout.LINES),
+        ([line(NOTEBOOK)], Layout.LINES),
+        ([line(TRACE)], Layout.LINES),
+        (pretty(envelope()), Layout.DOCUMENT),
+        (pretty([envelope()]), Layout.DOCUMENT),
+        ([b"[", line(envelope()) + b",", line(envelope()), b"]"], Layout.DOCUMENT),
+        (pretty(NOTEBOOK), Layout.DOCUMENT),
+        (pretty(TRACE), Layout.DOCUMENT),
+        (pretty([EVENT]), Layout.DOCUMENT),
+        (pretty({"logs": [ENTRY]}), Layout.DOCUMENT),
+        ([b'{"sandbox_id": "i0",', line(envelope())], Layout.LINES),  # its first line was cut off
+        ([line({"bullets": {}, "sections": {}})], Layout.OTHER),
+        (pretty({"bullets": {"a-1": {"content": "code"}}}), Layout.OTHER),
+        ([b"## STRATEGIES", b"[shr-00001] read the code first"], Layout.OTHER),
+        ([b"sandbox_id,execution_id", b"1,2"], Layout.OTHER),
+        ([line({"level": "info", "text": "an application's log"})], Layout.OTHER),
+    ],
+)
+def test_the_layout_is_told_by_the_content(head: list[bytes], expected: Layout) -> None:
+    assert layout(head) is expected
+
+
+def test_an_envelopes_line_is_one_part_with_its_own_bytes() -> None:
+    data = line(envelope())
+    assert parts(data) == [Part(read_line(data, NOW), data)]
+
+
+def test_events_and_log_entries_are_counted_by_kind() -> None:
+    assert counts(EVENT) == {"sandbox.lifecycle.paused": 1}
+    assert counts([EVENT, EVENT | {"type": "sandbox.lifecycle.killed"}]) == {
+        "sandbox.lifecycle.paused": 1,
+        "sandbox.lifecycle.killed": 1,
+    }
+    assert counts(ENTRY) == counts(OLD_ENTRY) == {"sandbox_log_entry": 1}
+    # version 1 of the logs API gives each entry twice, as text and as object
+    assert counts({"logs": [OLD_ENTRY, OLD_ENTRY], "logEntries": [ENTRY, ENTRY]}) == {"sandbox_log_entry": 2}
+    assert counts({"logs": [ENTRY]}) == {"sandbox_log_entry": 1}
+    assert counts({"logs": []}) == {"sandbox_log_entry": 0}
+
+
+def test_a_document_may_hold_many_envelopes_and_each_is_judged_alone() -> None:
+    records = [envelope(execution_id="a"), envelope(execution_id="b", code=3), envelope(execution_id="c")]
+    for data in (b"\n".join(pretty(records)), line(records), b"\n".join(b for r in records for b in pretty(r))):
+        first, second, third = parts(data)
+        assert isinstance(first.found, Recorded) and isinstance(third.found, Recorded)
+        assert (first.found.execution_id, third.found.execution_id) == ("a", "c")
+        assert isinstance(second.found, Fault)
+        assert (second.found.reason, second.found.detail[:7]) == ("type:code", "part 2:")
+        assert json.loads(second.data) == records[1]
+
+
+@pytest.mark.parametrize("data", [b"[]", b"[1, 2]", b'["a"]', b"42", b'"x"', b"null", b"[[]]"])
+def test_values_that_are_no_objects_are_refused(data: bytes) -> None:
+    assert found(data) == ["not_an_object"]
+
+
+def test_what_is_unknown_says_what_is_missing() -> None:
+    assert found({"a": 1}) == ["missing:sandbox_id"]
+    assert found(b"{\n") == ["invalid_json"]
+    assert found(b"\xff") == ["invalid_utf8"]
+
+
+def test_a_line_is_whole_when_it_cannot_grow() -> None:
+    assert is_whole(line(TRACE)) and is_whole(line([EVENT])) and is_whole(line(envelope()))
+    assert not any(is_whole(line(envelope())[:-cut]) for cut in range(1, 200))
+    assert not is_whole(b"12")
+    assert not is_whole(b"\xff")
+
+
+def test_a_shell_command_is_an_execution_of_bash() -> None:
+    done = {"stdout": "a\n", "stderr": "", "exit_code": 0, "error": None}
+    ok = found(envelope("ls", language="bash", execution=done))[0]
+    failed = found(envelope("ls x", language="sh", execution={"stdout": "", "stderr": "no x\n", "exitCode": 2}))[0]
+    assert isinstance(ok, Recorded) and isinstance(failed, Recorded)
+    assert (ok.outcome, ok.stdout, ok.language) == ("ok", "a\n", "bash")
+    assert (failed.outcome, failed.error_name, failed.error_value) == ("error", "CommandExitException", "exit code 2")
+    assert (failed.stderr, failed.language) == ("no x\n", "bash")
+    assert found(envelope(execution={"stdout": "", "exit_code": True})) == ["type:execution"]
+    # retain_output=False keeps none
+    silent = found(envelope(execution={"stdout": None, "stderr": None, "exit_code": 0}))[0]
+    assert isinstance(silent, Recorded) and silent.stdout == ""
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+KNOWN = [envelope(), EVENT, ENTRY, NOTEBOOK, TRACE, {"logs": [ENTRY]}]
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_parts(data: bytes) -> None:
+    if data.strip():
+        assert parts(data)
+    layout(data.split(b"\n"))
+
+
+@given(st.lists(st.sampled_from(KNOWN) | JSON, min_size=1, max_size=4), st.sampled_from([None, 1]))
+def test_any_json_is_read_counted_or_refused(values: list[Any], indent: int | None) -> None:
+    data = json.dumps(values if len(values) > 1 else values[0], indent=indent).encode()
+    for part in parts(data):
+        assert isinstance(part.found, Recorded | Fault | Counted)
+
+
+@given(st.lists(st.sampled_from(KNOWN), min_size=1, max_size=6), st.data())
+def test_a_cut_document_never_gives_more_than_the_whole(values: list[Any], data: st.DataObject) -> None:
+    whole = json.dumps(values, indent=1).encode()
+    cut = whole[: data.draw(st.integers(1, len(whole) - 1))]
+    assert [type(part.found) for part in parts(cut)] == [Fault]
+
+
+def test_every_format_in_one_folder_whatever_the_files_are_called(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\n".join(pretty(NOTEBOOK)))
+    (tmp_path / "copy.ipynb").write_bytes(line(NOTEBOOK))
+    (tmp_path / "trace").write_bytes(gzip.compress(line(CODE_TRACE) + b"\n" + line(TRACE) + b"\n"))
+    (tmp_path / "events.json").write_bytes(b"\n".join(pretty([EVENT, EVENT])))
+    (tmp_path / "entries.log").write_bytes(line(ENTRY) + b"\n" + line(OLD_ENTRY) + b"\n")
+    (tmp_path / "log.csv").write_bytes(zstandard.compress(line(envelope(execution_id="z")) + b"\n"))
+    (tmp_path / "growing.ipynb").write_bytes(b"\n".join(pretty(NOTEBOOK))[:-10])
+    (tmp_path / "notes.md").write_text("# a notebook has cells\n")
+    ingest = read_experience(tmp_path, now=NOW)
+    assert sorted(ingest.executions["code"].to_list()) == ["1 + 1", "print(1)", "x"]
+    assert ingest.quarantine.is_empty()
+    assert ingest.summary["known"] == {"span": 1, "sandbox.lifecycle.paused": 2, "sandbox_log_entry": 2}
+    assert (ingest.summary["duplicates"], ingest.summary["pending"], ingest.summary["logs"]) == (1, 1, 7)
+
+
+def test_a_document_beyond_any_notebook_is_refused_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capibara_assets.executions.ingest.intake.MAX_DOCUMENT", 1000)
+    (tmp_path / "big.ipynb").write_bytes(b"\n".join(pretty(NOTEBOOK | {"metadata": {"a": ["x"] * 1000}})))
+    ingest = read_experience(tmp_path, now=NOW)
+    assert ingest.quarantine["reason"].to_list() == ["document_too_large"]

@@ -1,0 +1,292 @@
+"""Exactly once over many looks: grown, copied, replaced, vanished files; lost ledgers, two looks at once, kill -9."""
+
+import gzip
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from capibara_assets.errors import InputError
+from capibara_assets.executions.formats.lines import BLOCK
+from capibara_assets.executions.ingest import ingest as ingest_module
+from capibara_assets.executions.ingest.ingest import Tables, ingest
+from capibara_assets.executions.schema import Execution, LogFile, Quarantined
+from capibara_assets.storage.records import problems
+from capibara_assets_tests.executions.conftest import NOW, envelope, executed, line
+
+SECRET = "e2b" + "_" + "0123456789abcdef" * 2 + "01234567"
+
+
+def record(number: int, sandbox: str | None = None, **changes: Any) -> bytes:
+    values = {
+        "execution_id": f"e{number:05d}",
+        "sandbox_id": sandbox or f"s{number // 3}",
+        "timestamp": f"2026-10-05T{number // 3600 % 24:02d}:{number // 60 % 60:02d}:{number % 60:02d}Z",
+    }
+    return line(envelope(f"x = {number % 7}", **values | changes)) + b"\n"
+
+
+def look(folder: Path, ledger: Path | None, **options: Any) -> tuple[Tables, pl.DataFrame]:
+    with ingest(folder, now=NOW, ledger=ledger, **options) as tables:
+        found = tables.load()
+    assert problems(Execution, found.executions) == []
+    assert problems(Quarantined, found.quarantine) == []
+    assert problems(LogFile, found.files) == []
+    for log in found.files.filter(kind="executions").iter_rows(named=True):
+        ends = ("kept", "quarantined", "duplicates", "ignored", "pending")
+        assert log["lines"] == sum(log[name] for name in ends), log
+    return tables, found.executions
+
+
+def numbers(executions: pl.DataFrame) -> list[int]:
+    return [int(name[1:]) for name in executions["execution_id"]]
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    return tmp_path / "ledger"
+
+
+def test_a_second_look_reads_nothing_and_gives_the_same_bytes(logs: Path, ledger: Path) -> None:
+    (logs / "a.jsonl").write_bytes(b"".join(record(i) for i in range(10)))
+    (logs / "b.jsonl.gz").write_bytes(gzip.compress(b"".join(record(i) for i in range(8, 20))))
+    first, executions = look(logs, ledger)
+    data = first.path("executions").read_bytes()
+    assert (first.lines_read, numbers(executions)) == (22, list(range(20)))
+    second, _ = look(logs, ledger)
+    assert (second.lines_read, second.path("executions").read_bytes()) == (0, data)
+    assert second.summary == first.summary
+
+
+def test_only_the_tail_of_a_grown_file_is_read(logs: Path, ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = logs / "a.jsonl"
+    log.write_bytes(b"".join(record(i) for i in range(9)))
+    look(logs, ledger)
+    with log.open("ab") as file:
+        file.write(b"".join(record(i) for i in range(9, 14)))
+    grown, executions = look(logs, ledger)
+    assert (grown.lines_read, numbers(executions)) == (5, list(range(14)))
+    assert executions["source_line"].to_list() == list(range(1, 15))
+    whole, afresh = look(logs, None)
+    assert executions.equals(afresh)
+    assert (grown.summary, grown.path("files").name) == (whole.summary, "files.parquet")
+
+
+@pytest.mark.parametrize(
+    "size", [3, BLOCK + 17, *(pytest.param(size, marks=pytest.mark.extended) for size in (700, BLOCK - 5, 2 * BLOCK))]
+)
+def test_a_file_may_grow_byte_by_byte_across_blocks(logs: Path, ledger: Path, size: int) -> None:
+    text = b"".join(record(i, task="t" * 9000) for i in range(260))
+    log = logs / "a.jsonl"
+    for end in (*range(size, len(text), len(text) // 4), len(text)):
+        log.write_bytes(text[:end]) if not log.exists() else _append(log, text[log.stat().st_size : end])
+        tables, executions = look(logs, ledger)
+        assert numbers(executions) == list(range(text[:end].count(b"\n") + (text[end - 1 : end + 1] == b"}\n")))
+        assert tables.path("files").exists()
+    _, afresh = look(logs, None)
+    assert executions.equals(afresh)
+
+
+def _append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def test_a_line_without_its_end_waits_and_may_turn_out_to_be_damaged(logs: Path, ledger: Path) -> None:
+    log, whole = logs / "a.jsonl", record(1)
+    log.write_bytes(record(0) + whole[:40])
+    tables, executions = look(logs, ledger)
+    assert (numbers(executions), tables.summary["pending"]) == ([0], 1)
+    _append(log, whole[40:-1])
+    tables, executions = look(logs, ledger)
+    assert (numbers(executions), tables.summary["pending"]) == ([0, 1], 0), "whole, though its end has not come"
+    _append(log, b"\n" + record(2))
+    tables, executions = look(logs, ledger)
+    assert (numbers(executions), tables.summary["lines"], tables.summary["duplicates"]) == ([0, 1, 2], 3, 0)
+    _append(log, b'{"torn\n' + record(3))
+    tables, executions = look(logs, ledger)
+    assert (numbers(executions), tables.summary["reasons"]) == ([0, 1, 2, 3], {"invalid_json": 1})
+    assert look(logs, ledger)[0].summary["quarantined"] == 1
+
+
+def test_a_file_replaced_under_its_name_loses_nothing(logs: Path, ledger: Path, tmp_path: Path) -> None:
+    log = logs / "a.jsonl"
+    log.write_bytes(b"".join(record(i) for i in range(6)))
+    look(logs, ledger)
+    for longer in (b"".join(record(i) for i in range(100, 120)), record(200)):
+        (tmp_path / "new").write_bytes(longer)
+        (tmp_path / "new").replace(log)
+        _, executions = look(logs, ledger)
+    assert numbers(executions) == [*range(6), *range(100, 120), 200]
+
+
+def test_a_file_rewritten_in_place_and_longer_is_read_whole(logs: Path, ledger: Path) -> None:
+    log = logs / "a.jsonl"
+    log.write_bytes(b"".join(record(i) for i in range(6)))
+    look(logs, ledger)
+    log.write_bytes(b"".join(record(i) for i in range(50, 70)))
+    assert numbers(look(logs, ledger)[1]) == [*range(6), *range(50, 70)]
+
+
+def test_the_order_of_files_and_the_history_of_looks_leave_no_trace(tmp_path: Path) -> None:
+    """Secrets are numbered over the sandbox, copies over all code, conflicts over all ids: whatever came first."""
+    rows = [
+        record(i, "one", execution=executed(stdout=f"{SECRET[:-2]}{i % 4:02d}\n")) if i % 5 == 0 else record(i)
+        for i in range(40)
+    ]
+    rows += [record(3, timestamp="2026-10-09T00:00:00Z"), rows[7], rows[10]]
+    digests = set()
+    for seed in range(6):
+        chance = random.Random(seed)
+        order = rows[:] if seed == 0 else chance.sample(rows, len(rows))
+        folder = tmp_path / f"logs-{seed}"
+        folder.mkdir()
+        for cut in range(0, len(order), 9):
+            (folder / f"{chance.random()}.jsonl").write_bytes(b"".join(order[cut : cut + 9]))
+            if seed % 2:
+                look(folder, tmp_path / f"ledger-{seed}")
+        tables, executions = look(folder, tmp_path / f"ledger-{seed}")
+        assert tables.summary["reasons"] == {"conflicting_execution_id": 1}
+        assert "<E2B_API_KEY:4>" in "".join(executions["stdout"])
+        digests.add(executions.drop("source_file", "source_line", "source_offset").write_json())
+    assert len(digests) == 1
+
+
+def test_what_cannot_be_read_again_stays_as_it_was_redacted(logs: Path, ledger: Path) -> None:
+    (logs / "a.jsonl").write_bytes(record(0, "one", execution=executed(stdout=SECRET)))
+    look(logs, ledger)
+    (logs / "a.jsonl").unlink()
+    (logs / "b.jsonl").write_bytes(record(1, "one"))
+    tables, executions = look(logs, ledger)
+    assert executions["stdout"].to_list() == ["<E2B_API_KEY:1>", ""]
+    assert executions["secrets"].to_list() == [1, 0]
+    assert tables.summary["files"] == 1
+    (logs / "a.jsonl").write_bytes(record(0, "one", execution=executed(stdout=SECRET)))
+    _, back = look(logs, ledger)
+    assert back.equals(look(logs, None)[1])
+
+
+def test_a_lost_damaged_or_older_ledger_costs_time_only(
+    logs: Path, ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (logs / "a.jsonl").write_bytes(b"".join(record(i) for i in range(12)))
+    _, executions = look(logs, ledger)
+    for damage in (
+        lambda: (ledger / "current.json").write_bytes(b'{"gener'),
+        lambda: [os.truncate(path, 10) for path in (ledger / "generations").glob("*/index.parquet")],
+        lambda: shutil.rmtree(ledger / "generations"),
+        lambda: monkeypatch.setattr("capibara_assets.executions.ingest.ledger.fingerprint", lambda: "of other code"),
+    ):
+        damage()
+        tables, again = look(logs, ledger)
+        assert again.equals(executions)
+        assert tables.lines_read == 12
+    assert look(logs, ledger)[0].lines_read == 0
+
+
+def test_a_record_of_the_future_is_looked_at_again(logs: Path, ledger: Path) -> None:
+    (logs / "a.jsonl").write_bytes(record(0) + record(1, timestamp="2027-01-01T00:00:00Z"))
+    tables, executions = look(logs, ledger)
+    assert (numbers(executions), tables.summary["reasons"]) == ([0], {"future_timestamp": 1})
+    with ingest(logs, now=NOW + timedelta(days=90), ledger=ledger) as later:
+        assert (later.summary["executions"], later.summary["quarantined"]) == (2, 0)
+
+
+def test_processes_and_partitions_change_nothing(
+    logs: Path, ledger: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for part in range(8):
+        text = b"".join(record(i, f"s{i % 11}") for i in range(part * 40, part * 40 + 60)) + b"{torn\n"
+        (logs / f"{part}.jsonl").write_bytes(text)
+    _, alone = look(logs, None, processes=1)
+    monkeypatch.setattr(ingest_module, "_BUCKET", 5000)
+    monkeypatch.setattr(ingest_module, "_INDEX_ROWS", 20)
+    monkeypatch.setattr(ingest_module, "_RANGE_ROWS", 64)
+    _, many = look(logs, ledger, processes=2)
+    assert alone.equals(many)
+    assert look(logs, ledger, processes=2)[0].lines_read == 0
+    _append(logs / "3.jsonl", record(900, "s3"))
+    grown, more = look(logs, ledger, processes=2)
+    assert grown.lines_read == 1
+    assert more.equals(look(logs, None, processes=1)[1])
+
+
+LOOK = """
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from capibara_assets.executions.ingest import ingest
+folder, ledger, processes = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+with ingest(folder, now=datetime(2026, 11, 20, tzinfo=UTC), ledger=ledger, processes=processes) as tables:
+    print(tables.summary["executions"])
+"""
+
+
+def start(logs: Path, ledger: Path, processes: int = 1) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-c", LOOK, str(logs), str(ledger), str(processes)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+
+
+@pytest.mark.parametrize("attempts", [3, pytest.param(7, marks=pytest.mark.extended)])
+def test_killed_looks_leave_no_secret_and_the_next_one_finds_everything(
+    logs: Path, ledger: Path, attempts: int
+) -> None:
+    """kill -9 at any moment, while files grow: at the end each execution is there once, and no secret was ever left."""
+    chance, written, killed = random.Random(7), 0, 0
+    for attempt in range(attempts):
+        for name in "ab":
+            rows = [record(i, "one", execution=executed(stdout=SECRET)) for i in range(written, written + 150)]
+            _append(logs / f"{name}.jsonl", b"".join(rows))
+            written += 150
+        before = set(ledger.rglob("*"))
+        process = start(logs, ledger, 1 if attempt % 3 == 2 else 2)
+        while process.poll() is None and set(ledger.rglob("*")) == before:  # it still imports
+            time.sleep(0.01)
+        time.sleep(chance.random() * 0.5)
+        killed += process.poll() is None
+        # the whole group, or only the process that asks: its workers may go on for a moment
+        if process.poll() is None:
+            (os.killpg if attempt % 2 else os.kill)(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert all(SECRET.encode() not in path.read_bytes() for path in ledger.rglob("*") if path.is_file())
+    assert killed, "none was hit at work"
+    _, executions = look(logs, ledger)
+    assert numbers(executions) == list(range(written))
+    assert executions.equals(look(logs, None)[1])
+    assert not (ledger / "scratch").exists()
+
+
+def test_two_looks_at_once_are_one_after_the_other(logs: Path, ledger: Path) -> None:
+    for name in "abc":
+        (logs / f"{name}.jsonl").write_bytes(b"".join(record(i) for i in range(ord(name) * 10, ord(name) * 10 + 15)))
+    processes = [start(logs, ledger) for _ in range(3)]
+    assert [process.communicate()[0].strip() for process in processes] == [b"35"] * 3
+    tables, executions = look(logs, ledger)
+    assert (tables.lines_read, len(executions)) == (0, 35)
+
+
+def test_a_file_that_cannot_be_read_is_named(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (logs / "a.jsonl").write_bytes(record(0))
+
+    def refuse(self: object, task: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("capibara_assets.executions.ingest.intake.Intake.read", refuse)
+    with pytest.raises(InputError, match=r"cannot read .*a\.jsonl: Permission denied"):
+        look(logs, None)

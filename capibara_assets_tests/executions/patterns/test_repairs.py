@@ -1,0 +1,212 @@
+"""Repair pairs: the rules one by one, and the real pairs against their labels."""
+
+import itertools
+import random
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.experience.measure import read_labels, repair_scores
+from capibara_assets.domains import DOMAINS
+from capibara_assets.executions.ingest.ingest import Ingest, read_experience
+from capibara_assets.executions.patterns.repairs import distance, find_repairs, similarity, unified_diff
+from capibara_assets.executions.schema import RepairPair
+from capibara_assets.executions.selection import of_domain
+from capibara_assets.storage.records import problems
+from capibara_assets_tests.executions.conftest import NOW, envelope, executed, line
+
+ASSERTION = ("AssertionError", "", "Traceback")
+GOOD = "def area(r):\n    return 3.14 * r * r\nassert area(1) == 3.14"
+BAD = GOOD.replace("r * r", "r + r")
+WORSE = GOOD.replace("3.14 * r * r", "r ** 3 - 1")
+
+
+def pairs(
+    tmp_path: Path, *steps: tuple[str, tuple[str, str, str] | str | None], **changes: str
+) -> list[tuple[int, int]]:
+    """Steps (code, error or printed text) of one session -> (failing, fixed) step numbers."""
+    with (tmp_path / "log.jsonl").open("wb") as log:
+        for number, (code, ended) in enumerate(steps):
+            execution = executed(error=ended) if isinstance(ended, tuple) else executed(stdout=ended or "")
+            moment = f"2026-10-05T00:00:{number:02}Z"
+            log.write(
+                line(envelope(code, execution_id=str(number), timestamp=moment, execution=execution, **changes)) + b"\n"
+            )
+    found = find_repairs(read_experience(tmp_path, now=NOW).executions)
+    return sorted((int(a), int(b)) for a, b in found.select("failing_execution_id", "fixed_execution_id").iter_rows())
+
+
+def test_real_pairs_are_found_and_no_others(shared_data: Path, real: Ingest) -> None:
+    labels = read_labels(shared_data / "experience" / "labels.jsonl.gz")
+    scores = repair_scores(find_repairs(real.executions), labels, real.executions)
+    print(scores)
+    assert scores.labelled == 1058
+    assert min(scores.precision, scores.labelled_precision) >= 0.98
+    assert min(scores.recall, scores.labelled_recall) >= 0.92
+
+
+def test_pairs_do_not_depend_on_the_order_of_rows_and_fit_their_schema(real: Ingest) -> None:
+    some = real.executions.filter(pl.col("sandbox_id") < "i4")
+    found = find_repairs(some)
+    assert found.height > 100
+    assert problems(RepairPair, found) == []
+    assert find_repairs(some.sample(fraction=1, shuffle=True, seed=3)).equals(found)
+
+
+def test_a_domains_pairs_are_the_pairs_of_that_domain(real: Ingest) -> None:
+    some = real.executions.filter(pl.col("sandbox_id") > "is")
+    everything = find_repairs(some)
+    for domain in DOMAINS:
+        own = find_repairs(of_domain(some, domain))
+        assert own.equals(of_domain(everything, domain))
+
+
+def test_a_failure_and_its_mending_are_a_pair(tmp_path: Path) -> None:
+    assert pairs(tmp_path, (BAD, ASSERTION), (GOOD, None), ("print(area(2))", "12.56\n")) == [(0, 1)]
+
+
+def test_the_pair_says_what_changed(tmp_path: Path) -> None:
+    assert pairs(tmp_path, (BAD, ASSERTION), (GOOD, None)) == [(0, 1)]
+    (row,) = find_repairs(read_experience(tmp_path, now=NOW).executions).iter_rows(named=True)
+    assert (row["domains"], row["error_name"], row["distance"]) == (["python", "debug"], "AssertionError", 1)
+    assert "-    return 3.14 * r + r\n+    return 3.14 * r * r\n" in row["diff"]
+    assert 0.9 < row["similarity"] < 1
+
+
+def test_of_several_failures_the_last_is_paired(tmp_path: Path) -> None:
+    assert pairs(tmp_path, (WORSE, ASSERTION), (BAD, ASSERTION), (GOOD, None)) == [(1, 2)]
+
+
+def test_running_the_same_code_again_repairs_nothing(tmp_path: Path) -> None:
+    use = "total = area(3) + area(4)\nprint(total)"
+    missing = ("NameError", "name 'area' is not defined", "Traceback")
+    assert pairs(tmp_path, (use, missing), (GOOD, None), (use, "78.5\n")) == []
+    again = use.replace("print(total)", "print(round(total))")
+    assert pairs(tmp_path, (use, missing), (GOOD, None), (again, "78\n")) == []
+
+
+def test_a_missing_import_is_a_repair(tmp_path: Path) -> None:
+    code = "def root(x):\n    return math.sqrt(x)\nassert root(4) == 2"
+    missing = ("NameError", "name 'math' is not defined", "Traceback")
+    assert pairs(tmp_path, (code, missing), ("import math\n" + code, None)) == [(0, 1)]
+
+
+def test_a_success_on_something_else_is_no_repair(tmp_path: Path) -> None:
+    other = "def volume(r):\n    return 4.19 * r * r * r\nassert volume(1) == 4.19"
+    assert pairs(tmp_path, (BAD, ASSERTION), (other, None), ("print(1)", "1\n")) == []
+
+
+def test_a_task_that_holds_for_a_whole_session_makes_no_pairs(tmp_path: Path) -> None:
+    steps = (
+        ("frame.groupby('a').mean()", ("KeyError", "'a'", "Traceback")),
+        ("frame.head(3)", "..."),
+        ("frame.tail()", "."),
+    )
+    assert pairs(tmp_path, *steps, task="Explore the table.") == []
+
+
+def test_a_similar_cell_for_the_same_task_is_a_repair(tmp_path: Path) -> None:
+    steps = (("total = sum(row['prize'] for row in rows)", ("KeyError", "'prize'", "Traceback")),
+             ("prices = [row['price'] for row in rows]\ntotal = sum(prices)", None))  # fmt: skip
+    assert pairs(tmp_path, *steps, task="Add up the prices.") == [(0, 1)]
+    assert pairs(tmp_path, *steps) == []
+
+
+def test_the_form_the_session_settled_on_is_paired(tmp_path: Path) -> None:
+    question = "-- How large is the share of good places?\n"
+    failing = question + "SELECT count(*)::float / total FROM place"
+    casting, final = (question + f"SELECT CAST(count(*) AS {kind}) / total FROM place" for kind in ("FLOAT", "REAL"))
+    error = ("OperationalError", 'unrecognized token: ":"', "Traceback")
+    steps = ((failing, error), (casting, "0.5"), (final, "0.5"))
+    assert pairs(tmp_path, *steps, language="sql") == [(0, 2)]
+    assert pairs(tmp_path, *steps[:2], (final, "0.7"), language="sql") == [(0, 1)]
+
+
+def test_a_failed_console_assert_can_be_repaired(tmp_path: Path) -> None:
+    good = "const twice = (x) => x * 2\nconsole.assert(twice(3) === 6)"
+    records = [
+        envelope(
+            good.replace("* 2", "+ 2"),
+            execution_id="a",
+            language="javascript",
+            execution=executed(stderr="Assertion failed\n"),
+        ),
+        envelope(good, execution_id="b", language="javascript", timestamp="2026-10-06T00:00:00Z"),
+    ]
+    (tmp_path / "log.jsonl").write_bytes(b"".join(line(record) + b"\n" for record in records))
+    assert find_repairs(read_experience(tmp_path, now=NOW).executions)["domains"].to_list() == [["javascript", "debug"]]
+
+
+@pytest.mark.parametrize("name", ["sandbox_id", "context_id"])
+def test_state_belongs_to_sandbox_and_context(tmp_path: Path, name: str) -> None:
+    records = [
+        envelope(BAD, execution_id="a", execution=executed(error=ASSERTION), **{name: "one"}),
+        envelope(GOOD, execution_id="b", timestamp="2026-10-06T00:00:00Z", **{name: "two"}),
+    ]
+    (tmp_path / "log.jsonl").write_bytes(b"".join(line(record) + b"\n" for record in records))
+    assert find_repairs(read_experience(tmp_path, now=NOW).executions).is_empty()
+
+
+def test_a_timeout_can_be_repaired(tmp_path: Path) -> None:
+    slow = "def drain(n):\n    while n > 0:\n        n += 1\n    return n\nassert drain(5) == 0"
+    exception = {"name": "TimeoutException", "message": "deadline"}
+    records = [
+        envelope(slow, execution_id="a", execution=None, exception=exception),
+        envelope(slow.replace("+= 1", "-= 1"), execution_id="b", timestamp="2026-10-06T00:00:00Z"),
+    ]
+    (tmp_path / "log.jsonl").write_bytes(b"".join(line(record) + b"\n" for record in records))
+    found = find_repairs(read_experience(tmp_path, now=NOW).executions)
+    assert found["error_name"].to_list() == ["TimeoutException"]
+
+
+TOKENS = st.lists(st.sampled_from("abcd"), max_size=14)
+
+
+def textbook(a: list[str], b: list[str]) -> int:
+    previous = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        current = [i]
+        for j, y in enumerate(b, 1):
+            current.append(min(previous[j] + 1, current[-1] + 1, previous[j - 1] + (x != y)))
+        previous = current
+    return previous[-1]
+
+
+@given(TOKENS, TOKENS)
+def test_distance_is_levenshteins(a: list[str], b: list[str]) -> None:
+    assert distance(a, b) == textbook(a, b) == distance(b, a)
+    assert 0 <= similarity(a, b) <= 1
+
+
+def test_distance_of_long_lists() -> None:
+    draw = random.Random(5)
+    for _ in range(5):
+        a, b = (draw.choices("abcdefgh", k=draw.randrange(200, 400)) for _ in range(2))
+        assert distance(a, b) == textbook(a, b)
+
+
+@given(
+    st.lists(st.sampled_from(["a = 1", "b = 2", "", "print(a)"]), max_size=8),
+    st.lists(st.sampled_from(["a = 1", "c"]), max_size=8),
+)
+def test_a_diff_holds_both_sides(failing: list[str], fixed: list[str]) -> None:
+    diff = unified_diff("\n".join(failing), "\n".join(fixed)).splitlines()[2:]
+    added = [entry[1:] for entry in diff if entry.startswith("+")]
+    removed = [entry[1:] for entry in diff if entry.startswith("-")]
+    assert set(added) <= set(fixed)
+    assert set(removed) <= set(failing)
+    assert len(added) - len(removed) == len("\n".join(fixed).splitlines()) - len("\n".join(failing).splitlines())
+
+
+def test_every_interleaving_of_two_chains_gives_both_pairs(tmp_path: Path) -> None:
+    other = "def name(x):\n    return x.title()\nassert name('ab') == 'Ab'"
+    first = [(BAD, ASSERTION), (GOOD, None)]
+    second = [(other.replace("title", "upper"), ASSERTION), (other, None)]
+    for places in itertools.combinations(range(4), 2):
+        one, two = iter(first), iter(second)
+        steps = [next(one) if i in places else next(two) for i in range(4)]
+        rest = [i for i in range(4) if i not in places]
+        assert pairs(tmp_path, *steps) == sorted([(places[0], places[1]), (rest[0], rest[1])]), steps

@@ -1,0 +1,72 @@
+"""Random or a word: what decides where a rule's shape alone does not."""
+
+import random
+import string
+
+import pytest
+
+from capibara_assets.executions.secrets.plausibility import (
+    assigned_secret,
+    filled_in,
+    random_looking,
+    strong_password,
+    token,
+)
+
+
+def drawn(alphabet: str, length: int, count: int = 300) -> list[str]:
+    generator = random.Random(7)
+    return ["".join(generator.choices(alphabet, k=length)) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("alphabet", "length"),
+    [
+        (string.hexdigits.lower()[:16], 32),
+        (string.hexdigits.lower()[:16], 64),
+        (string.ascii_letters + string.digits, 32),
+        (string.ascii_letters + string.digits, 48),
+        (string.ascii_letters + string.digits + "+/", 40),
+    ],
+)
+def test_random_values_of_a_named_secret_look_random(alphabet: str, length: int) -> None:
+    values = drawn(alphabet, length)
+    assert sum(map(assigned_secret, values)) >= 0.98 * len(values)
+    assert sum(map(random_looking, values)) >= 0.95 * len(values)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "AutoModelForSequenceClassification",
+        "DaysFromJoinToFirstTransaction",
+        "customer_identifier_column_2",
+        "bert-base-uncased-2023-finetuned",
+        "/usr/local/lib/python3.11/site-packages",
+        "claude-3-5-sonnet-20241022",
+        "00000000000000000000000000000000",
+        "YOUR_API_KEY_GOES_RIGHT_HERE",
+        "this is a sentence about tokens",
+    ],
+)
+def test_names_paths_and_sentences_do_not(value: str) -> None:
+    assert not assigned_secret(value)
+    assert not random_looking(value)
+
+
+@pytest.mark.parametrize(
+    "value", ["hunter2", "password1", "Passwort", "letmein", "./data/Foo-1.csv", "<PASSWORD:1>", "%s"]
+)
+def test_words_of_documentation_are_no_passwords(value: str) -> None:
+    assert not strong_password(value)
+
+
+@pytest.mark.parametrize("value", ["tR7#kq_2Lm!9", "CorrectHorse9battery", "v9-Xq2_Zp4"])
+def test_mixed_sorts_of_characters_are(value: str) -> None:
+    assert strong_password(value)
+
+
+def test_a_blank_key_is_none() -> None:
+    assert not filled_in("hf_" + "x" * 34)
+    assert not token("sk-your-key-goes-here-123")
+    assert token("sk-" + drawn(string.ascii_letters, 40)[0])

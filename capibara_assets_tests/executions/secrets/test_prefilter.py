@@ -1,0 +1,62 @@
+"""The gate lets nearly all real text by, and never a text in which a rule finds something."""
+
+import random
+from itertools import cycle, islice
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from capibara_assets.executions.ingest.ingest import Ingest
+from capibara_assets.executions.secrets.prefilter import may_hold_secrets
+from capibara_assets.executions.secrets.rules import find_secrets, provider_rules
+
+PIECES = [
+    *sorted({anchor for rule in provider_rules() for anchor in rule.anchors}),
+    *(' = "', "'", '\\"', ": ", "=", ":", "@", "//", "?", "&", ";", " ", "\n", "\t", "\x1c", "\u00e9", "\u0660", "²"),
+    *("password", "API_KEY", "Secret_Key", "client_secret", "Authorization: Bearer ", "--user ", "aws_secret_key"),
+    *("postgres://app:", "export ", "-----BEGIN PRIVATE " + "KEY-----", "-us12", "AC", "SK", "123456789:"),
+]
+LONG = st.builds(
+    lambda alphabet, length, seed: "".join(random.Random(seed).choices(alphabet, k=length)),
+    st.sampled_from(["0123456789abcdef", "ABCDEFghijkl0123456789", "abcXYZ019_-", "abcXYZ019+/"]),
+    st.integers(4, 110),
+    st.integers(0, 1 << 30),
+)
+TEXTS = st.lists(st.sampled_from(PIECES) | LONG | st.text(max_size=4), max_size=10).map("".join)
+
+
+def gate(texts: list[str]) -> list[bool]:
+    """The gate's verdicts, in a batch that is large enough for its passes."""
+    return may_hold_secrets(list(islice(cycle([*texts, "print(1)"]), max(len(texts), 64))))[: len(texts)]
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(TEXTS.filter(lambda text: text.isprintable() or "\n" in text or "\x1c" in text), min_size=1))
+def test_a_text_in_which_a_rule_finds_something_is_never_held_back(texts: list[str]) -> None:
+    texts = [text.encode("utf-8", "replace").decode() for text in texts]
+    for text, verdict in zip(texts, gate(texts), strict=True):
+        assert verdict or not find_secrets(text, text)
+
+
+@pytest.mark.parametrize("rule", provider_rules(), ids=lambda rule: f"{rule.kind}-{rule.anchors[0]}")
+@pytest.mark.parametrize("examples", [5, pytest.param(50, marks=pytest.mark.extended)])
+def test_no_rule_matches_what_the_gate_holds_back(rule: object, examples: int) -> None:
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.from_regex(rule.pattern))  # type: ignore[attr-defined]
+    def holds(text: str) -> None:
+        text = text.encode("utf-8", "replace").decode()
+        assert gate([text]) == [True] or not find_secrets(text)
+
+    holds()
+
+
+def test_nearly_all_real_text_is_let_by(real: Ingest) -> None:
+    texts = real.executions.select(pl.concat_str("code", "stdout", "stderr", separator="\n")).to_series().to_list()
+    assert sum(may_hold_secrets(texts)) < 0.02 * len(texts)
+
+
+def test_few_texts_are_all_looked_at() -> None:
+    assert may_hold_secrets(["x = 1"]) == [True]
+    assert may_hold_secrets([]) == []
