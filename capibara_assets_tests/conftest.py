@@ -37,13 +37,13 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 FIRST = (
     "test_whole_graph.py",
-    "training/test_scripts.py",
-    "executions/test_replay.py",
+    "training/standalone/test_scripts.py",
+    "executions/replay/test_replay.py",
     "test_forget_canary.py",
     "reliability/test_automation.py",
     "reliability/test_interrupt.py",
     "ui/test_browser.py",
-    "cli/test_forget.py",
+    "cli/dataset/test_forget.py",
 )
 """The first of two workers makes the home that several files share, the other one runs what needs none; then come the
 files of a few tests that take longest, or one worker would be left alone with them at the end."""

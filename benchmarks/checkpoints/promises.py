@@ -86,7 +86,7 @@ LINES = (
     ),
     Line(
         "whole checkpoints only, beside writers, readers, kills and full disks (the suite's own part)",
-        tests("checkpoints/test_crashes.py"),
+        tests("checkpoints/store/test_crashes.py"),
         passed,
         all_passed,
     ),

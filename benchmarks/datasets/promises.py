@@ -65,7 +65,7 @@ LINES = (
     ),
     Line(
         "decontamination: items planted in prompt or answer, renamed or re-formatted, are found; no false alarm",
-        tests("datasets/test_decontamination.py"),
+        tests("datasets/duplicates/test_decontamination.py"),
         passed,
         all_passed,
     ),
@@ -83,13 +83,17 @@ LINES = (
     ),
     Line(
         "packed with block-diagonal attention, an example gets the logits and the loss that it gets alone",
-        tests("datasets/test_packing.py"),
+        tests("datasets/tokens/test_packing.py"),
         passed,
         all_passed,
     ),
     Line(
         "loss on the assistant's tokens and ends of turns only, under the published chat templates",
-        tests("datasets/test_templates.py", "datasets/test_preprocessing.py", "datasets/test_tokenising.py"),
+        tests(
+            "datasets/tokens/test_templates.py",
+            "datasets/tokens/test_preprocessing.py",
+            "datasets/tokens/test_tokenising.py",
+        ),
         passed,
         all_passed,
     ),

@@ -34,7 +34,7 @@ INGEST = """
 import sys, time
 from datetime import UTC, datetime
 from pathlib import Path
-from capibara_assets.executions.ingest import ingest
+from capibara_assets.executions.ingest.ingest import ingest
 started = time.perf_counter()
 with ingest(Path(sys.argv[1]), now=datetime.now(UTC), ledger=Path(sys.argv[2]), labelled=False) as tables:
     print(tables.summary["executions"], tables.summary["quarantined"], time.perf_counter() - started)

@@ -75,13 +75,13 @@ LINES = (
     ),
     Line(
         "exactly once: the same file, line, a grown or replaced file, two runs at once, a crash at any point",
-        tests("executions/test_ledger.py"),
+        tests("executions/ingest/test_ledger.py"),
         passed,
         all_passed,
     ),
     Line(
         "fuzz: 100,000 mutated lines and files, no crash, no valid line lost",
-        tests("executions/test_fuzz.py", marker="fuzz"),
+        tests("executions/formats/test_fuzz.py", marker="fuzz"),
         passed,
         all_passed,
         needs_shared=True,

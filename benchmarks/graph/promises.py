@@ -116,7 +116,7 @@ LINES = (
     ),
     Line(
         "malformed experience ends as expected.json says; the run goes on",
-        tests("executions/test_ingest.py", "playbooks/test_read.py", "cli/test_errors.py"),
+        tests("executions/ingest/test_ingest.py", "playbooks/formats/test_read.py", "cli/test_errors.py"),
         passed,
         all_passed,
         needs_shared=True,

@@ -72,19 +72,19 @@ LINES = (
     ),
     Line(
         "capibara plan loads neither Dagster nor torch nor jax",
-        tests("cli/test_plan.py"),
+        tests("cli/training/test_plan.py"),
         passed,
         all_passed,
     ),
     Line(
         "gin, MaxText and JAX files fit the plan and the trainers' own names; a mistyped one does not pass",
-        tests("planning/test_tpu_files.py", "planning/test_maxtext.py", "planning/test_jax_config.py"),
+        tests("planning/tpu/test_files.py", "planning/writers/test_maxtext.py", "planning/writers/test_jax_config.py"),
         passed,
         all_passed,
     ),
     Line(
         "launch files: Kubernetes accepts them, a fake gcloud runs them, the slice is given back whatever happens",
-        tests("planning/test_launch.py"),
+        tests("planning/writers/test_launch.py"),
         passed,
         all_passed,
     ),

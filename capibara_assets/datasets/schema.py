@@ -50,7 +50,7 @@ class Example(Record):
     messages: str = Field(description="JSON list of {role, content}: user, then assistant")
     group_id: str = Field(description="Group of its executions")
     split: Split = Field(description="Split of the group")
-    difficulty: float = Field(description="0 easy .. 1 hard (datasets/kinds/difficulty.py)", ge=0, le=1)
+    difficulty: float = Field(description="0 easy .. 1 hard", ge=0, le=1)
     quality: float = Field(description="Quality of its executions, 0..1, less for weaker statements", ge=0, le=1)
     cluster_id: str = Field(description="Cluster of equal and near-equal examples that it stands for")
     proof: str | None = Field(None, description="What its answer showed when it ran, or the assertions that it passed")

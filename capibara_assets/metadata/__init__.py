@@ -1,4 +1,7 @@
-"""How a result looks in the UI and in the report: previews with a size cap, plots as small inline SVG."""
+"""Metadata of materializations: previews with a size cap, plots as small inline SVG, one function per asset.
+
+Imports Dagster and the libraries, no asset; `assets` and `cli` import it.
+"""
 
 from capibara_assets.metadata.charts import Row, bar_chart, heat_map, line_chart, row_chart
 from capibara_assets.metadata.tables import (

@@ -1,4 +1,7 @@
-"""The formats that checkpoints come in and go out as; each one's module is imported when it is first used."""
+"""Foreign formats of checkpoints, in and out; each one's module is imported when it is first used.
+
+Imports `content` and `tree` of its siblings. A new format is a module here and a line in `FORMATS`.
+"""
 
 import importlib
 import importlib.util

@@ -1,4 +1,4 @@
-"""Recorded code run again in the sandbox: does the recorded output come out again?
+"""Recorded code run again in the sandbox, to see whether the recorded output comes out again.
 
 Imports `sandbox`, `formats` and `recording`.
 """

@@ -1,7 +1,7 @@
 """Where a log's figures can be looked at: TensorBoard, W&B, MLflow, each behind one small interface.
 
 The event log is the truth and an exporter a copy of it: it can be made again at any time (`capibara metrics export`),
-also while the training runs, and what becomes of it is nothing to the training.
+also while the training runs, and a failing exporter never stops the training. Imports `monitoring` only.
 """
 
 import importlib.util

@@ -8,9 +8,9 @@ from click.testing import CliRunner
 
 from capibara_assets.cli.checkpoint.consensus import consensus
 from capibara_assets.errors import InputError
-from capibara_assets_tests import consensus as consensus_tests
+from capibara_assets_tests.consensus import certificates as certificate_tests
 
-CERTIFICATE = Path(consensus_tests.__file__).parent / "certificate_1.json"
+CERTIFICATE = Path(certificate_tests.__file__).parent / "certificate_1.json"
 
 
 def test_a_certificate_that_holds() -> None:

@@ -231,7 +231,7 @@ LOOK = """
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from capibara_assets.executions.ingest import ingest
+from capibara_assets.executions.ingest.ingest import ingest
 folder, ledger, processes = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 with ingest(folder, now=datetime(2026, 11, 20, tzinfo=UTC), ledger=ledger, processes=processes) as tables:
     print(tables.summary["executions"])
