@@ -68,7 +68,8 @@ LINES = (
     Line(
         "bit-identical whatever the order of voters, the threads, the shard layout; f liars neither push nor block",
         tests(
-            "consensus/aggregation/test_kernels.py", "consensus/aggregation/test_large_aggregation.py", "consensus/merging/test_checkpoint_merge.py",
+            "consensus/aggregation/test_kernels.py", "consensus/aggregation/test_large_aggregation.py",
+            "consensus/merging/test_checkpoint_merge.py",
             "consensus/vote/test_ballots.py", "consensus/vote/test_voting.py",
         ),
         passed,

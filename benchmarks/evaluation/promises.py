@@ -32,8 +32,10 @@ LINES = (
     Line(
         "known answers: pass@k, perplexity, paired intervals; training items refused; a killed evaluation resumes",
         tests(
-            "evaluation/statistics/test_pass_at_k.py", "evaluation/statistics/test_paired.py", "evaluation/statistics/test_bootstrap.py",
-            "evaluation/decision/test_decide.py", "evaluation/items/test_leaks.py", "evaluation/contenders/test_contenders.py",
+            "evaluation/statistics/test_pass_at_k.py", "evaluation/statistics/test_paired.py",
+            "evaluation/statistics/test_bootstrap.py",
+            "evaluation/decision/test_decide.py", "evaluation/items/test_leaks.py",
+            "evaluation/contenders/test_contenders.py",
             "evaluation/answering/test_answer.py", "evaluation/grading/test_grade.py", "evaluation/test_evaluate.py",
         ),
         passed,

@@ -1,8 +1,8 @@
-"""`python -m capibara_assets.training.supervisor.rank --request FILE --voter NAME`: one of the processes of one voter.
+"""`python -m capibara_assets.training.rank --request FILE --voter NAME`: one of the processes of one voter.
 
-`torchrun` starts it, either for the voter's agent (agent.py), or for a person who trains over several hosts: there the
-work folder lies on a file system that all of them share, the first process prints the progress, and when all voters
-have finished `python -m capibara_assets.training --request FILE` publishes them.
+`torchrun` starts it, either for the voter's agent (supervisor/agent.py), or for a person who trains over several hosts:
+there the work folder lies on a file system that all of them share, the first process prints the progress, and when all
+voters have finished `python -m capibara_assets.training --request FILE` publishes them.
 
 Exit codes: 0 finished, 130/143 stopped by SIGINT/SIGTERM with a resume point written, 2 bad input, 3 another failure.
 """
@@ -23,18 +23,20 @@ from capibara_assets.training.monitoring.progress import progress_lines
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest, read_request
 from capibara_assets.training.supervisor.signals import Asked, asked
-from capibara_assets.training.supervisor.voter_process import FAILED, ORPHAN_GRACE_S, reporter
+from capibara_assets.training.supervisor.voter_process import (
+    AGENT_ADDRESS,
+    AGENT_KEY,
+    FAILED,
+    ORPHAN_GRACE_S,
+    reporter,
+)
 
-# Where the agent listens, and what a process shows it to be let in.
-AGENT_ADDRESS, AGENT_KEY = "CAPIBARA_AGENT_ADDRESS", "CAPIBARA_AGENT_KEY"
 _LEAVE_S = 3.0  # for a process that was leaving already when its agent went
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Train along; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m capibara_assets.training.supervisor.rank", description="Train one voter"
-    )
+    parser = argparse.ArgumentParser(prog="python -m capibara_assets.training.rank", description="Train one voter")
     parser.add_argument("--request", type=Path, required=True, help="JSON file of a TrainingRequest")
     parser.add_argument("--voter", required=True, help="Name of the voter")
     given = parser.parse_args(arguments)
