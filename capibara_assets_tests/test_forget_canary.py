@@ -75,7 +75,13 @@ def plant_checkpoint(deployment: Deployment, dataset: str | None) -> str:
     )
 
 
-def test_a_record_is_forgotten_down_to_the_last_byte(deployment: Deployment, own_home: MadeHome, nano: Path) -> None:
+@pytest.mark.parametrize(
+    "made_again", [pytest.param(False, id="forgotten"), pytest.param(True, marks=pytest.mark.extended, id="made_again")]
+)
+def test_a_record_is_forgotten_down_to_the_last_byte(
+    made_again: bool, deployment: Deployment, own_home: MadeHome, nano: Path
+) -> None:
+    """Every byte is gone and what has to be trained again is named; in `make test-all` it is trained again, too."""
     before = versions(deployment)
     assert None not in before.values()
     planted_checkpoint = plant_checkpoint(deployment, before["moe_dataset[python]"])
@@ -112,6 +118,8 @@ def test_a_record_is_forgotten_down_to_the_last_byte(deployment: Deployment, own
     unknown = answered(lineage, "adapter", "python/voter-0", "--absent", MENDED, code=1)
     assert not unknown["absent"] and "(forgotten)" in unknown["unknown"][0]
 
+    if not made_again:
+        return
     command_here(own_home.environment, "run", "--select", ",".join(GRAPH), "--domains", ",".join(DOMAINS))
     after = versions(deployment)
     trained = {name for name in models if after[name] != before[name]}

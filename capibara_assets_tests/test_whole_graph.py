@@ -34,6 +34,7 @@ WHOLE = (
     "expert_router",
     "promoted_model",
 )
+UP_TO_DATASETS = ("ace_playbooks", "e2b_logs", "e2b_executions", "e2b_patterns", "example_groups", "moe_dataset")
 UP_TO_CONSENSUS = (
     *(name for name in PARTITIONED if name != "evaluation"),
     "ace_playbooks",
@@ -96,7 +97,8 @@ def test_a_second_run_leaves_all_alone(own_home: MadeHome):
 @pytest.mark.parametrize(
     ("domains", "selection"),
     [
-        pytest.param(("sql",), "trained_adapters,consensus_checkpoint", id="adapters"),
+        pytest.param(("sql",), "e2b_patterns,example_groups,moe_dataset", id="datasets"),
+        pytest.param(("sql",), "trained_adapters,consensus_checkpoint", marks=pytest.mark.extended, id="adapters"),
         pytest.param(("sql",), "*", marks=pytest.mark.extended, id="one_domain"),
         pytest.param(DOMAINS, "*", marks=pytest.mark.extended, id="everything"),
     ],
@@ -104,23 +106,24 @@ def test_a_second_run_leaves_all_alone(own_home: MadeHome):
 def test_what_is_made_again_by_force_has_the_same_data_versions(
     domains: tuple[str, ...], selection: str, own_home: MadeHome
 ):
-    """Training and agreeing, where chance is; in `make test-all` every asset. In a process, as the first time."""
+    """Datasets; in `make test-all` training and agreeing, and every asset. In a process, as the first time."""
     before = versions(own_home)
     chosen = ("--domains", ",".join(domains), "--select", selection)
     output = command(own_home.environment, "run", "--force", *chosen)
-    assert "trained_adapters" in output
+    assert all(name in output for name in selection.replace("*", "trained_adapters").split(","))
     assert versions(own_home) == before
 
 
 @pytest.mark.parametrize(
     "selection",
     [
-        pytest.param(",".join(UP_TO_CONSENSUS), id="up_to_consensus"),
+        pytest.param(",".join(UP_TO_DATASETS), id="up_to_datasets"),
+        pytest.param(",".join(UP_TO_CONSENSUS), marks=pytest.mark.extended, id="up_to_consensus"),
         pytest.param("*", marks=pytest.mark.extended, id="everything"),
     ],
 )
 def test_one_new_sql_execution_changes_no_other_domain(selection: str, own_home: MadeHome):
-    """What a domain's adapter is made of; in `make test-all` also all that is then made of every domain's again."""
+    """What examples are made of; in `make test-all` also adapters, then all that is made of every domain's again."""
     before = versions(own_home)
     place, where = "harbour", "coast"
     logs = own_home.folder / "experience" / "e2b_logs"

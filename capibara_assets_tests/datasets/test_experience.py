@@ -36,7 +36,7 @@ def datasets_of(folder: Path, recipe: DatasetRecipe) -> tuple[dict[Domain, Datas
     return {domain: build_dataset(domain, e, groups, recipe) for domain, e in found.items()}, groups
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_shared_experience(shared_data: Path, recipe: DatasetRecipe) -> None:
     datasets, groups = datasets_of(shared_data / "experience", recipe)
     examples = {domain: dataset.examples for domain, dataset in datasets.items()}

@@ -17,7 +17,7 @@ from capibara_assets_tests.home import MadeHome
 
 pytestmark = [pytest.mark.slow, pytest.mark.resume]
 UPSTREAM = "ace_playbooks,e2b_logs,e2b_executions,e2b_patterns,consolidated_playbook,example_groups"
-SELECT = f"{UPSTREAM},moe_dataset,lora_config,trained_adapters,consensus_checkpoint"
+SELECT = f"{UPSTREAM},moe_dataset,lora_config,trained_adapters"
 
 
 def start(environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
@@ -41,9 +41,8 @@ def training_processes(work: Path) -> list[psutil.Process]:
 def test_interrupted_training_goes_on(own_home: MadeHome, tmp_path: Path):
     recipe = own_home.folder / "recipes" / "training-demo.yaml"
     values = yaml.safe_load(recipe.read_text())
-    values["training"]["max_steps"] = (
-        60  # another recipe: adapters are trained again, and long enough to be interrupted
-    )
+    # another recipe: adapters are trained again, and long enough to be interrupted
+    values["training"]["max_steps"] = 40
     recipe.write_text(yaml.safe_dump(values))
     deployment, environment = own_home.deployment, own_home.environment
     store = open_artifacts(deployment.store, deployment.work)
@@ -69,7 +68,7 @@ def test_interrupted_training_goes_on(own_home: MadeHome, tmp_path: Path):
     second = start(environment, tmp_path / "second.log")
     assert second.wait(timeout=300) == 0, (tmp_path / "second.log").read_text()[-3000:]
     output = (tmp_path / "second.log").read_text()
-    assert "trained_adapters" in output and "consensus_checkpoint" in output
+    assert "trained_adapters" in output
     assert not re.search(r"\be2b_patterns in \d", output), "stages before training were run again"
     (adapters,) = [one for one in store.list("trained_adapters") if one.digest not in before]
     adapters.verify()

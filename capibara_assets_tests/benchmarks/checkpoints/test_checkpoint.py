@@ -72,6 +72,7 @@ def test_epochs_change_every_adapter_and_keep_the_base() -> None:
     assert moments == pytest.approx(2 * adapter, rel=0.01)
 
 
+@pytest.mark.extended
 def test_compression_is_measured_on_trained_and_drawn_weights(tmp_path: Path) -> None:
     found = measure_compression(tmp_path, 16 * MIB, 1)
     assert found["compression"] == min(found["compression_trained"], found["compression_drawn"]) > 1.3

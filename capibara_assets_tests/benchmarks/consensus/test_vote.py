@@ -86,6 +86,7 @@ def table(tiny: Base, tmp_path_factory: pytest.TempPathFactory) -> Table:
     return Table(pool, LossBook(tiny, sets, folder / "figures"), chosen_recipe(None, None), shards)  # type: ignore[arg-type]
 
 
+@pytest.mark.extended
 def test_crude_attacks_change_nothing(table: Table) -> None:
     """What attestation or the vote rejects leaves exactly the aggregate of the honest voters."""
     for name in ("sign_flip", "nan", "huge_norm", "inner_product"):

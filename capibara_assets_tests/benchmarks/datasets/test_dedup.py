@@ -67,6 +67,7 @@ def test_recall_is_one_on_real_and_planted_documents(small_experience: Path) -> 
     assert recalled(np.arange(3000), left, right) == 0.0
 
 
+@pytest.mark.extended
 def test_alone_spills_and_tells_its_time_and_memory(small_experience: Path) -> None:
     result = measure_alone(bench_input(str(small_experience), None), 600, SETTINGS)
     assert [run["documents"] for run in result["runs"]] == [60, 600]

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from benchmarks.datasets.spilled_clusters import cluster_documents
 from capibara_assets.datasets.duplicates.near import components, near_texts
@@ -78,6 +79,7 @@ def test_nothing_to_cluster(tmp_path: Path) -> None:
     assert cluster_documents([["", " "]], tmp_path / "empty", SETTINGS, 1 << 10).labels.tolist() == [0, 1]
 
 
+@pytest.mark.extended
 def test_memory_stays_while_documents_grow(tmp_path: Path) -> None:
     grown = []
     for count in (50_000, 200_000):

@@ -25,6 +25,7 @@ def test_sparse_softmax_is_over_the_kept_entries() -> None:
     assert sparse_softmax([[0.0, 5.0, 0.0]], [[True, False, True]]) == [[0.5, 0.0, 0.5]]
 
 
+@pytest.mark.extended
 def test_kernels_are_compared_with_loops_that_compute_the_same() -> None:
     found = measure_kernels(repeats=1, size=16)
     assert min(found["attention"], found["matmul"], found["sparse_softmax"]) > 1

@@ -43,7 +43,7 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     logs.mkdir(parents=True)
     shipped = resources_root() / "experience"
     shutil.copytree(shipped / "playbooks", folder / "experience" / "playbooks")
-    (logs / "sessions.jsonl").write_text("".join(sandboxes_of(shipped, per_domain=12)))
+    (logs / "sessions.jsonl").write_text("".join(sandboxes_of(shipped, per_domain=6)))
     plant(logs)
     with pytest.MonkeyPatch.context() as patch:
         deploy(patch, folder, folder / "home")
@@ -100,9 +100,18 @@ def test_a_dry_run_lists_all_and_touches_nothing(deployment: Deployment) -> None
 STEPS = ("_remake", "purge_ledgers", "delete", "_history", "remove", "_search")
 
 
-def test_interrupted_anywhere_it_can_be_run_again(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(("purge_ledgers", "remove"), id="two"),
+        pytest.param(STEPS, marks=pytest.mark.extended, id="all"),
+    ],
+)
+def test_interrupted_anywhere_it_can_be_run_again(
+    steps: tuple[str, ...], deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = versions(deployment)
-    for step in STEPS:
+    for step in steps:
         with monkeypatch.context() as patch:
             patch.setattr(
                 forget_module if step.startswith("_") else library, step, Mock(side_effect=KeyboardInterrupt(step))
@@ -136,6 +145,7 @@ def test_the_groups_and_splits_of_the_others_stay(deployment: Deployment) -> Non
     assert singing(deployment.home, (MENDED,))  # the repair was not to be forgotten
 
 
+@pytest.mark.extended
 def test_two_at_once_are_safe(deployment: Deployment) -> None:
     command = [sys.executable, "-m", "capibara_assets.cli", "forget", "--json"]
     both = [

@@ -136,6 +136,7 @@ def test_the_table_is_markdown_and_json(table: dict[str, Claim]) -> None:
     assert json.loads(json.dumps([one.document() for one in table.values()]))[0]["verdict"] == "holds in part"
 
 
+@pytest.mark.extended
 def test_the_base_that_ships_is_really_measured(nano: Path) -> None:
     found = measure(nano, runs=1)
     assert found.model == "capibara-nano" and found.threads >= 1

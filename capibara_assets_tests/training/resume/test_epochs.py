@@ -176,6 +176,7 @@ def test_killed_after_what_was_not_needed_went_and_before_the_result_was_there(
 
 
 @pytest.mark.resume
+@pytest.mark.extended
 def test_killed_voters_leave_nothing_half_there_and_nothing_twice(make_request: MakeRequest, tmp_path: Path) -> None:
     two = [{"name": f"voter-{number}", "seed": number, "shard": number} for number in range(2)]
     changes: dict[str, Any] = {"max_steps": 8, "parallel": 2, "checkpoint_every": 1, "voters": two}

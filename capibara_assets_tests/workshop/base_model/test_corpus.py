@@ -61,6 +61,7 @@ def test_a_package_under_another_licence_gives_nothing() -> None:
     assert package_documents("hypothesis", ".py", "python") == ([], None)
 
 
+@pytest.mark.extended
 def test_shares(corpus: Corpus) -> None:
     size = Counter[str]()
     for document in (*corpus.training, *corpus.held_out):

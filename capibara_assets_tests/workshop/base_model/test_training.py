@@ -60,6 +60,7 @@ def _metrics(out: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.extended
 def test_the_loss_falls(run: tuple[Path, Path]) -> None:
     losses = [row["loss"] for row in _metrics(run[0]) if "loss" in row]
     assert losses[0] > 5.5  # ln 512 = 6.2
@@ -116,6 +117,7 @@ def test_scores_add_up(run: tuple[Path, Path]) -> None:
     assert held_out["all"]["nats_per_token"] == pytest.approx(mean)
 
 
+@pytest.mark.extended
 def test_a_killed_run_goes_on_where_it_was_saved(
     run: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ def shipped() -> list[dict[str, Any]]:
     return read(EXPERIENCE / "e2b_logs")
 
 
+@pytest.mark.extended
 def test_five_tasks_per_domain_run_again_with_the_same_code_and_outputs(
     shipped: list[dict[str, Any]], tmp_path: Path
 ) -> None:
