@@ -3,6 +3,7 @@
 import ast
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ PROMISED = {
 }
 
 
+@cache
 def imports() -> dict[str, set[str]]:
     """Top-level module → files of the package that import it, by parsing."""
     found: dict[str, set[str]] = {}

@@ -98,6 +98,7 @@ def test_noise_for_twenty_clients_at_epsilon_one() -> None:
     assert "1,000 trained numbers) / 20 clients = 5.9 x clip" in predicted.arithmetic()
 
 
+@pytest.mark.extended
 def test_large_budgets_need_little_noise() -> None:
     for epsilon in (8.0, 20.0):
         noise = dp_noise_multiplier(epsilon, 1.0, 1, 1e-5)
