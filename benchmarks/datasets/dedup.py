@@ -31,7 +31,7 @@ import sys, time
 from pathlib import Path
 import numpy as np
 import polars as pl
-from capibara_assets.datasets.near_duplicates import components, near_texts
+from capibara_assets.datasets.duplicates.near import components, near_texts
 from capibara_assets.datasets.recipe import NearDuplicates
 folder, out = map(Path, sys.argv[1:3])
 recipe = NearDuplicates.model_validate_json(sys.argv[3])

@@ -60,7 +60,7 @@ raise SystemExit(3)
     starter = f"""
 import sys
 from pathlib import Path
-from capibara_assets.jobs import Jobs
+from capibara_assets.processes.background import Jobs
 print(Jobs(Path({str(tmp_path / "home")!r})).start_background([sys.executable, "-S", "-c", {text!r}]).id)
 """
     identifier = subprocess.run(

@@ -93,7 +93,7 @@ def test_a_grandchild_left_behind_by_a_child_that_ended_is_killed(tmp_path: Path
 def test_the_group_ends_when_our_own_process_is_killed_outright(tmp_path: Path) -> None:
     parent = f"""
 import sys
-from capibara_assets.process_groups import process_group, wait
+from capibara_assets.processes.groups import process_group, wait
 with process_group({family(tmp_path, "ignore")!r}, grace_s=0.3) as process:
     wait(process)
 """

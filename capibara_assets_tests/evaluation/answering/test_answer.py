@@ -204,10 +204,10 @@ def test_a_journal_has_one_writer(base: Base, tmp_path: Path):
 KILLED = """
 import sys, time
 from pathlib import Path
-from capibara_assets.evaluation import answering
-from capibara_assets.evaluation.contenders import ModelContender
+from capibara_assets.evaluation.answering import answer as answering
+from capibara_assets.evaluation.contenders.contenders import ModelContender
 from capibara_assets.evaluation.decoding import Decoding
-from capibara_assets_tests.evaluation.test_answering import items
+from capibara_assets_tests.evaluation.answering.test_answer import items
 
 made = answering._from_model
 
