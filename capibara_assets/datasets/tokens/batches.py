@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from capibara_assets.datasets.tokens.lengths import TokenLengths, token_lengths
 from capibara_assets.datasets.tokens.packing import IGNORED
 from capibara_assets.datasets.tokens.templates import ChatTemplate, Tokenizer
-from capibara_assets.datasets.tokens.templates_jinja import Answer, JinjaTemplate, Messages, Rendered
+from capibara_assets.datasets.tokens.templates_jinja import AnswerSpan, JinjaTemplate, Messages, Rendered
 
 SCHEMA = pa.schema(
     [
@@ -217,7 +217,7 @@ def _labelled(
     )
 
 
-def _tokens_of(encoding: Any, answer: Answer) -> tuple[int, int, int]:
+def _tokens_of(encoding: Any, answer: AnswerSpan) -> tuple[int, int, int]:
     """First and last token of an answer, and how many at its edges hold other text too and so have no loss.
 
     A token that takes in whitespace beside the answer (an end of turn with the newline after it, the blank before a

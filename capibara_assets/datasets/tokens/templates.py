@@ -20,7 +20,7 @@ from capibara_assets.datasets.tokens.templates_jinja import (
     ASSISTANT,
     CHANGED,
     STRIPPED,
-    Answer,
+    AnswerSpan,
     JinjaTemplate,
     Messages,
     Rendered,
@@ -231,7 +231,7 @@ def _put_together(structure: Structure, contents: list[str]) -> Rendered:
             at += len(contents[turn]) + len(constants[turn + 1])
             turn += 1
         end = at + len(contents[turn]) + span.end
-        answers.append(Answer(at - span.lead, end, span.slack, span.end > 0))
+        answers.append(AnswerSpan(at - span.lead, end, span.slack, span.end > 0))
     return Rendered(text, tuple(answers), structure.control, fault)
 
 

@@ -25,7 +25,7 @@ _MARKER = re.compile(r"{%-?\s*generation\s*-?%}")
 _PINNED = "{% macro strftime_now(format) %}" + PINNED_DATE + "{% endmacro %}"
 
 
-class Answer(NamedTuple):
+class AnswerSpan(NamedTuple):
     """Characters `start` to `end` of a rendered text that are one answer with its end of turn.
 
     Attributes:
@@ -49,7 +49,7 @@ class Rendered(NamedTuple):
     """
 
     text: str
-    answers: tuple[Answer, ...]
+    answers: tuple[AnswerSpan, ...]
     control: tuple[int, int] | None = None
     fault: str | None = None
 
@@ -102,7 +102,7 @@ class JinjaTemplate:
         kept = all(content in text for content in spoken)
         return Rendered(text, tuple(answers), fault=None if kept else STRIPPED)
 
-    def by_marks(self, messages: Messages, text: str, marks: Sequence[tuple[int, int]]) -> list[Answer]:
+    def by_marks(self, messages: Messages, text: str, marks: Sequence[tuple[int, int]]) -> list[AnswerSpan]:
         if not marks:
             return []
         last = max(turn for turn, message in enumerate(messages) if message["role"] == ASSISTANT)
@@ -113,10 +113,10 @@ class JinjaTemplate:
             tail = text[end:]
             held = any(text[start:end].rstrip().endswith(token) for token in self.control)
             more = 0 if held else end_of_turn(reference, tail, self.control)
-            answers.append(Answer(start, end + more, slack(text[:start], text[end + more :]), bool(held or more)))
+            answers.append(AnswerSpan(start, end + more, slack(text[:start], text[end + more :]), bool(held or more)))
         return answers
 
-    def _by_prefix(self, messages: Messages, text: str) -> list[Answer] | None:
+    def _by_prefix(self, messages: Messages, text: str) -> list[AnswerSpan] | None:
         """From rendering up to each answer, and through it; None where later turns change that."""
         answers = []
         for turn, message in enumerate(messages):
@@ -131,7 +131,7 @@ class JinjaTemplate:
             start = len(before) if not text[len(before) : at].strip() else at
             end = at + len(content)
             more = end_of_turn(through[end:], text[end:], self.control)
-            answers.append(Answer(start, end + more, slack(text[:start], text[end + more :]), bool(more)))
+            answers.append(AnswerSpan(start, end + more, slack(text[:start], text[end + more :]), bool(more)))
         return answers
 
     def _render(self, messages: Messages, generation_prompt: bool) -> tuple[str, list[tuple[int, int]]]:

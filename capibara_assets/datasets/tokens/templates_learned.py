@@ -30,7 +30,7 @@ _ODD = '<b>&amp;"{}"</b> \\n {{{{ x }}}} {{% y %}} {{# z #}} \u00e9\u6f22\U0001f
 
 
 @dataclass(frozen=True)
-class Turn:
+class TurnRule:
     """What the template does with one turn's content."""
 
     role: str
@@ -59,7 +59,7 @@ class Structure:
     """A template's rendering of one sequence of roles: `constants[k]` before content k, the last one at the end."""
 
     constants: tuple[str, ...]
-    turns: tuple[Turn, ...]
+    turns: tuple[TurnRule, ...]
     spans: tuple[Span, ...]
     strips: bool  # whether any content is stripped
     control: tuple[int, int]  # control tokens of the constants: how many, and the sum of their ids
@@ -91,7 +91,7 @@ def probe(turn: int) -> str:
 
 def learned_turns(
     roles: Sequence[str], constants: Sequence[str], render: Callable[[Sequence[str]], str]
-) -> tuple[Turn, ...] | None:
+) -> tuple[TurnRule, ...] | None:
     """What happens to each content, found by rendering others than the probes; None where it is none of STRIPS."""
     plain = [probe(turn) for turn in range(len(roles))]
     turns = []
@@ -104,7 +104,7 @@ def learned_turns(
                 for trial in trials
             ]
             if rendered == expected:
-                turns.append(Turn(role, name))
+                turns.append(TurnRule(role, name))
                 break
         else:
             return None
