@@ -1,6 +1,6 @@
-"""A chat template as Jinja renders it: the text, and which of its characters are the assistant's answers.
+"""Chat templates rendered by Jinja: the text, and the character spans of the assistant's answers.
 
-A template that reads the clock always sees one date, so that the same input gives the same bytes on every day.
+A template that prints today's date gets a fixed one, so that the same input gives the same bytes on every day.
 """
 
 import re
@@ -16,7 +16,7 @@ from capibara_assets.errors import InputError
 Messages = Sequence[Mapping[str, str]]
 
 ASSISTANT = "assistant"
-PINNED_DATE = "26 Jul 2024"  # the date that templates which print today's get; Llama 3 names it as its own default
+PINNED_DATE = "26 Jul 2024"  # Llama 3's own default
 STRIPPED = "the chat template strips whitespace around its answer: strip the answer, or use a template that keeps it"
 CHANGED = (
     "the chat template changes earlier turns: make one example of each answer, or add {% generation %} markers to it"
@@ -26,11 +26,11 @@ _PINNED = "{% macro strftime_now(format) %}" + PINNED_DATE + "{% endmacro %}"
 
 
 class AnswerSpan(NamedTuple):
-    """Characters `start` to `end` of a rendered text that are one answer with its end of turn.
+    """Characters `start` to `end` of a rendered text: one answer with its end of turn.
 
     Attributes:
-        slack: whitespace of the template around them that a token may take in and still be the answer's.
-        ended: whether an end of turn is among them.
+        slack: numbers of whitespace characters before and after that a token of the answer may include.
+        ended: whether the span includes an end of turn.
     """
 
     start: int
@@ -40,12 +40,12 @@ class AnswerSpan(NamedTuple):
 
 
 class Rendered(NamedTuple):
-    """A conversation as text.
+    """A rendered conversation.
 
     Attributes:
-        answers: its supervised parts, in order.
-        control: control tokens that the template itself writes, (how many, sum of ids); None where not known.
-        fault: why it cannot be trained on, if it cannot.
+        answers: the supervised spans, in order.
+        control: control tokens that the template itself writes, (count, sum of ids); None where not known.
+        fault: reason why it cannot be trained on, if any.
     """
 
     text: str
@@ -56,11 +56,11 @@ class Rendered(NamedTuple):
 
 @dataclass(frozen=True)
 class JinjaTemplate:
-    """A tokenizer's chat template as Jinja renders it; may be sent to another process.
+    """A tokenizer's chat template, rendered by Jinja; picklable.
 
     Attributes:
         text: the template.
-        specials: the tokenizer's special tokens by name, which templates use.
+        specials: the tokenizer's special tokens by name, for use in the template.
         control: every control token of the tokenizer, as text.
     """
 
@@ -70,7 +70,7 @@ class JinjaTemplate:
 
     @property
     def marked(self) -> bool:
-        """Whether the template itself says what the assistant generates."""
+        """Whether the template marks generated text itself (`{% generation %}`)."""
         return bool(_MARKER.search(self.text))
 
     def text_of(self, messages: Messages, *, generation_prompt: bool = False) -> str:
@@ -78,11 +78,11 @@ class JinjaTemplate:
         return self._render(messages, generation_prompt)[0]
 
     def marks_of(self, messages: Messages) -> tuple[str, list[tuple[int, int]]]:
-        """The rendered text, and (start, end) of what the template marks as generated."""
+        """The rendered text, and (start, end) of the spans that the template marks as generated."""
         return self._render(messages, False)
 
     def rendered(self, messages: Messages) -> Rendered:
-        """One conversation through Jinja alone; nothing of it is learned.
+        """Render one conversation by Jinja alone.
 
         Raises:
             InputError: the template refuses it.
@@ -103,6 +103,7 @@ class JinjaTemplate:
         return Rendered(text, tuple(answers), fault=None if kept else STRIPPED)
 
     def by_marks(self, messages: Messages, text: str, marks: Sequence[tuple[int, int]]) -> list[AnswerSpan]:
+        """The answers from the template's marks (`marks_of`), each with its end of turn."""
         if not marks:
             return []
         last = max(turn for turn, message in enumerate(messages) if message["role"] == ASSISTANT)
@@ -117,7 +118,7 @@ class JinjaTemplate:
         return answers
 
     def _by_prefix(self, messages: Messages, text: str) -> list[AnswerSpan] | None:
-        """From rendering up to each answer, and through it; None where later turns change that."""
+        """The answers, from rendering up to and through each one; None where later turns change earlier text."""
         answers = []
         for turn, message in enumerate(messages):
             if message["role"] != ASSISTANT:
@@ -149,7 +150,7 @@ class JinjaTemplate:
 
 
 def refusal(roles: Sequence[str], error: Exception) -> InputError:
-    """What to tell when the template raises on a conversation."""
+    """The error for a conversation on which the template raises, with advice."""
     advice = ADVICE["system"] if "system" in roles else "use turns that it knows, or another template"
     return InputError(f"the chat template refuses a conversation of {', '.join(roles)} ({error}): {advice}")
 

@@ -72,9 +72,10 @@ class Files:
         name: str = "a.jsonl",
         before: Imported | None = None,
         others: Sequence[pl.DataFrame] = (),
+        also: Sequence[str] = (),
         **stated: Any,
     ) -> Imported:
-        new = incoming(PYTHON, self.write(name, pairs), split, Stated(**stated))
+        new = incoming(PYTHON, self.write(name, pairs), split, Stated(**stated), also)
         return place_incoming(PYTHON, before or Imported.empty(), others, new, self.recipe)
 
 
