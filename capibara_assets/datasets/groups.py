@@ -109,7 +109,7 @@ def _units(
         yield Unit(row.unit_id, row.sandbox_id, tuple(sorted(row.domains)), row.usable, reading.views, key)
 
 
-class _Recorded(NamedTuple):
+class _UnitRow(NamedTuple):
     """The fields of a recorded execution that grouping needs."""
 
     unit_id: str
@@ -121,13 +121,13 @@ class _Recorded(NamedTuple):
     task: str | None
 
 
-def _rows(executions: pl.DataFrame, repairs: pl.DataFrame) -> Iterable[_Recorded]:
+def _rows(executions: pl.DataFrame, repairs: pl.DataFrame) -> Iterable[_UnitRow]:
     in_repairs = {*repairs["failing_execution_id"], *repairs["fixed_execution_id"]}
     columns = ["execution_id", "sandbox_id", "domains", "outcome", "code", "language", "task"]
     seen: set[str] = set()
     for unit_id, sandbox, domains, outcome, code, language, task in executions.select(columns).iter_rows():
         seen.add(unit_id)
-        yield _Recorded(unit_id, sandbox, domains, outcome == "ok" or unit_id in in_repairs, code, language, task)
+        yield _UnitRow(unit_id, sandbox, domains, outcome == "ok" or unit_id in in_repairs, code, language, task)
     pairs = repairs.select(
         "sandbox_id",
         "domains",
@@ -144,7 +144,7 @@ def _rows(executions: pl.DataFrame, repairs: pl.DataFrame) -> Iterable[_Recorded
         for unit_id, code in ((failing, failing_code), (fixed, fixed_code)):
             if unit_id not in seen:
                 seen.add(unit_id)
-                yield _Recorded(unit_id, sandbox, domains, True, code, language, task)
+                yield _UnitRow(unit_id, sandbox, domains, True, code, language, task)
 
 
 def _first_of(pairs: Sequence[tuple[int, int]], size: int) -> list[int]:

@@ -35,7 +35,7 @@ def build_routing(examples: Mapping[Domain, pl.DataFrame], recipe: DatasetRecipe
     for domain in [d for d in DOMAINS if d in examples]:
         columns = examples[domain].sort("example_id").select("messages", "split", "group_id")
         for messages, split, group in columns.iter_rows():
-            prompt = last_question(messages)
+            prompt = asked(messages)
             digest = sha256_bytes(normal_text(prompt).encode("utf-8", "replace"))[:32]
             known = prompts.setdefault(digest, {"prompt": prompt, "domains": set(), "places": set()})
             known["prompt"] = min(known["prompt"], prompt)
@@ -113,7 +113,7 @@ def _share(flags: Sequence[bool]) -> float:
     return round(sum(flags) / len(flags), 6) if flags else 0.0
 
 
-def last_question(messages: str) -> str:
+def asked(messages: str) -> str:
     """The content of the last user turn of `messages` (JSON)."""
     return str(next(message["content"] for message in reversed(json.loads(messages)) if message["role"] == "user"))
 

@@ -94,7 +94,7 @@ class ChatTemplate:
         return whole
 
     def verify(self, conversations: Iterable[Messages]) -> None:
-        """Compare joined constants with Jinja on real conversations; role sequences that differ use Jinja afterwards."""
+        """Compare joined constants with Jinja on real conversations; role sequences that differ are left to Jinja."""
         for messages in conversations:
             whole = self.assembled(messages)
             if whole is not None:
