@@ -1,4 +1,4 @@
-"""Weights that bring the distribution of difficulties to the recipe's target; no example is repeated or dropped."""
+"""Weight factors that bring the distribution of difficulties to the recipe's target; no example is added or dropped."""
 
 from collections.abc import Sequence
 
@@ -10,19 +10,19 @@ _STEPS = 200  # of a bisection: far below the six digits that are kept
 
 
 def band(difficulty: float) -> int:
-    """0 easy (below 1/3), 1 medium (below 2/3), 2 hard."""
+    """Band of a difficulty: 0 easy (below 1/3), 1 medium (below 2/3), 2 hard."""
     return min(2, int(difficulty * 3))
 
 
 def shares(difficulties: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """Share of the weight in each band, rounded to six digits; zeros for no examples."""
+    """Share of the total weight in each band, rounded to six digits; zeros without examples."""
     sums = _sums(difficulties, weights)
     total = sum(sums)
     return [round(value / total, 6) if total else 0.0 for value in sums]
 
 
 def balance_factors(difficulties: Sequence[float], weights: Sequence[float], recipe: Balance) -> list[float]:
-    """Factor of each example's weight, in their order; the sum of the weights stays what it is.
+    """Factor of each example's weight, in their order; the sum of the weights does not change.
 
     Examples of one band have one factor, between 1 / `recipe.most` and `recipe.most`. Where the bounds allow it, the
     bands have their target shares of the weight; where they do not, the bounds hold and the other bands keep their
@@ -33,7 +33,7 @@ def balance_factors(difficulties: Sequence[float], weights: Sequence[float], rec
     if recipe.target is None or not present:
         return [1.0] * len(difficulties)
     total, most = sum(sums), recipe.most
-    # a band that is not wanted gives way first, but takes what the others may not
+    # an unwanted band shrinks first, but gets what the bounds keep from the others
     target = [max(share, _UNWANTED) for share in recipe.target]
 
     def factors(scale: float) -> dict[int, float]:
@@ -53,7 +53,7 @@ def balance_factors(difficulties: Sequence[float], weights: Sequence[float], rec
 
 
 def _sums(difficulties: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """Weight in each band; sorted before it is added, so that the order of rows does not matter."""
+    """Weight in each band; summed in sorted order, so that the order of rows does not matter."""
     sums = [0.0, 0.0, 0.0]
     for difficulty, weight in sorted(zip(difficulties, weights, strict=True)):
         sums[band(difficulty)] += weight

@@ -1,4 +1,4 @@
-"""What must hold of datasets before anything trains on them: functions that list problems, none when all is good."""
+"""Checks of datasets before anything trains on them: each function lists problems, none when all is good."""
 
 import json
 from collections import defaultdict
@@ -19,14 +19,16 @@ from capibara_assets.executions.secrets.rules import find_secrets
 from capibara_assets.storage.digests import sha256_bytes
 from capibara_assets.storage.records import problems
 
-_SHOWN = 3  # of each sort of problem
-_TOLERANCE = 1e-6  # of weights that were summed
-_ANY_LENGTH = 1 << 30  # tokens: what is too long is left out by name where it is trained on
+_SHOWN = 3  # examples named for each problem
+_TOLERANCE = 1e-6  # relative, of summed weights
+_ANY_LENGTH = 1 << 30  # tokens: training leaves long examples out by name
 
 
 def leakage(examples: Mapping[Domain, pl.DataFrame], near: NearDuplicates | None = None) -> list[str]:
-    """What is in two splits, over all domains: a group, a sandbox, an execution, a text, structurally equal code, and
-    (where `near` says what counts as one) a near-duplicate of a whole text.
+    """Leaks between splits of all domains: a group, sandbox, execution, text or structurally equal code in two splits.
+
+    Args:
+        near: also report near-duplicates of whole texts, by these parameters.
     """
     every = (
         pl.concat([frame.select(list(_COLUMNS)) for frame in examples.values()])
@@ -47,31 +49,30 @@ def leakage(examples: Mapping[Domain, pl.DataFrame], near: NearDuplicates | None
         splits["text", sha256_bytes(text.encode("utf-8", "replace"))].add(split)
         if kind in ("solve", "repair"):
             splits["structure", structural_key(turns[-1]["content"], language)].add(split)
-    found: list[str] = []
+    leaking: list[str] = []
     for sort in ("group", "sandbox", "execution", "text", "structure"):
         leaks = sorted(name for (kind, name), where in splits.items() if kind == sort and len(where) > 1)
         if leaks:
-            found.append(f"{len(leaks)} {sort}(s) in more than one split, such as {', '.join(leaks[:_SHOWN])}")
-    return found + (_near_leakage(every, texts, near) if near is not None else [])
+            leaking.append(f"{len(leaks)} {sort}(s) in more than one split, such as {', '.join(leaks[:_SHOWN])}")
+    return leaking + (_near_leakage(every, texts, near) if near is not None else [])
 
 
 def _near_leakage(every: pl.DataFrame, texts: Sequence[str], near: NearDuplicates) -> list[str]:
     pairs = near_texts(texts, near)
     split, ids = every["split"].to_list(), every["example_id"].to_list()
-    found = sorted(
+    leaks = sorted(
         (ids[left], ids[right])
         for left, right in zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)
         if split[left] != split[right]
     )
-    shown = ", ".join(" and ".join(pair) for pair in found[:_SHOWN])
-    return [f"{len(found)} pair(s) of near-duplicates in two splits, such as {shown}"] if found else []
+    shown = ", ".join(" and ".join(pair) for pair in leaks[:_SHOWN])
+    return [f"{len(leaks)} pair(s) of near-duplicates in two splits, such as {shown}"] if leaks else []
 
 
 def example_problems(domain: Domain, examples: pl.DataFrame) -> list[str]:
     """Faults of one domain's table: its schema, its messages, its kinds, its provenance."""
-    found = problems(Example, examples)
-    if found:
-        return found
+    if broken := problems(Example, examples):
+        return broken
     faults: dict[str, list[str]] = defaultdict(list)
     columns = examples.select(
         "example_id", "domain", "kind", "messages", "execution_ids", "sandbox_ids", "provenance", "source_places"
@@ -94,7 +95,7 @@ def example_problems(domain: Domain, examples: pl.DataFrame) -> list[str]:
 
 
 def message_fault(messages: str) -> str | None:
-    """What is wrong with a `messages` value; None for an optional system turn, then user and assistant in turns."""
+    """The fault of a `messages` value; None for an optional system turn, then user and assistant in turns."""
     try:
         turns = json.loads(messages)
     except ValueError:
@@ -118,78 +119,80 @@ def size_problems(examples: pl.DataFrame, minimum: int = 1) -> list[str]:
 
 
 def balance_problems(domain: Domain, examples: pl.DataFrame, recipe: DatasetRecipe) -> list[str]:
-    """Kinds that drown the others: a share above the recipe's cap in a domain that has examples enough to hold it."""
+    """Kinds whose share exceeds the recipe's cap, in a domain that is large enough for caps to apply."""
     if examples.height <= recipe.cap_floor:
         return []
-    found = []
+    exceeding = []
     for kind, count in sorted(examples["kind"].value_counts().iter_rows()):
         cap = recipe.caps.get(kind, 1.0)
         if kind != main_kind(domain) and count > cap * examples.height:
-            found.append(f"{kind}: {count} of {examples.height} examples, more than its cap {cap}")
-    return found
+            exceeding.append(f"{kind}: {count} of {examples.height} examples, more than its cap {cap}")
+    return exceeding
 
 
 def label_problems(encoded: EncodedSet) -> list[str]:
-    """The label audit: an encoded example without a supervised token, or whose labels differ from its tokens."""
-    found = []
+    """Encoded examples without a supervised token, or whose labels differ from their tokens."""
+    faulty = []
     for example_id, item in zip(encoded.example_ids, encoded.encoded, strict=True):
         if item.supervised < 1 or len(item.labels) != len(item.input_ids):
-            found.append(f"{example_id}: {item.supervised} supervised of {len(item.input_ids)} tokens")
+            faulty.append(f"{example_id}: {item.supervised} supervised of {len(item.input_ids)} tokens")
         elif any(label not in (-100, token) for label, token in zip(item.labels, item.input_ids, strict=True)):
-            found.append(f"{example_id}: a label is not its token")
-    return found
+            faulty.append(f"{example_id}: a label is not its token")
+    return faulty
 
 
 def label_audit(examples: pl.DataFrame, tokenizer: Tokenizer) -> list[str]:
-    """Examples that would train on nothing under this tokenizer's chat template, whatever their length."""
+    """Examples without a supervised token under this tokenizer's chat template, whatever their length."""
     encoded = encode_examples(examples, tokenizer, _ANY_LENGTH)
     silent = sorted(name for name, reason in encoded.left_out.items() if "supervised" in reason)
     return [f"{name}: {encoded.left_out[name]}" for name in silent] + label_problems(encoded)
 
 
 def secret_problems(examples: pl.DataFrame) -> list[str]:
-    """Examples in whose messages, proof or diff a secret still stands; placeholders are fine. No secret is quoted."""
+    """Examples that still hold a secret in messages, proof or diff; placeholders are fine. No secret is quoted."""
     columns = examples.select("messages", "proof", "diff")
     texts = [
         "\n".join([*(turn["content"] for turn in json.loads(messages)), proof or "", diff or ""])
         for messages, proof, diff in columns.iter_rows()
     ]
-    found: dict[str, list[str]] = defaultdict(list)
+    by_kind: dict[str, list[str]] = defaultdict(list)
     for example_id, text, suspect in zip(examples["example_id"], texts, may_hold_secrets(texts), strict=True):
         for kind in sorted({secret.kind for secret in find_secrets(text)}) if suspect else ():
-            found[kind].append(example_id)
-    return [f"{len(ids)} example(s) hold a {kind}, such as {', '.join(ids[:_SHOWN])}" for kind, ids in found.items()]
+            by_kind[kind].append(example_id)
+    return [f"{len(ids)} example(s) hold a {kind}, such as {', '.join(ids[:_SHOWN])}" for kind, ids in by_kind.items()]
 
 
 def route_problems(routes: pl.DataFrame, recipe: Routing) -> list[str]:
     """Prompts without a domain or weight, groups of prompts in two splits, and classes that are not balanced."""
-    found = []
+    faults = []
     lengths = pl.col("domains").list.len() != pl.col("weights").list.len()
     if uneven := routes.filter(lengths).height:
         return [f"{uneven} prompt(s) whose weights are not one for each domain"]
     empty = routes.filter(pl.col("domains").list.len() == 0)
     if empty.height:
-        found.append(f"{empty.height} prompt(s) without a domain, such as {empty['route_id'].to_list()[0]}")
+        faults.append(f"{empty.height} prompt(s) without a domain, such as {empty['route_id'].to_list()[0]}")
     straddling = routes.group_by("group_id").agg(pl.col("split").n_unique().alias("n")).filter(pl.col("n") > 1)
     if straddling.height:
         first = min(straddling["group_id"].to_list())
-        found.append(f"{straddling.height} group(s) of prompts in more than one split, such as {first}")
-    return found + _imbalance(routes.filter(pl.col("split") == "train"), set(routes["domains"].explode()), recipe)
+        faults.append(f"{straddling.height} group(s) of prompts in more than one split, such as {first}")
+    return faults + _imbalance(routes.filter(pl.col("split") == "train"), set(routes["domains"].explode()), recipe)
 
 
 def _imbalance(train: pl.DataFrame, domains: Collection[str], recipe: Routing) -> list[str]:
-    """Domains without a training prompt, with too few for weights to help, or of another weight than the others."""
+    """Domains without a training prompt, with too few for weights to help, or of unequal weight."""
     labels = train.select("domains", "weights").explode("domains", "weights").drop_nulls()
     classes = labels.group_by("domains").agg(pl.len().alias("prompts"), pl.col("weights").sum()).sort("domains")
     missing = sorted(set(domains) - set(classes["domains"]) - {None})
-    found = [f"{name}: no prompt in the train split" for name in missing]
+    unbalanced = [f"{name}: no prompt in the train split" for name in missing]
     most, heaviest = max(classes["prompts"], default=0), max(classes["weights"], default=0.0)
     for name, prompts, weight in classes.iter_rows():
         if prompts * recipe.most_imbalance < most:
-            found.append(f"{name}: {prompts} training prompts, another domain has {most}: weights cannot even that out")
+            unbalanced.append(
+                f"{name}: {prompts} training prompts, another domain has {most}: weights cannot even that out"
+            )
         if abs(weight - heaviest) > _TOLERANCE * heaviest:
-            found.append(f"{name}: its training prompts weigh {weight:.6g}, another domain's {heaviest:.6g}")
-    return found
+            unbalanced.append(f"{name}: its training prompts weigh {weight:.6g}, another domain's {heaviest:.6g}")
+    return unbalanced
 
 
 def _is_turn(turn: Any) -> bool:

@@ -1,7 +1,7 @@
 """Builds one domain's dataset: candidates of every kind, placed in splits, deduplicated, executed again, capped.
 
-None is silently lost: an execution that no example holds is left out with its reason, a duplicate is kept as a member
-of its cluster, an example that holds a benchmark's item is listed as contaminated.
+Nothing is dropped silently: an execution without an example is listed with the reason, a duplicate stays a member of
+its cluster, and an example that holds a benchmark's item is listed as contaminated.
 """
 
 import json
@@ -43,21 +43,21 @@ NOT_AGAIN = "its output was not executed again"
 CONTAMINATED = "holds an item of a named benchmark"
 
 VOLATILE = ("reexecution.json",)
-"""Outside the data version: seconds, cache hits and what this machine can isolate."""
+"""Documents outside the data version: timings, cache hits and the machine's isolation."""
 
 Reexecute = Callable[[Evidence, Sequence[str]], Batch]
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """One domain's examples, what else came of its executions, and figures for plans and for a person."""
+    """One domain's dataset: examples, left-out executions, clusters, contaminated examples, and statistics."""
 
     examples: pl.DataFrame
     left_out: pl.DataFrame
     clusters: pl.DataFrame
     contaminated: pl.DataFrame
     statistics: dict[str, Any]
-    reexecution: dict[str, Any]  # of this machine and this run: what ran again, and what was isolated
+    reexecution: dict[str, Any]  # of this run: what was executed again, and in which isolation
 
     def tables(self) -> dict[str, tuple[type[Record], pl.DataFrame]]:
         """Name -> (row type, table)."""
@@ -101,7 +101,7 @@ def build_dataset(
     imported: pl.DataFrame | None = None,
     reexecute: Reexecute | None = None,
 ) -> Dataset:
-    """Examples of one domain (tables Example, LeftOut, Cluster and Contaminated, and statistics).
+    """Build the dataset of one domain (tables Example, LeftOut, Cluster and Contaminated, and statistics).
 
     An example depends only on its own executions, the recipe, the verdicts on what was executed again, and the other
     examples of the domain (duplicates, caps).
@@ -110,9 +110,9 @@ def build_dataset(
         domain: `debug` gets repairs and diagnoses, every other domain solve, repair, explain, predict and apply.
         evidence: the domain's executions, patterns, repair pairs and bullets.
         groups: the table of `groups.assign_groups`.
-        imported: examples from files (Example), which join those of the experience.
-        reexecute: executes executions of the evidence again and gives their verdicts; without it nothing is, and there
-            are no *predict* examples.
+        imported: examples from files (Example), which are added to those of the experience.
+        reexecute: runs executions of the evidence again and returns verdicts; without it nothing is executed, and
+            there are no *predict* examples.
     """
     own = evidence.of_tenants(recipe.tenants)
     group_of = {
@@ -122,11 +122,11 @@ def build_dataset(
     reasons: dict[str, str] = {}  # execution id -> why its candidate was dropped (the first reason)
     by_id: dict[str, _Placed] = {}
     for candidate in _candidates(domain, own, recipe):
-        found = _place(domain, candidate, group_of, recipe)
-        if isinstance(found, _Placed):
-            by_id[found.example_id] = found
+        placed = _place(domain, candidate, group_of, recipe)
+        if isinstance(placed, _Placed):
+            by_id[placed.example_id] = placed
         else:
-            reasons.setdefault(candidate.execution_ids[0], found)
+            reasons.setdefault(candidate.execution_ids[0], placed)
     held = _holding_benchmarks(by_id, imported, recipe)
     banned = set(held["example_id"])
     clustered = _clustered([p for p in by_id.values() if p.example_id not in banned], recipe)
@@ -153,7 +153,7 @@ def build_dataset(
 def _holding_benchmarks(
     placed: Mapping[str, _Placed], imported: pl.DataFrame | None, recipe: DatasetRecipe
 ) -> pl.DataFrame:
-    """Which examples, own and imported, hold an item of a benchmark of the recipe (table Contaminated)."""
+    """The examples, own and imported, that hold an item of the recipe's benchmarks (table Contaminated)."""
     rows = [(p.example_id, p.candidate.language, _messages(p.candidate)) for p in placed.values()]
     frame = pl.DataFrame(rows, schema=dict.fromkeys(("example_id", "language", "messages"), pl.String), orient="row")
     if imported is not None:
@@ -184,7 +184,7 @@ def _place(
     group_of: Mapping[str, tuple[str, Split, str | None]],
     recipe: DatasetRecipe,
 ) -> _Placed | str:
-    """The candidate with its group and split, or the reason why it has none."""
+    """The candidate with its group and split, or the reason why it cannot be used."""
     if len(candidate.prompt) > recipe.max_prompt_chars or len(candidate.answer) > recipe.max_answer_chars:
         return TOO_LONG
     if any(unit not in group_of for unit in candidate.execution_ids):
@@ -197,7 +197,7 @@ def _place(
     for _, _, reason in subjects:
         if reason is not None:
             return reason
-    # quoted context may be common code, but never come from another split
+    # quoted context may be common code, but never of another split
     splits = {split for _, split, _ in places}
     if not subjects:
         return COMMON
@@ -211,7 +211,7 @@ def _place(
 def _clustered(placed: Sequence[_Placed], recipe: DatasetRecipe) -> list[_Placed]:
     """The best of each cluster of one kind (training first, then quality, then digest), with its cluster.
 
-    So a near-duplicate of what trains is never in another split of the domain: it counts as weight instead.
+    So no other split of the domain holds a near-duplicate of a training example; it adds to that one's weight.
     """
     ordered = sorted(placed, key=lambda p: (SPLITS.index(p.split), -p.candidate.quality, p.example_id))
     members = [
@@ -240,10 +240,10 @@ def _limited_solutions(placed: Sequence[_Placed], recipe: DatasetRecipe) -> list
 
 @dataclass(frozen=True)
 class _Again:
-    """What is left after some code was executed again."""
+    """Result of executing some answers again."""
 
     kept: list[_Placed]
-    reasons: dict[str, str]  # example id -> why it is not
+    reasons: dict[str, str]  # example id -> why it was dropped
     notes: dict[Kind, str]
     summary: dict[str, Any]
 
@@ -251,8 +251,9 @@ class _Again:
 def _executed_again(
     placed: Sequence[_Placed], evidence: Evidence, recipe: DatasetRecipe, reexecute: Reexecute | None
 ) -> _Again:
-    """Executes the answers of the recipe's kinds again, lowest digests first, and drops the *predict* examples whose
-    output did not come out again. A verdict on an execution holds for every example whose answer it is.
+    """Execute answers of the recipe's kinds again, lowest digests first, and drop *predict* examples that fail.
+
+    A verdict on an execution holds for every example whose answer it is.
     """
     ordered = sorted(placed, key=lambda p: p.example_id)
     chosen: list[_Placed] = []
@@ -283,10 +284,9 @@ def _executed_again(
 
 
 def _capped(placed: Sequence[_Placed], domain: Domain, recipe: DatasetRecipe) -> list[_Placed]:
-    """Each kind but the main one at most its share of the whole, lowest digests first.
+    """Cap every kind but the main one at its share of the whole, lowest digests first.
 
-    The caps do not push the domain below `recipe.cap_floor` examples: up to there every kind gets an equal part of what
-    is missing.
+    Caps do not push the domain below `recipe.cap_floor` examples: up to there the smallest kinds are filled first.
     """
     main = main_kind(domain)
     by_kind: dict[Kind, list[_Placed]] = defaultdict(list)
@@ -295,7 +295,7 @@ def _capped(placed: Sequence[_Placed], domain: Domain, recipe: DatasetRecipe) ->
     others = sorted(kind for kind in by_kind if kind != main)
     allowed = {kind: len(by_kind[kind]) for kind in others}
     total = len(placed)
-    while True:  # shrinking the whole shrinks the shares: down to the fixed point
+    while True:  # a smaller whole makes smaller shares: iterate to the fixed point
         allowed = {kind: min(len(by_kind[kind]), int(recipe.caps.get(kind, 1.0) * total)) for kind in others}
         smaller = len(by_kind[main]) + sum(allowed.values())
         if smaller == total:
@@ -314,7 +314,7 @@ def _explain_losses(
     clustered: Sequence[_Placed],
     stages: Sequence[tuple[Sequence[_Placed], str | Mapping[str, str]]],
 ) -> None:
-    """Adds why each placed example is not kept; a duplicate shares the fate of what stands for it."""
+    """Add the reason of each placed example that is not kept; a duplicate shares its representative's."""
     lost: dict[str, str] = {}
     standing = {p.example_id for p in clustered}
     for kept, why in stages:
@@ -370,7 +370,7 @@ def _example(domain: Domain, item: _Placed, evidence: Evidence) -> Example:
 
 
 def _verified(verdict: Verdict | None) -> tuple[Verified, str | None]:
-    """How an answer was verified, and why it was not executed again with the same result."""
+    """How an answer was verified, and why its result was not reproduced, if it was not."""
     if verdict is None:
         return "recorded", "not chosen: the recipe executes other kinds, or fewer of this one"
     return verdict.verified, verdict.reason

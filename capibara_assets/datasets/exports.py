@@ -1,4 +1,4 @@
-"""A dataset as JSON lines for other trainers: rendered text, messages, or prompt and completion."""
+"""Export of a dataset as JSON lines for other trainers: rendered text, messages, or prompt and completion."""
 
 import json
 from collections import Counter
@@ -20,7 +20,7 @@ ABOUT = "dataset.json"
 
 
 def text_line(messages: Messages, render: Render = render_mistral) -> dict[str, Any]:
-    """`{"text": ...}`, by default in the Mistral form.
+    """A line `{"text": ...}`, by default in the Mistral form.
 
     Raises:
         Fault: the form cannot hold these messages.
@@ -29,12 +29,12 @@ def text_line(messages: Messages, render: Render = render_mistral) -> dict[str, 
 
 
 def messages_line(messages: Messages) -> dict[str, Any]:
-    """`{"messages": [{role, content}, ...]}`."""
+    """A line `{"messages": [{role, content}, ...]}`."""
     return {"messages": [{"role": m["role"], "content": m["content"]} for m in messages]}
 
 
 def prompt_completion_line(messages: Messages) -> dict[str, Any]:
-    """`{"prompt": ..., "completion": ...}`: texts for one question, lists of messages for a longer conversation."""
+    """A line `{"prompt": ..., "completion": ...}`: texts for one question, message lists for a longer conversation."""
     if [m["role"] for m in messages] == ["user", "assistant"]:
         return {"prompt": messages[0]["content"], "completion": messages[1]["content"]}
     listed = messages_line(messages)["messages"]
@@ -44,23 +44,23 @@ def prompt_completion_line(messages: Messages) -> dict[str, Any]:
 def export_dataset(
     examples: pl.DataFrame, folder: Path, line_of: Callable[[Messages], dict[str, Any]], about: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Writes `<split>.jsonl`, and `dataset.json` with counts, licences, sources and what could not be written.
+    """Write `<split>.jsonl`, and `dataset.json` with counts, licences, sources and the examples left out.
 
     Args:
         examples: a table Example.
         line_of: one of the functions above.
-        about: goes into `dataset.json` as it is.
+        about: further fields of `dataset.json`.
 
     Returns:
-        What `dataset.json` says.
+        The content of `dataset.json`.
 
     Raises:
         InputError: the folder holds an export already.
     """
     names = [f"{split}.jsonl" for split in SPLITS]
-    taken = [name for name in (*names, ABOUT) if (folder / name).exists()]
-    if taken:
-        raise InputError(f"{folder} holds {', '.join(taken)} already: choose another folder")
+    existing = [name for name in (*names, ABOUT) if (folder / name).exists()]
+    if existing:
+        raise InputError(f"{folder} holds {', '.join(existing)} already: choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     left_out: dict[str, str] = {}
     written: Counter[str] = Counter()
@@ -88,5 +88,4 @@ def export_dataset(
 
 
 def _counted(values: pl.Series) -> dict[str, int]:
-    found = values.fill_null("not stated").value_counts()
-    return dict(sorted(found.iter_rows()))
+    return dict(sorted(values.fill_null("not stated").value_counts().iter_rows()))

@@ -1,11 +1,11 @@
-"""Groups and splits: which executions are about the same problem, and whether a group trains, validates or tests.
+"""Groups of executions about the same problem, and the split (train, validation, test) of each group.
 
-Links (each is reason enough): the same sandbox; the same recorded task; the same statement in a docstring or leading
-comment; code of substance that is structurally equal, or a near-duplicate by exact Jaccard similarity. Code is compared
-twice: what a cell defines, and the whole cell with its checks and what it shows. Code or statements that many sandboxes
-share (boilerplate, a schema query, one task given to a fleet), and code without substance, link nothing, else
-everything would end up in one group; instead they stay usable in one split only. So nothing is in two splits, whatever
-the shape of the data.
+Any of these links two executions: the same sandbox; the same recorded task; the same statement in a docstring or
+leading comment; code of substance that is structurally equal, or a near-duplicate by exact Jaccard similarity. Code is
+compared twice: what a cell defines, and the whole cell with its checks and what it shows. Code or statements that many
+sandboxes share (boilerplate, a schema query, one task given to a fleet), and code without substance, link nothing, else
+everything would end up in one group; instead they are usable in one split only. So nothing is in two splits, whatever
+the data.
 """
 
 from collections import Counter, defaultdict
@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
-from capibara_assets.datasets.duplicates.near import similar
-from capibara_assets.datasets.duplicates.readings import View, readings, shingle_sets, statement_key
+from capibara_assets.datasets.duplicates.near import components, similar
+from capibara_assets.datasets.duplicates.readings import CodeView, readings, shingle_sets, statement_key
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Group, Split
 from capibara_assets.domains import DOMAINS
@@ -31,13 +32,13 @@ _FEWEST_GROUPS = 3  # below this a domain cannot have three splits
 
 @dataclass(frozen=True)
 class Unit:
-    """One execution as the grouping sees it."""
+    """One execution with the features that grouping compares."""
 
     unit_id: str
     sandbox_id: str
     domains: tuple[str, ...]
-    usable: bool  # could become an example: it ran, or is part of a repair
-    views: tuple[View, ...]
+    usable: bool  # may become an example: it ran, or is part of a repair
+    views: tuple[CodeView, ...]
     statement_key: bytes | None
 
 
@@ -49,14 +50,14 @@ def assign_groups(
     *,
     cache: Path | None = None,
 ) -> pl.DataFrame:
-    """One row (Group) per execution, over all domains at once; independent of the order of rows.
+    """The table Group, one row per execution, over all domains at once; independent of the order of rows.
 
     Args:
         executions: distinct executions of all domains (Execution).
         repairs: repair pairs (RepairPair); executions that occur only here get a row too.
-        previous: the former table: its executions keep group and split for ever. A new execution that would join groups
-            of two splits is left out with that reason.
-        cache: folder that keeps the readings of each text (duplicates/readings.py); the result is the same without.
+        previous: the former table, whose executions keep group and split for ever. A new execution that would join
+            groups of two splits is left out with that reason.
+        cache: folder that caches the features of texts (duplicates/readings.py); it does not change the result.
     """
     units = sorted(_units(executions, repairs, recipe, cache), key=lambda unit: unit.unit_id)
     links = _Links.of(units, recipe)
@@ -86,7 +87,7 @@ def assign_groups(
 
 
 def group_statistics(groups: pl.DataFrame) -> dict[str, float | int]:
-    """Number of groups, the largest one's share of all executions, and how many executions are left out and why."""
+    """Number of groups, share of the largest in all executions, and executions left out by reason."""
     sizes = groups["group_id"].value_counts()["count"].to_list()
     return {
         "executions": groups.height,
@@ -103,13 +104,13 @@ def _units(
     rows = list(_rows(executions, repairs))
     read = readings(((row.language, row.code) for row in rows), recipe.near_duplicates.shingle, cache)
     for row in rows:
-        found = read[row.language, row.code]
-        key = statement_key(row.task) if row.task else found.statement_key
-        yield Unit(row.unit_id, row.sandbox_id, tuple(sorted(row.domains)), row.usable, found.views, key)
+        reading = read[row.language, row.code]
+        key = statement_key(row.task) if row.task else reading.statement_key
+        yield Unit(row.unit_id, row.sandbox_id, tuple(sorted(row.domains)), row.usable, reading.views, key)
 
 
-class _Row(NamedTuple):
-    """One execution as it was recorded."""
+class _UnitRow(NamedTuple):
+    """The fields of a recorded execution that grouping needs."""
 
     unit_id: str
     sandbox_id: str
@@ -120,13 +121,13 @@ class _Row(NamedTuple):
     task: str | None
 
 
-def _rows(executions: pl.DataFrame, repairs: pl.DataFrame) -> Iterable[_Row]:
+def _rows(executions: pl.DataFrame, repairs: pl.DataFrame) -> Iterable[_UnitRow]:
     in_repairs = {*repairs["failing_execution_id"], *repairs["fixed_execution_id"]}
     columns = ["execution_id", "sandbox_id", "domains", "outcome", "code", "language", "task"]
     seen: set[str] = set()
     for unit_id, sandbox, domains, outcome, code, language, task in executions.select(columns).iter_rows():
         seen.add(unit_id)
-        yield _Row(unit_id, sandbox, domains, outcome == "ok" or unit_id in in_repairs, code, language, task)
+        yield _UnitRow(unit_id, sandbox, domains, outcome == "ok" or unit_id in in_repairs, code, language, task)
     pairs = repairs.select(
         "sandbox_id",
         "domains",
@@ -143,43 +144,33 @@ def _rows(executions: pl.DataFrame, repairs: pl.DataFrame) -> Iterable[_Row]:
         for unit_id, code in ((failing, failing_code), (fixed, fixed_code)):
             if unit_id not in seen:
                 seen.add(unit_id)
-                yield _Row(unit_id, sandbox, domains, True, code, language, task)
+                yield _UnitRow(unit_id, sandbox, domains, True, code, language, task)
 
 
-class _Union:
-    """Union-find over positions; the smallest is the root, so the result does not depend on the order of joins."""
+def _first_of(pairs: Sequence[tuple[int, int]], size: int) -> list[int]:
+    """The first position of each position's connected component; pairs are the edges."""
+    left, right = (np.array([pair[side] for pair in pairs], np.int64) for side in (0, 1))
+    return [int(first) for first in components(left, right, size)]
 
-    def __init__(self, size: int) -> None:
-        self.parent = list(range(size))
 
-    def find(self, item: int) -> int:
-        while self.parent[item] != item:
-            self.parent[item] = self.parent[self.parent[item]]
-            item = self.parent[item]
-        return item
-
-    def join(self, left: int, right: int) -> None:
-        low, high = sorted((self.find(left), self.find(right)))
-        self.parent[high] = low
-
-    def sets(self) -> list[list[int]]:
-        """The sets of more than one, each ascending."""
-        found: dict[int, list[int]] = defaultdict(list)
-        for item in range(len(self.parent)):
-            found[self.find(item)].append(item)
-        return [members for members in found.values() if len(members) > 1]
+def _linked_sets(pairs: Sequence[tuple[int, int]], size: int) -> list[list[int]]:
+    """The connected components of more than one position, each ascending."""
+    members: dict[int, list[int]] = defaultdict(list)
+    for position, first in enumerate(_first_of(pairs, size)):
+        members[first].append(position)
+    return [inside for inside in members.values() if len(inside) > 1]
 
 
 @dataclass(frozen=True)
 class _Links:
-    """Sets of units (positions) that belong together, and sets that must not be in two splits."""
+    """Sets of units (by position) that belong to one group, and sets that must not be in two splits."""
 
     edges: list[list[int]]
     exclusive: list[list[int]]
 
     @classmethod
     def of(cls, units: Sequence[Unit], recipe: DatasetRecipe) -> "_Links":
-        """Sandboxes link; so do shared code (of substance) and statements, while few sandboxes share them."""
+        """Links by sandbox, and by code of substance and statements in at most `link_up_to_sandboxes` sandboxes."""
         sandboxes, statements = defaultdict(list), defaultdict(list)
         for position, unit in enumerate(units):
             sandboxes[unit.sandbox_id or unit.unit_id].append(position)
@@ -196,9 +187,8 @@ class _Links:
 
 
 def _alike(units: Sequence[Unit], recipe: DatasetRecipe) -> tuple[list[list[int]], list[list[int]]]:
-    """Usable units whose code is structurally equal or a near-duplicate: code of substance alone, and any code."""
+    """Sets of usable units with structurally equal or near-duplicate code: of substance, and of any length."""
     views = [(position, view) for position, unit in enumerate(units) if unit.usable for view in unit.views]
-    telling, alike = _Union(len(units)), _Union(len(units))
     substance = [view.tokens >= recipe.substance_tokens for _, view in views]
     first: dict[tuple[bytes, bool], int] = {}
     equal = [
@@ -208,21 +198,19 @@ def _alike(units: Sequence[Unit], recipe: DatasetRecipe) -> tuple[list[list[int]
         for told in {False, substance[index]}
     ]
     near = similar(shingle_sets([view for _, view in views]), recipe.near_duplicates)
-    for left, right in (*equal, *zip(near.left.tolist(), near.right.tolist(), strict=True)):
-        alike.join(views[left][0], views[right][0])
-        if substance[left] and substance[right]:
-            telling.join(views[left][0], views[right][0])
-    return telling.sets(), alike.sets()
+    pairs = [*equal, *zip(near.left.tolist(), near.right.tolist(), strict=True)]
+    alike = [(views[left][0], views[right][0]) for left, right in pairs]
+    telling = [pair for pair, (left, right) in zip(alike, pairs, strict=True) if substance[left] and substance[right]]
+    return _linked_sets(telling, len(units)), _linked_sets(alike, len(units))
 
 
 def _components(units: Sequence[Unit], edges: list[list[int]], without: Collection[str]) -> list[int]:
     """Component (smallest position) of each unit; the units `without` stand alone."""
-    union = _Union(len(units))
+    pairs: list[tuple[int, int]] = []
     for members in edges:
         linked = [member for member in members if units[member].unit_id not in without]
-        for member in linked[1:]:
-            union.join(linked[0], member)
-    return [union.find(position) for position in range(len(units))]
+        pairs += [(linked[0], member) for member in linked[1:]]
+    return _first_of(pairs, len(units))
 
 
 def _bridges(units: Sequence[Unit], links: _Links, former: Mapping[str, tuple[str, Split]]) -> set[str]:
@@ -232,13 +220,13 @@ def _bridges(units: Sequence[Unit], links: _Links, former: Mapping[str, tuple[st
     """
     if not former:
         return set()
-    touched: dict[int, set[Split]] = defaultdict(set)
+    adjacent: dict[int, set[Split]] = defaultdict(set)
     for members in links.edges:
         splits = {former[units[m].unit_id][1] for m in members if units[m].unit_id in former}
         for member in members:
             if units[member].unit_id not in former:
-                touched[member] |= splits
-    bridges = {units[member].unit_id for member, splits in touched.items() if len(splits) > 1}
+                adjacent[member] |= splits
+    bridges = {units[member].unit_id for member, splits in adjacent.items() if len(splits) > 1}
     reached: dict[int, set[Split]] = defaultdict(set)
     components = _components(units, links.edges, bridges)
     for unit, component in zip(units, components, strict=True):
@@ -255,28 +243,28 @@ def _bridges(units: Sequence[Unit], links: _Links, former: Mapping[str, tuple[st
 def _group_ids(
     units: Sequence[Unit], components: Sequence[int], former: Mapping[str, tuple[str, Split]]
 ) -> dict[str, str]:
-    """Group of each unit: its former one; for new units the component's, else one made from a sandbox's digest."""
+    """Group of each unit: its former one, else its component's former one, else an id from a sandbox's digest."""
     members: dict[int, list[Unit]] = defaultdict(list)
     for unit, component in zip(units, components, strict=True):
         members[component].append(unit)
-    found: dict[str, str] = {}
+    group_of: dict[str, str] = {}
     for inside in members.values():
         old = sorted({former[unit.unit_id][0] for unit in inside if unit.unit_id in former})
         fresh = min(sha256_bytes(f"group:{unit.sandbox_id or unit.unit_id}".encode())[:32] for unit in inside)
         for unit in inside:
-            found[unit.unit_id] = former[unit.unit_id][0] if unit.unit_id in former else (old or [fresh])[0]
-    return found
+            group_of[unit.unit_id] = former[unit.unit_id][0] if unit.unit_id in former else (old or [fresh])[0]
+    return group_of
 
 
 def _splits(
     units: Sequence[Unit], groups: Mapping[str, str], former: Mapping[str, tuple[str, Split]], recipe: DatasetRecipe
 ) -> dict[str, Split]:
     """Split of each unit: the former one of its group, else by the group's digest, then balanced per domain."""
-    settled = dict(former.values())
-    split_of = {group: settled.get(group) or hashed_split(group, recipe) for group in set(groups.values())}
+    fixed = dict(former.values())
+    split_of = {group: fixed.get(group) or hashed_split(group, recipe) for group in set(groups.values())}
     for domain in DOMAINS:
         sizes = Counter(groups[unit.unit_id] for unit in units if unit.usable and domain in unit.domains)
-        _balance(sizes, split_of, settled, recipe)
+        _balance(sizes, split_of, fixed, recipe)
     return {
         unit.unit_id: former[unit.unit_id][1] if unit.unit_id in former else split_of[groups[unit.unit_id]]
         for unit in units
@@ -284,7 +272,7 @@ def _splits(
 
 
 def hashed_split(group: str, recipe: DatasetRecipe) -> Split:
-    """The split of a group that nothing else decides, from its digest."""
+    """The default split of a group, from its digest and the recipe's shares."""
     point = _point(group)
     for split in SPLITS[:-1]:
         if point < recipe.splits[split]:
@@ -299,16 +287,16 @@ def _point(group: str) -> float:
 
 
 def _balance(
-    sizes: Mapping[str, int], split_of: dict[str, Split], settled: Mapping[str, Split], recipe: DatasetRecipe
+    sizes: Mapping[str, int], split_of: dict[str, Split], fixed: Mapping[str, Split], recipe: DatasetRecipe
 ) -> None:
-    """Repairs what the digests do to a domain of few groups; only groups that are new move.
+    """Rebalance the splits of a domain with few groups; only groups not in `fixed` move.
 
-    A group that alone exceeds 1.5 times the share of validation or test trains (it would drown the others there). Then
+    A group that alone exceeds 1.5 times the share of validation or test trains (it would dominate there). Then
     training groups, lowest digest first, move until validation and test have their minimum: `recipe.minimum_groups` (at
     most a quarter of the groups, at least one of three), and half their share of the executions.
     """
     total = sum(sizes.values())
-    movable = sorted((group for group in sizes if group not in settled), key=lambda group: (_point(group), group))
+    movable = sorted((group for group in sizes if group not in fixed), key=lambda group: (_point(group), group))
     oversized = {
         group
         for group in movable
@@ -339,9 +327,9 @@ def _second_splits(
     former: Mapping[str, tuple[str, Split]],
     left_out: Mapping[str, str],
 ) -> dict[str, str]:
-    """Units whose common code or statement already is in another split.
+    """Units whose common code or statement is in another split already, with that reason.
 
-    It stays where it was; where it is new everywhere, it trains (so that tests hold what is particular).
+    Common code stays in its former split; new common code trains, so that tests hold specific code.
     """
     reasons: dict[str, str] = {}
     for members in links.exclusive:

@@ -1,4 +1,4 @@
-"""What a deployment chooses about its training sets (resources/recipes/dataset.yaml)."""
+"""The dataset recipe: a deployment's parameters for its training sets (resources/recipes/dataset.yaml)."""
 
 from pydantic import Field, model_validator
 

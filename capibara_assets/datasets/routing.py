@@ -1,4 +1,4 @@
-"""Prompts for the router: what a user would ask, every domain whose examples answer it, and what these weigh."""
+"""Training prompts of the router, with the domains whose examples answer each, and their weights."""
 
 import json
 import math
@@ -23,11 +23,11 @@ _WORD = re.compile(r"\w+")
 
 
 def build_routing(examples: Mapping[Domain, pl.DataFrame], recipe: DatasetRecipe) -> pl.DataFrame:
-    """One row (Route) per distinct prompt of the examples of all domains, at most `recipe.routing.per_domain` of each.
+    """The table Route: one row per distinct prompt of all domains, at most `recipe.routing.per_domain` of each.
 
-    A prompt that several domains answer (a repair: its language's and `debug`) carries all of them. A prompt that came
-    up in two splits is in the first of train, validation, test. The weights are documented at `_weights`. No rows where
-    the recipe does not include routing.
+    A prompt that several domains answer (a repair: its language's and `debug`) has all of them. A prompt of two splits
+    goes to the first of train, validation, test. See `_weights` for the weights. The table is empty where the recipe
+    does not include routing.
     """
     if not recipe.include_routing:
         return table(Route, [])
@@ -75,7 +75,7 @@ def _weights(labels: Mapping[str, Sequence[Domain]], split_of: Mapping[str, int]
     """Prompt -> weight of each of its domains.
 
     A prompt that n domains answer counts 1/n for each; in every split each domain's weights sum to the number of
-    prompts over the number of domains, so that no domain outweighs another.
+    prompts over the number of domains, so no domain outweighs another.
     """
     totals: dict[tuple[int, Domain], Fraction] = defaultdict(Fraction)
     prompts = Counter(split_of.values())
@@ -97,7 +97,7 @@ def _weights(labels: Mapping[str, Sequence[Domain]], split_of: Mapping[str, int]
 
 
 def balance(routes: pl.DataFrame) -> dict[str, Any]:
-    """Prompts per domain, how even they are (entropy over that of equal shares), multi-label and hard shares."""
+    """Statistics of routes: prompts per domain, their evenness (normalised entropy), multi-label and hard shares."""
     counts = dict(sorted(routes["domains"].explode().drop_nulls().value_counts().iter_rows()))
     total = sum(counts.values())
     entropy = -sum(n / total * math.log(n / total) for n in counts.values()) if total else 0.0
@@ -114,18 +114,18 @@ def _share(flags: Sequence[bool]) -> float:
 
 
 def asked(messages: str) -> str:
-    """What the user says last."""
+    """The content of the last user turn of `messages` (JSON)."""
     return str(next(message["content"] for message in reversed(json.loads(messages)) if message["role"] == "user"))
 
 
 def _hard_negatives(prompts: Mapping[str, Mapping[str, Any]], recipe: DatasetRecipe) -> dict[str, set[Domain]]:
-    """Prompt -> the near domains whose prompts its words resemble and to which it does not belong."""
+    """Prompt -> near domains whose prompts have similar words, but to which it does not belong."""
     words = {digest: frozenset(_WORD.findall(known["prompt"].casefold())) for digest, known in prompts.items()}
     members: dict[Domain, list[str]] = defaultdict(list)
     for digest, known in prompts.items():
         for domain in known["domains"]:
             members[domain].append(digest)
-    found: dict[str, set[Domain]] = {digest: set() for digest in prompts}
+    resembled: dict[str, set[Domain]] = {digest: set() for digest in prompts}
     for left, right in recipe.routing.near:
         only_left = [digest for digest in members[left] if right not in prompts[digest]["domains"]]
         only_right = [digest for digest in members[right] if left not in prompts[digest]["domains"]]
@@ -134,10 +134,10 @@ def _hard_negatives(prompts: Mapping[str, Mapping[str, Any]], recipe: DatasetRec
         similar = _word_jaccard([words[d] for d in only_left], [words[d] for d in only_right])
         close = similar >= recipe.routing.hard_negative_similarity
         for i in np.flatnonzero(close.any(axis=1)):
-            found[only_left[i]].add(right)
+            resembled[only_left[i]].add(right)
         for i in np.flatnonzero(close.any(axis=0)):
-            found[only_right[i]].add(left)
-    return found
+            resembled[only_right[i]].add(left)
+    return resembled
 
 
 def _word_jaccard(

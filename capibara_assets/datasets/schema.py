@@ -1,4 +1,4 @@
-"""The tables of this stage: example groups, examples, what was left out, and routes."""
+"""Row types of the dataset tables: example groups, examples, left-out executions, and routes."""
 
 from typing import ClassVar, Literal
 
@@ -17,7 +17,7 @@ KINDS: tuple[Kind, ...] = ("solve", "repair", "explain", "predict", "apply")
 
 
 def main_kind(domain: Domain) -> Kind:
-    """The kind that a domain is about; it is never capped. *solve* examples are never `debug`."""
+    """The main kind of a domain, which is never capped: *repair* for `debug`, *solve* for the others."""
     return "repair" if domain == Domain.DEBUG else "solve"
 
 

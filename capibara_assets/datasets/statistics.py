@@ -1,4 +1,4 @@
-"""Quality metrics of one domain's dataset: figures for the planner, and in words what is missing."""
+"""Statistics of one domain's dataset: figures for the planner, and in words what is missing."""
 
 import math
 from collections import Counter
@@ -19,11 +19,11 @@ _KINDS_OF: dict[Domain, tuple[Kind, ...]] = {Domain.DEBUG: ("repair", "explain")
 
 @dataclass(frozen=True)
 class MadeFrom:
-    """What a dataset was made from.
+    """Inputs of a dataset that its statistics mention.
 
     Attributes:
-        executions: how many there were as evidence.
-        notes: kind -> why it has no examples, or fewer than the evidence gave.
+        executions: number of executions in the evidence.
+        notes: kind -> why it has no examples, or fewer than the evidence allows.
     """
 
     domain: Domain
@@ -35,7 +35,7 @@ class MadeFrom:
 def statistics(
     made_from: MadeFrom, examples: pl.DataFrame, left_out: pl.DataFrame, clusters: pl.DataFrame
 ) -> dict[str, Any]:
-    """JSON values that depend on the tables alone, in whatever order their rows are."""
+    """The statistics document (JSON values); independent of the order of rows."""
     target = made_from.recipe.balance.target
     chars = examples["messages"].str.len_chars()
     histogram = Counter(min(9, int(value * 10)) for value in examples["difficulty"])
@@ -81,12 +81,12 @@ def statistics(
 
 
 def counts(values: pl.Series | Iterable[str]) -> dict[str, int]:
-    """Value -> how often, sorted by value."""
+    """Value -> number of occurrences, sorted by value."""
     return dict(sorted(Counter(values).items()))
 
 
 def _missing(made_from: MadeFrom, examples: int, kinds: Mapping[str, int], left_out: Mapping[str, int]) -> list[str]:
-    """What there is too little of, in plain words; nothing is repeated to reach a number."""
+    """Sentences on missing examples and kinds, with the reasons."""
     lines, notes, wanted = [], made_from.notes, made_from.recipe.target_examples
     if examples < wanted:
         lines.append(
@@ -114,8 +114,8 @@ def _why(kind: Kind, notes: Mapping[Kind, str]) -> str:
     return notes.get(kind, _WHY[kind])
 
 
-def _most_first(found: Mapping[str, int]) -> list[tuple[str, int]]:
-    return sorted(found.items(), key=lambda item: (-item[1], item[0]))
+def _most_first(reasons: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
 
 
 def _shares(values: pl.Series) -> dict[str, float]:
@@ -127,10 +127,10 @@ def _share(part: int, whole: int) -> float:
 
 
 def _quantile(values: pl.Series, q: float) -> int:
-    found = values.quantile(q, "nearest")
-    return 0 if found is None else int(found)
+    quantile = values.quantile(q, "nearest")
+    return 0 if quantile is None else int(quantile)
 
 
 def _mean(values: Iterable[float]) -> float:
-    found = sorted(values)
-    return round(sum(found) / len(found), 6) if found else 0.0
+    ordered = sorted(values)  # so that the sum does not depend on the order of rows
+    return round(sum(ordered) / len(ordered), 6) if ordered else 0.0

@@ -1,4 +1,4 @@
-"""Which executions behind examples run again (datasets/recipe.py's `verification`), and what they need to do so."""
+"""Verification of examples by replaying the executions behind them in the local sandbox, with their context."""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ SECRETS = "secrets in its record were replaced"
 
 
 def replays_of(evidence: Evidence, execution_ids: Sequence[str]) -> list[Replay]:
-    """The replay of each execution, in their order: what it needs of its session, then its code as it was sent.
+    """The replay of each execution, in their order: the earlier code that it needs, then its code as recorded.
 
     An execution whose context is not complete has a `hindrance` and will not run.
 
@@ -53,7 +53,7 @@ def verify(
     processes: int | None = None,
     demand: Collection[str] = (),
 ) -> Batch:
-    """Verdicts on executions, in their order, under the recipe's limits; a caller chooses kinds and how many.
+    """Replay executions under the recipe's limits and return verdicts, in their order.
 
     Raises:
         KeyError: an execution that is not in the evidence.

@@ -1,4 +1,4 @@
-"""The choices of a deployment, read once: places (environment), declarations (YAML), and where `resources/` lies.
+"""Configuration of a deployment: environment variables, YAML declarations, and the location of `resources/`.
 
 Imports `domains` and `errors` only.
 """

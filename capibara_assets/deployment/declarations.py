@@ -1,4 +1,4 @@
-"""Declared choices, read from YAML files: nothing unknown, nothing twice, and errors that name the file and the key."""
+"""Strict reading of YAML and TOML declarations: no unknown or duplicate key, and errors name file and key."""
 
 import difflib
 import tomllib
@@ -17,7 +17,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class Declared(BaseModel):
-    """A mapping of a declaration: frozen, and an unknown key is refused with the nearest known one."""
+    """Base of declared models: frozen; an unknown key is refused with a suggestion of the nearest known one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -34,7 +34,7 @@ class Declared(BaseModel):
 
 
 def read_mapping(file: Path) -> dict[str, Any]:
-    """The mapping that a YAML file holds, or a TOML file (by its ending); an empty file is an empty one.
+    """The mapping in a YAML or TOML file (by its ending); an empty file gives an empty mapping.
 
     Raises:
         InputError: the file cannot be read, is no YAML or TOML, no mapping, or gives a key twice.
@@ -55,7 +55,7 @@ def read_mapping(file: Path) -> dict[str, Any]:
 
 
 def read_value(text: str, source: object) -> Any:
-    """A value as YAML would read it: a number, true, null, text, a list or a mapping without doubled keys.
+    """Parse text as a YAML value: a number, true, null, text, a list, or a mapping without duplicate keys.
 
     Raises:
         InputError: it is no YAML.
@@ -67,7 +67,7 @@ def read_value(text: str, source: object) -> Any:
 
 
 def declared(model: type[Model], values: Mapping[str, Any], source: object) -> Model:
-    """`values` as a `model`; `source` names where they come from in errors.
+    """Validate `values` as a `model`; `source` names their origin in errors.
 
     Raises:
         InputError: a key that is unknown or missing, or a value that does not fit; all of them are named.
@@ -83,12 +83,12 @@ def declared(model: type[Model], values: Mapping[str, Any], source: object) -> M
 
 
 def read_declared(file: Path, model: type[Model]) -> Model:
-    """`declared` of `read_mapping`; raises as both."""
+    """Read a file and validate it as a `model`; raises as `read_mapping` and `declared`."""
     return declared(model, read_mapping(file), file)
 
 
 def shipped_recipe(name: str, model: type[Model]) -> Model:
-    """The recipe of that name that ships (`training-demo`, `dataset`, …); raises as `read_declared`."""
+    """The recipe of this name in the shipped resources (`training-demo`, `dataset`, …); raises as `read_declared`."""
     return read_declared(resources_root() / "recipes" / f"{name}.yaml", model)
 
 

@@ -1,4 +1,4 @@
-"""The choices of a deployment, read from the environment once: places, recipes, hardware."""
+"""Settings of a deployment from CAPIBARA_* environment variables: folders, recipes, hardware, launcher."""
 
 import os
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class Deployment:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Deployment":
-        """CAPIBARA_* variables, each with the default that `.env.example` names; empty counts as absent.
+        """Read the CAPIBARA_* variables, each with the default that `.env.example` names; empty counts as absent.
 
         Raises:
             InputError: a seed that is no number, a launcher that does not exist, or a fault that is no VOTER=FAULT.

@@ -1,4 +1,4 @@
-"""Where the deployment's declarations (`resources/`) lie: beside the package in a checkout, inside it in a wheel."""
+"""Location of `resources/`: beside the package in a checkout, inside it in a wheel."""
 
 from functools import cache
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Where training runs: one compute resource that starts a local process group or a Kubernetes pod, through Pipes."""
+"""The compute resource for training: starts a local process group or a Kubernetes pod, through Dagster Pipes."""
 
 import os
 import sys
@@ -45,7 +45,7 @@ class Launcher(dg.ConfigurableResource[Any]):  # type: ignore[misc]  # dagster i
         target: "HardwareTarget",
         extras: Mapping[str, Any] | None = None,
     ) -> dg.PipesClientCompletedInvocation:
-        """Train, and return what the process reported.
+        """Run a training to its end and return what the process reported.
 
         Args:
             context: of the running asset or op.
@@ -202,14 +202,14 @@ def run_locally(
     grace_s: float,
     jobs: "Jobs | None" = None,
 ) -> dg.PipesClientCompletedInvocation:
-    """A Pipes session around a process group of its own.
+    """Run a command in a process group of its own, with a Pipes session around it.
 
     Dagster's own subprocess client signals only the direct child and leaves it running when it does not end in time;
     here the whole group is gone when this returns or raises. Messages arrive while the process runs; its output goes
     to the step's compute logs.
 
     Args:
-        jobs: where the process is noted while it runs, for `capibara jobs`.
+        jobs: registry in which `capibara jobs` finds the process; None: it is not recorded.
 
     Raises:
         DagsterPipesExecutionError: the process failed.

@@ -1,6 +1,6 @@
-"""What a training tells through Pipes while it runs, shown in Dagster at once.
+"""Live progress of a training in Dagster, from its Pipes messages.
 
-Dagster keeps a process's custom messages until it has ended. Here those about the voters' progress become an
+Dagster holds a process's custom messages back until it has ended. Here those about the voters' progress become an
 observation of the asset as they arrive: its numbers are plotted on the asset's page, its table is in the run's log.
 """
 
@@ -39,7 +39,7 @@ class ProgressObserver:
         return getattr(self._handler, name)
 
     def handle_message(self, message: Mapping[str, Any]) -> None:
-        """Called by the reader, in its thread."""
+        """Handle one message; called by the reader, in its thread."""
         payload = (message.get("params") or {}).get("payload") if message["method"] == "report_custom_message" else None
         if isinstance(payload, Mapping) and payload.get("kind") == PROGRESS:
             observe(self._context, payload)
@@ -48,7 +48,7 @@ class ProgressObserver:
 
 
 class LiveFileReader(dg.PipesTempFileMessageReader):  # type: ignore[misc]  # dagster is untyped here
-    """Of a process on this machine."""
+    """Message reader of a process on this machine that reports progress live."""
 
     def __init__(self, context: Any):
         super().__init__()
@@ -56,13 +56,13 @@ class LiveFileReader(dg.PipesTempFileMessageReader):  # type: ignore[misc]  # da
 
     @contextmanager
     def read_messages(self, handler: Any) -> Iterator[Any]:
-        """As the parent, through a `ProgressObserver`."""
+        """As in the base class, through a `ProgressObserver`."""
         with super().read_messages(ProgressObserver(self._context, handler)) as parameters:
             yield parameters
 
 
 def observe(context: Any, progress: Mapping[str, Any]) -> None:
-    """Note how the voters stand as an observation of the asset that the run makes."""
+    """Log the voters' progress as an observation of the asset that the run materializes."""
     if not getattr(context, "has_assets_def", True):
         context.log.info(progress_table(progress["voters"]))
         return
@@ -77,7 +77,7 @@ def observe(context: Any, progress: Mapping[str, Any]) -> None:
 
 
 def progress_metadata(voters: list[dict[str, Any]]) -> dict[str, Any]:
-    """A table for people, and for plots the figures of each voter that trains now."""
+    """Metadata of an observation: a table of all voters, and plotted figures of each one that is training."""
     plotted = {
         f"{name} {row['voter']}": float(row[key])
         for key, name in _PLOTTED.items()
@@ -88,7 +88,7 @@ def progress_metadata(voters: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def progress_table(voters: list[dict[str, Any]]) -> str:
-    """Markdown with a row per voter; the steps left are told in optimizer steps and micro-steps."""
+    """Markdown table with a row per voter; the remaining steps are given in optimizer steps and micro-steps."""
     return "\n".join([f"| {' | '.join(_COLUMNS)} |", _RULE, *(_row(voter) for voter in voters)])
 
 

@@ -1,4 +1,7 @@
-"""A launched training among `capibara jobs`. Imported when one is launched: loading the definitions stays light."""
+"""Registration of a launched training in `capibara jobs`.
+
+Imported at the launch only, so that loading the definitions needs no psutil.
+"""
 
 import os
 import signal
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Registration:
-    """A launch's entry among the jobs; a registry that cannot be written holds no training up."""
+    """The job entry of one launch; if the registry cannot be written, the training runs without one."""
 
     def __init__(self, context: Any, jobs: Jobs | None, command: list[str]):
         self._context, self._jobs, self._command = context, jobs, command
@@ -25,11 +28,11 @@ class Registration:
 
     @property
     def variables(self) -> dict[str, str]:
-        """For the process: where its lines go beside Dagster's event log."""
+        """Environment of the training process: the log file that it writes beside Dagster's event log."""
         return {JOB_LOG: str(self._jobs.log_file(self._id))} if self._jobs and self._writable() else {}
 
     def begin(self, pid: int | None = None, pod: Pod | None = None) -> None:
-        """Note the start."""
+        """Record the start."""
         if self._jobs is None or not self._writable():
             return
         with suppress(psutil.NoSuchProcess):  # it ended at once
@@ -44,7 +47,7 @@ class Registration:
             )
 
     def end(self, code: int | None) -> None:
-        """Note the end, once."""
+        """Record the end; later calls do nothing."""
         job, self._job = self._job, None
         if job is not None and self._jobs is not None:
             self._jobs.end(job, code)
@@ -54,7 +57,7 @@ class Registration:
         try:
             self._jobs.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            self._context.log.warning(f"not noted for `capibara jobs`: {self._jobs.folder}: {error.strerror}")
+            self._context.log.warning(f"`capibara jobs` cannot list this run: {self._jobs.folder}: {error.strerror}")
             self._jobs = None
             return False
         return os.access(self._jobs.folder, os.W_OK)
@@ -64,7 +67,7 @@ class Registration:
 def registered(
     context: "dg.AssetExecutionContext | dg.OpExecutionContext", jobs: Jobs | None, command: list[str]
 ) -> Iterator[Registration]:
-    """Notes a launch among the jobs while the block runs; one that nobody ended by its exit code was interrupted."""
+    """Context that records a launch as a job; without a reported exit code it ends as failed or interrupted."""
     entry = Registration(context, jobs, command)
     try:
         yield entry

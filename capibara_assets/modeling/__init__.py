@@ -1,4 +1,4 @@
-"""Base models and adapters: loading, LoRA targets and arithmetic, losses, layers for CPUs, the JAX step.
+"""Base models and LoRA adapters: loading, target modules, adapter arithmetic, losses, CPU layers, the JAX step.
 
-Imports `datasets`, `storage` and what lies below them; torch only in modules that need it.
+Imports `datasets`, `storage` and what lies below them; torch only in the modules that need it.
 """

@@ -1,4 +1,4 @@
-"""LoRA adapters as plain tensors: read and written in PEFT's format, and added to a base model without PEFT."""
+"""LoRA adapters as plain tensors: reading and writing PEFT's format, and adding deltas to a base model without PEFT."""
 
 import json
 import math
@@ -95,7 +95,7 @@ def read_adapter(folder: Path, *, dora: bool = False) -> LoraAdapter:
     """Read an adapter in PEFT's format.
 
     Args:
-        dora: whether a DoRA is taken, too; its `delta` raises.
+        dora: accept DoRA adapters, too; their `delta` raises.
 
     Raises:
         InputError: a file is missing or damaged, it is not a LoRA adapter, an A without its B, tensors besides
@@ -126,7 +126,7 @@ def write_adapter(adapter: LoraAdapter, folder: Path) -> None:
 
 
 def adapter_files(adapter: LoraAdapter) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the files that an adapter is written as."""
+    """Names and contents of an adapter's two files in PEFT's format."""
     tensors = {name: adapter.tensors[name].detach().contiguous().cpu() for name in sorted(adapter.tensors)}
     # One metadata key only: safetensors writes several in an order that changes from run to run.
     yield ADAPTER_WEIGHTS, save(tensors, metadata={"format": "pt"})
@@ -134,25 +134,25 @@ def adapter_files(adapter: LoraAdapter) -> Iterator[tuple[str, bytes]]:
 
 
 def pairs_only(adapter: LoraAdapter) -> LoraAdapter:
-    """Its LoRA pairs, without the layers that were trained whole beside them."""
+    """The adapter's LoRA pairs alone, without fully trained layers."""
     pairs = {name: tensor for name, tensor in adapter.tensors.items() if name.endswith((_A, _B))}
     return LoraAdapter({**adapter.config, "modules_to_save": None}, pairs)
 
 
 @contextmanager
 def applied(model: nn.Module, deltas: LoraAdapter | Mapping[str, Tensor], scale: float = 1.0) -> Iterator[nn.Module]:
-    """Add weight deltas to a model in place; on leaving, every touched weight has its exact former bits again.
+    """Context in which weight deltas are added to a model in place; afterwards every weight has its former bits.
 
     Args:
         model: the base model (no PEFT wrappers), its weights in any float type.
         deltas: an adapter, or module name -> float32 (out, in).
         scale: factor of all deltas.
 
-    Weights that bitsandbytes keeps in 8 or 4 bits are rounded to as many again: `QuantisedMergeWarning` says so.
+    Weights that bitsandbytes keeps in 8 or 4 bits are quantised again after the sum (`QuantisedMergeWarning`).
 
     Raises:
         InputError: a module that the model lacks, has no weight, shares its weight with another module, or
-            whose shape is another; weights in few bits of a kind that is not known.
+            has another shape; quantised weights of an unknown kind.
     """
     if isinstance(deltas, LoraAdapter):
         deltas = deltas.deltas()
@@ -198,12 +198,12 @@ def _weight(model: nn.Module, module: str, delta: Tensor) -> nn.Parameter:
 
 
 def is_transposed(layer: nn.Module) -> bool:
-    """GPT-2's Conv1D keeps its weight as (in, out)."""
+    """Whether a layer stores its weight as (in, out), as GPT-2's Conv1D does."""
     return type(layer).__name__ == "Conv1D"
 
 
 def _of_pattern(pattern: Mapping[str, Any], module: str, default: Any) -> Any:
-    """PEFT's `rank_pattern`/`alpha_pattern`: keys are module-name suffixes or regular expressions."""
+    """The value of PEFT's `rank_pattern` or `alpha_pattern` for a module; keys are suffixes or regular expressions."""
     for key, value in pattern.items():
         if re.match(rf"(.*\.)?({key})$", module):
             return value
@@ -214,11 +214,11 @@ def check_pairs(adapter: LoraAdapter, source: str, *, dora: bool = False) -> Non
     """Refuse an adapter whose change of the base is more than products of its LoRA pairs.
 
     Args:
-        source: what to call it.
-        dora: whether DoRA is taken, too.
+        source: name of the adapter in errors.
+        dora: accept DoRA, too.
 
     Raises:
-        InputError: with the names of what is more.
+        InputError: names the options or tensors that are not supported.
     """
     config = adapter.config
     unsupported = [name for name in _MORE_THAN_LORA if config.get(name)]

@@ -1,4 +1,4 @@
-"""The base model that adapters are trained on, loaded once."""
+"""Loading of the frozen base model that adapters are trained on."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from capibara_assets.modeling.quantised import FewBits
+    from capibara_assets.modeling.quantised import QuantisedLoading
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Base:
     """A loaded base model; `model` is in eval mode and none of its parameters requires a gradient.
 
     Attributes:
-        new_layers: parameters that its files do not hold: drawn at random, and never saved.
-        unread: tensors of its files that the model has no place for.
+        new_layers: parameters that its files lack; initialised at random and never saved.
+        unread: tensors of its files that the model does not use.
     """
 
     model: "PreTrainedModel"
@@ -39,18 +39,18 @@ def load_base(
     attention: str = "sdpa",
     head: Head = "causal",
     shared: Path | None = None,
-    in_few_bits: "FewBits | None" = None,
+    quantised: "QuantisedLoading | None" = None,
 ) -> Base:
-    """Load model and tokenizer from a local folder; never goes to the network, never runs the model's own code.
+    """Load model and tokenizer from a local folder, without network access and without running the model's own code.
 
     Args:
         path: folder in Transformers' format.
         dtype: of the weights in memory; float32 by default, also where they are stored in bfloat16.
         attention: Transformers' attention implementation (`sdpa`, `eager`, `flash_attention_2`).
-        head: what kind of language model it is.
-        shared: folder for all processes that load this base on a CPU: they map its weights and hold them together
-            once (mapped.py); None: each process has its own.
-        in_few_bits: matrices are quantised as they are read; they stay where they are then put (quantised.py).
+        head: kind of language model.
+        shared: folder through which all processes that load this base on a CPU share one memory-mapped copy of its
+            weights (mapped.py); None: each process has its own copy.
+        quantised: quantise matrices while they are read; they then stay on their device (quantised.py).
 
     Raises:
         InputError: as `validate_base`, or the weights do not fit the config.
@@ -68,19 +68,19 @@ def load_base(
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
     def load() -> Loaded:
-        model, said = model_class(head).from_pretrained(
+        model, report = model_class(head).from_pretrained(
             path,
             dtype=dtype,
             attn_implementation=attention,
             output_loading_info=True,
-            **(in_few_bits.arguments if in_few_bits else {}),
+            **(quantised.arguments if quantised else {}),
             **local,
         )
-        return Loaded(model, tuple(sorted(said["missing_keys"])), tuple(sorted(said["unexpected_keys"])))
+        return Loaded(model, tuple(sorted(report["missing_keys"])), tuple(sorted(report["unexpected_keys"])))
 
     def skeleton() -> Any:
         config = AutoConfig.from_pretrained(path, **local)
-        with no_init_weights():  # memory that is asked for, but never touched
+        with no_init_weights():  # allocated, but never written
             return model_class(head).from_config(config, dtype=dtype, attn_implementation=attention)
 
     try:
@@ -93,6 +93,6 @@ def load_base(
         raise InputError(f"base model {path} cannot be loaded: {error}") from error
     loaded.model.eval()
     loaded.model.requires_grad_(False)
-    if in_few_bits:
-        in_few_bits.settle(loaded.model)
+    if quantised:
+        quantised.keep_differentiable(loaded.model)
     return Base(loaded.model, tokenizer, digest, path, loaded.new_layers, loaded.unread)

@@ -1,4 +1,4 @@
-"""Examples as one batch: padded, packed into rows, or for an encoder and a decoder; by the model's head."""
+"""Collators by model head: examples as one batch, padded, packed into rows, or for an encoder and a decoder."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ Collate = Callable[[Sequence["Encoded"], torch.device], Batch]
 
 @dataclass(frozen=True)
 class Packing:
-    """How packed rows keep examples apart.
+    """Settings of packed rows.
 
     Attributes:
-        capacity: tokens of a row, at most.
-        attention: Transformers' attention implementation: a mask of (rows, 1, length, length) for `sdpa` and `eager`;
-            `flash_attention_2` takes one row without padding, and sees from the positions where examples begin.
+        capacity: most tokens of a row.
+        attention: Transformers' attention implementation, which keeps the examples of a row apart: `sdpa` and `eager`
+            by a mask of (rows, 1, length, length); `flash_attention_2` in one unpadded row, by the position ids.
     """
 
     capacity: int
@@ -35,10 +35,10 @@ class Packing:
 
 
 def collator(config: Any, head: Head, packing: Packing | None = None) -> Collate:
-    """What makes batches for a model.
+    """The collator for a model.
 
     Args:
-        config: the model's, of Transformers.
+        config: the model's Transformers config.
 
     Raises:
         InputError: packing for another head than the causal one, or for a model whose attention reaches less far
@@ -61,7 +61,7 @@ def collator(config: Any, head: Head, packing: Packing | None = None) -> Collate
 
 
 def collate_packed(examples: Sequence["Encoded"], device: torch.device | str = "cpu", *, packing: Packing) -> Batch:
-    """Examples one after the other in rows, in their order; positions begin again with each, nothing crosses over."""
+    """Batch of examples packed into rows in their order; positions restart at each, and attention stays within each."""
     flat = packing.attention == "flash_attention_2"
     rows = rows_of([len(example.input_ids) for example in examples], 1 << 62 if flat else packing.capacity)
     tokens = [[(_ints(examples[at].input_ids), _ints(examples[at].labels)) for at in row] for row in rows]
@@ -86,7 +86,7 @@ def collate_packed(examples: Sequence["Encoded"], device: torch.device | str = "
 
 
 def collate_masked(examples: Sequence["Encoded"], device: torch.device | str = "cpu") -> Batch:
-    """Padded examples for a model that sees both ways: a label is predicted where it stands."""
+    """Padded batch for a bidirectional model, which predicts a label at its own position."""
     ids, mask = padded([example.input_ids for example in examples])
     labels, _ = padded([example.labels for example in examples], IGNORED)
     owners, columns = torch.nonzero(labels != IGNORED, as_tuple=True)
@@ -102,16 +102,16 @@ def collate_masked(examples: Sequence["Encoded"], device: torch.device | str = "
 
 
 def collate_seq2seq(examples: Sequence["Encoded"], device: torch.device | str = "cpu", *, start: int = 0) -> Batch:
-    """Padded examples for an encoder and a decoder, whose input is the labels shifted right, after `start`.
+    """Padded batch for an encoder and a decoder; the decoder's input is `start` and the labels shifted right.
 
-    What has labels is the decoder's, all before it the encoder's (`Encoded`).
+    Tokens before the first label go to the encoder, the others to the decoder (`Encoded`).
     """
     begins = [
         next((at for at, label in enumerate(one.labels) if label != IGNORED), len(one.labels)) for one in examples
     ]
     ids, mask = padded([one.input_ids[:begin] for one, begin in zip(examples, begins, strict=True)])
     labels, _ = padded([one.labels[begin:] for one, begin in zip(examples, begins, strict=True)], IGNORED)
-    if not labels.shape[1]:  # a batch that only keeps step
+    if not labels.shape[1]:  # an empty batch that only keeps the ranks in step
         labels = torch.full((len(examples), 1), IGNORED)
     owners, columns = torch.nonzero(labels != IGNORED, as_tuple=True)
     shown = labels.clamp(min=0)
@@ -128,7 +128,7 @@ def collate_seq2seq(examples: Sequence["Encoded"], device: torch.device | str = 
 
 
 def rows_of(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Indices in rows of at most `capacity` tokens, in their order; examples that were packed are packed no worse."""
+    """Assign examples (by index, in order) to rows of at most `capacity` tokens, next-fit."""
     rows: list[list[int]] = []
     room = 0
     for index, length in enumerate(lengths):
@@ -141,7 +141,7 @@ def rows_of(lengths: Sequence[int], capacity: int) -> list[list[int]]:
 
 
 def padded(rows: Sequence[Sequence[int]], filler: int = 0) -> tuple[Tensor, Tensor]:
-    """Rows as (rows, longest) int64, and where they hold something: 1, else 0."""
+    """Rows padded to (rows, longest) int64, and a mask that is 1 where a row has a value."""
     longest = max(len(row) for row in rows)
     values = torch.full((len(rows), longest), filler, dtype=torch.int64)
     mask = torch.zeros((len(rows), longest), dtype=torch.int64)
@@ -152,7 +152,7 @@ def padded(rows: Sequence[Sequence[int]], filler: int = 0) -> tuple[Tensor, Tens
 
 
 def _mask(segments: np.ndarray, attention: str) -> Tensor:
-    """Who sees whom: true or false, or for `eager` what is added to the scores."""
+    """Attention mask of packed rows: booleans for `sdpa`, values added to the scores for `eager`."""
     allowed = torch.from_numpy(block_diagonal(segments))
     if attention == "sdpa":
         return allowed

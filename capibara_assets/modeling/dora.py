@@ -1,6 +1,6 @@
-"""Sums of DoRA adapters as a DoRA again, exactly (Liu et al. 2024, arXiv 2402.09353).
+"""Exact weighted sums of DoRA adapters as one DoRA adapter (Liu et al. 2024, arXiv 2402.09353).
 
-A DoRA makes of a weight W (out, in) the weight D (W + s B A), with the diagonal D = magnitude / |W + s B A| row by row.
+A DoRA turns a weight W (out, in) into D (W + s B A), with the diagonal D = magnitude / |W + s B A| row by row.
 Its change is (D - 1) W + D s B A, so that a weighted sum of changes is
 
     sum_i w_i delta_i = (C - 1) W + P,    C = 1 + sum_i w_i (D_i - 1),    P = sum_i w_i D_i s_i B_i A_i,
@@ -24,13 +24,13 @@ from capibara_assets.modeling.quantised import is_quantised
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
 
-_LEAST = 1e-6  # of a row's factor: below it the merged row keeps nothing of the base's, and DoRA cannot say so
+_LEAST = 1e-6  # of a row's factor: below it the merged row has no share of the base, which DoRA cannot express
 _ROWS = 1024  # of a base's weight in float64 at a time
 
 
 @dataclass(frozen=True)
 class Sum:
-    """C (out,) and the factors of P: B (out, r), A (r, in), float64."""
+    """A weighted sum of changes as C (out,) and the factors of P: B (out, r), A (r, in), float64."""
 
     rows: Vector
     b: Matrix
@@ -41,7 +41,7 @@ def summed(parts: Sequence[tuple[LoraAdapter, float]], module: str, weight: torc
     """The weighted sum of the changes of one module by DoRA and plain adapters.
 
     Raises:
-        ValueError: a row of some W + s B A is zero, which no magnitude rescales; the sum leaves nothing of a row of W.
+        ValueError: a row of some W + s B A is zero, which no magnitude rescales; the sum cancels a row of W.
     """
     rows = np.ones(len(weight))
     left, right = [], []
@@ -59,36 +59,36 @@ def summed(parts: Sequence[tuple[LoraAdapter, float]], module: str, weight: torc
         right.append(a)
     if np.abs(rows).min() < _LEAST:
         raise ValueError(
-            f"{module}: with these weights nothing of the base's row {int(np.abs(rows).argmin())} is left, which a "
-            "DoRA cannot say: choose other weights"
+            f"{module}: these weights cancel row {int(np.abs(rows).argmin())} of the base, which a DoRA "
+            "cannot express: choose other weights"
         )
     return Sum(rows, np.concatenate(left, axis=1), np.concatenate(right))
 
 
-def expressed(found: Sum, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def expressed(total: Sum, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """A, B and magnitude (float32, scale 1) of the DoRA that changes the weight by (C - 1) W + P."""
-    a, b = found.a.astype(np.float32), (found.b / found.rows[:, None]).astype(np.float32)
+    a, b = total.a.astype(np.float32), (total.b / total.rows[:, None]).astype(np.float32)
     norms = np.sqrt(row_squares(weight, np.ones(len(weight)), b.astype(np.float64), a.astype(np.float64)))
-    return torch.from_numpy(a), torch.from_numpy(b), torch.from_numpy((found.rows * norms).astype(np.float32))
+    return torch.from_numpy(a), torch.from_numpy(b), torch.from_numpy((total.rows * norms).astype(np.float32))
 
 
 def row_squares(weight: torch.Tensor, factors: Vector, b: Matrix, a: Matrix) -> Vector:
     """Squared norms of the rows of factors * W + B A, (out,), from W, the factors and products with A alone."""
     inner = a @ a.T
-    found = np.empty(len(weight))
+    squares = np.empty(len(weight))
     for start in range(0, len(weight), _ROWS):
         part = slice(start, start + _ROWS)
         w, f, left = _array(weight[part]), factors[part], b[part]
         cross = np.einsum("or,or->o", w @ a.T, left)
-        found[part] = f**2 * np.square(w).sum(axis=1) + 2 * f * cross + np.einsum("or,or->o", left @ inner, left)
-    return np.maximum(found, 0.0)
+        squares[part] = f**2 * np.square(w).sum(axis=1) + 2 * f * cross + np.einsum("or,or->o", left @ inner, left)
+    return np.maximum(squares, 0.0)
 
 
 def weight_of(base: nn.Module, module: str) -> torch.Tensor:
     """A module's weight as (out, in).
 
     Raises:
-        InputError: there is none, or it is kept in few bits.
+        InputError: there is none, or it is quantised.
     """
     try:
         layer = base.get_submodule(module)

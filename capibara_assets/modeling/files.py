@@ -1,4 +1,4 @@
-"""A model's folder in Transformers' format: its files by name, checked and digested without torch."""
+"""Files of a model folder in Transformers' format: names, checks and digests, without torch."""
 
 import json
 import struct
@@ -12,7 +12,7 @@ from capibara_assets.storage.digests import combine, sha256_file
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
-ADAPTER_CONFIG = "adapter_config.json"  # PEFT's names, here because what needs only these needs no torch
+ADAPTER_CONFIG = "adapter_config.json"  # PEFT's names; here, so that their users need no torch
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 # What decides the outputs: weights, config, tokenizer and template. A model card or a licence does not.
 _IDENTITY = (
@@ -48,7 +48,7 @@ def validate_base(path: Path, heads: Sequence[Head] = ("causal",)) -> None:
     """Check that a folder is a language model in Transformers' format; reads config and headers only.
 
     Args:
-        heads: what it may be; only training knows others than causal language models.
+        heads: accepted kinds of model; only training accepts others than causal language models.
 
     Raises:
         InputError: a missing folder, config, weight file or tokenizer; a config that is not JSON; a damaged or
@@ -76,10 +76,10 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def read_safetensors_header(file: Path) -> bytes:
-    """The JSON at the beginning of a safetensors file, as it stands there; the data begins 8 bytes behind its length.
+    """The JSON header of a safetensors file as raw bytes; the data begins 8 bytes behind its length.
 
     Raises:
-        InputError: the file is too short for the length that it states, or that is none of a header.
+        InputError: the file is shorter than the header length that it states, or that length is impossible.
     """
     size = file.stat().st_size
     with file.open("rb") as stream:
@@ -127,7 +127,7 @@ def weight_files(path: Path) -> Iterator[Path]:
 
 
 def read_json_object(file: Path, kind: str = "a model in transformers' format") -> dict[str, Any]:
-    """A file that every folder of this kind has.
+    """A JSON object in a file that every folder of this kind has.
 
     Raises:
         InputError: it is missing, so the folder is not of that kind, or it is not a JSON object.

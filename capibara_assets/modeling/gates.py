@@ -1,4 +1,4 @@
-"""Gate rows out of hidden states: a linear discriminant per domain, so that the first choices mean something.
+"""Initial gate rows of a mixture from hidden states: one linear discriminant per domain.
 
 Plain means of hidden states nearly coincide (every token shares one large component), so a gate made of them sends
 everything to one expert. The rows here are the centred means, whitened by the covariance within the domains.
@@ -27,14 +27,14 @@ class ClassStatistics:
 
 
 def class_statistics(layers: "Sequence[Tensor]") -> list[ClassStatistics]:
-    """Per layer, of hidden states (tokens, hidden), float64."""
-    found = []
+    """Mean and covariance of hidden states (tokens, hidden), float64, per layer."""
+    statistics = []
     for states in layers:
         values = states.numpy()
         mean = values.mean(axis=0)
         centred = values - mean
-        found.append(ClassStatistics(mean, centred.T @ centred / len(values)))
-    return found
+        statistics.append(ClassStatistics(mean, centred.T @ centred / len(values)))
+    return statistics
 
 
 def gate_rows(domains: Sequence[ClassStatistics], shrinkage: float, spread: float) -> Matrix:

@@ -1,4 +1,4 @@
-"""The greedy choice of a soup's ingredients (Wortsman et al. 2022, arXiv 2203.05482, recipe 1)."""
+"""Greedy choice of the ingredients of a model soup (Wortsman et al. 2022, arXiv 2203.05482, recipe 1)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Step(Generic[T]):
-    """One attempt: the ingredients with the newcomer last, their average's score, and whether it stayed."""
+class GreedyStep(Generic[T]):
+    """One attempt: the ingredients with the newcomer last, the score of their average, and whether it was kept."""
 
     tried: tuple[T, ...]
     score: float
@@ -18,8 +18,8 @@ class Step(Generic[T]):
 
 def greedy_choice(
     best_first: Sequence[T], first_score: float, score: Callable[[tuple[T, ...]], float]
-) -> tuple[tuple[T, ...], float, tuple[Step[T], ...]]:
-    """Start with the first; each of the others joins if the average with it is no worse than without.
+) -> tuple[tuple[T, ...], float, tuple[GreedyStep[T], ...]]:
+    """Choose ingredients greedily: each one in turn joins if the average with it is no worse than without.
 
     Args:
         best_first: the ingredients, at least one.
@@ -32,9 +32,9 @@ def greedy_choice(
     members, best, steps = tuple(best_first[:1]), first_score, []
     for newcomer in best_first[1:]:
         tried = (*members, newcomer)
-        found = score(tried)
-        kept = found >= best
-        steps.append(Step(tried, found, kept))
+        value = score(tried)
+        kept = value >= best
+        steps.append(GreedyStep(tried, value, kept))
         if kept:
-            members, best = tried, found
+            members, best = tried, value
     return members, best, tuple(steps)

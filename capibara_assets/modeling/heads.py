@@ -1,4 +1,4 @@
-"""Which kind of language model a base is: it continues text, answers it (T5), or fills gaps in it (BERT)."""
+"""Kinds of language models: causal, sequence-to-sequence (T5) and masked (BERT), as the config of a base names them."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -8,7 +8,7 @@ from capibara_assets.errors import InputError
 Head = Literal["causal", "seq2seq", "masked"]
 HEADS: tuple[Head, ...] = ("causal", "seq2seq", "masked")
 
-# head -> (what it is called, PEFT's task type, Transformers' class that loads it)
+# head -> (title, PEFT's task type, Transformers' class that loads it)
 _NAMES: dict[Head, tuple[str, str | None, str]] = {
     "causal": ("causal language model", "CAUSAL_LM", "AutoModelForCausalLM"),
     "seq2seq": ("sequence-to-sequence model", "SEQ_2_SEQ_LM", "AutoModelForSeq2SeqLM"),
@@ -17,7 +17,7 @@ _NAMES: dict[Head, tuple[str, str | None, str]] = {
 
 
 def head_of(config: Mapping[str, Any]) -> Head | None:
-    """The head that a model's `config.json` names; None where it is none of ours."""
+    """The head that a model's `config.json` names; None where it is not supported."""
     for name in config.get("architectures") or []:
         if "CausalLM" in name or name.endswith("LMHeadModel"):
             return "causal"
@@ -28,26 +28,26 @@ def head_of(config: Mapping[str, Any]) -> Head | None:
     return None
 
 
-def chosen_head(config: Mapping[str, Any], asked: Head | Literal["auto"]) -> Head:
-    """The head to train.
+def chosen_head(config: Mapping[str, Any], requested: Head | Literal["auto"]) -> Head:
+    """The head to train: the requested one, checked against the base.
 
     Args:
-        asked: the recipe's `model.head`; `auto` takes the base's own.
+        requested: the recipe's `model.head`; `auto` takes the base's own.
 
     Raises:
-        InputError: the base has none of the heads, or another than the one asked for.
+        InputError: the base has none of the heads, or another than the requested one.
     """
-    found = head_of(config)
+    own = head_of(config)
     named = ", ".join(config.get("architectures") or []) or "none named"
-    if found is None:
+    if own is None:
         raise InputError(f"the base is not a language model that can be trained here (architectures: {named})")
-    if asked not in ("auto", found):
-        raise InputError(f"model.head is {asked}, but the base is a {title(found)} ({named}): say {found}, or auto")
-    return found
+    if requested not in ("auto", own):
+        raise InputError(f"model.head is {requested}, but the base is a {title(own)} ({named}): say {own}, or auto")
+    return own
 
 
 def title(head: Head) -> str:
-    """What such a model is called."""
+    """The kind of model in words, such as `causal language model`."""
     return _NAMES[head][0]
 
 
@@ -57,7 +57,7 @@ def task_type(head: Head) -> str | None:
 
 
 def model_class(head: Head) -> Any:
-    """The class of Transformers that loads such a base."""
+    """The Transformers class that loads such a base."""
     import transformers
 
     return getattr(transformers, _NAMES[head][2])

@@ -1,4 +1,4 @@
-"""Base models from the Hugging Face Hub: size checked before a download, never a hang where there is no network."""
+"""Base models from the Hugging Face Hub: the size is checked before a download, and a missing network fails at once."""
 
 import os
 import re
@@ -17,10 +17,10 @@ _HUB_ID = re.compile(r"(?P<id>[\w.-]+(?:/[\w.-]+)?)@(?P<revision>[\w./-]+)")
 
 
 def resolve_base(location: str) -> Path:
-    """Local folder of a base model given as a folder or as a Hub `id@revision`; never goes to the network.
+    """Local folder of a base model, given as a folder or as a Hub `id@revision`; without network access.
 
     Raises:
-        InputError: neither an existing folder nor a model that was fetched before.
+        InputError: neither an existing folder nor a model in the local Hub cache.
     """
     folder = Path(location).expanduser()
     if folder.is_dir():
@@ -42,7 +42,7 @@ def resolve_base(location: str) -> Path:
 def fetch(model_id: str, revision: str, max_bytes: int) -> Path:
     """Download a model's weights, config and tokenizer, after checking its size; returns its local folder.
 
-    A model that is here already is not asked for again. A gated model needs HF_TOKEN.
+    A model in the local cache is not downloaded again. A gated model needs HF_TOKEN.
 
     Args:
         model_id: `owner/name` on the Hub.
@@ -54,7 +54,7 @@ def fetch(model_id: str, revision: str, max_bytes: int) -> Path:
     """
     where = f"{model_id}@{revision}"
     if not _HUB_ID.fullmatch(where):
-        raise InputError(f"{where!r} is no model of the Hub: expected owner/name@revision")
+        raise InputError(f"{where!r} is no Hub model id: expected owner/name@revision")
     with suppress(InputError):  # not here yet
         return resolve_base(where)
     from huggingface_hub import HfApi, snapshot_download
@@ -81,7 +81,7 @@ def fetch(model_id: str, revision: str, max_bytes: int) -> Path:
 
 
 def _is_transport(error: Exception) -> bool:
-    """Whether an error means that the network is not there; the Hub's client changes its HTTP library now and then."""
+    """Whether an error means that the network cannot be reached, whatever HTTP library the Hub's client uses."""
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0].startswith(("httpx", "httpcore"))
 
 

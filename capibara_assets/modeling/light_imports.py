@@ -1,4 +1,4 @@
-"""PEFT imports bitsandbytes wherever it is installed: over a second of every start, for bases that need none of it."""
+"""PEFT imported without bitsandbytes, which costs over a second of every start and only quantised bases need."""
 
 import importlib.util
 import sys
@@ -10,10 +10,10 @@ _NAME = "bitsandbytes"
 
 @contextmanager
 def without_bitsandbytes() -> Iterator[None]:
-    """Inside, PEFT finds no bitsandbytes, unless it was imported before: a base in few bits has done so by then.
+    """Context in which PEFT finds no bitsandbytes, unless it was imported before, as a quantised base does.
 
-    A None in `sys.modules` is how Python marks a module that must not be imported. What PEFT remembers of it inside is
-    forgotten before and after, so that a later base in few bits gets its layers.
+    A None in `sys.modules` is how Python marks a module that must not be imported. PEFT's cached answers
+    are cleared before and after, so that a later quantised base gets its layers.
     """
     if _NAME in sys.modules or importlib.util.find_spec(_NAME) is None:
         yield
@@ -28,7 +28,7 @@ def without_bitsandbytes() -> Iterator[None]:
 
 
 def _forget() -> None:
-    """What PEFT remembers, where it is imported already."""
+    """Clear PEFT's cached answers about bitsandbytes, where PEFT is imported already."""
     if remembered := sys.modules.get("peft.import_utils"):
         remembered.is_bnb_available.cache_clear()
         remembered.is_bnb_4bit_available.cache_clear()

@@ -1,8 +1,8 @@
-"""Several LoRA adapters at once on one model, each with a weight per prompt or per token, summed as the model runs.
+"""Mixture of LoRA adapters on one model, weighted per prompt or per token and summed in the forward pass.
 
-Every adapted layer adds sum_e w_e * scale_e * B_e A_e x to what it gives: one product with all A stacked, one scaling,
+Every adapted layer adds sum_e w_e * scale_e * B_e A_e x to its output: one product with all A stacked, one scaling,
 one product with all B. With weights that are the same for every token that is exactly the adapter that
-`modeling.low_rank.merge_adapters` makes; with others no adapter could stand for it. (Mixtures of LoRA experts: arXiv
+`modeling.low_rank.merge_adapters` makes; other weights equal no single adapter. (Mixtures of LoRA experts: arXiv
 2404.13628; LoraHub: arXiv 2307.13269.)
 """
 
@@ -19,10 +19,10 @@ from capibara_assets.modeling.adapters import LoraAdapter, is_transposed
 
 
 class Weights(Protocol):
-    """Says how much each adapter counts where, while the model runs."""
+    """Weights of the adapters, per layer and token, during a forward pass."""
 
     def install(self, model: nn.Module) -> Any:
-        """A context in which `of` answers: hooks that read hidden states, for instance."""
+        """Context in which `of` may be called; may add hooks that read hidden states, for instance."""
         ...
 
     def of(self, module: str, inputs: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ class Weights(Protocol):
 
 @dataclass(frozen=True)
 class PromptWeights:
-    """One weight per prompt of the batch and adapter: (batch, adapters), or (adapters,) for all alike."""
+    """Fixed weights per prompt: (batch, adapters), or (adapters,) for every prompt."""
 
     values: Tensor
 
@@ -52,20 +52,20 @@ class PromptWeights:
 
 
 class TokenGates:
-    """Weights per token: in each decoder layer the softmax of rows times the hidden state that enters it, best `top`.
+    """Weights per token: in each decoder layer the softmax of gate rows times its input, over the `top` best adapters.
 
-    As the gates of a mixture of experts, over adapters instead of feed-forward blocks. A token's weights depend on what
-    came before it alone, so generation with a cache gives the same as reading everything at once.
+    As the gates of a mixture of experts, over adapters instead of feed-forward blocks. A token's weights depend only on
+    the tokens up to it, so generation with a cache gives the same as one pass over the whole text.
     """
 
     def __init__(self, rows: Sequence[Tensor], layers: str = "model.layers", top: int | None = None) -> None:
-        """`rows`: of each decoder layer, (adapters, hidden). `top`: None: all adapters take part."""
+        """`rows`: gate rows of each decoder layer, (adapters, hidden). `top`: None for all adapters."""
         self._rows, self._layers, self._top = list(rows), layers, top
         self._now: dict[int, Tensor] = {}
 
     @contextmanager
     def install(self, model: nn.Module) -> Iterator[None]:
-        """Meanwhile every decoder layer notes the weights of its tokens. Raises InputError: other layers than rows."""
+        """Context in which decoder layers record their tokens' weights. Raises InputError: layers and rows differ."""
         try:
             layers = list(model.get_submodule(self._layers))  # type: ignore[call-overload]
         except AttributeError as error:
@@ -81,7 +81,7 @@ class TokenGates:
                 hook.remove()
 
     def of(self, module: str, inputs: Tensor) -> Tensor:
-        """Those of the decoder layer that the module is in. Raises InputError: it is in none."""
+        """The weights of the decoder layer that holds the module. Raises InputError: none does."""
         prefix, _, rest = module.removeprefix(f"{self._layers}.").partition(".")
         if not rest or not prefix.isdigit() or int(prefix) not in self._now:
             raise InputError(f"{module} is in no decoder layer: token weights cannot reach it")
@@ -101,7 +101,7 @@ class TokenGates:
 
 @contextmanager
 def mixed(model: nn.Module, adapters: Mapping[str, LoraAdapter], weights: Weights) -> Iterator[nn.Module]:
-    """Meanwhile the model runs with all the adapters, weighted; its own weights are never touched.
+    """Context in which the model runs with all the adapters, weighted; its own weights never change.
 
     Args:
         model: the base model (no PEFT wrappers).
@@ -126,7 +126,7 @@ def mixed(model: nn.Module, adapters: Mapping[str, LoraAdapter], weights: Weight
 
 @dataclass(frozen=True)
 class _Paths:
-    """All adapters' factors of one module: A (ranks, in) and B (out, ranks) with the scales, and whose each rank is."""
+    """Stacked factors of one module: A (ranks, in), B (out, ranks) with the scales, and the adapter of each rank."""
 
     module: str
     a: Tensor
@@ -147,8 +147,8 @@ class _Paths:
 
     def hook(self, weights: Weights) -> Any:
         def add(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-            found = weights.of(self.module, inputs[0])
-            hidden = (inputs[0].float() @ self.a.T) * found[..., self.owner]
+            shares = weights.of(self.module, inputs[0])
+            hidden = (inputs[0].float() @ self.a.T) * shares[..., self.owner]
             return (output.float() + hidden @ self.b.T).to(output.dtype)
 
         return add

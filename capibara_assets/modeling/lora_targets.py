@@ -1,4 +1,4 @@
-"""What of an architecture LoRA adapts, chosen from the model's config without loading it: linear layers, and experts.
+"""LoRA's target modules by architecture, from the model's config without loading it: linear layers, and experts.
 
 Transformers keeps the experts of a mixture as one parameter of three dimensions (experts, out, in). PEFT adapts such a
 parameter as a whole (`target_parameters`): the change of each expert is a product of its own, so the adapter is no

@@ -1,4 +1,4 @@
-"""Loss on the assistant's tokens: the same arithmetic for training, validation, votes and evaluation."""
+"""Cross-entropy of supervised (assistant) tokens, used alike by training, validation, votes and evaluation."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,16 +42,16 @@ class Losses:
 
 @dataclass(frozen=True)
 class Batch:
-    """Examples padded on the right to one length; collators.py lays out those of other heads, and packed ones.
+    """A batch of examples padded on the right to one length; collators.py makes those of other heads, and packed ones.
 
     Attributes:
-        input_ids: (examples, length) int64; padding holds token 0 and is never looked at: attention is causal.
+        input_ids: (examples, length) int64; padding holds token 0, which causal attention never reads.
         positions: flat indices into (examples * length) of the hidden states that predict a supervised token.
         targets: the token each of them has to predict, (supervised,).
         owners: the example each of them belongs to, (supervised,).
         tokens: real tokens, padding not counted.
-        inputs: what else the model is given: masks, positions, a decoder's tokens.
-        head: what kind of model it is for; a sequence-to-sequence batch's positions are its decoder's.
+        inputs: further inputs of the model: masks, positions, a decoder's tokens.
+        head: the kind of model it is for; a sequence-to-sequence batch's positions are its decoder's.
     """
 
     input_ids: Tensor
@@ -64,7 +64,7 @@ class Batch:
 
 
 def collate(examples: Sequence["Encoded"], device: torch.device | str = "cpu") -> Batch:
-    """Pad examples on the right and look up what is supervised; label i is predicted from position i - 1.
+    """Batch of right-padded examples for a causal model; label i is predicted from position i - 1.
 
     Raises:
         InputError: labels and tokens of an example differ in length, or its first token is supervised.
@@ -90,7 +90,7 @@ def collate(examples: Sequence["Encoded"], device: torch.device | str = "cpu") -
 
 
 def moved(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """The tensor on a device; to a GPU from pinned memory, so that the copy runs beside what the GPU computes."""
+    """The tensor on a device; to a GPU from pinned memory, so that the copy overlaps with computation."""
     if torch.device(device).type != "cuda":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
@@ -99,8 +99,8 @@ def moved(tensor: Tensor, device: torch.device | str) -> Tensor:
 def token_nll(model: nn.Module, batch: Batch) -> Tensor:
     """Negative log-likelihood of every supervised token of a batch, (supervised,) float32.
 
-    Only the hidden states that predict a supervised token reach the head, in chunks; where there are several,
-    each chunk's logits are computed again in the backward pass rather than kept.
+    Only the hidden states that predict a supervised token reach the head, in chunks; with more than one chunk,
+    logits are recomputed in the backward pass instead of kept.
 
     Args:
         model: a language model of Transformers with the batch's head (under PEFT: `peft_model.get_base_model()`).
@@ -126,7 +126,7 @@ def token_nll(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def length_sorted(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Indices in batches of similar length, longest first; rows x longest stays within `batch_tokens`.
+    """Yield batches of indices of similar length, longest first; rows x longest stays within `batch_tokens`.
 
     An example longer than `batch_tokens` gets a batch of its own. Ties keep their order.
     """
@@ -165,7 +165,7 @@ def token_losses(
     precision: Precision = "fp32",
     poll: Callable[[], None] | None = None,
 ) -> TokenLosses:
-    """Loss of each supervised token, streamed in length-sorted batches; logits never outlive a chunk.
+    """Loss of each supervised token, computed in length-sorted batches; logits never outlive a chunk.
 
     Args:
         model: a causal language model; put in eval mode meanwhile, its mode is restored.
@@ -174,7 +174,7 @@ def token_losses(
         precision: bf16 is near twice as fast where the processor computes in it, and exact to about 1e-3.
         poll: called before each batch; may raise to stop.
     """
-    found: list[np.ndarray] = [np.zeros(0)] * len(encoded)
+    by_example: list[np.ndarray] = [np.zeros(0)] * len(encoded)
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
@@ -188,10 +188,11 @@ def token_losses(
                     losses = token_nll(model, batch).to("cpu", torch.float64).numpy()
                 ends = np.cumsum(np.bincount(batch.owners.cpu().numpy(), minlength=len(indices)))
                 for index, own in zip(indices, np.split(losses, ends[:-1]), strict=True):
-                    found[index] = own
+                    by_example[index] = own
     finally:
         model.train(was_training)
-    return TokenLosses(np.concatenate([np.zeros(0), *found]), np.array([len(own) for own in found], dtype=np.int64))
+    counts = np.array([len(own) for own in by_example], dtype=np.int64)
+    return TokenLosses(np.concatenate([np.zeros(0), *by_example]), counts)
 
 
 def assistant_losses(
@@ -202,26 +203,26 @@ def assistant_losses(
     precision: Precision = "fp32",
     poll: Callable[[], None] | None = None,
 ) -> Losses:
-    """`token_losses`, summed over each example."""
+    """Loss of each example: `token_losses`, summed over its tokens."""
     return token_losses(model, encoded, batch_tokens=batch_tokens, precision=precision, poll=poll).by_example
 
 
 def _hidden(model: nn.Module, batch: Batch) -> Tensor:
     """The last hidden states, (examples, length, width); those of the decoder where there is one."""
     if batch.head == "causal":
-        found = model.base_model(input_ids=batch.input_ids, use_cache=False, **batch.inputs)
+        output = model.base_model(input_ids=batch.input_ids, use_cache=False, **batch.inputs)
     elif batch.head == "masked":
-        found = model.base_model(input_ids=batch.input_ids, **batch.inputs)
+        output = model.base_model(input_ids=batch.input_ids, **batch.inputs)
     else:
         mask = batch.inputs["attention_mask"]
-        read = model.get_encoder()(input_ids=batch.input_ids, attention_mask=mask)
-        found = model.get_decoder()(
+        encoded = model.get_encoder()(input_ids=batch.input_ids, attention_mask=mask)
+        output = model.get_decoder()(
             input_ids=batch.inputs["decoder_input_ids"],
-            encoder_hidden_states=read.last_hidden_state,
+            encoder_hidden_states=encoded.last_hidden_state,
             encoder_attention_mask=mask,
             use_cache=False,
         )
-    return found.last_hidden_state
+    return output.last_hidden_state
 
 
 def _head_nll(model: nn.Module, hidden: Tensor, targets: Tensor, head: Head) -> Tensor:
@@ -248,12 +249,12 @@ def head_logits(model: nn.Module, hidden: Tensor, head: Head = "causal") -> Tens
 
 
 def _gap_head(model: nn.Module) -> nn.Module:
-    """A masked model's head: a layer of its own, then the vocabulary.
+    """A masked model's head: a transformation, then the vocabulary.
 
     Raises:
-        InputError: it has none under a name that is known.
+        InputError: the model has none under a known name.
     """
     for name in ("cls", "lm_head"):  # BERT's, RoBERTa's
-        if isinstance(found := getattr(model, name, None), nn.Module):
-            return found
+        if isinstance(head := getattr(model, name, None), nn.Module):
+            return head
     raise InputError(f"{type(model).__name__} is a masked language model whose head is not known here")

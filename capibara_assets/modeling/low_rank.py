@@ -1,4 +1,4 @@
-"""Combinations of LoRA adapters as LoRA adapters again: on the deltas scale * B @ A, never on A and B apart.
+"""Linear combinations of LoRA adapters as one LoRA adapter: of the deltas scale * B @ A, never of A and B apart.
 
 A weighted sum of products is exactly one product of the stacked factors, [w1 s1 B1 | w2 s2 B2] @ [A1; A2]; a smaller
 rank is the best one by the SVD of that product, computed from the factors (Eckart and Young 1936), never from the
@@ -32,10 +32,10 @@ Factors = tuple[Matrix, Matrix]
 
 @dataclass(frozen=True)
 class MergedAdapter(LoraAdapter):
-    """An adapter that stands for a combination of others.
+    """An adapter whose delta is a combination of other adapters' deltas.
 
     Attributes:
-        relative_error: Frobenius norm of what a smaller rank lost, relative to the exact combination's; 0 if exact.
+        relative_error: Frobenius norm of the truncation error, relative to the exact combination's norm; 0 if exact.
     """
 
     relative_error: float = 0.0
@@ -50,11 +50,11 @@ def merge_adapters(
 ) -> MergedAdapter:
     """The adapter whose delta is sum_i weights[i] * delta_i, for any ranks, alphas, rsLoRA and target modules.
 
-    The sum is in float64 and in an order by the adapters' content: theirs does not show. An adapter that lacks a module
-    counts as zero there. Where one is a DoRA, so is the result; see `modeling.dora`.
+    The sum is in float64 and ordered by the adapters' content, so it does not depend on their order here. An adapter
+    that lacks a module counts as zero there. Where one is a DoRA, so is the result; see `modeling.dora`.
 
     Args:
-        adapters: adapters, or folders of them in PEFT's format.
+        adapters: adapters, or folders in PEFT's format.
         rank: None for the exact sum (ranks add up), else the most that a module may have, one for all or by module.
         base: the model that they were trained on; only needed for DoRA, whose delta depends on it.
 
@@ -68,11 +68,11 @@ def merge_adapters(
         raise ValueError(f"{len(adapters)} adapters need as many weights, at least one, not {len(weights)}")
     if not all(math.isfinite(weight) for weight in weights):
         raise ValueError(f"weights have to be finite: {list(weights)}")
-    found = [_read(adapter, number) for number, adapter in enumerate(adapters)]
+    loaded = [_read(adapter, number) for number, adapter in enumerate(adapters)]
     used = sorted(
-        ((adapter, float(weight)) for adapter, weight in zip(found, weights, strict=True) if weight != 0.0),
+        ((adapter, float(weight)) for adapter, weight in zip(loaded, weights, strict=True) if weight != 0.0),
         key=lambda pair: (_content(pair[0]), pair[1]),
-    ) or [(found[0], 0.0)]
+    ) or [(loaded[0], 0.0)]
     modules = sorted({module for adapter, _ in used for module in adapter.modules})
     _check_factors([adapter for adapter, _ in used], modules)
     ranks = _ranks(modules, rank)
@@ -90,7 +90,7 @@ def merge_adapters(
 def from_factors(
     factors: Mapping[str, Factors], config: Mapping[str, Any], rank: int | Mapping[str, int] | None = None
 ) -> MergedAdapter:
-    """An adapter with scale 1 out of (B, A) per module, cut to the best `rank` where that is smaller.
+    """An adapter with scale 1 from (B, A) per module, truncated to the best `rank` where that is smaller.
 
     Args:
         factors: module -> B (out, r) and A (r, in), float64.
@@ -108,7 +108,7 @@ def from_factors(
 def cut(
     factors: Mapping[str, Factors], rank: int | Mapping[str, int] | None
 ) -> tuple[dict[str, Factors], float, float]:
-    """The best factors of at most `rank`, and the squared norms of what that lost and of what there was."""
+    """The best factors of at most `rank`, and the squared norms of the truncation error and of the whole."""
     chosen: dict[str, Factors] = {}
     lost = whole = 0.0
     for module, (b, a) in factors.items():
@@ -232,14 +232,14 @@ def _read(adapter: LoraAdapter | Path | str, number: int) -> LoraAdapter:
 
 
 def _content(adapter: LoraAdapter) -> str:
-    """A digest of what the adapter computes from: its numbers, and the scales they come with."""
-    found = sha256()
+    """Digest of the adapter's tensors and scales."""
+    digest = sha256()
     for name, tensor in sorted(adapter.tensors.items()):
         raw = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
-        found.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        found.update(raw.numpy())
-    found.update(" ".join(str(adapter.scale(module)) for module in adapter.modules).encode())
-    return found.hexdigest()
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        digest.update(raw.numpy())
+    digest.update(" ".join(str(adapter.scale(module)) for module in adapter.modules).encode())
+    return digest.hexdigest()
 
 
 def _check_factors(adapters: Sequence[LoraAdapter], modules: Sequence[str]) -> None:

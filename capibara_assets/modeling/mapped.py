@@ -1,4 +1,4 @@
-"""A base model whose weights are pages of a file: however many processes train on it, it is in memory once.
+"""Base models over memory-mapped weights, so that all training processes share one copy in memory.
 
 The kernel keeps one copy of a mapped file's pages for all processes that only read them, and a frozen base is only
 read. The mapping is private: a process that did write would get pages of its own, and the file would not change.
@@ -27,11 +27,11 @@ _NOTE = "loading"  # what Transformers said of the weights when it read them, in
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model, and what its weights lacked.
+    """A loaded model, and the mismatches between its parameters and its files.
 
     Attributes:
-        new_layers: parameters that the files do not hold; drawn at random.
-        unread: tensors of the files that the model has no place for.
+        new_layers: parameters that the files lack; initialised at random.
+        unread: tensors of the files that the model does not use.
     """
 
     model: Any
@@ -40,14 +40,14 @@ class Loaded:
 
 
 def mapped(path: Path, folder: Path, name: str, load: Any, skeleton: Any) -> Loaded:
-    """A model over mapped weights: the model's own files where they hold what is needed, else a converted one.
+    """Load a model over mapped weights: its own files where names, shapes and types fit, else a converted file.
 
     Args:
         path: the model's folder.
-        folder: where a converted file is kept, for all processes.
-        name: of that file; it names everything that the weights depend on.
-        load: () -> Loaded, the model read as always.
-        skeleton: () -> the same model without weights.
+        folder: where the converted file is kept, for all processes.
+        name: name of that file; it has to include everything that the weights depend on.
+        load: () -> Loaded; reads the model in the usual way.
+        skeleton: () -> the same model with uninitialised weights.
 
     Raises:
         InputError: the disk has no room for the converted file.
@@ -66,12 +66,12 @@ def mapped(path: Path, folder: Path, name: str, load: Any, skeleton: Any) -> Loa
 
 
 def _own_files(path: Path, model: Any) -> dict[str, Tensor] | None:
-    """The model's tensors as its files hold them, mapped; None where names, shapes or types are others."""
+    """The model's tensors mapped from its own files; None where names, shapes or types differ."""
     needed = _needed(model)
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for file in weight_files(path):
-        found |= load_file(file)  # mapped: nothing is read yet
-    stored = {name: value for name, value in found.items() if name not in model.all_tied_weights_keys}
+        tensors |= load_file(file)  # mapped: nothing is read yet
+    stored = {name: value for name, value in tensors.items() if name not in model.all_tied_weights_keys}
     if stored.keys() != needed.keys():
         return None
     same = all(
@@ -81,12 +81,12 @@ def _own_files(path: Path, model: Any) -> dict[str, Tensor] | None:
 
 
 def _convert(loaded: Loaded, file: Path) -> None:
-    """Write a model's weights as they are in memory: beside, synced, renamed."""
+    """Write a model's weights as they are in memory, atomically."""
     tensors = {name: value.contiguous() for name, value in _needed(loaded.model).items()}
     size = sum(value.numel() * value.element_size() for value in tensors.values())
     if shutil.disk_usage(file.parent).free < size + (1 << 20):
         raise InputError(
-            f"{file.parent} has no room for {size / 2**30:.1f} GiB: the base as voters share it; free some, give "
+            f"{file.parent} has no room for {size / 2**30:.1f} GiB, the base as voters share it: free some, choose "
             "another work folder, or train one voter at a time (hardware.share_base: false)"
         )
     note = {"new_layers": loaded.new_layers, "unread": loaded.unread}
@@ -110,7 +110,7 @@ def _filled(model: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def _needed(model: Any) -> dict[str, Tensor]:
-    """Everything that a file has to hold: tied weights once."""
+    """The tensors that a file has to hold; tied weights once."""
     return {name: value for name, value in model.state_dict().items() if name not in model.all_tied_weights_keys}
 
 

@@ -1,4 +1,4 @@
-"""In what matrices are multiplied: bf16 only where the hardware computes in it, decided the same way on every run."""
+"""Precision of matrix products: bf16 only where the hardware computes in it, decided without timing anything."""
 
 from functools import cache
 from pathlib import Path
@@ -25,7 +25,7 @@ def fast_precision(device: "torch.device") -> Precision:
 
 
 def processor_precision() -> Precision:
-    """What this machine's processor computes fastest in."""
+    """The precision that is fastest on this machine's processor."""
     return "bf16" if _BF16_FLAGS & processor_flags() else "fp32"
 
 

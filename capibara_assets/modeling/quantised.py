@@ -1,7 +1,7 @@
-"""Weights that bitsandbytes keeps in 8 or 4 bits: a change can be merged into them, with a loss that is said aloud.
+"""Bases quantised to 8 or 4 bits by bitsandbytes: loading, saving, and merging deltas with a warning about the loss.
 
 LLM.int8 (Dettmers et al. 2022, arXiv 2208.07339) and NF4 (Dettmers et al. 2023, arXiv 2305.14314) round a weight to few
-levels per row or block. Base + change is rounded to such levels again: a change below half a step is gone, others are
+levels per row or block. Base + delta is rounded to such levels again: a delta below half a step is lost, others are
 off by up to half a step. An adapter that is kept beside its base loses nothing.
 """
 
@@ -25,18 +25,18 @@ _PLAIN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 @dataclass(frozen=True)
-class FewBits:
-    """How Transformers quantises a base while it reads it.
+class QuantisedLoading:
+    """Settings with which Transformers quantises a base while it reads it.
 
     Attributes:
-        arguments: of `from_pretrained`.
+        arguments: further arguments of `from_pretrained`.
     """
 
     arguments: Mapping[str, Any]
 
     @classmethod
-    def of(cls, kind: Literal["int8", "nf4"], device: torch.device, precision: Precision) -> "FewBits":
-        """LLM.int8, or NF4 with its scales quantised too; matrices are multiplied in `precision`.
+    def of(cls, kind: Literal["int8", "nf4"], device: torch.device, precision: Precision) -> "QuantisedLoading":
+        """Settings for LLM.int8, or NF4 with quantised scales; matrices are multiplied in `precision`.
 
         Raises:
             InputError: bitsandbytes is not installed.
@@ -57,12 +57,12 @@ class FewBits:
         )
         return cls({"quantization_config": config, "device_map": {"": device}})
 
-    def settle(self, model: nn.Module) -> None:
-        """Keep the weights in an order that gradients pass through.
+    def keep_differentiable(self, model: nn.Module) -> None:
+        """Keep the weights in a layout that has a backward pass.
 
-        On a CPU with AVX-512 a forward pass without gradients brings NF4 weights into an order for inference, in
-        place; the operator that reads it has no backward pass, so training after a validation would learn nothing
-        below the first such layer, and say nothing.
+        On a CPU with AVX-512 a forward pass without gradients rearranges NF4 weights in place for inference; the
+        operator for that layout has no backward pass, so training after a validation would silently learn nothing
+        below the first such layer.
         """
         for layer in model.modules():
             if hasattr(layer, "support_avx512bf16_for_cpu"):
@@ -70,14 +70,14 @@ class FewBits:
 
 
 class QuantisedMergeWarning(UserWarning):
-    """A change was merged into quantised weights, and not all of it is there."""
+    """A delta was merged into quantised weights, and part of it was lost to rounding."""
 
 
 def is_quantised(layer: nn.Module) -> bool:
     """Whether bitsandbytes keeps this layer's weight in 4 or 8 bits.
 
     Raises:
-        InputError: the weight is in few bits in a way that is not known here; adding to it would give nonsense.
+        InputError: the weight is quantised in an unknown way; adding to it would give nonsense.
     """
     weight = getattr(layer, "weight", None)
     if type(weight).__name__ in _KINDS:
@@ -92,13 +92,13 @@ def is_quantised(layer: nn.Module) -> bool:
 
 @contextmanager
 def merged(layers: Mapping[str, nn.Module], deltas: Mapping[str, Tensor]) -> Iterator[None]:
-    """Add changes to quantised layers in place; on leaving, every layer has its former weight again, bit for bit.
+    """Context in which deltas are added to quantised layers in place; afterwards every layer has its former bits.
 
     Warns once per call (`QuantisedMergeWarning`).
 
     Args:
         layers: module name -> layer, each one `is_quantised`.
-        deltas: module name -> change (out, in), float32.
+        deltas: module name -> delta (out, in), float32.
 
     Raises:
         InputError: bitsandbytes is not installed.
@@ -112,7 +112,7 @@ def merged(layers: Mapping[str, nn.Module], deltas: Mapping[str, Tensor]) -> Ite
         "is rounded again, and what is smaller than half a step of that is gone; merge into the model from before "
         "quantisation, or keep the adapter beside the base",
         QuantisedMergeWarning,
-        stacklevel=5,  # behind `merged`, `applied` and contextlib's frame of each: whoever asked for the merge
+        stacklevel=5,  # past `merged`, `applied` and contextlib's frames: the caller of the merge
     )
     former = {module: (layer.weight, getattr(layer, "state", None)) for module, layer in layers.items()}
     try:
@@ -128,10 +128,10 @@ def merged(layers: Mapping[str, nn.Module], deltas: Mapping[str, Tensor]) -> Ite
 
 
 def save_dequantised(model: Any, out: Path) -> None:
-    """Write a quantised Transformers model as one of float32 weights, those that it computes with.
+    """Write a quantised Transformers model with dequantised float32 weights, the very ones that it computes with.
 
-    Transformers loads models in few bits but cannot write them again once loaded; and the weights of a merge are as
-    they were measured.
+    Transformers cannot save a model that it quantised while loading; and so the written weights of a merge are those
+    that were measured.
     """
     state = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
     for module, layer in model.named_modules():
@@ -148,12 +148,12 @@ def save_dequantised(model: Any, out: Path) -> None:
 
 
 def plain_weight(layer: nn.Module) -> Tensor:
-    """A quantised layer's weight as it computes with it, (out, in), float32."""
+    """The dequantised weight of a layer, (out, in), float32."""
     functional = _bitsandbytes().functional
     weight: Any = layer.weight
     if type(weight).__name__ == "Params4bit":
         if getattr(weight.quant_state, "packing_format_for_cpu", False):
-            layer.state_dict()  # undoes, in place, the order into which a forward on a CPU with AVX-512 brings it
+            layer.state_dict()  # undoes, in place, the layout for inference on a CPU with AVX-512
         return functional.dequantize_4bit(weight.data, weight.quant_state).float()
     state: Any = layer.state
     scales = weight.SCB if state.SCB is None else state.SCB  # the first forward moves them to the state
@@ -161,7 +161,7 @@ def plain_weight(layer: nn.Module) -> Tensor:
 
 
 def _replace(layer: nn.Module, plain: Tensor) -> None:
-    """Give a layer another weight, rounded as its own is."""
+    """Replace a layer's weight, quantised in the same way."""
     library, weight = _bitsandbytes(), layer.weight
     if type(weight).__name__ == "Params4bit":
         layer.weight = library.nn.Params4bit(

@@ -1,6 +1,6 @@
-"""Background runs of a deployment: one JSON file each, readable and right also after a crash or a recycled process id.
+"""Registry of a deployment's background runs: one JSON file each, correct also after a crash or a reused process id.
 
-Three kinds: `local` (started here in the background; a keeper process notes how it ended), `pipes` (a training that
+Three kinds: `local` (started here in the background; a keeper process records how it ended), `pipes` (a training that
 Dagster started on this machine) and `remote` (a pod). Imports no torch.
 """
 
@@ -31,13 +31,13 @@ JOB_LOG = "CAPIBARA_JOB_LOG"
 
 STOP_GRACE_S = 20.0
 _SAME_START_S = 0.05  # process start times are multiples of 10 ms
-_KEPT = 200  # jobs that ended; older ones are forgotten with their logs
-_KEEPER_WRITES_S = 2.0  # between a job's end and its keeper's note of it
+_KEPT = 200  # ended jobs; older ones are removed with their logs
+_KEEPER_WRITES_S = 2.0  # between a job's end and its keeper's record of it
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process, told apart from a later one with the same number by its start.
+    """A process, identified by its number and start time, since numbers are reused.
 
     Attributes:
         started: seconds since 1970, as the system counts it.
@@ -71,14 +71,14 @@ class Pod:
 
 @dataclass(frozen=True)
 class Job:
-    """A background run as its file has it; `state_of` says what has become of one that is noted as running.
+    """A background run as its file records it; `state_of` gives the present state of one recorded as running.
 
     Attributes:
         process: leads the process group that does the work; None for a pod.
-        keeper: notes how a local job ends.
+        keeper: process that records how a local job ends.
         output: folder that the job writes to, if known.
         run: Dagster's run, if it belongs to one.
-        state: as noted last.
+        state: as recorded last.
     """
 
     id: str
@@ -98,36 +98,36 @@ class Job:
 
 
 class Jobs:
-    """The jobs of one deployment, in `<home>/jobs`."""
+    """The job registry of one deployment, in `<home>/jobs`."""
 
     def __init__(self, home: Path):
         self.folder = home / "jobs"
 
     def all(self) -> list[Job]:
-        """All that are noted, the oldest first."""
-        found = [job for path in self.folder.glob("*.json") if (job := _read(path)) is not None]
-        return sorted(found, key=lambda job: (job.started, job.id))
+        """Every recorded job, the oldest first."""
+        jobs = [job for path in self.folder.glob("*.json") if (job := _read(path)) is not None]
+        return sorted(jobs, key=lambda job: (job.started, job.id))
 
     def find(self, name: str) -> Job:
-        """The job whose id begins so; `latest` is the one started last.
+        """The job whose id begins with `name`; `latest` is the one started last.
 
         Raises:
-            InputError: none or several do.
+            InputError: no job or several match.
         """
         known = self.all()
-        found = known[-1:] if name == "latest" else [job for job in known if job.id.startswith(name)]
-        if len(found) != 1:
-            raise InputError(f"{name!r} names {len(found) or 'no'} jobs of {self.folder}: see `capibara jobs ls`")
-        return found[0]
+        matches = known[-1:] if name == "latest" else [job for job in known if job.id.startswith(name)]
+        if len(matches) != 1:
+            raise InputError(f"{name!r} names {len(matches) or 'no'} jobs of {self.folder}: see `capibara jobs ls`")
+        return matches[0]
 
     def write(self, job: Job) -> Job:
-        """Note a job; returns it."""
+        """Write a job's file; returns the job."""
         document = {key: value for key, value in asdict(job).items() if value is not None}
         write_json_atomic(self.folder / f"{job.id}.json", document)
         return job
 
     def log_file(self, identifier: str) -> Path:
-        """Where the log of a job lies."""
+        """Path of a job's log file."""
         return self.folder / f"{identifier}.log"
 
     def register(
@@ -139,11 +139,10 @@ class Jobs:
         pid: int | None = None,
         pod: Pod | None = None,
         log: Path | None = None,
-        output: Path | None = None,
         run: str | None = None,
     ) -> Job:
-        """Note a job that others started and will end with `end`."""
-        self._forget_old()
+        """Record a job that the caller started; the caller reports its end with `end`."""
+        self._remove_old()
         return self.write(
             Job(
                 id=identifier or new_id(),
@@ -152,7 +151,6 @@ class Jobs:
                 cwd=str(Path.cwd()),
                 started=_now(),
                 log=None if log is None else str(log),
-                output=None if output is None else str(output),
                 process=None if pid is None else Process.of(pid),
                 pod=pod,
                 run=run,
@@ -160,7 +158,7 @@ class Jobs:
         )
 
     def end(self, job: Job, code: int | None) -> Job:
-        """Note how a job ended.
+        """Record how a job ended.
 
         Args:
             code: exit code, negative or above 128 for a signal; None: it failed without one.
@@ -180,14 +178,14 @@ class Jobs:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> Job:
-        """Start a command that outlives this process, its output in a log file, and note it.
+        """Start a command that outlives this process, with its output in a log file, and record it as a job.
 
-        It leads a process group of its own; a small keeper beside it notes its exit code.
+        It leads a process group of its own; a keeper process beside it records its exit code.
 
         Raises:
             InputError: the command cannot be started.
         """
-        self._forget_old()
+        self._remove_old()
         identifier = new_id()
         log = self.log_file(identifier)
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -214,9 +212,9 @@ class Jobs:
         return job
 
     def keep(self, identifier: str) -> int:
-        """Be the keeper of a noted job: start it, wait, note how it ended. Returns its exit code."""
+        """Run as the keeper of a recorded job: start it, wait, record how it ended. Returns its exit code."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # whoever ends the job ends its group; the keeper sees it through
+            signal.signal(number, signal.SIG_IGN)  # a stop ends the job's group; the keeper records it
         job = self.find(identifier)
         try:
             process = subprocess.Popen(
@@ -231,7 +229,7 @@ class Jobs:
         self.end(job, code)
         return code
 
-    def _forget_old(self) -> None:
+    def _remove_old(self) -> None:
         ended = [job for job in self.all() if job.state != "running" or (job.process and not job.process.is_alive())]
         for job in ended[:-_KEPT]:
             self.log_file(job.id).unlink(missing_ok=True)
@@ -239,8 +237,8 @@ class Jobs:
 
 
 def state_of(job: Job) -> State:
-    """What has become of a job: `lost` where its process is gone and nobody noted its end, `unknown` where a pod's
-    cluster does not answer."""
+    """A job's present state: `lost` where its process is gone and no end was recorded, `unknown` where a pod's cluster
+    does not answer."""
     if job.state != "running":
         return job.state
     if job.pod is not None:
@@ -252,7 +250,7 @@ def state_of(job: Job) -> State:
         return "running"
     deadline = time.monotonic() + _KEEPER_WRITES_S
     while job.keeper is not None and job.keeper.is_alive() and time.monotonic() < deadline:
-        time.sleep(0.02)  # it is about to say how the job ended
+        time.sleep(0.02)  # it is about to record how the job ended
     current = _read(Path(job.log).parent / f"{job.id}.json") if job.keeper and job.log else None
     return current.state if current and current.state != "running" else "lost"
 
@@ -274,12 +272,12 @@ def stop(jobs: Jobs, job: Job, grace_s: float = STOP_GRACE_S) -> Job:
     deadline = time.monotonic() + grace_s
     while job.process.is_alive() and time.monotonic() < deadline:
         time.sleep(0.05)
-    _signal_group(job.process, signal.SIGKILL)  # what is left of the group, too
+    _signal_group(job.process, signal.SIGKILL)  # the rest of the group, too
     return jobs.find(job.id)
 
 
 def pod_state(pod: Pod) -> State:
-    """A pod's state as its cluster says; `unknown` where no cluster answers, `lost` where it knows no such pod."""
+    """A pod's state by its cluster; `unknown` where no cluster answers, `lost` where the cluster has no such pod."""
     try:
         phase = _core_api().read_namespaced_pod_status(pod.name, pod.namespace, _request_timeout=5).status.phase
     except InputError:
@@ -291,7 +289,7 @@ def pod_state(pod: Pod) -> State:
 
 
 def pod_log(pod: Pod, follow: bool) -> Any:
-    """Chunks of a pod's log, as bytes.
+    """A pod's log as a stream of bytes; with `follow` it goes on until the pod ends.
 
     Raises:
         InputError: its cluster does not answer.
@@ -307,7 +305,7 @@ def pod_log(pod: Pod, follow: bool) -> Any:
 
 
 def new_id() -> str:
-    """Sorts by time, is short enough to type, and differs from all others."""
+    """A new unique job id: sorts by time and is short enough to type."""
     return f"{datetime.now(UTC):%m%d-%H%M%S}-{uuid.uuid4().hex[:4]}"
 
 
@@ -323,7 +321,7 @@ def _delete_pod(pod: Pod, grace_s: float) -> None:
 
 
 def _core_api() -> Any:
-    """The cluster that kubectl would talk to.
+    """API client of the cluster that kubectl is configured for.
 
     Raises:
         InputError: the client is not installed, or no cluster is configured.
@@ -362,13 +360,13 @@ def _heed_signals() -> None:
 
 
 def _with_package(env: Mapping[str, str] | None) -> str:
-    """PYTHONPATH with this very package in it: the keeper starts in another folder."""
+    """PYTHONPATH with this package in it, since the keeper starts in another folder."""
     package, given = str(Path(__file__).resolve().parents[2]), (os.environ if env is None else env).get("PYTHONPATH")
     return package if not given else os.pathsep.join([package, given])
 
 
 def _read(path: Path) -> Job | None:
-    """A job's file; None for one that is gone or was never one of ours."""
+    """The job in a file; None where the file is gone or holds no job."""
     try:
         document = json.loads(path.read_text("utf-8"))
         nested = {"process": Process, "keeper": Process, "pod": Pod}

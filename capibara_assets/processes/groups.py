@@ -1,4 +1,4 @@
-"""Child processes in groups of their own: stopped whole, and gone even when their parent is killed."""
+"""Child processes in process groups of their own, stopped as a whole, also when their parent is killed."""
 
 import os
 import signal

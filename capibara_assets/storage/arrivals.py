@@ -1,4 +1,7 @@
-"""What is in a folder, local or remote, without reading it: a fingerprint of its finished files, in bounded sweeps."""
+"""Fingerprint of the finished files in a folder, local or remote, from names, sizes and stamps; no file is read.
+
+It is computed in sweeps of bounded time.
+"""
 
 import hashlib
 import os
@@ -15,10 +18,10 @@ _STAMPS = ("generation", "md5Hash", "etag", "ETag", "mtime", "LastModified", "up
 _MODULUS = 2**128
 
 Parts = tuple[str, ...]
-
+"""A folder below the root, by the names on the way."""
 
 Entry = tuple[str, int, str, float | None]
-"""(name, bytes, stamp, written): a file. The stamp differs when the content does; `written` is the Unix time of the
+"""One file as (name, bytes, stamp, written). The stamp differs when the content does; `written` is the Unix time of the
 last write, None where files are always whole. A plain tuple: there are 100,000 of them at every tick."""
 
 
@@ -34,24 +37,24 @@ Lister = Callable[[Parts], Listing]
 
 @dataclass(frozen=True)
 class Sweep:
-    """How far a look at a folder has come. Once `done`, `fingerprint` stands for all finished files."""
+    """Progress of a sweep through a folder. Once `done`, `fingerprint` covers every finished file."""
 
     total: int = 0
     files: int = 0
     waiting: int = 0
-    """Files that may still be being written."""
+    """Files that were written to too recently to count."""
     after: Parts | None = None
     """The last folder that was counted, in the order of the walk."""
     done: bool = False
 
     @property
     def fingerprint(self) -> str:
-        """Digest of names, sizes and stamps; does not depend on the order in which files were found."""
+        """Digest of the counted files' folders, names, sizes and stamps; independent of the order of listing."""
         return f"{self.total:032x}"[:24]
 
 
-def sweep(look: Lister, state: Sweep, *, now: float, quiet: float, budget: float) -> Sweep:
-    """Go on with a sweep, or begin one, for about `budget` seconds: at least one more folder, never part of one.
+def sweep(list_folder: Lister, state: Sweep, *, now: float, quiet: float, budget: float) -> Sweep:
+    """Continue a sweep, or begin one, for about `budget` seconds: at least one more folder, never part of one.
 
     Every finished file counts, whatever its time: a file that comes late is as new as any other. A file that was
     written to less than `quiet` seconds before `now` waits for a later sweep.
@@ -60,7 +63,7 @@ def sweep(look: Lister, state: Sweep, *, now: float, quiet: float, budget: float
         state = Sweep()
     deadline = time.monotonic() + budget
     before = state.after
-    for folder, listing in _walk(look, state.after):
+    for folder, listing in _walk(list_folder, state.after):
         if before is not None and folder <= before:
             continue  # on the way to where the last sweep stopped
         state = _count(state, folder, listing, now, quiet)
@@ -70,9 +73,9 @@ def sweep(look: Lister, state: Sweep, *, now: float, quiet: float, budget: float
 
 
 def local_lister(root: Path) -> Lister:
-    """Lists a local folder; what vanishes while it is looked at is not there."""
+    """A lister of the folders below a local one; files that vanish while it lists are left out."""
 
-    def look(folder: Parts) -> Listing:
+    def list_folder(folder: Parts) -> Listing:
         files: list[Entry] = []
         folders: list[str] = []
         now = time.time()
@@ -101,21 +104,21 @@ def local_lister(root: Path) -> Lister:
                 raise
         return Listing(files, folders)
 
-    return look
+    return list_folder
 
 
 def remote_lister(system: Any, root: str) -> Lister:
-    """Lists a folder of an fsspec file system, such as gs://; objects appear whole there."""
+    """A lister of the folders below one of an fsspec file system, such as gs://; objects appear there whole."""
 
-    def look(folder: Parts) -> Listing:
+    def list_folder(folder: Parts) -> Listing:
         path = "/".join((root.rstrip("/"), *folder))
         files: list[Entry] = []
         folders: list[str] = []
         try:
-            found = system.ls(path, detail=True, refresh=True)
+            objects = system.ls(path, detail=True, refresh=True)
         except FileNotFoundError:
             return Listing([], [])
-        for entry in found:
+        for entry in objects:
             name = PurePosixPath(entry["name"]).name
             if not _visible(name) or entry["name"].strip("/") == path.strip("/"):
                 continue
@@ -125,28 +128,28 @@ def remote_lister(system: Any, root: str) -> Lister:
                 files.append((name, int(entry["size"] or 0), stamp_of(entry), None))
         return Listing(files, folders)
 
-    return look
+    return list_folder
 
 
 def stamp_of(entry: dict[str, Any]) -> str:
-    """What an object store says of an object's content: its generation, else a digest, else its time."""
+    """The version stamp of an object: its generation, else a digest, else its time of writing; empty without any."""
     return str(next((entry[name] for name in _STAMPS if entry.get(name) is not None), ""))
 
 
-def files_below(look: Lister) -> Iterator[tuple[Parts, Entry]]:
+def files_below(list_folder: Lister) -> Iterator[tuple[Parts, Entry]]:
     """Every visible file with its folder, finished or not."""
-    for folder, listing in _walk(look, None):
+    for folder, listing in _walk(list_folder, None):
         yield from ((folder, entry) for entry in listing.files)
 
 
-def _walk(look: Lister, after: Parts | None) -> Iterator[tuple[Parts, Listing]]:
-    """Folders before what is below them, by name; from `after` on, and what leads there."""
+def _walk(list_folder: Lister, after: Parts | None) -> Iterator[tuple[Parts, Listing]]:
+    """Every folder before its subfolders, by name; with `after`, only from there on, and the folders above it."""
     stack: list[Parts] = [()]
     while stack:
         folder = stack.pop()
         if after is not None and folder < after and after[: len(folder)] != folder:
             continue  # all of it lies before
-        listing = look(folder)
+        listing = list_folder(folder)
         yield folder, listing
         stack += [(*folder, name) for name in sorted(listing.folders, reverse=True)]
 

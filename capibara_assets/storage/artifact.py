@@ -33,9 +33,9 @@ class Artifact:
     cache: Path = field(repr=False)
     """Local folder into which `directory` brings the files of a remote artifact."""
     restored: Path = field(repr=False)
-    """Local folder into which it brings those that are kept as checkpoints, for as long as this process runs."""
+    """Local folder into which it restores files that are kept as checkpoints, until this process ends."""
     kept: Checkpoints | None = field(default=None, repr=False, compare=False)
-    """Where its checkpoints lie."""
+    """The checkpoint store that holds its checkpoints."""
 
     def has(self, name: str) -> bool:
         """Whether there is a table, document, file or folder of this name."""
@@ -74,7 +74,7 @@ class Artifact:
         """A local folder with the files below `relative` (all of them when empty); checked.
 
         A local artifact is used where it lies: treat it as read-only. A remote one is downloaded once into the cache.
-        Where some of the files are kept as checkpoints, they are put together in a folder that is there until this
+        Where some of the files are kept as checkpoints, all of them are assembled in a folder that lasts until this
         process ends. Raises KeyError (no such folder), IntegrityError (missing or damaged).
         """
         wanted = self._below(relative)
@@ -142,7 +142,7 @@ class Artifact:
         return base
 
     def _restore(self, folder: str, target: Path) -> None:
-        """Brings one checkpoint back and compares every byte with the manifest."""
+        """Restore one checkpoint and compare every byte with the manifest."""
         kept = self.manifest.checkpoints[folder]
         what = f"{folder} of {self.name} {self.digest[:12]}"
         if self.kept is None:
@@ -153,9 +153,7 @@ class Artifact:
         self.kept.restore(kept.id, target)
         for name in kept.files:
             if not is_file_of(target / name, self.manifest.files[f"{folder}/{name}"]):
-                raise IntegrityError(
-                    f"{what}: checkpoint {kept.id[:12]} does not give {name} back as it was; {_REMEDY}"
-                )
+                raise IntegrityError(f"{what}: checkpoint {kept.id[:12]} restores {name} with other bytes; {_REMEDY}")
 
     def _download(self, relative: str, entry: FileEntry, target: Path) -> None:
         if is_file_of(target, entry):

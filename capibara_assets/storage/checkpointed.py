@@ -1,6 +1,6 @@
-"""Folders of an artifact that are kept in the checkpoint store, where equal tensors lie once, and only named here.
+"""Folders of an artifact that lie in the checkpoint store, where equal tensors are stored once.
 
-Which formats there are is none of storage's business: whoever opens an artifact store hands it a `Checkpoints`.
+Storage knows no checkpoint format: an artifact store is opened with a `Checkpoints`.
 """
 
 import fnmatch
@@ -15,10 +15,10 @@ from capibara_assets.storage.manifest import WITH_CHECKPOINTS, KeptFolder, Manif
 
 
 class Checkpoints(Protocol):
-    """Where the checkpoints of a store lie."""
+    """The checkpoint store behind an artifact store."""
 
     def put(self, folder: Path, about: Mapping[str, Any]) -> str:
-        """Keeps a folder in a checkpoint format; the same folder and `about` give the same id.
+        """Stores a folder as a checkpoint and returns its id; the same folder and `about` give the same id.
 
         Args:
             about: fields of the checkpoint's description, such as `model`, `step` and `dataset_digest`.
@@ -29,7 +29,7 @@ class Checkpoints(Protocol):
         ...
 
     def mend(self, folder: Path, about: Mapping[str, Any]) -> str:
-        """`put`, where what is kept of it is damaged."""
+        """As `put`, and replaces stored parts of the checkpoint that are damaged."""
         ...
 
     def restore(self, checkpoint: str, folder: Path) -> None:
@@ -43,7 +43,7 @@ class Checkpoints(Protocol):
 
 @dataclass(frozen=True)
 class Checkpointed:
-    """Says of a folder to publish that it is a checkpoint.
+    """Marks a folder to publish as a checkpoint.
 
     Attributes:
         about: fields of its description; equal descriptions and bytes are one checkpoint.
@@ -71,18 +71,18 @@ def keep(
     checkpoints: Checkpoints | None,
     work: Path,
 ) -> Manifest:
-    """Keeps folders as checkpoints, and sees that every byte of them comes back, before anyone is told.
+    """Stores folders as checkpoints, and restores each once to compare every byte before anything is published.
 
     Args:
         folders: folder of the artifact -> its files, by name in the folder.
-        work: local folder for what is written for a moment.
+        work: local folder for temporary files.
 
     Returns:
         The manifest, naming the checkpoints.
 
     Raises:
-        InputError: there is no place for checkpoints, a folder is empty, or is no checkpoint.
-        IntegrityError: a folder does not come back as it was.
+        InputError: the store has no checkpoint store, a folder is empty, or is no checkpoint.
+        IntegrityError: a restored folder differs from what was stored.
     """
     kept: dict[str, KeptFolder] = {}
     for folder, files in folders.items():
@@ -102,7 +102,7 @@ def keep(
             changed = [name for name in files if not is_file_of(back / name, manifest.files[f"{folder}/{name}"])]
         if changed:
             raise IntegrityError(
-                f"{manifest.name}: checkpoint {identity[:12]} does not give {folder}/{changed[0]} back as it was: "
+                f"{manifest.name}: checkpoint {identity[:12]} restores {folder}/{changed[0]} with other bytes: "
                 "nothing was published"
             )
         kept[folder] = KeptFolder(id=identity, files=sorted(files))

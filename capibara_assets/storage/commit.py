@@ -1,4 +1,4 @@
-"""How a staged folder becomes a visible artifact: one rename on a disk, manifest last on an object store."""
+"""Makes a staged folder a visible artifact: one rename on a disk, the manifest last on an object store."""
 
 import errno
 import uuid
@@ -15,7 +15,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def commit_local(staging: Path, target: Path, manifest: Manifest) -> bool:
-    """Write the manifest, sync, rename `staging` to `target`; False if something is there already."""
+    """Write the manifest, sync, rename `staging` to `target`; False if the target exists already."""
     write_durable(staging / MANIFEST, manifest.to_json())
     for folder in (*(path for path in staging.rglob("*") if path.is_dir()), staging):
         sync_folder(folder)
@@ -32,7 +32,7 @@ def commit_local(staging: Path, target: Path, manifest: Manifest) -> bool:
 
 
 def set_aside(target: Path, staging_root: Path) -> None:
-    """Move a damaged artifact out of sight; `sweep` removes it later. Another writer may have done so already."""
+    """Move a damaged artifact into the staging folder, where `sweep` removes it; does nothing if another writer did."""
     try:
         target.rename(staging_root / f"damaged-{uuid.uuid4().hex}")
     except FileNotFoundError:
@@ -40,7 +40,7 @@ def set_aside(target: Path, staging_root: Path) -> None:
 
 
 def commit_remote(staging: Path, target: UPath, manifest: Manifest) -> bool:
-    """Upload the files, then create the manifest on the condition that there is none; False if there is one.
+    """Upload the files, then create the manifest unless there is one; False if there is.
 
     The files lie in a folder named by their bytes, so two writers whose volatile files differ cannot mix.
     """

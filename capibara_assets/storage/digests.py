@@ -49,15 +49,15 @@ def tree_files(folder: Path) -> dict[str, Path]:
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder")
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() and not path.exists():
             raise FileNotFoundError(f"{path} is a link that leads nowhere")
         if path.is_file():
-            found[path.relative_to(folder).as_posix()] = path
-    return found
+            files[path.relative_to(folder).as_posix()] = path
+    return files
 
 
 def tree_digest(folder: Path) -> str:
-    """Digest of a folder: names and bytes of its files; empty folders, times and permissions do not count."""
+    """Digest of a folder's files by name and bytes; empty folders, times and permissions do not count."""
     return combine({relative: sha256_file(path) for relative, path in tree_files(folder).items()})

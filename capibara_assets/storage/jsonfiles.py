@@ -1,4 +1,4 @@
-"""Writing small files so that a reader sees the old bytes or the new ones, never half of them."""
+"""Atomic, durable writing of small files, and reading of versioned JSON documents."""
 
 import json
 import os
@@ -52,19 +52,19 @@ def write_json_atomic(path: Path, value: Any) -> None:
 
 
 def read_versioned(path: Path | UPath, version: int, remedy: str) -> dict[str, Any]:
-    """A document of a ledger, none of which may be read as if it were not there.
+    """A versioned JSON document of a ledger; a damaged one is an error, never taken for an absent one.
 
     Args:
-        remedy: what to do about a damaged one, and why.
+        remedy: what to do about a damaged document, and why; ends the error message.
 
     Raises:
         IntegrityError: it is damaged, or of another version than `schema_version`.
     """
     try:
         document: dict[str, Any] = json.loads(path.read_bytes())
-        found = document["schema_version"]
+        stated = document["schema_version"]
     except (ValueError, KeyError, TypeError) as error:
         raise IntegrityError(f"{path} is damaged: {remedy}") from error
-    if found != version:
-        raise IntegrityError(f"{path}: version {found}, this code reads {version}")
+    if stated != version:
+        raise IntegrityError(f"{path}: version {stated}, this code reads {version}")
     return document

@@ -1,8 +1,8 @@
-"""Results of functions of a program text, kept from run to run, so that history is not read again for one new log.
+"""Cache on disk of pure functions of a program text, so that one new log does not cause all history to be parsed again.
 
-A function marked `of_text` is pure; whether its result was kept cannot be told from it. What is kept holds text of
-records: it lies in one Parquet file below the store's work folder, where `forget` finds it, may be deleted at any time,
-and holds only what the last run asked for, so that nothing of a forgotten record outlasts the next one.
+A function marked `of_text` gives the same result with and without the cache. The cache holds text of records: it is one
+Parquet file below the store's work folder, where `forget` finds it, may be deleted at any time, and holds only what the
+last run requested, so that nothing of a forgotten record outlasts the next run.
 """
 
 import json
@@ -34,8 +34,8 @@ _SCHEMA = {"key": pl.Binary(), "value": pl.Binary(), "sum": pl.Binary()}
 
 
 @dataclass
-class _Kept:
-    """What one file holds, and what was asked for since it was opened."""
+class _Cache:
+    """The entries of one cache file, and the requests since it was opened."""
 
     known: dict[bytes, tuple[bytes, bytes]]  # key -> value as JSON and its checksum
     asked: dict[tuple[str, str, str], Callable[[], bytes]] = field(default_factory=dict)
@@ -45,25 +45,25 @@ class _Kept:
         return value if checksum and checksum == _checksum(key, value) else None
 
 
-_open: ContextVar[_Kept | None] = ContextVar("kept", default=None)
+_open: ContextVar[_Cache | None] = ContextVar("kept", default=None)
 
 
 def of_text(
     name: str, encode: Callable[[ValueT], Any], decode: Callable[[Any], ValueT]
 ) -> Callable[[Callable[[str, str], ValueT]], Callable[[str, str], ValueT]]:
-    """Marks a pure function of (code, language): equal code is read once, and, while `keeping`, not in the next run.
+    """Decorator that caches a pure function of (code, language) in memory and, within `keeping`, on disk.
 
     Args:
-        name: what its values are kept under. It stays when the function moves: what was kept is lost with the name.
-        encode: its value as what JSON can say.
-        decode: the inverse.
+        name: part of the cache key. Keep it when the function moves or is renamed: another name starts an empty cache.
+        encode: the function's value as JSON.
+        decode: the inverse of `encode`.
     """
 
     def mark(function: Callable[[str, str], ValueT]) -> Callable[[str, str], ValueT]:
         @lru_cache(maxsize=_IN_MEMORY)
         def made(code: str, language: str) -> ValueT:
-            if (kept := _open.get()) is not None and (found := kept.find(_key(name, code, language))) is not None:
-                return decode(json.loads(found))
+            if (kept := _open.get()) is not None and (cached := kept.find(_key(name, code, language))) is not None:
+                return decode(json.loads(cached))
             return function(code, language)
 
         @wraps(function)
@@ -81,15 +81,15 @@ def of_text(
 
 @contextmanager
 def keeping(folder: Path | None) -> Iterator[None]:
-    """Within the block, functions `of_text` find what the last such block on this folder asked for; None: nothing.
+    """Context in which functions `of_text` use the cache in this folder; None: no cache on disk.
 
-    The folder holds exactly what was asked for in the block afterwards; a block that fails leaves it as it was.
+    Afterwards the folder holds exactly what was requested in the block; a block that fails leaves it unchanged.
     """
     if folder is None:
         yield
         return
     path = folder / f"texts-{program_digest()[:32]}.parquet"
-    kept = _Kept(_load(path))
+    kept = _Cache(_load(path))
     token = _open.set(kept)
     try:
         yield
@@ -100,13 +100,13 @@ def keeping(folder: Path | None) -> Iterator[None]:
 
 @cache
 def program_digest() -> str:
-    """Digest of what reads texts: the version of ours, Python's and the parsers'."""
+    """Digest of the versions that cached values depend on: `READERS_VERSION`, Python and the parsers."""
     parsers = [f"{package} {version(package)}" for package in _PARSERS]
     return sha256("\n".join([sys.version, *parsers, READERS_VERSION]).encode()).hexdigest()
 
 
 def _load(path: Path) -> dict[bytes, tuple[bytes, bytes]]:
-    """The rows of a file; none where there is no file, or it cannot be read and so has to be made again."""
+    """The entries of a cache file; none where there is no file or it cannot be read."""
     try:
         rows = pl.read_parquet(path, memory_map=False)
     except (FileNotFoundError, pl.exceptions.PolarsError):
@@ -116,12 +116,12 @@ def _load(path: Path) -> dict[bytes, tuple[bytes, bytes]]:
     return {key: (value, checksum) for key, value, checksum in rows.drop_nulls().iter_rows()}
 
 
-def _save(path: Path, kept: _Kept) -> None:
+def _save(path: Path, kept: _Cache) -> None:
     rows: dict[bytes, tuple[bytes, bytes]] = {}
     for (name, code, language), value in kept.asked.items():
         key = _key(name, code, language)
-        found = kept.find(key)
-        data = found if found is not None else value()
+        cached = kept.find(key)
+        data = cached if cached is not None else value()
         rows[key] = (data, _checksum(key, data))
     if rows != kept.known:
         listed = [(key, *row) for key, row in sorted(rows.items())]

@@ -1,4 +1,4 @@
-"""The manifest of an artifact: every file with its digest, what it was made from, and which files are volatile."""
+"""The manifest of an artifact: its files with their digests, its inputs, and which files are volatile."""
 
 import fnmatch
 import re
@@ -56,11 +56,11 @@ class Manifest(BaseModel):
     )
 
     def to_json(self) -> bytes:
-        """As stored: an artifact without checkpoints reads as it did before there were any."""
+        """The stored form; without checkpoints it is that of version 1, which older code reads."""
         return canonical_json(self.model_dump(exclude=None if self.checkpoints else {"checkpoints"}))
 
     def elsewhere(self) -> dict[str, str]:
-        """File -> the folder whose checkpoint holds it."""
+        """File -> folder whose checkpoint holds it, for the files that are not in the artifact's own folder."""
         return {f"{folder}/{name}": folder for folder, kept in self.checkpoints.items() for name in kept.files}
 
 
@@ -71,7 +71,7 @@ def file_entry(path: Path) -> FileEntry:
 
 
 def is_file_of(path: Path, entry: FileEntry) -> bool:
-    """Whether this is the file, byte for byte."""
+    """Whether the file at `path` has the bytes that the entry states."""
     return path.is_file() and path.stat().st_size == entry.bytes and sha256_file(path) == entry.sha256
 
 
@@ -87,7 +87,7 @@ def content_digest(files: Mapping[str, FileEntry], volatile: Collection[str]) ->
 
 
 def parse_manifest(data: bytes, where: str) -> Manifest:
-    """Read a manifest and check that it is one of ours and consistent with itself.
+    """Parse a manifest and check that it is consistent with itself.
 
     Raises:
         IntegrityError: damaged, of a newer format, or its digest is not that of its files.
@@ -110,7 +110,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
 
 
 def check_name(name: str) -> str:
-    """An asset's, partition's or file's name as one path segment.
+    """Return an asset's, partition's or file's name if it can be one path segment.
 
     Raises:
         ValueError: it is empty, starts with a dot or holds anything but letters, digits and `_.+=@-`.
@@ -121,7 +121,7 @@ def check_name(name: str) -> str:
 
 
 def check_relative(relative: str) -> str:
-    """A relative POSIX path that stays inside its artifact (trees may hold any file name but `.` and `..`).
+    """Return a relative POSIX path if it stays inside its artifact (trees may hold any file name but `.` and `..`).
 
     Raises:
         ValueError: it is absolute, empty or leads outside.

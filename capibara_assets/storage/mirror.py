@@ -1,4 +1,4 @@
-"""A local copy of a remote folder, brought up to date: for readers that work on files."""
+"""Local mirror of a folder on an object store, for readers that need files; only changed objects are fetched."""
 
 import json
 import os
@@ -35,10 +35,10 @@ def file_system(location: str, storage_options: Mapping[str, Any] | None = None)
 
 
 def mirror(location: str, folder: Path, storage_options: Mapping[str, Any] | None = None) -> Path:
-    """Make `folder` hold what the remote location holds; only what changed is fetched. Returns `folder`.
+    """Bring the local `folder` up to date with a remote location and return it; only changed objects are fetched.
 
-    A file appears whole or not at all; a crash leaves what was fetched, and the next call goes on. What stands beside
-    the folder as `<name>.index.json` says which generation of each object is there.
+    A file appears whole or not at all; after a crash the next call continues with what was fetched.
+    `<name>.index.json` beside the folder has the generation of each object that it holds.
 
     Raises:
         InputError: the location does not exist or cannot be opened.

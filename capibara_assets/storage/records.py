@@ -233,7 +233,7 @@ def _literals(field: FieldInfo) -> tuple[str, ...]:
 
 
 def _plain(values: list[Any], dtype: pl.DataType) -> list[Any]:
-    """Times as UTC; everything else as it is."""
+    """Times as UTC; everything else unchanged."""
     if not isinstance(dtype, pl.Datetime):
         return values
     if any(value is not None and value.tzinfo is None for value in values):

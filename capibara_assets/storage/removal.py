@@ -1,7 +1,8 @@
-"""Artifacts taken out of the store for good, and what is noted of them: which, when, never what they held.
+"""Permanent removal from the store: removed artifacts, and tombstones of what must not be published again.
 
-The note is written first. From then on the artifact does not count as published, and whoever finds the note finishes
-what an interrupted removal left.
+A removal writes its note first (which artifact, when; never its content). From then on the artifact does not count as
+published, and `finish_removals` completes a removal that was interrupted. Tombstones are JSON documents that are only
+added, each under the digest of its bytes.
 """
 
 import json
@@ -10,21 +11,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from upath import UPath
 
-from capibara_assets.storage.digests import canonical_json
-from capibara_assets.storage.jsonfiles import write_bytes_atomic
+from capibara_assets.storage.digests import canonical_json, sha256_bytes
+from capibara_assets.storage.jsonfiles import read_versioned, write_bytes_atomic
 from capibara_assets.storage.manifest import MANIFEST, check_name
 from capibara_assets.storage.store import RESTORED, ArtifactStore
 
 REMOVED = "removed"
+TOMBSTONES = "tombstones"
+_TOMBSTONE_VERSION = 1
 _WHOLE = "_"
 
 
 @dataclass(frozen=True, order=True)
 class Removed:
-    """An artifact that was removed."""
+    """The note of a removed artifact."""
 
     asset: str
     partition: str | None
@@ -33,7 +37,7 @@ class Removed:
 
 
 def remove_artifact(store: ArtifactStore, asset: str, partition: str | None, digest: str) -> None:
-    """Deletes an artifact's files and its local copies; a pointer that names it goes as well.
+    """Delete an artifact's files, its local copies, and the `latest` pointer where it names this artifact.
 
     Checkpoints that it names are another store's: see `lineage.checkpoints`.
 
@@ -42,11 +46,7 @@ def remove_artifact(store: ArtifactStore, asset: str, partition: str | None, dig
     """
     note = store.root / REMOVED / check_name(asset) / (partition or _WHOLE) / f"{check_name(digest)}.json"
     if not note.exists():
-        data = canonical_json({"removed": datetime.now(UTC).isoformat()})
-        if store.is_local:
-            write_bytes_atomic(Path(note.path), data)
-        else:
-            note.write_bytes(data)
+        _write(store, note, canonical_json({"removed": datetime.now(UTC).isoformat()}))
     if store.latest_digest(asset, partition) == digest:
         store.pointer(asset, partition).unlink()
     folder = store.root / "artifacts" / asset / (partition or _WHOLE) / digest
@@ -59,7 +59,7 @@ def remove_artifact(store: ArtifactStore, asset: str, partition: str | None, dig
 
 
 def removed(store: ArtifactStore, asset: str | None = None) -> list[Removed]:
-    """What was removed, of one asset or of all."""
+    """The removed artifacts of one asset, or of all; sorted."""
     root = store.root / REMOVED
     return sorted(
         Removed(
@@ -77,7 +77,7 @@ def removed(store: ArtifactStore, asset: str | None = None) -> list[Removed]:
 
 
 def finish_removals(store: ArtifactStore) -> int:
-    """Deletes what interrupted removals left behind; returns how many."""
+    """Complete interrupted removals; returns how many there were."""
     unfinished = 0
     for gone in removed(store):
         folder = store.root / "artifacts" / gone.asset / (gone.partition or _WHOLE) / gone.digest
@@ -85,6 +85,36 @@ def finish_removals(store: ArtifactStore) -> int:
             _delete(store, folder)
             unfinished += 1
     return unfinished
+
+
+def add_tombstone(store: ArtifactStore, document: dict[str, Any]) -> None:
+    """Add a tombstone, whole and synced or not at all; the same content twice is one document."""
+    name = sha256_bytes(canonical_json(document))[:32]
+    path = store.root / TOMBSTONES / f"{name}.json"
+    if not path.exists():
+        stamped = {**document, "schema_version": _TOMBSTONE_VERSION, "created": datetime.now(UTC).isoformat()}
+        _write(store, path, canonical_json(stamped))
+
+
+def read_tombstones(store: ArtifactStore) -> list[dict[str, Any]]:
+    """The tombstones of a store, by name.
+
+    Raises:
+        IntegrityError: one is damaged, or of a newer format: none may be taken for absent.
+    """
+    folder = store.root / TOMBSTONES
+    return [
+        read_versioned(path, _TOMBSTONE_VERSION, "restore it, what it names would come back without it")
+        for path in (sorted(folder.glob("*.json"), key=lambda path: path.name) if folder.exists() else ())
+        if not path.name.startswith(".")  # being written
+    ]
+
+
+def _write(store: ArtifactStore, path: UPath, data: bytes) -> None:
+    if store.is_local:
+        write_bytes_atomic(Path(path.path), data)
+    else:
+        path.write_bytes(data)  # one object appears in one step
 
 
 def _delete(store: ArtifactStore, folder: UPath) -> None:

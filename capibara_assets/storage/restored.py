@@ -1,6 +1,6 @@
-"""Folders brought back from checkpoints, each for as long as a process of this machine uses it.
+"""Temporary copies of folders restored from checkpoints, kept while a process of this machine uses them.
 
-They are copies: one may go whenever nobody holds it, and is made again when it is asked for.
+A copy that no process holds may be removed at any time; it is restored again when it is needed.
 """
 
 import atexit
@@ -14,14 +14,14 @@ from pathlib import Path
 
 _GONE = ".gone-"
 _held: dict[Path, int] = {}
-"""Folders that this process uses -> descriptor whose lock says so; the system lets go however the process ends."""
+"""Folders that this process uses -> descriptor of its lock, which the system releases however the process ends."""
 _lock = threading.Lock()
 
 
 def hold(folder: Path) -> Path:
-    """Makes `<root>/<asset>/<partition>/<digest>`, and sees that no other process removes it before this one ends.
+    """Create `<root>/<asset>/<partition>/<digest>` and lock it against removal until this process ends; returns it.
 
-    Only this user may look into the root. Can be called again.
+    Only this user may read the root. Can be called again.
     """
     with _lock:
         while folder not in _held or not _is_open(folder, _held[folder]):
@@ -35,11 +35,11 @@ def hold(folder: Path) -> Path:
 
 
 def evict(root: Path) -> int:
-    """Removes every `<root>/<asset>/<partition>/<digest>` that no process holds; returns how many."""
+    """Remove every `<root>/<asset>/<partition>/<digest>` that no process holds; returns how many."""
     removed = 0
     for folder in sorted(path for path in root.glob("*/*/*") if path.is_dir()):
         gone = folder.with_name(f"{_GONE}{uuid.uuid4().hex}")
-        if folder.name.startswith(_GONE):  # of one that was killed while it removed this
+        if folder.name.startswith(_GONE):  # left by a process that was killed while it removed this
             gone = folder
         else:
             descriptor = _locked(folder, LOCK_EX | LOCK_NB)
@@ -55,20 +55,20 @@ def evict(root: Path) -> int:
 
 
 @atexit.register
-def let_go() -> None:
-    """Ends this process's use of all that it held; what nobody else holds goes."""
+def release() -> None:
+    """Release every folder that this process holds, and remove those that no other process holds."""
     with _lock:
         folders = list(_held)
         for descriptor in _held.values():
             os.close(descriptor)
         _held.clear()
     for root in {folder.parents[2] for folder in folders}:
-        with suppress(OSError):  # at the end of a process: the next one that looks removes it
+        with suppress(OSError):  # at the end of a process: the next `evict` removes it
             evict(root)
 
 
 def _locked(folder: Path, how: int) -> int | None:
-    """A descriptor that holds the lock; None if another one has it, or the folder went away meanwhile."""
+    """A descriptor that holds the lock; None if another process has it, or the folder was removed meanwhile."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:

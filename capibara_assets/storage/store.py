@@ -1,4 +1,4 @@
-"""The artifact store: publish a result whole or not at all, find it again by asset, partition and content digest."""
+"""The artifact store: publishes results atomically and opens them by asset, partition and content digest."""
 
 import hashlib
 import io
@@ -59,7 +59,7 @@ class Table(NamedTuple):
 
 
 class MissingArtifact(InputError):
-    """An artifact that was asked for by name is not in the store."""
+    """The requested artifact is not in the store."""
 
 
 Artifacts = list[Artifact]  # inside the class below, `list` is a method
@@ -113,7 +113,7 @@ class ArtifactStore:
         volatile: Collection[str] = (),
         checkpoints: Mapping[str, Checkpointed] | None = None,
     ) -> Artifact:
-        """Publish a result; the artifact is visible whole or not at all, then `latest` points at it.
+        """Publish a result atomically, then let `latest` point at it.
 
         Args:
             tables: `<key>.parquet`, conformed to their models.
@@ -124,7 +124,7 @@ class ArtifactStore:
             checkpoints: folders in `trees` (`<key>` or `<key>/<folder>`) that are kept as checkpoints instead of
                 copied. The digest is the same either way.
 
-        Content that is already there is kept as it is (and repaired if it is damaged).
+        Content that is published already is not written again, unless it is damaged.
 
         Raises:
             SchemaError: a table does not fit its model.
@@ -223,13 +223,13 @@ class ArtifactStore:
     def list(self, name: str) -> Artifacts:
         """Every artifact of an asset, sorted by partition, then time of publishing."""
         root = self.root / "artifacts" / check_name(name)
-        found = [
+        artifacts = [
             self.open(name, None if folder.name == _UNPARTITIONED else folder.name, digest.name)
             for folder in _folders(root)
             for digest in _folders(folder)
             if (digest / MANIFEST).exists()
         ]
-        return sorted(found, key=lambda a: (a.partition or "", a.manifest.created, a.digest))
+        return sorted(artifacts, key=lambda a: (a.partition or "", a.manifest.created, a.digest))
 
     def names(self) -> Sequence[str]:
         """Every asset that has been published."""
@@ -242,9 +242,9 @@ class ArtifactStore:
         return folder
 
     def sweep(self, older_than_s: float = 86_400.0) -> int:
-        """Remove what interrupted writers left behind: staging folders in which nothing changed for this long.
+        """Remove the staging folders of interrupted writers: those in which nothing changed for this long.
 
-        Returns how many were removed. Restored checkpoints that no process uses go as well.
+        Returns how many were removed. Restored checkpoints that no process uses are removed as well.
         """
         evict(self._restored)
         limit, removed = time.time() - older_than_s, 0
@@ -313,10 +313,10 @@ class ArtifactStore:
 
 
 def _new(staging: Path, relative: str) -> Path:
-    """Where a file goes; refuses the manifest's name, a name that is taken, and paths that lead outside."""
+    """The path of a file to write; refuses the manifest's name, a name in use, and paths that lead outside."""
     path = staging / check_relative(relative)
     if relative == MANIFEST or path.exists():
-        raise ValueError(f"the name {relative!r} is taken in this artifact")
+        raise ValueError(f"the name {relative!r} is in use in this artifact: choose another")
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -348,8 +348,8 @@ def _checked_parts(model: type[Record], source: Path) -> Iterator[pl.DataFrame]:
     for start in range(0, max(rows, 1), _PART_ROWS):
         part = scan.slice(start, _PART_ROWS).collect()
         keys = part.select(model.key).rows()
-        if found := problems(model, part):
-            raise SchemaError("; ".join(found))
+        if faults := problems(model, part):
+            raise SchemaError("; ".join(faults))
         if keys != sorted(keys) or (keys and last is not None and keys[0] <= last):
             raise SchemaError(f"{model.schema_name}: the rows of {source.name} are not sorted by {model.key}")
         last = keys[-1] if keys else last

@@ -13,7 +13,7 @@ from capibara_assets.assets.imports import IMPORTED, import_times, others_of, pu
 from capibara_assets.assets.inputs import DIGEST, Inputs, latest_digest, latest_metadata
 from capibara_assets.automation.pipeline import Graph, is_current
 from capibara_assets.cli.graph.run import select_assets
-from capibara_assets.datasets.imported.join import Imported, incoming, new_files, settle, too_close
+from capibara_assets.datasets.imported.join import Imported, Stated, incoming, new_files, place_incoming, too_close
 from capibara_assets.datasets.imported.read import read_examples
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import Split
@@ -74,8 +74,8 @@ class World:
         path.write_text("\n".join(json.dumps({"prompt": q, "completion": a}) for q, a in pairs))
         before, recipe = read_imported(self.inputs, PYTHON), shipped_recipe("dataset", DatasetRecipe)
         fresh = new_files(before, [(read_examples(path), split)])
-        new = [item for file, _ in fresh for item in incoming(PYTHON, file, split, licence="MIT", source="ours")]
-        imported = settle(PYTHON, before, others_of(self.inputs, PYTHON), new, recipe)
+        new = [item for file, _ in fresh for item in incoming(PYTHON, file, split, Stated("MIT", "ours"))]
+        imported = place_incoming(PYTHON, before, others_of(self.inputs, PYTHON), new, recipe)
         publish_imported(self.inputs, PYTHON, imported, now)
         return imported
 

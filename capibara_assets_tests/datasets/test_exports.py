@@ -9,7 +9,7 @@ from hypothesis import given
 
 from capibara_assets.datasets.exports import export_dataset, messages_line, prompt_completion_line, text_line
 from capibara_assets.datasets.imported.formats import parse_record
-from capibara_assets.datasets.imported.join import Imported, incoming, settle
+from capibara_assets.datasets.imported.join import Imported, Stated, incoming, place_incoming
 from capibara_assets.datasets.imported.read import read_examples
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS
@@ -31,8 +31,8 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
     ]
     path.write_text("\n".join(json.dumps({"messages": messages}) for messages in chats))
     recipe = shipped_recipe("dataset", DatasetRecipe)
-    new = incoming(Domain.PYTHON, read_examples(path), None, licence="MIT")
-    return settle(Domain.PYTHON, Imported.empty(), [], new, recipe).examples
+    new = incoming(Domain.PYTHON, read_examples(path), None, Stated("MIT"))
+    return place_incoming(Domain.PYTHON, Imported.empty(), [], new, recipe).examples
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,8 @@ def test_a_home_that_cannot_be_written_holds_no_training_up(tmp_path: Path) -> N
     instance = dg.DagsterInstance.ephemeral()
     result = dg.materialize([adapter], instance=instance)
     assert result.success
-    assert any("not noted for `capibara jobs`" in record.user_message for record in instance.all_logs(result.run_id))
+    messages = [record.user_message for record in instance.all_logs(result.run_id)]
+    assert any("`capibara jobs` cannot list this run" in message for message in messages)
 
 
 def test_a_process_that_fails_fails_the_step() -> None:

@@ -69,7 +69,7 @@ def fetch_elsewhere(endpoint: str, home: Path, model: str, **environment: str) -
         ("some/model", "is 5,000,000,000 bytes, 1,000,000,000 are allowed"),
         ("some/pickled", "has no safetensors weights"),
         ("some/absent", "the Hub refused some/absent@main"),
-        ("not a model", "no model of the Hub"),
+        ("not a model", "no Hub model id"),
     ],
 )
 def test_what_cannot_be_fetched_is_refused_before_any_download(

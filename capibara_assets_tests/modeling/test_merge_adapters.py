@@ -173,7 +173,7 @@ def test_a_row_that_nothing_is_left_of() -> None:
         "base_model.model.0.lora_magnitude_vector": torch.tensor([0.0, 1.0]),
     }
     config = {"peft_type": "LORA", "r": 1, "lora_alpha": 1, "use_dora": True}
-    with pytest.raises(ValueError, match="nothing of the base's row 0 is left"):
+    with pytest.raises(ValueError, match="these weights cancel row 0 of the base"):
         merge_adapters([LoraAdapter(config, tensors)], [1.0], base=base)
     with torch.no_grad():
         base[0].weight[1] = 0

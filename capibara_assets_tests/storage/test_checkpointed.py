@@ -17,7 +17,7 @@ from capibara_assets.storage.checkpointed import Checkpointed
 from capibara_assets.storage.digests import canonical_json, combine, sha256_bytes, tree_digest, tree_files
 from capibara_assets.storage.manifest import WITH_CHECKPOINTS
 from capibara_assets.storage.removal import remove_artifact
-from capibara_assets.storage.restored import evict, hold, let_go
+from capibara_assets.storage.restored import evict, hold, release
 from capibara_assets.storage.store import Artifact, ArtifactStore
 
 
@@ -134,7 +134,7 @@ def test_a_damaged_checkpoint_is_named_and_publishing_again_repairs_it(
     weights = tmp_path / "checkpoints" / artifact.checkpoints["voters/v1"] / "weights.bin"
     weights.write_bytes(weights.read_bytes()[:-1] + b"!")
     for read in (artifact.verify, artifact.directory, lambda: artifact.read_bytes("voters/v1/weights.bin")):
-        with pytest.raises(IntegrityError, match=r"voters/v1 .* does not give weights\.bin back"):
+        with pytest.raises(IntegrityError, match=r"voters/v1 .* restores weights\.bin with other bytes"):
             read()
     publish(store, tree).verify()
 
@@ -154,7 +154,7 @@ def test_a_format_that_loses_a_byte_publishes_nothing(
         (folder / "deep" / "config.json").write_text("{ }")
 
     monkeypatch.setattr(store.checkpoints, "restore", lossy)
-    with pytest.raises(IntegrityError, match=r"does not give voters/v0/deep/config\.json back as it was: nothing was"):
+    with pytest.raises(IntegrityError, match=r"restores voters/v0/deep/config\.json with other bytes: nothing was"):
         publish(store, tree)
     assert store.list("trained_adapters") == [] and store.latest("trained_adapters", "sql") is None
 
@@ -170,7 +170,7 @@ def test_a_copy_lasts_as_long_as_the_process_uses_it(store: ArtifactStore, tree:
     folder = publish(store, tree).directory("voters")
     assert store.sweep() == 0 and folder.is_dir()
     assert (store.work / "restored").stat().st_mode & 0o777 == 0o700
-    let_go()
+    release()
     assert not folder.exists() and list((store.work / "restored").glob("*/*/*")) == []
     assert tree_digest(publish(store, tree).directory("voters")) == tree_digest(tree)
 
@@ -205,7 +205,7 @@ def test_copies_of_other_processes_are_left_alone_until_these_end(tmp_path: Path
     assert folder.exists() is killed  # who ends by itself cleans up
     assert evict(tmp_path) == int(killed) and not folder.exists()
     assert (shared / "copy").is_file()
-    let_go()
+    release()
     assert not shared.exists()
 
 

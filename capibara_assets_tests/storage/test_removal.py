@@ -8,9 +8,15 @@ from upath import UPath
 
 from capibara_assets.errors import IntegrityError
 from capibara_assets.storage import removal
-from capibara_assets.storage.removal import finish_removals, remove_artifact, removed
+from capibara_assets.storage.removal import (
+    TOMBSTONES,
+    add_tombstone,
+    finish_removals,
+    read_tombstones,
+    remove_artifact,
+    removed,
+)
 from capibara_assets.storage.store import Artifact, ArtifactStore, MissingArtifact
-from capibara_assets.storage.tombstones import TOMBSTONES, add_document, documents
 
 
 @pytest.fixture(params=["disk", "objects"])
@@ -72,17 +78,17 @@ def test_what_was_published_again_is_left_alone(store: ArtifactStore) -> None:
     again.verify()
 
 
-def test_documents_are_added_and_equal_ones_are_one(store: ArtifactStore) -> None:
-    assert documents(store) == []
+def test_tombstones_are_added_and_equal_ones_are_one(store: ArtifactStore) -> None:
+    assert read_tombstones(store) == []
     for value in ({"a": 1}, {"b": 2}, {"a": 1}):
-        add_document(store, value)
-    assert sorted((set(one) & {"a", "b"}).pop() for one in documents(store)) == ["a", "b"]
+        add_tombstone(store, value)
+    assert sorted((set(one) & {"a", "b"}).pop() for one in read_tombstones(store)) == ["a", "b"]
 
 
 @pytest.mark.parametrize("damage", [b"{", b"[]", json.dumps({"schema_version": 9}).encode()])
 def test_a_damaged_document_is_an_error_and_not_an_absent_one(store: ArtifactStore, damage: bytes) -> None:
-    add_document(store, {"a": 1})
+    add_tombstone(store, {"a": 1})
     [path] = [path for path in (store.root / TOMBSTONES).iterdir() if path.name.endswith(".json")]
     path.write_bytes(damage)
     with pytest.raises(IntegrityError, match=path.name):
-        documents(store)
+        read_tombstones(store)

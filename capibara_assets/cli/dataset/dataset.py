@@ -273,18 +273,18 @@ def _incoming(
     source: str | None,
     tenant: str | None,
 ) -> "list[Incoming]":
-    from capibara_assets.datasets.imported.join import incoming
+    from capibara_assets.datasets.imported.join import Stated, incoming
 
-    stated: dict[str, Any] = {"licence": licence, "source": source, "tenant": tenant, "also": deployment.redact_also}
-    return [item for file, split in wanted for item in incoming(domain, file, split, **stated)]
+    stated = Stated(licence, source, tenant)
+    return [item for file, split in wanted for item in incoming(domain, file, split, stated, deployment.redact_also)]
 
 
 def _settled(
     domain: Domain, before: "Imported", others: "list[pl.DataFrame]", new: "list[Incoming]", recipe: "DatasetRecipe"
 ) -> "Imported":
-    from capibara_assets.datasets.imported.join import settle
+    from capibara_assets.datasets.imported.join import place_incoming
 
-    return settle(domain, before, others, new, recipe)
+    return place_incoming(domain, before, others, new, recipe)
 
 
 def _faults(wanted: "Sequence[Wanted]") -> dict[str, Any]:

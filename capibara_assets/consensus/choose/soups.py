@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from capibara_assets.modeling.adapters import LoraAdapter
-from capibara_assets.modeling.greedy import Step, greedy_choice
+from capibara_assets.modeling.greedy import GreedyStep, greedy_choice
 from capibara_assets.modeling.low_rank import merge_adapters
 
 Method = Literal["uniform", "weighted", "greedy"]
@@ -36,7 +36,7 @@ class Soup:
     members: tuple[int, ...]
     score: float
     scores: tuple[float, ...] = ()
-    tried: tuple[Step[int], ...] = ()
+    tried: tuple[GreedyStep[int], ...] = ()
 
 
 def soup(models: Sequence[Model], score: Callable[[Model], float], method: Method = "greedy") -> Soup:

@@ -1,4 +1,4 @@
-"""Code as data: its parts, names, comments, and the earlier cells that it needs.
+"""Analysis of recorded code: parts of a cell, names, comments, structural keys, and the earlier cells that it needs.
 
 Imports `executions` only; the other folders of `datasets` build on it.
 """

@@ -1,7 +1,6 @@
-"""The parts of a cell: what it says it is for, its signature, its code, and the assertions that check it.
+"""Dissection of a cell: the statement of its purpose, its signature, its code, and the assertions that check it.
 
-Nothing is invented: each part is a piece of the recorded code. The code less its statement and its tests still is code
-that ran, and code + tests is what ran.
+Each part is a piece of the recorded code: the code without its statement and its tests is still code that ran.
 """
 
 import re
@@ -10,7 +9,7 @@ from typing import Any
 
 from capibara_assets.datasets.code import anatomy_javascript, anatomy_python
 from capibara_assets.datasets.code.comments import is_statement, leading_comment
-from capibara_assets.datasets.code.parts import Parts
+from capibara_assets.datasets.code.parts import CellParts
 from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.storage.kept import of_text
 
@@ -19,7 +18,7 @@ _BLANKS = re.compile(r"\n{3,}")
 
 @dataclass(frozen=True)
 class Anatomy:
-    """One dissected cell."""
+    """The parts of one cell."""
 
     statement: str | None  # docstring or leading comment that says what the code is for
     documented: bool  # the statement belongs to what is defined (docstring), not to the cell (leading comment)
@@ -35,22 +34,22 @@ def _decoded(stated: dict[str, Any]) -> Anatomy:
 
 @of_text("dissect", asdict, _decoded)
 def dissect(code: str, language: str) -> Anatomy:
-    """Cuts a cell into its parts; code that does not parse is cut at its leading comment only."""
-    found = None
+    """Cut a cell into its parts; code that does not parse is cut at its leading comment only."""
+    cell = None
     if language == "python":
-        found = anatomy_python.parts(code)
+        cell = anatomy_python.parts(code)
     elif language in JAVASCRIPT:
-        found = anatomy_javascript.parts(code)
-    if found is None:
+        cell = anatomy_javascript.parts(code)
+    if cell is None:
         comment, rest = leading_comment(code, language)
         stated = comment is not None and is_statement(comment)
         body = rest if stated else code
-        found = Parts(comment if stated else None, False, "", body, body, ())
+        cell = CellParts(comment if stated else None, False, "", body, body, ())
     return Anatomy(
-        found.statement, found.documented, found.signature, _tidy(found.body), _tidy(found.definitions), found.tests
+        cell.statement, cell.documented, cell.signature, _tidy(cell.body), _tidy(cell.definitions), cell.tests
     )
 
 
 def _tidy(code: str) -> str:
-    """Without blank lines at both ends and with at most two in a row: what cutting leaves behind."""
+    """The code without blank lines at both ends, and with at most two in a row."""
     return _BLANKS.sub("\n\n\n", code.strip("\n")).rstrip()

@@ -1,4 +1,4 @@
-"""Dissects a JavaScript cell: leading comment, signatures, body, and the checks at its end."""
+"""Dissection of a JavaScript cell: leading comment, signatures, body, and the checks at its end."""
 
 import re
 
@@ -6,7 +6,7 @@ from tree_sitter import Node
 
 from capibara_assets.datasets.code.comments import is_statement, leading_comment
 from capibara_assets.datasets.code.javascript_source import declared, leaves, parse, text
-from capibara_assets.datasets.code.parts import Parts
+from capibara_assets.datasets.code.parts import CellParts
 
 _HELPER = re.compile(r"^_?(check|test|compare|assert|verify|expect|is_?equal|deep_?equal|same)", re.IGNORECASE)
 _ASSERTION = re.compile(r"\bassert\b|\bassert\.|console\.assert|\bthrow\b|\bexpect\(|deepEqual|deepStrictEqual")
@@ -15,7 +15,7 @@ _SHOWS = frozenset({"expression_statement", "lexical_declaration", "variable_dec
 _VALUES = frozenset({"arrow_function", "function_expression", "class", "function"})
 
 
-def parts(code: str) -> Parts | None:
+def parts(code: str) -> CellParts | None:
     """The parts of a cell; None when it does not parse."""
     root = parse(code)
     if root.has_error:
@@ -35,7 +35,7 @@ def parts(code: str) -> Parts | None:
         body, definitions = (leading_comment(part, "javascript")[1] for part in (body, definitions))
     signature = "\n".join(_header(node) for node in kept if _defined(node) is not None)
     tests = tuple(source for node in peeled for source in _assertions(node))
-    return Parts(comment if stated else None, stated and bool(signature), signature, body, definitions, tests)
+    return CellParts(comment if stated else None, stated and bool(signature), signature, body, definitions, tests)
 
 
 def _peel(statements: list[Node]) -> tuple[list[Node], list[Node]]:
@@ -94,11 +94,11 @@ def _header(statement: Node) -> str:
 
 def _assertions(node: Node) -> list[str]:
     """Lines of a test statement that assert something: `console.assert(...)`, `assert(...)`."""
-    pending, found = [node], []
+    pending, assertions = [node], []
     while pending:
         current = pending.pop(0)
         if current.type == "expression_statement" and re.match(r"(console\.)?assert\b|expect\(", text(current)):
-            found.append(text(current))
+            assertions.append(text(current))
         else:
             pending = [*current.named_children, *pending]
-    return found
+    return assertions

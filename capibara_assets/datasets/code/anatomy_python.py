@@ -1,4 +1,4 @@
-"""Dissects a Python cell: docstring or leading comment, signatures, body, and the assertions at its end."""
+"""Dissection of a Python cell: docstring or leading comment, signatures, body, and the assertions at its end."""
 
 import ast
 import copy
@@ -6,14 +6,14 @@ import inspect
 import re
 
 from capibara_assets.datasets.code.comments import clean_lines, is_statement
-from capibara_assets.datasets.code.parts import Parts
+from capibara_assets.datasets.code.parts import CellParts
 from capibara_assets.datasets.code.python_source import Definition, Function, docstring_node, parse
 
 _TEST_NAME = re.compile(r"^_?(check|test|verify)(_|$|[A-Z0-9])")
 _MAX_DOCSTRINGS = 4
 
 
-def parts(code: str) -> Parts | None:
+def parts(code: str) -> CellParts | None:
     """The parts of a cell; None when it does not parse."""
     tree = parse(code)
     if tree is None:
@@ -40,7 +40,7 @@ def parts(code: str) -> Parts | None:
     if shown:
         cut |= set(range(shown[0].lineno, len(lines) + 1))
     definitions = "\n".join(line for number, line in enumerate(lines, 1) if number not in cut)
-    return Parts(statement, documented, "\n".join(_headers(kept)), body, definitions, tests)
+    return CellParts(statement, documented, "\n".join(_headers(kept)), body, definitions, tests)
 
 
 def _peel(statements: list[ast.stmt]) -> tuple[list[ast.stmt], list[ast.stmt]]:
@@ -53,7 +53,7 @@ def _peel(statements: list[ast.stmt]) -> tuple[list[ast.stmt], list[ast.stmt]]:
 
 
 def _demonstration(statements: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements after the last definition, when all they do is to show or check what was defined; else none."""
+    """The statements after the last definition, if they only show or check what was defined; else none."""
     last = max((i for i, statement in enumerate(statements) if isinstance(statement, Definition)), default=-1)
     after = statements[last + 1 :]
     if last < 0 or not after:
@@ -87,7 +87,7 @@ def _assertions(peeled: list[ast.stmt], lines: list[str]) -> tuple[str, ...]:
         and isinstance(statement.value, ast.Call)
         and isinstance(statement.value.func, ast.Name)
     }
-    found: list[str] = []
+    assertions: list[str] = []
     for statement in peeled:
         renamed: dict[str, str] = {}
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -98,8 +98,8 @@ def _assertions(peeled: list[ast.stmt], lines: list[str]) -> tuple[str, ...]:
                 source = inspect.cleandoc("\n".join(lines[node.lineno - 1 : node.end_lineno]))
                 for parameter, target in renamed.items():
                     source = re.sub(rf"\b{re.escape(parameter)}\b", target, source)
-                found.append(source)
-    return tuple(found)
+                assertions.append(source)
+    return tuple(assertions)
 
 
 def _docstrings(tree: ast.Module, kept: list[ast.stmt]) -> tuple[str | None, set[int]]:
@@ -148,13 +148,13 @@ def _leading_comment(lines: list[str], tree: ast.Module) -> tuple[str | None, se
 
 def _headers(statements: list[ast.stmt]) -> list[str]:
     """`def f(a, b)` and `class C(Base)`, a class with its methods; normalised spacing, no colon, no decorators."""
-    found = []
+    headers = []
     for statement in statements:
         if isinstance(statement, Definition):
-            found.append(_header(statement))
+            headers.append(_header(statement))
             if isinstance(statement, ast.ClassDef):
-                found += ["    " + _header(method) for method in statement.body if isinstance(method, Function)]
-    return found
+                headers += ["    " + _header(method) for method in statement.body if isinstance(method, Function)]
+    return headers
 
 
 def _header(definition: Definition) -> str:
@@ -165,13 +165,13 @@ def _header(definition: Definition) -> str:
 
 def _blanks_after(removed: set[int], lines: list[str]) -> set[int]:
     """Blank lines right below removed ones."""
-    found: set[int] = set()
+    blanks: set[int] = set()
     for number in sorted(removed):
         below = number + 1
         while below <= len(lines) and below not in removed and not lines[below - 1].strip():
-            found.add(below)
+            blanks.add(below)
             below += 1
-    return found
+    return blanks
 
 
 def _value(node: ast.Expr) -> str:

@@ -1,4 +1,4 @@
-"""Comments as statements of a task: taken off the top of a cell, cleaned, and told apart from commented-out code."""
+"""Leading comments as task statements: cut from the top of a cell, cleaned, and told apart from commented-out code."""
 
 import re
 import textwrap
@@ -34,12 +34,12 @@ def leading_comment(code: str, language: str) -> tuple[str | None, str]:
 
 
 def clean_lines(lines: list[str], mark: str) -> str:
-    """Text of line comments without their marks and decoration."""
+    """The text of line comments without comment marks and decoration."""
     return "\n".join(line.strip().lstrip(mark[0] + "!").strip() for line in lines).strip()
 
 
 def clean_block(inner: str) -> str:
-    """Text between `/*` and `*/` without the asterisks at the start of its lines."""
+    """The text between `/*` and `*/` without the asterisks at the start of its lines."""
     lines = [
         re.sub(r"^\s*\*(?:\s?\*)*\s?", "", line) if line.strip().startswith("*") else line for line in inner.split("\n")
     ]
@@ -47,7 +47,7 @@ def clean_block(inner: str) -> str:
 
 
 def is_statement(text: str) -> bool:
-    """Whether a comment or docstring tells in words what the code is for: three words or more, no code or directive."""
+    """Whether a comment or docstring describes the code in words: three or more, and no code or directive."""
     if not text or len(text) > _MAX_CHARS or len(_WORD.findall(text)) < _MIN_WORDS or _NO_STATEMENT.match(text):
         return False
     if _CODE.search(text.split("\n", 1)[0]):

@@ -1,4 +1,4 @@
-"""JavaScript through tree-sitter: its tree, the names it declares, and which names a cell needs and gives."""
+"""JavaScript parsed by tree-sitter: syntax tree, declared names, and the names that a statement needs and binds."""
 
 from collections.abc import Iterator
 from functools import cache, lru_cache
@@ -6,7 +6,7 @@ from functools import cache, lru_cache
 import tree_sitter_javascript
 from tree_sitter import Language, Node, Parser
 
-from capibara_assets.datasets.code.names import Names, Statement
+from capibara_assets.datasets.code.names import Statement, StatementNames
 
 GLOBALS = frozenset(
     [
@@ -134,12 +134,12 @@ def _parser() -> Parser:
 
 @lru_cache(maxsize=4096)
 def parse(code: str) -> Node:
-    """The root node (`root.has_error` when parts are no JavaScript); offsets are in UTF-8 bytes."""
+    """The root node of the syntax tree (`has_error` when parts do not parse); offsets are in UTF-8 bytes."""
     return _parser().parse(code.encode("utf-8", "replace")).root_node
 
 
 def text(node: Node) -> str:
-    """Source of a node."""
+    """The source text of a node."""
     return (node.text or b"").decode("utf-8", "replace")
 
 
@@ -172,22 +172,24 @@ def declared(node: Node) -> Iterator[str]:
 def statements(code: str) -> tuple[Statement, ...]:
     """The top-level statements as written, without comments between them; none when `code` is no JavaScript.
 
-    A coarse view of names: one that is declared anywhere inside a statement counts as its own, and what a function's
+    Names are approximate: one that is declared anywhere inside a statement counts as its own, and what a function's
     body reads may be bound after it.
     """
     root = parse(code)
     if root.has_error:
         return ()
-    found = []
+    listed = []
     for node in root.named_children:
         if node.type in ("comment", "empty_statement"):
             continue
         used = {text(part) for part in _walk(node) if part.type in ("identifier", "shorthand_property_identifier")}
         used -= set(declared(node)) | GLOBALS
         later = used if node.type in _DEFINITIONS else set()
-        names = Names(frozenset(_top_level(node)), frozenset(_touches(node)), frozenset(used), True, frozenset(later))
-        found.append(Statement(text(node), names))
-    return tuple(found)
+        names = StatementNames(
+            frozenset(_top_level(node)), frozenset(_changes(node)), frozenset(used), True, frozenset(later)
+        )
+        listed.append(Statement(text(node), names))
+    return tuple(listed)
 
 
 def _walk(node: Node) -> Iterator[Node]:
@@ -232,7 +234,7 @@ def _top_level(statement: Node) -> Iterator[str]:
         pending.extend(node.children)
 
 
-def _touches(statement: Node) -> Iterator[str]:
+def _changes(statement: Node) -> Iterator[str]:
     for node in _walk(statement):
         if node.type in ("assignment_expression", "augmented_assignment_expression", "update_expression"):
             yield from _root(node.child_by_field_name("left") or node.child_by_field_name("argument"))

@@ -1,21 +1,21 @@
-"""What a statement has to do with the variables (or tables) of its session."""
+"""The names (variables or tables) that a statement binds, changes and needs."""
 
 from typing import NamedTuple
 
 
-class Names(NamedTuple):
-    """Names of one statement or cell."""
+class StatementNames(NamedTuple):
+    """The names of one statement or cell, by their role in it."""
 
-    bound: frozenset[str]  # gets a (new) value here
-    touched: frozenset[str]  # may be changed in place here
-    needed: frozenset[str]  # has to exist before (or, where also in `later`, before a function defined here is called)
-    exact: bool  # False after a star import: more may be bound than is known
+    bound: frozenset[str]  # gets a value here
+    changed: frozenset[str]  # may be changed in place here
+    needed: frozenset[str]  # must exist before (if also in `later`: before a function defined here is called)
+    exact: bool  # False after a star import: more names may be bound
     later: frozenset[str] = frozenset()  # read only when a function defined here is called
-    imported: frozenset[str] = frozenset()  # modules and what is imported from them, a part of `bound`
+    imported: frozenset[str] = frozenset()  # modules and names imported from them; a subset of `bound`
 
 
 class Statement(NamedTuple):
-    """A top-level statement as written, and its names."""
+    """A top-level statement as written, with its names."""
 
     text: str
-    names: Names
+    names: StatementNames

@@ -1,10 +1,10 @@
-"""What every dissector returns."""
+"""The result type of the dissectors of all languages."""
 
 from typing import NamedTuple
 
 
-class Parts(NamedTuple):
-    """A dissected cell before tidying (see `anatomy.Anatomy`)."""
+class CellParts(NamedTuple):
+    """The parts of a cell before blank lines are tidied (see `anatomy.Anatomy`)."""
 
     statement: str | None
     documented: bool

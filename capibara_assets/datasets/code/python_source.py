@@ -1,4 +1,4 @@
-"""Python as notebooks hold it: parsed without magics, cut into statements with the names they need and give."""
+"""Python from notebooks: parsed without magics, and cut into statements with the names that they need and bind."""
 
 import ast
 import builtins
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from capibara_assets.datasets.code.names import Names, Statement
+from capibara_assets.datasets.code.names import Statement, StatementNames
 from capibara_assets.executions.parsing import python_tree
 
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?:[%!?]|[A-Za-z_][\w.]*\?{1,2}$).*$", re.MULTILINE)
@@ -55,7 +55,7 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 @lru_cache(maxsize=8192)
 def parse(code: str) -> ast.Module | None:
-    """The syntax tree of `code`, lines numbered as there; None when it is no Python."""
+    """The syntax tree of `code` with its line numbers; None when it does not parse."""
     plain = _ASSIGNED_SHELL.sub(r"\g<indent>\g<target> None", code)
     plain = _MAGIC.sub(r"\g<indent>pass", plain)
     for candidate in (code, plain, plain.lstrip(" ") if plain.startswith(" ") else plain):
@@ -75,7 +75,7 @@ def docstring_node(node: ast.AST) -> ast.Expr | None:
 
 
 def statements(code: str) -> tuple[Statement, ...]:
-    """The top-level statements as written, definitions without their docstrings; none when `code` is no Python.
+    """The top-level statements as written, definitions without their docstrings; none when `code` does not parse.
 
     Statements that share a line are one.
     """
@@ -91,19 +91,19 @@ def statements(code: str) -> tuple[Statement, ...]:
             merged[-1] = (merged[-1][0], end, [*merged[-1][2], node])
         else:
             merged.append((start, end, [node]))
-    found = []
+    listed = []
     for start, end, nodes in merged:
         documented = [docstring_node(node) for node in nodes if isinstance(node, Definition) and len(node.body) > 1]
         cut = {n for d in documented if d is not None for n in range(d.lineno, (d.end_lineno or d.lineno) + 1)} - {
             start
         }
         text = "\n".join(lines[number - 1] for number in range(start, end + 1) if number not in cut)
-        found.append(Statement(text, _names(nodes)))
-    return tuple(found)
+        listed.append(Statement(text, _names(nodes)))
+    return tuple(listed)
 
 
 def without_assertions(code: str) -> str:
-    """The cell less its top-level `assert` statements, which passed; all of it when there is nothing else."""
+    """The cell without its top-level `assert` statements; unchanged when it holds nothing else."""
     tree = parse(code)
     if tree is None or all(isinstance(node, ast.Assert) for node in tree.body):
         return code
@@ -119,7 +119,7 @@ def without_assertions(code: str) -> str:
     return "\n".join(line for number, line in enumerate(code.split("\n"), 1) if number not in cut - kept)
 
 
-def _names(nodes: Sequence[ast.stmt]) -> Names:
+def _names(nodes: Sequence[ast.stmt]) -> StatementNames:
     """Names that statements bind, may change in place, and need from before, in order of execution.
 
     What a function's body reads has to exist when it is called, so it may also be bound after the function.
@@ -132,20 +132,20 @@ def _names(nodes: Sequence[ast.stmt]) -> Names:
         needed |= now - bound
         later |= deferred
         bound |= set(_bindings(simple))
-    touched = {name for node in nodes for name in _touches(node)}
+    changed = {name for node in nodes for name in _changes(node)}
     star = any(
         isinstance(part, ast.ImportFrom) and part.names[0].name == "*" for node in nodes for part in ast.walk(node)
     )
     imported = {name for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) for name in _bindings(node)}
     later -= bound | needed | BUILTINS
     needed -= BUILTINS
-    return Names(
-        frozenset(bound), frozenset(touched), frozenset(needed | later), not star, frozenset(later), frozenset(imported)
+    return StatementNames(
+        frozenset(bound), frozenset(changed), frozenset(needed | later), not star, frozenset(later), frozenset(imported)
     )
 
 
 def _in_order(statements: Sequence[ast.stmt]) -> Iterator[ast.AST]:
-    """The parts of the statements that run, one after the other; blocks are opened, branches follow each other."""
+    """The parts of the statements in order of execution; blocks are opened, branches follow each other."""
     for statement in statements:
         match statement:
             case ast.For() | ast.AsyncFor():
@@ -219,8 +219,8 @@ def _annotations(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> l
         return []
     arguments = node.args
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-    found = [argument.annotation for argument in every if argument is not None and argument.annotation is not None]
-    return [*found, *([node.returns] if node.returns else [])]
+    annotations = [argument.annotation for argument in every if argument is not None]
+    return [annotation for annotation in (*annotations, node.returns) if annotation is not None]
 
 
 def _local_names(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> frozenset[str]:
@@ -253,9 +253,9 @@ def _bindings(statement: ast.AST) -> Iterator[str]:
         pending.extend(ast.iter_child_nodes(node))
 
 
-def _touches(statement: ast.stmt) -> Iterator[str]:
-    """Names whose objects a statement may change in place: stores into them, calls made for their effect, decorators,
-    and methods that change their object although their value is used (`last = stack.pop()`).
+def _changes(statement: ast.stmt) -> Iterator[str]:
+    """Names whose objects a statement may change in place: by stores into them, calls for their effect, decorators, and
+    mutating methods whose value is used (`last = stack.pop()`).
 
     `print(x)`, `check(f)` and chained calls (`df.isnull().sum()`) change nothing that they are given.
     """

@@ -1,4 +1,4 @@
-"""The earlier code that a cell needs: a backward slice of its session, so that context is not guessed nor padded."""
+"""The earlier code that a cell needs, as a backward slice of its session by names."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from capibara_assets.datasets.code import javascript_source, python_source, sql_source
-from capibara_assets.datasets.code.names import Names, Statement
+from capibara_assets.datasets.code.names import Statement, StatementNames
 from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.storage.kept import of_text
 
@@ -21,26 +21,26 @@ class Piece:
 
     row: Row
     text: str
-    defines: bool  # gives names their value; False: only changes them in place
+    defines: bool  # binds names; False: only changes objects in place
 
 
 @dataclass(frozen=True)
-class Context:
-    """What a cell needs of its session, oldest first, and whether that is all it needs."""
+class SessionContext:
+    """The earlier code that a cell needs, oldest first, and whether it is all that the cell needs."""
 
     pieces: tuple[Piece, ...]
-    complete: bool  # False: names come from nowhere, or from a cell that failed half-way
+    complete: bool  # False: a name is bound nowhere, or in a cell that failed half-way
 
 
 def sessions(executions: pl.DataFrame) -> dict[tuple[str, str], list[Row]]:
-    """(sandbox, context) -> its executions in order of time."""
-    found: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    """Executions by session (sandbox, context), in order of time."""
+    by_session: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in executions.sort("timestamp", "execution_id").iter_rows(named=True):
-        found[row["sandbox_id"] or row["execution_id"], row["context_id"] or ""].append(row)
-    return dict(found)
+        by_session[row["sandbox_id"] or row["execution_id"], row["context_id"] or ""].append(row)
+    return dict(by_session)
 
 
-def needed(session: Sequence[Row], position: int) -> Context:
+def needed(session: Sequence[Row], position: int) -> SessionContext:
     """The statements before the cell at `position` that bind, or change in place, what it needs, transitively.
 
     Statements that only check something bind nothing, so tests and their expected values are not among them.
@@ -48,31 +48,31 @@ def needed(session: Sequence[Row], position: int) -> Context:
     row = session[position]
     names = cell_names(row["code"], row["language"])
     if names is None:
-        return Context((), False)
+        return SessionContext((), False)
     before = [cell for cell in session[:position] if cell["language"] == row["language"]]
     wanted = names.needed
-    while True:  # what a function reads when it is called may also be bound after the function: look again from the end
+    while True:  # a function may read names that are bound after it: search again from the end
         pieces, missing, later, exact = _slice(before, wanted)
         if later <= wanted:
-            return Context(tuple(pieces), exact and names.exact and not missing)
+            return SessionContext(tuple(pieces), exact and names.exact and not missing)
         wanted |= later
 
 
 def _slice(before: Sequence[Row], names: frozenset[str]) -> tuple[list[Piece], set[str], frozenset[str], bool]:
-    """(pieces, names that nothing gives, names read by the functions in the pieces, whether every cell is known)."""
-    # what a call does to a module (a figure, a seed) is no value that a later cell reads by name
+    """(pieces, names that nothing binds, names read by the functions in the pieces, whether every cell is known)."""
+    # a call's effect on a module (a figure, a seed) is no value that a later cell reads by name
     modules = {name for cell in before for s in statements(cell["code"], cell["language"]) for name in s.names.imported}
     pieces: list[Piece] = []
     wanted, later, exact = set(names), frozenset[str](), True
     for cell in reversed(before):
-        found = statements(cell["code"], cell["language"])
-        if not any(_gives(s.names, modules) & wanted for s in found):
+        listed = statements(cell["code"], cell["language"])
+        if not any(_gives(s.names, modules) & wanted for s in listed):
             continue
         if cell["outcome"] != "ok":
             exact = False  # how far it got is not recorded
             continue
         chosen: list[Statement] = []
-        for statement in reversed(found):
+        for statement in reversed(listed):
             if _gives(statement.names, modules) & wanted:
                 chosen.append(statement)
                 exact &= statement.names.exact
@@ -83,39 +83,39 @@ def _slice(before: Sequence[Row], names: frozenset[str]) -> tuple[list[Piece], s
     return pieces[::-1], wanted, later, exact
 
 
-def _gives(names: Names, modules: set[str]) -> set[str]:
-    return set(names.bound | (names.touched - modules))
+def _gives(names: StatementNames, modules: set[str]) -> set[str]:
+    return set(names.bound | (names.changed - modules))
 
 
-def cell_names(code: str, language: str) -> Names | None:
-    """Names that a cell binds, touches and needs; None when it does not parse or the language is not known."""
-    found = statements(code, language)
-    if not found and _language(language) is None:
+def cell_names(code: str, language: str) -> StatementNames | None:
+    """Names that a cell binds, changes and needs; None when it does not parse or the language is not known."""
+    listed = statements(code, language)
+    if not listed and _language(language) is None:
         return None
-    if not found and code.strip() and not _parses(code, language):
+    if not listed and code.strip() and not _parses(code, language):
         return None
     bound: set[str] = set()
-    touched: set[str] = set()
+    changed: set[str] = set()
     needs: set[str] = set()
     later: set[str] = set()
-    for statement in found:
+    for statement in listed:
         needs |= statement.names.needed - statement.names.later - bound
         later |= statement.names.later
         bound |= statement.names.bound
-        touched |= statement.names.touched
+        changed |= statement.names.changed
     needs |= later - bound
-    exact = all(statement.names.exact for statement in found)
-    imported = frozenset(name for statement in found for name in statement.names.imported)
-    return Names(frozenset(bound), frozenset(touched), frozenset(needs), exact, frozenset(), imported)
+    exact = all(statement.names.exact for statement in listed)
+    imported = frozenset(name for statement in listed for name in statement.names.imported)
+    return StatementNames(frozenset(bound), frozenset(changed), frozenset(needs), exact, frozenset(), imported)
 
 
-def _encoded(found: Sequence[Statement]) -> list[list[Any]]:
-    return [[s.text, [sorted(part) if isinstance(part, frozenset) else part for part in s.names]] for s in found]
+def _encoded(listed: Sequence[Statement]) -> list[list[Any]]:
+    return [[s.text, [sorted(part) if isinstance(part, frozenset) else part for part in s.names]] for s in listed]
 
 
 def _decoded(stated: Sequence[tuple[str, Sequence[Any]]]) -> tuple[Statement, ...]:
     return tuple(
-        Statement(text, Names._make(frozenset(part) if isinstance(part, list) else part for part in names))
+        Statement(text, StatementNames._make(frozenset(part) if isinstance(part, list) else part for part in names))
         for text, names in stated
     )
 

@@ -1,9 +1,9 @@
-"""SQL as sessions hold it: statements, the tables they create, change and read."""
+"""SQL scripts cut into statements, with the tables that each creates, changes and reads."""
 
 import re
 from collections.abc import Iterator, Sequence
 
-from capibara_assets.datasets.code.names import Names, Statement
+from capibara_assets.datasets.code.names import Statement, StatementNames
 from capibara_assets.datasets.code.structure import tokens, without_comments
 
 _PART = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|`[^`]*`|;|[^'\"`;]+|['\"`]")
@@ -33,21 +33,21 @@ _STOPS = frozenset(
 
 def statements(code: str) -> tuple[Statement, ...]:
     """The statements of a script, without comments, each ending in a semicolon."""
-    found, current = [], ""
+    texts, current = [], ""
     for part in _PART.findall(without_comments(code, "sql")):
         if part == ";":
-            found.append(current.strip())
+            texts.append(current.strip())
             current = ""
         else:
             current += part
-    found.append(current.strip())
-    return tuple(Statement(text + ";", names(tokens(text, "sql"))) for text in found if text)
+    texts.append(current.strip())
+    return tuple(Statement(text + ";", names(tokens(text, "sql"))) for text in texts if text)
 
 
-def names(found: Sequence[str]) -> Names:
-    """Tables of one statement: created ones are bound, changed ones touched, read ones needed, its own CTEs nothing."""
+def names(found: Sequence[str]) -> StatementNames:
+    """Tables of one statement, given as tokens: created ones are bound, read ones needed; its own CTEs do not count."""
     bound: set[str] = set()
-    touched: set[str] = set()
+    changed: set[str] = set()
     used: set[str] = set()
     own = {found[i].strip('"`') for i in range(len(found) - 2) if found[i + 1] == "as" and found[i + 2] == "("}
     verb = found[0] if found else ""
@@ -60,14 +60,14 @@ def names(found: Sequence[str]) -> Names:
         elif (
             token in ("into", "update", "table") and verb in ("insert", "replace", "update", "alter", "drop", "with")
         ) or (token == "from" and verb == "delete"):
-            touched.add(name)
+            changed.add(name)
             used.add(name)
         elif token in ("from", "join"):
             used |= set(_listed(found, i + 1))
         elif token == "on" and verb == "create" and "index" in found[:4]:
-            touched.add(name)
+            changed.add(name)
             used.add(name)
-    return Names(frozenset(bound), frozenset(touched), frozenset(used - own), True)
+    return StatementNames(frozenset(bound), frozenset(changed), frozenset(used - own), True)
 
 
 def _table(found: Sequence[str], start: int) -> str | None:

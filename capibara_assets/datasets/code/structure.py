@@ -1,4 +1,4 @@
-"""Structural identity of code: the same program under other names, comments and spacing has the same key."""
+"""Structural keys of code, equal for programs that differ only in names, comments and spacing; lexical tokens."""
 
 import ast
 import re
@@ -20,26 +20,28 @@ _LEXERS = {"sql": _DASHES, "javascript": _SLASHES, "typescript": _SLASHES, "java
 
 def tokens(code: str, language: str) -> list[str]:
     """Lexical tokens without comments; SQL outside quotes in lower case."""
-    found = [match["token"] for match in _LEXERS.get(language, _HASH).finditer(code) if match["token"]]
-    return [t if t[0] in "'\"`" else t.lower() for t in found] if language == "sql" else found
+    listed = [match["token"] for match in _LEXERS.get(language, _HASH).finditer(code) if match["token"]]
+    return [t if t[0] in "'\"`" else t.lower() for t in listed] if language == "sql" else listed
 
 
 def without_comments(code: str, language: str) -> str:
-    """The code with its comments taken out, strings and spacing as they were."""
+    """The code without its comments; strings and spacing unchanged."""
     return _LEXERS.get(language, _HASH).sub(lambda match: match["token"] or "", code)
 
 
-def shingles(found: list[str], size: int) -> frozenset[str]:
-    """Runs of `size` tokens; one shingle of all tokens where there are fewer. Empty for no tokens."""
-    if len(found) < size:
-        return frozenset({"\x00".join(found)}) if found else frozenset()
-    return frozenset("\x00".join(found[i : i + size]) for i in range(len(found) - size + 1))
+def shingles(words: list[str], size: int) -> frozenset[str]:
+    """The set of runs of `size` tokens; of fewer tokens one shingle, of none the empty set."""
+    if len(words) < size:
+        return frozenset({"\x00".join(words)}) if words else frozenset()
+    return frozenset("\x00".join(words[i : i + size]) for i in range(len(words) - size + 1))
 
 
 @of_text("structural_key", str, str)
 def structural_key(code: str, language: str) -> str:
-    """SHA-256 of the canonical form: names that the code itself binds are numbered by first appearance (Python,
-    JavaScript); docstrings, comments and spacing are dropped. Other languages, and what does not parse, go by tokens.
+    """SHA-256 of the canonical form of a program.
+
+    Names that the code itself binds are numbered by first appearance (Python, JavaScript); docstrings, comments and
+    spacing are dropped. Other languages, and code that does not parse, are compared by tokens.
     """
     if language == "python" and (tree := python_source.parse(code)) is not None:
         form = _python_form(tree)
@@ -59,7 +61,7 @@ def structural_key(code: str, language: str) -> str:
 
 
 def normal_text(text: str) -> str:
-    """Text for comparison: case folded, white space collapsed, punctuation at the end dropped."""
+    """Text normalised for comparison: case folded, white space collapsed, punctuation at the end dropped."""
     return " ".join(text.casefold().split()).rstrip(" .:;!?")
 
 

@@ -1,7 +1,7 @@
-"""Clusters of duplicates: the best one stands for the others, which are kept as its weight, with what links them.
+"""Clusters of duplicate examples: a representative, and members that add to its weight, with their kind of link.
 
-Clusters are stars, not connected components: every member resembles the representative itself, so a thousand templated
-examples, each near to the next, do not melt into one.
+Clusters are stars, not connected components: every member resembles the representative itself, so a chain of templated
+examples, each near to the next, does not collapse into one cluster.
 """
 
 from collections import defaultdict
@@ -37,14 +37,14 @@ class Cluster(Record):
 
 @dataclass(frozen=True)
 class Member:
-    """What is compared of one example.
+    """An example as the clustering compares it.
 
     Attributes:
         member_id: unique among the members.
         block: members of two blocks are never compared (kind, domain, split: whatever must stay apart).
-        text: the whole that is compared, prompt and answer.
-        language: how `text` is cut into tokens.
-        structural_key: equal for members that teach the same; None compares by text alone.
+        text: the compared text, prompt and answer.
+        language: language of `text`, which decides how it is cut into tokens.
+        structural_key: equal for structurally equal members; None compares by text alone.
     """
 
     member_id: str
@@ -57,10 +57,10 @@ class Member:
 def cluster_members(members: Sequence[Member], recipe: NearDuplicates) -> list[list[Cluster]]:
     """Star clusters, each with its representative first, in the order of the representatives.
 
-    Members come best first: each one that no better representative takes becomes a representative, and takes those
-    after it that are equal to it (exact: the same normalised text), of its structural key, or whose shingles reach
-    `recipe.jaccard` with its own. A member between two representatives goes to the stronger link (exact, structural,
-    near), then to the more similar, then to the better one. Single members are clusters of one.
+    Members come best first: each one that no better representative claims becomes a representative, and claims those
+    after it that have the same normalised text (exact), the same structural key, or shingles whose similarity to its
+    own reaches `recipe.jaccard`. Of several representatives the one with the stronger link (exact, structural, near)
+    wins, then the more similar, then the better one. Single members are clusters of one.
 
     Args:
         members: best first; the result depends on this order alone.
@@ -82,10 +82,10 @@ def cluster_members(members: Sequence[Member], recipe: NearDuplicates) -> list[l
     for position, member in enumerate(members):
         key = structural[position]
         near = [r for r in better[same_bag[member.block, bags[position]]] if r in stars]
-        if (found := by_text.get(exact[position])) is not None:
-            stars[found].append((position, "exact", 1.0))
-        elif key is not None and (found := by_structure.get(key)) is not None:
-            stars[found].append((position, "structural", _similarity(bags, found, position)))
+        if (equal := by_text.get(exact[position])) is not None:
+            stars[equal].append((position, "exact", 1.0))
+        elif key is not None and (equal := by_structure.get(key)) is not None:
+            stars[equal].append((position, "structural", _similarity(bags, equal, position)))
         elif near:
             best = min(near, key=lambda r: (-jaccard(bags[r], bags[position]), r))
             stars[best].append((position, "near", _similarity(bags, best, position)))
@@ -100,18 +100,18 @@ def cluster_members(members: Sequence[Member], recipe: NearDuplicates) -> list[l
 def _better(
     members: Sequence[Member], bags: Sequence[frozenset[str]], positions: Iterable[int], recipe: NearDuplicates
 ) -> dict[int, list[int]]:
-    """Of each position those before it, and itself, that are near it in its block; none where there are no shingles."""
+    """Position -> earlier near positions of its block, and itself; none for a text without shingles."""
     of_block: dict[str, list[int]] = defaultdict(list)
     for position in positions:
         of_block[members[position].block].append(position)
-    found: dict[int, list[int]] = defaultdict(list)
+    near: dict[int, list[int]] = defaultdict(list)
     for inside in of_block.values():
         for position in inside:
             if bags[position]:
-                found[position].append(position)
+                near[position].append(position)
         for left, right in near_pairs([bags[position] for position in inside], recipe):
-            found[inside[right]].append(inside[left])
-    return found
+            near[inside[right]].append(inside[left])
+    return near
 
 
 def cluster_table(clusters: Sequence[Sequence[Cluster]]) -> pl.DataFrame:

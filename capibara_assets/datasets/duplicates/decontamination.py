@@ -1,6 +1,6 @@
-"""Decontamination: which examples hold an item of a benchmark that models are compared on.
+"""Decontamination: finds examples that hold an item of a benchmark that models are compared on.
 
-Two tests, each reason enough:
+Either of two tests is sufficient:
 
 - n-gram: a run of `ngram` words (13 by default) of the item's prompt, solution or tests, in lower case and without
   punctuation or spacing, is in one of the example's messages; an item's text of fewer words counts when the whole of
@@ -30,7 +30,7 @@ from pydantic import Field
 
 from capibara_assets.datasets.code import javascript_source, python_source
 from capibara_assets.datasets.code.structure import JAVASCRIPT, structural_key
-from capibara_assets.datasets.duplicates.public_benchmarks import Item, read_items
+from capibara_assets.datasets.duplicates.public_benchmarks import BenchmarkItem, read_items
 from capibara_assets.datasets.duplicates.shingles import Ints, shingle_texts
 from capibara_assets.datasets.recipe import Decontamination
 from capibara_assets.storage.records import Record, table
@@ -40,14 +40,14 @@ _IMPORT = re.compile(
     r"^[ \t>.]*(?:from[ \t]+[\w.]+[ \t]+)?import\b.*$", re.MULTILINE
 )  # cuts a text: no run goes across
 _SUBSTANCE = 3  # different words with a meaning of their own that a run must have
-_MORE_SUBSTANCE = 4  # that the whole of a text must have which is shorter than a run
-_SHARED_BY = 2  # items of one benchmark: a run that more of them have is its boilerplate
-_FEWEST_NODES = 30  # of a solution's syntax tree; smaller ones many write alike
+_MORE_SUBSTANCE = 4  # the same for a whole text that is shorter than a run
+_SHARED_BY = 2  # items of one benchmark; a run in more of them is boilerplate
+_FEWEST_NODES = 30  # of a solution's syntax tree; small ones coincide by chance
 _FUNCTION = re.compile(r"^(?P<indent>[ \t]*)(?:async[ \t]+)?def[ \t]+\w+[ \t]*\(", re.MULTILINE)
 _JAVASCRIPT_FUNCTIONS = frozenset(
     {"function_declaration", "generator_function_declaration", "lexical_declaration", "variable_declaration"}
 )
-_SAY_NOTHING = """
+_UNTELLING = """
 __name__ __main__ main args kwargs self cls typing collections abc list dict tuple set optional union any callable
 iterable iterator sequence mapping numpy np pandas pd math re os sys json random time datetime itertools functools
 matplotlib pyplot plt function const let var console log new this undefined
@@ -56,7 +56,7 @@ else than write python code program given return returns find check test tests a
 example examples result value values number numbers string strings array
 """
 _COMMON = frozenset(
-    word.lower() for word in (*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *_SAY_NOTHING.split())
+    word.lower() for word in (*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *_UNTELLING.split())
 )
 
 
@@ -77,7 +77,7 @@ class Contaminated(Record):
 
 
 def contaminated(examples: pl.DataFrame, recipe: Decontamination) -> pl.DataFrame:
-    """What to remove (table Contaminated); empty when the recipe names no benchmark.
+    """The contaminated examples (table Contaminated); empty when the recipe names no benchmark.
 
     Args:
         examples: of any domain and split (Example; `example_id`, `language` and `messages` are read).
@@ -90,8 +90,8 @@ def contaminated(examples: pl.DataFrame, recipe: Decontamination) -> pl.DataFram
     return contaminated_by(examples, items, recipe.ngram)
 
 
-def contaminated_by(examples: pl.DataFrame, items: Sequence[Item], ngram: int) -> pl.DataFrame:
-    """`contaminated` by items that were read already."""
+def contaminated_by(examples: pl.DataFrame, items: Sequence[BenchmarkItem], ngram: int) -> pl.DataFrame:
+    """The contaminated examples (table Contaminated), given the items of the benchmarks."""
     if not items or examples.is_empty():
         return table(Contaminated, [])
     rows = examples.select("example_id", "language", "messages").iter_rows()
@@ -100,38 +100,38 @@ def contaminated_by(examples: pl.DataFrame, items: Sequence[Item], ngram: int) -
         for example_id, language, messages in rows
         for message in json.loads(messages)
     ]
-    found = {**_by_runs(contents, items, ngram), **_by_structure(contents, items)}
+    overlaps = {**_by_runs(contents, items, ngram), **_by_structure(contents, items)}
     return table(
         Contaminated,
         [
             Contaminated(
                 example_id=example, benchmark=items[n].benchmark, item=items[n].item_id, how=how, overlap=overlap
             )
-            for (example, n, how), overlap in _once(found, items).items()
+            for (example, n, how), overlap in _once(overlaps, items).items()
         ],
     )
 
 
-Found = dict[tuple[str, int, Literal["ngram", "structural"]], float]  # (example, item's position, how) -> overlap
+Overlaps = dict[tuple[str, int, Literal["ngram", "structural"]], float]  # (example, item's position, how) -> overlap
 
 
-def _once(found: Found, items: Sequence[Item]) -> Found:
+def _once(overlaps: Overlaps, items: Sequence[BenchmarkItem]) -> Overlaps:
     """The largest overlap of items that share a name (a benchmark may list a task_id twice)."""
     names: dict[tuple[str, str, str, str], tuple[str, int, Literal["ngram", "structural"]]] = {}
-    for key in sorted(found, key=lambda key: (-found[key], key)):
+    for key in sorted(overlaps, key=lambda key: (-overlaps[key], key)):
         names.setdefault((key[0], items[key[1]].benchmark, items[key[1]].item_id, key[2]), key)
-    return {key: found[key] for key in names.values()}
+    return {key: overlaps[key] for key in names.values()}
 
 
 @dataclass(frozen=True)
 class _Runs:
-    """Runs of one length, as hashes in ascending order with the items that have them."""
+    """Runs of words of one length, as ascending hashes, with the items that have each."""
 
     values: np.ndarray
     items: list[list[int]]
 
 
-def _by_runs(contents: Sequence[tuple[str, str, str]], items: Sequence[Item], ngram: int) -> Found:
+def _by_runs(contents: Sequence[tuple[str, str, str]], items: Sequence[BenchmarkItem], ngram: int) -> Overlaps:
     runs = _runs(items, ngram)
     totals = Counter(item for of_length in runs.values() for owners in of_length.items for item in owners)
     held: dict[tuple[str, int], set[tuple[int, int]]] = defaultdict(set)
@@ -147,8 +147,8 @@ def _by_runs(contents: Sequence[tuple[str, str, str]], items: Sequence[Item], ng
     return {(example, item, "ngram"): len(those) / totals[item] for (example, item), those in held.items()}
 
 
-def _runs(items: Sequence[Item], ngram: int) -> dict[int, _Runs]:
-    """length -> the runs of substance of that length; those shorter than `ngram` are whole texts."""
+def _runs(items: Sequence[BenchmarkItem], ngram: int) -> dict[int, _Runs]:
+    """Length -> runs of words with substance; those shorter than `ngram` are whole texts."""
     owners: dict[str, dict[int, None]] = defaultdict(dict)
     for number, item in enumerate(items):
         for text in (part for whole in item.texts for part in _IMPORT.split(whole)):
@@ -163,37 +163,37 @@ def _runs(items: Sequence[Item], ngram: int) -> dict[int, _Runs]:
         kept = [number for number in numbers if shared[items[number].benchmark] <= _SHARED_BY]
         if kept:
             lengths[text.count(" ") + 1][text] = kept
-    found = {}
+    runs = {}
     for length, of_length in sorted(lengths.items()):
         values = shingle_texts(list(of_length), length).values
         order = np.argsort(values)
         numbers_of = list(of_length.values())
-        found[length] = _Runs(values[order], [numbers_of[place] for place in order.tolist()])
-    return found
+        runs[length] = _Runs(values[order], [numbers_of[place] for place in order.tolist()])
+    return runs
 
 
 def _substance(run: Sequence[str]) -> int:
     return len({word for word in run if word not in _COMMON and len(word) > 1 and not word.isdigit()})
 
 
-def _by_structure(contents: Sequence[tuple[str, str, str]], items: Sequence[Item]) -> Found:
+def _by_structure(contents: Sequence[tuple[str, str, str]], items: Sequence[BenchmarkItem]) -> Overlaps:
     wanted: dict[str, list[int]] = defaultdict(list)
     for number, item in enumerate(items):
         for key in _solution_keys(item):
             wanted[key].append(number)
     languages = {item.language for item in items}
-    found: Found = {}
+    overlaps: Overlaps = {}
     for example, language, text in contents:
         spoken = "javascript" if language in JAVASCRIPT else language
         if spoken in languages:
             for key in _function_keys(text, spoken):
                 for number in wanted.get(key, ()):
-                    found[example, number, "structural"] = 1.0
-    return found
+                    overlaps[example, number, "structural"] = 1.0
+    return overlaps
 
 
-def _solution_keys(item: Item) -> Iterator[str]:
-    """The key of the function that the item asks for, where it is large enough to prove something."""
+def _solution_keys(item: BenchmarkItem) -> Iterator[str]:
+    """The structural key of the item's reference function, where it is large enough to prove something."""
     if item.language == "python":
         tree = python_source.parse(item.solution)
         functions = [node for node in ast.walk(tree) if isinstance(node, python_source.Function)] if tree else []
@@ -206,7 +206,7 @@ def _solution_keys(item: Item) -> Iterator[str]:
 
 
 def _function_keys(text: str, language: str) -> Iterator[str]:
-    """Keys of the functions in a text, whatever else is in it."""
+    """Structural keys of the functions in a text, whatever else is in it."""
     if language == "python":
         for match in _FUNCTION.finditer(text):
             yield from _python_keys(_block(text, match.start(), len(match["indent"])))
@@ -243,7 +243,7 @@ def _python_keys(block: str) -> tuple[str, ...]:
 
 
 def _python_key(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
-    """Key of a function without its annotations and decorators; None for one of few nodes."""
+    """Structural key of a function without annotations and decorators; None for one of few nodes."""
     plain = _Plain().visit(ast.parse(ast.unparse(function)).body[0])
     docstring = python_source.docstring_node(plain)
     counted = [n for n in ast.walk(plain) if not isinstance(n, (ast.expr_context, ast.arguments))]
@@ -253,7 +253,7 @@ def _python_key(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
 
 
 class _Plain(ast.NodeTransformer):
-    """Takes annotations and decorators off."""
+    """Removes annotations and decorators."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.returns, node.decorator_list = None, []

@@ -1,4 +1,4 @@
-"""Near-duplicates: MinHash with banded LSH and a prefix filter propose pairs, the exact Jaccard similarity decides."""
+"""Near-duplicate search: MinHash LSH and a prefix filter propose pairs, exact Jaccard similarity decides."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -49,9 +49,9 @@ class Equal:
 def near_pairs(documents: Sequence[Collection[str]], recipe: NearDuplicates) -> list[tuple[int, int]]:
     """Index pairs (i < j, sorted) of shingle sets whose exact Jaccard similarity reaches `recipe.jaccard`.
 
-    Empty sets are similar to nothing. All pairs are listed while there are at most 64 per document on the whole; beyond
-    that, crowds of more than 64 equal sets, or under one key of the search, are cut short so that time stays linear:
-    the pairs still connect equal sets, and what resembles a crowd to some of it.
+    Empty sets are similar to nothing. All pairs are listed while there are at most 64 per document in total; beyond
+    that, crowds of more than 64 equal sets, or of sets under one search key, are truncated to keep time linear: the
+    pairs still connect equal sets, and a set that resembles a crowd to some of its members.
     """
     pairs = similar(hash_sets(documents), recipe)
     return list(zip(pairs.left.tolist(), pairs.right.tolist(), strict=True))
@@ -91,7 +91,7 @@ def compared(sets: ShingleSets, left: Ints, right: Ints) -> npt.NDArray[np.float
 
 
 def components(left: Ints, right: Ints, documents: int) -> Ints:
-    """First document of each one's connected component, (documents,), where pairs connect."""
+    """First document of the connected component of each document, (documents,); pairs are the edges."""
     graph = csr_array((np.ones(len(left), np.bool_), (left, right)), shape=(documents, documents))
     labels = connected_components(graph, directed=False)[1]
     _, first = np.unique(labels, return_index=True)
@@ -99,7 +99,7 @@ def components(left: Ints, right: Ints, documents: int) -> Ints:
 
 
 def equal_sets(sets: ShingleSets) -> Equal:
-    """Which sets are equal; empty ones are equal to nothing and left out."""
+    """Groups of equal sets; empty ones belong to none."""
     filled = np.flatnonzero(sets.sizes)
     signature = signatures(sets)[filled]
     order = np.argsort(signature, kind="stable")
@@ -111,7 +111,7 @@ def equal_sets(sets: ShingleSets) -> Equal:
 
 
 def signatures(sets: ShingleSets) -> UInts:
-    """One hash of each set, (sets,) uint64: equal sets have the same, others by a chance of 2^-64."""
+    """Hash of each set, (sets,) uint64: the same for equal sets, for others with probability 2^-64."""
     totals = np.zeros(len(sets.values) + 1, np.uint64)
     np.cumsum(mixed(sets.values), out=totals[1:])
     return mixed((totals[sets.offsets[1:]] - totals[sets.offsets[:-1]]) ^ sets.sizes.astype(np.uint64))
@@ -125,10 +125,10 @@ def jaccard(left: frozenset[str], right: frozenset[str]) -> float:
 
 
 def _with_twins(left: Ints, right: Ints, similarity: npt.NDArray[np.float64], equal: Equal) -> Pairs:
-    """The pairs of distinct sets as pairs of documents.
+    """Expand pairs of distinct sets to pairs of documents.
 
-    All of them, unless that were more than `CROWD` per document: then of more than `CROWD` equal documents only the
-    first meet the others.
+    All of them, unless these were more than `CROWD` per document: then of more than `CROWD` equal documents only the
+    first ones are paired with the others.
     """
     most = int(equal.counts.max(initial=0))
     listed = (equal.counts * (equal.counts - 1) // 2).sum() + (equal.counts[left] * equal.counts[right]).sum()
@@ -152,5 +152,5 @@ def _with_twins(left: Ints, right: Ints, similarity: npt.NDArray[np.float64], eq
 
 
 def _spread(items: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Each item as often as its count says, and 0, 1, 2 … within each."""
+    """Each item repeated by its count, and 0, 1, 2 … within each."""
     return np.repeat(items, counts), np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -1,17 +1,17 @@
-"""Which documents should be compared: those that meet under a key, a band of their sketches or a rare shingle.
+"""Candidate pairs of the near-duplicate search: documents that share a key, which is an LSH band or a rare shingle.
 
-Two searches that complete each other:
+Two searches complete each other:
 
 - MinHash with banded LSH (Broder, "On the resemblance and containment of documents", 1997; Leskovec et al., "Mining of
   Massive Datasets", chapter 3): a fixed number of keys per document. 112 permutations in 14 bands propose a pair at
   Jaccard 0.8 with probability 0.92, at 0.9 with 0.999.
 - The prefix filter of exact similarity joins (Bayardo et al., "Scaling up all pairs similarity search", 2007; Xiao et
   al., "Efficient similarity joins for near duplicate detection", 2011): under any one order of all shingles, two sets
-  x, y of Jaccard >= t share one of the first |x| - ceil(t|x|) + 1 of x and of y. Rarest first, few meet by chance. It
-  proposes what LSH misses.
+  x, y of Jaccard >= t share one of the first |x| - ceil(t|x|) + 1 of x and of y. With the rarest first, few sets
+  meet by chance. It proposes what LSH misses.
 
-A shingle that only one document has takes its place in the prefix but needs no key; a document with nothing but such
-places resembles no other, and is not sketched.
+A shingle of one document only occupies a place in the prefix but needs no key; a document whose places are all of that
+kind resembles no other, and is not sketched.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +28,7 @@ CROWD = 64  # comparisons per row at most, on the whole: time stays linear
 _UNDER_A_BAND = np.uint64(0xD6E8FEB86659FD93)  # keeps the keys of bands and of shingles apart
 _SLOTS_PER_SHINGLE = 4
 _RANK_BITS = 16  # of a shingle's count in the order of a prefix; 47 bits of its hash follow
-_FULL = 1 << 15  # a slot that counts so many counts no more
+_FULL = 1 << 15  # a slot stops counting here
 
 Counts = npt.NDArray[np.uint16]
 
@@ -41,7 +41,7 @@ class Postings:
         key: (rows,) uint64.
         document: position of the document, (rows,) int64.
         size: shingles of the document, (rows,) int64.
-        rest: how many of them can be shared at most, given that the key is the first that is, (rows,) int64.
+        rest: most shingles that can be shared, given that the key is the first shared one, (rows,) int64.
     """
 
     key: UInts
@@ -51,14 +51,14 @@ class Postings:
 
 
 def new_counts(shingles: int, most: int = 1 << 28) -> Counts:
-    """Slots to count the documents of about so many shingles in: a power of two of them, `most` at most."""
+    """Zeroed slots for `count`, for about so many shingles: a power of two, `most` at most."""
     return np.zeros(min(most, 1 << max(10, (_SLOTS_PER_SHINGLE * shingles - 1).bit_length())), np.uint16)
 
 
 def count(sets: ShingleSets, counts: Counts) -> None:
-    """Adds to each shingle's slot the number of sets that have it, up to half of what a slot can hold.
+    """Add to each shingle's slot the number of sets that have it, up to half of a slot's range.
 
-    Shingles may share a slot: the counts are upper bounds, and all they do is to put one order on shingles.
+    Shingles may share a slot, so counts are upper bounds; they only serve to order shingles by rarity.
     """
     slots = _slots(sets.values, counts)
     for part in np.split(slots, np.arange(_FULL, len(slots), _FULL)):  # so few at once cannot overflow
@@ -68,14 +68,14 @@ def count(sets: ShingleSets, counts: Counts) -> None:
 def postings(
     sets: ShingleSets, documents: Ints, counts: Counts, recipe: NearDuplicates, *, whole: bool = False
 ) -> Postings:
-    """The keys of sets which are different from each other.
+    """Postings of distinct sets.
 
     Args:
         sets: the shingles of each document.
         documents: their positions among all documents, (len(sets),).
         counts: of the shingles of all documents (`count`).
         recipe: permutations, bands, seed and least Jaccard similarity.
-        whole: these are all documents, so that those which meet no other in a band get no keys of bands.
+        whole: these are all documents, so those that share no band with another get no band keys.
     """
     shared = counts[_slots(sets.values, counts)]
     alone = np.diff(np.cumsum(np.concatenate([[0], shared < 2]))[sets.offsets])
@@ -85,21 +85,21 @@ def postings(
         return Postings(np.empty(0, np.uint64), *(np.empty(0, np.int64) for _ in range(3)))
     inside = np.repeat((places > 0) & (sets.sizes > 0), sets.sizes)
     sets, shared, alone, places = sets.take(chosen), shared[inside], alone[chosen], places[chosen]
-    with ThreadPoolExecutor(2) as pool:  # both spend their time outside the interpreter's lock, the most of it
-        found = (pool.submit(_by_band, sets, recipe, whole), pool.submit(_by_prefix, sets, shared, alone, places))
-        key, at, rest = (np.concatenate(column) for column in zip(*(f.result() for f in found), strict=True))
+    with ThreadPoolExecutor(2) as pool:  # both run mostly outside the interpreter's lock
+        futures = (pool.submit(_by_band, sets, recipe, whole), pool.submit(_by_prefix, sets, shared, alone, places))
+        key, at, rest = (np.concatenate(column) for column in zip(*(f.result() for f in futures), strict=True))
     return Postings(key, documents[chosen[at]], sets.sizes[at], rest)
 
 
-def candidates(found: Postings, jaccard: float) -> tuple[Ints, Ints]:
-    """Pairs of documents (left < right, distinct, sorted) that meet under a key and may reach the similarity.
+def candidates(listed: Postings, jaccard: float) -> tuple[Ints, Ints]:
+    """Pairs of documents (left < right, distinct, sorted) that share a key and may reach the similarity.
 
-    Dropped: pairs whose sizes are too different, and those that share too little from the first common key on. Under a
-    key each document meets the next larger ones, all of them unless crowds would take more than `CROWD` comparisons
-    per row on the whole: then each row meets at least the `CROWD` next ones.
+    Dropped are pairs whose sizes differ too much, and those that can share too little after the first common key.
+    Under a key each document is paired with the next larger ones: with all of them, unless crowds would need more than
+    `CROWD` comparisons per row in total; then with at least the `CROWD` next ones.
     """
-    order = np.lexsort((found.size, found.key))
-    key, document, size, rest = (column[order] for column in (found.key, found.document, found.size, found.rest))
+    order = np.lexsort((listed.size, listed.key))
+    key, document, size, rest = (column[order] for column in (listed.key, listed.document, listed.size, listed.rest))
     first = np.arange(max(0, len(key) - 1))
     pairs, step, compared = [], 0, 0
     while len(first) and (step < CROWD or compared + len(first) <= CROWD * len(key)):
@@ -120,7 +120,7 @@ def candidates(found: Postings, jaccard: float) -> tuple[Ints, Ints]:
 
 
 def _by_prefix(sets: ShingleSets, shared: Counts, alone: Ints, places: Ints) -> tuple[UInts, Ints, Ints]:
-    """Keys, sets and rests: of each set its rarest shingles that others may have, as many as it has places."""
+    """Prefix keys, with their sets and rests: each set's rarest shingles that others may share, one per place."""
     others = shared > 1
     rank = shared[others].astype(np.uint64) << np.uint64(63 - _RANK_BITS)
     ranked = as_sets(rank | sets.values[others] >> np.uint64(_RANK_BITS), sets.sizes - alone)
@@ -132,7 +132,7 @@ def _by_prefix(sets: ShingleSets, shared: Counts, alone: Ints, places: Ints) -> 
 
 
 def _by_band(sets: ShingleSets, recipe: NearDuplicates, whole: bool) -> tuple[UInts, Ints, Ints]:
-    """Keys, sets and rests: of each set one key per band of its sketch."""
+    """Band keys, with their sets and rests: one key per band of each set's sketch."""
     at = np.arange(len(sets))
     digests = _sketched(sets, recipe)
     if whole:
@@ -153,7 +153,7 @@ def _sketched(sets: ShingleSets, recipe: NearDuplicates) -> RMinHashDigestMatrix
 
 
 def _least_shared(sizes: Ints, jaccard: float) -> Ints:
-    """How many shingles of a set must be shared with another one at the least."""
+    """Fewest shingles of a set that another one must share to reach the similarity."""
     return np.asarray(np.ceil(jaccard * sizes - 1e-9), np.int64)
 
 

@@ -1,7 +1,7 @@
-"""Items of public code benchmarks, from files in the shapes that HumanEval, HumanEvalPack and MBPP are published in.
+"""Readers of public code benchmarks in the published formats of HumanEval, HumanEvalPack and MBPP.
 
-The shape is told by an item's fields, compression and JSON lines or one JSON list by the file's content. No benchmark
-is shipped; a deployment names its files in the recipe.
+The format follows from an item's fields; compression, and JSON lines or one JSON list, from the file's content. No
+benchmark is shipped; a deployment names its files in the recipe.
 """
 
 import gzip
@@ -21,16 +21,16 @@ _SHAPES = "HumanEval's (task_id, prompt, canonical_solution, entry_point) or MBP
 
 
 @dataclass(frozen=True)
-class Item:
-    """One task of a benchmark.
+class BenchmarkItem:
+    """One task of a code benchmark.
 
     Attributes:
         benchmark: its name in the recipe.
         item_id: its `task_id`, as text.
         language: of the solution.
-        texts: what a training example must not hold: prompt, solution, tests.
+        texts: texts that a training example must not hold: prompt, solution, tests.
         solution: the whole of the reference solution, with its signature.
-        entry_point: name of the function that is asked for; None: the last one defined.
+        entry_point: name of the requested function; None: the last one defined.
     """
 
     benchmark: str
@@ -41,8 +41,8 @@ class Item:
     entry_point: str | None
 
 
-def read_items(benchmark: str, path: Path) -> list[Item]:
-    """The items of one file.
+def read_items(benchmark: str, path: Path) -> list[BenchmarkItem]:
+    """Read the items of one benchmark file.
 
     Raises:
         InputError: no such file, damaged compression, a line that is no JSON object, or one of neither shape; the
@@ -52,23 +52,23 @@ def read_items(benchmark: str, path: Path) -> list[Item]:
 
 
 def benchmark_digests(benchmarks: Mapping[str, str]) -> dict[str, str]:
-    """Name -> SHA-256 of its file: what a decontaminated dataset depends on, wherever the files lie.
+    """Name -> SHA-256 of each benchmark's file, on which a decontaminated dataset depends, wherever the files lie.
 
     Raises:
         InputError: no such file.
     """
-    found = {}
+    digests = {}
     for name, path in sorted(benchmarks.items()):
         if not Path(path).is_file():
             raise InputError(
                 f"benchmark {name}: no file at {path}; correct decontamination.benchmarks in the dataset recipe"
             )
-        found[name] = sha256_file(Path(path))
-    return found
+        digests[name] = sha256_file(Path(path))
+    return digests
 
 
 def entries(benchmark: str, path: Path) -> Iterator[tuple[str, Any]]:
-    """(place, entry) of each item of a file: JSON lines or one JSON list, with or without gzip.
+    """Yield (place, entry) for each item of a file: JSON lines or one JSON list, with or without gzip.
 
     Raises:
         InputError: no such file, damaged compression, no UTF-8, or no JSON; the message names file and line.
@@ -88,24 +88,24 @@ def entries(benchmark: str, path: Path) -> Iterator[tuple[str, Any]]:
         raise InputError(f"benchmark {benchmark}: {path} is not UTF-8 (byte {error.start})") from error
     if text.lstrip().startswith("["):
         try:
-            entries = json.loads(text)
+            listed = json.loads(text)
         except ValueError as error:
             raise InputError(f"benchmark {benchmark}: {path} starts like a JSON list, but is none: {error}") from error
-        found = [(f"{path}, item {number}", entry) for number, entry in enumerate(entries, 1)]
+        placed = [(f"{path}, item {number}", entry) for number, entry in enumerate(listed, 1)]
     else:
-        found = []
+        placed = []
         for number, line in enumerate(text.split("\n"), 1):
             if line.strip():
                 try:
-                    found.append((f"{path}:{number}", json.loads(line)))
+                    placed.append((f"{path}:{number}", json.loads(line)))
                 except ValueError as error:
                     raise InputError(f"benchmark {benchmark}: {path}:{number} is no JSON: {error}") from error
-    if not found:
+    if not placed:
         raise InputError(f"benchmark {benchmark}: {path} holds no item")
-    yield from found
+    yield from placed
 
 
-def _item(benchmark: str, entry: Any, place: str) -> Item:
+def _item(benchmark: str, entry: Any, place: str) -> BenchmarkItem:
     if not isinstance(entry, dict):
         raise InputError(f"benchmark {benchmark}: {place} is {type(entry).__name__}, expected an object")
     if "canonical_solution" in entry:
@@ -128,7 +128,7 @@ def _item(benchmark: str, entry: Any, place: str) -> Item:
         raise InputError(f"benchmark {benchmark}: {place} has no task_id (a text or a number)")
     item_id = str(entry["task_id"])
     family = item_id.partition("/")[0].lower()
-    return Item(benchmark, item_id, _LANGUAGES.get(family, "python"), texts, whole, entry_point)
+    return BenchmarkItem(benchmark, item_id, _LANGUAGES.get(family, "python"), texts, whole, entry_point)
 
 
 def _texts(benchmark: str, entry: dict[str, Any], place: str, *names: str) -> list[str]:

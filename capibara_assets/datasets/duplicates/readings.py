@@ -1,8 +1,8 @@
-"""What grouping compares of a code text: digests, hashed shingles and counts, which may be kept from run to run.
+"""Features of code texts that grouping compares (digests, hashed shingles, counts), with a cache on disk.
 
-Reading a text (parsing it, cutting it, numbering its names) costs a millisecond and depends on nothing but the text and
-this program; a history of texts need not be read again for one new log. What is kept is no text, and what is not asked
-for any more is dropped, so a forgotten record leaves nothing here once the groups were made again.
+Reading a text (parsing, cutting, numbering its names) costs a millisecond and depends only on the text and this
+program, so one new log must not cause all history to be read again. The cache holds no text and drops entries that are
+no longer requested, so a forgotten record leaves nothing here once the groups were made again.
 """
 
 import tempfile
@@ -29,8 +29,8 @@ _DIGEST = 32
 
 
 @dataclass(frozen=True)
-class View:
-    """One reading of a cell's code: what it defines, or the whole of it."""
+class CodeView:
+    """Features of one view of a cell: of its definitions, or of the whole."""
 
     keys: tuple[bytes, bytes]  # structural, and of the normalised text
     shingles: UInts  # hashed, ascending, distinct
@@ -38,53 +38,53 @@ class View:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """All that is compared of one text: its views, and the digest of the statement that stands in it."""
+class CodeReading:
+    """Features of one code text: its views, and the digest of the statement in it."""
 
-    views: tuple[View, ...]
-    statement_key: bytes | None  # None: it states nothing, or too little to tell problems apart
+    views: tuple[CodeView, ...]
+    statement_key: bytes | None  # None: no statement, or too short to tell problems apart
 
 
-def readings(codes: Iterable[Code], shingle: int, cache: Path | None = None) -> dict[Code, Reading]:
-    """The reading of each text, with shingles of so many tokens.
+def readings(codes: Iterable[Code], shingle: int, cache: Path | None = None) -> dict[Code, CodeReading]:
+    """The features of each text, with shingles of `shingle` tokens.
 
     Args:
-        cache: folder that keeps readings by digest of text and program. The result does not depend on it; it holds
-            exactly these texts' readings afterwards, and may be deleted at any time.
+        cache: folder that caches readings by digest of text and program; it does not change the result. Afterwards it
+            holds exactly these texts' readings; it may be deleted at any time.
     """
     wanted = sorted(set(codes))
     keys = {code: code_key(*code) for code in wanted}
     path = None if cache is None else cache / f"readings-{shingle}-{program_digest()[:32]}.safetensors"
     known = {} if path is None else load(path)
-    found = {code: known[keys[code]] for code in wanted if keys[code] in known}
-    missing = [code for code in wanted if code not in found]
+    read = {code: known[keys[code]] for code in wanted if keys[code] in known}
+    missing = [code for code in wanted if code not in read]
     for start in range(0, len(missing), _AT_ONCE):
-        found |= _read(missing[start : start + _AT_ONCE], shingle)
-    if path is not None and (missing or len(known) != len(found)):
-        save(path, {keys[code]: reading for code, reading in found.items()})
-    return found
+        read |= _read(missing[start : start + _AT_ONCE], shingle)
+    if path is not None and (missing or len(known) != len(read)):
+        save(path, {keys[code]: reading for code, reading in read.items()})
+    return read
 
 
 def statement_key(statement: str | None) -> bytes | None:
-    """Digest of a task or statement that tells one problem from another; None where there is none, or it is short."""
+    """Digest of a task or statement; None where there is none, or it is too short to tell problems apart."""
     if statement is None or len(statement.split()) < _MIN_STATEMENT_WORDS:
         return None
     return _sha(normal_text(statement))
 
 
 def code_key(language: str, code: str) -> bytes:
-    """Digest of a text in a language."""
+    """Digest of a code text and its language."""
     return sha256(f"{language}\n{code}".encode("utf-8", "surrogatepass")).digest()
 
 
-def shingle_sets(views: Sequence[View]) -> ShingleSets:
-    """The shingles of views, one set each."""
+def shingle_sets(views: Sequence[CodeView]) -> ShingleSets:
+    """The sets of shingles of the views."""
     sizes = np.fromiter((len(view.shingles) for view in views), np.int64, len(views))
     values = np.concatenate([view.shingles for view in views]) if views else np.empty(0, np.uint64)
     return ShingleSets(values, _offsets(sizes))
 
 
-def _read(codes: Sequence[Code], shingle: int) -> dict[Code, Reading]:
+def _read(codes: Sequence[Code], shingle: int) -> dict[Code, CodeReading]:
     parts: list[tuple[str, str]] = []  # language and text of all views
     counts, statements = [], []
     for language, code in codes:
@@ -94,22 +94,22 @@ def _read(codes: Sequence[Code], shingle: int) -> dict[Code, Reading]:
         parts += [(language, view) for view in views]
         counts.append(len(views))
         statements.append(statement_key(anatomy.statement))
-    found = [tokens(code, language) for language, code in parts]
-    sets = hash_sets([shingles(each, shingle) for each in found])
+    cut = [tokens(code, language) for language, code in parts]
+    sets = hash_sets([shingles(each, shingle) for each in cut])
     made = [
-        View(
+        CodeView(
             (bytes.fromhex(structural_key(code, language)), _sha(f"text\n{normal_text(code)}")),
-            sets.values[start:end].copy(),  # a view would keep those of all others
+            sets.values[start:end].copy(),  # a slice would keep the shingles of all others alive
             len(each),
         )
-        for (language, code), each, (start, end) in zip(parts, found, pairwise(sets.offsets.tolist()), strict=True)
+        for (language, code), each, (start, end) in zip(parts, cut, pairwise(sets.offsets.tolist()), strict=True)
     ]
     return dict(zip(codes, _grouped(made, counts, statements), strict=True))
 
 
-def _grouped(views: Sequence[View], counts: Sequence[int], statements: Sequence[bytes | None]) -> list[Reading]:
+def _grouped(views: Sequence[CodeView], counts: Sequence[int], statements: Sequence[bytes | None]) -> list[CodeReading]:
     ends = _offsets(np.asarray(counts, np.int64)).tolist()
-    return [Reading(tuple(views[a:b]), key) for (a, b), key in zip(pairwise(ends), statements, strict=True)]
+    return [CodeReading(tuple(views[a:b]), key) for (a, b), key in zip(pairwise(ends), statements, strict=True)]
 
 
 def _sha(text: str) -> bytes:
@@ -123,8 +123,8 @@ def _offsets(counts: Ints) -> Ints:
 # --- on disk ----------------------------------------------------------------------------------------------------------
 
 
-def save(path: Path, kept: Mapping[bytes, Reading]) -> None:
-    """Writes readings by key in place of all that its folder kept, at once or not at all."""
+def save(path: Path, kept: Mapping[bytes, CodeReading]) -> None:
+    """Write readings by key atomically, and remove all other readings of the folder."""
     from safetensors.numpy import save_file
 
     views = [view for reading in kept.values() for view in reading.views]
@@ -150,8 +150,8 @@ def save(path: Path, kept: Mapping[bytes, Reading]) -> None:
             other.unlink(missing_ok=True)
 
 
-def load(path: Path) -> dict[bytes, Reading]:
-    """The readings in a file by key; none where there is no file, or it is damaged and so has to be made again."""
+def load(path: Path) -> dict[bytes, CodeReading]:
+    """The readings in a file by key; none where there is no file, or it is damaged."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -164,7 +164,7 @@ def load(path: Path) -> dict[bytes, Reading]:
         return {}
     ends = arrays["offsets"].tolist()
     views = [
-        View((structure, text), arrays["shingles"][a:b], count)
+        CodeView((structure, text), arrays["shingles"][a:b], count)
         for structure, text, count, (a, b) in zip(
             _cells(arrays["structures"]),
             _cells(arrays["texts"]),

@@ -1,7 +1,7 @@
-"""Texts as sets of hashed shingles: many documents at once, in numpy, the same on every machine.
+"""Sets of hashed shingles of many texts at once, in numpy; the same hashes on every machine.
 
 A word is a run of letters, digits and underscores of the text in lower case (every byte outside ASCII counts as a
-letter); a shingle is a run of words. Hashes are our own arithmetic on bytes, not Python's `hash` nor a library's, so
+letter); a shingle is a run of words. Hashes are computed here from bytes, not by Python's `hash` nor a library, so
 they do not change with processes, platforms or versions. Hashes have 63 bits: two different shingles of a million get
 the same one with probability 5e-8.
 """
@@ -30,7 +30,7 @@ _PADDING = np.uint64(2**64 - 1)  # above every hash, which have 63 bits
 
 @dataclass(frozen=True)
 class ShingleSets:
-    """Sets of hashed shingles, one after the other.
+    """Sets of hashed shingles in one flat array.
 
     Attributes:
         values: hashes below 2^63, (total,) uint64; ascending and distinct within each set.
@@ -45,7 +45,7 @@ class ShingleSets:
 
     @property
     def sizes(self) -> Ints:
-        """(sets,) int64."""
+        """Number of shingles of each set, (sets,) int64."""
         return np.diff(self.offsets)
 
     def take(self, chosen: npt.NDArray[np.integer]) -> "ShingleSets":
@@ -65,7 +65,7 @@ def shingle_texts(texts: Sequence[str], size: int) -> ShingleSets:
 
 
 def hash_sets(documents: Sequence[Collection[str]]) -> ShingleSets:
-    """Sets of ready-made shingles: each string is hashed whole."""
+    """Hashed sets of given shingles; each string is hashed as a whole."""
     parts = [item.encode("utf-8", "surrogatepass") for document in documents for item in document]
     lengths = np.fromiter(map(len, parts), np.int64, len(parts))
     hashes = _hash_spans(b"".join(parts), _offsets(lengths)[:-1], lengths)
@@ -74,7 +74,7 @@ def hash_sets(documents: Sequence[Collection[str]]) -> ShingleSets:
 
 
 def joined(parts: Iterable[ShingleSets]) -> ShingleSets:
-    """The sets of all parts, in order."""
+    """The sets of all parts concatenated, in order."""
     listed = list(parts)
     if not listed:
         return ShingleSets(np.empty(0, np.uint64), np.zeros(1, np.int64))
@@ -83,7 +83,7 @@ def joined(parts: Iterable[ShingleSets]) -> ShingleSets:
 
 
 def as_sets(values: UInts, counts: Ints) -> ShingleSets:
-    """Values sorted and made distinct within each set: sets of about the same size are sorted as rows of one matrix."""
+    """Sets from flat values: sorted and made distinct within each; sets of similar size are sorted as one matrix."""
     offsets = _offsets(counts)
     widths = np.ceil(np.log(np.maximum(counts, 1)) / np.log(1.25)).astype(np.int64)
     kept = np.zeros(len(values), np.bool_)
@@ -106,14 +106,14 @@ def as_sets(values: UInts, counts: Ints) -> ShingleSets:
 
 
 def mixed(values: UInts) -> UInts:
-    """Each number spread over all 64 bits (finaliser of splitmix64; Steele et al., 2014)."""
+    """Mix the bits of each number (finaliser of splitmix64; Steele et al., 2014)."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
 
 
 def _in_batches(batches: Sequence[Sequence[str]], size: int) -> ShingleSets:
-    """Threads share the batches: numpy works outside the interpreter's lock."""
+    """Shingle batches in threads: numpy works outside the interpreter's lock."""
     if len(batches) < 2:
         return joined(_shingle_batch(batch, size) for batch in batches)
     with ThreadPoolExecutor(min(len(batches), os.cpu_count() or 1)) as pool:
@@ -144,7 +144,7 @@ def _shingle_batch(texts: Sequence[str], size: int) -> ShingleSets:
 
 
 def _with_short(shingles: UInts, counts: Ints, words: UInts, first: Ints, short: Ints, size: int) -> tuple[UInts, Ints]:
-    """The shingles with those of the texts that have fewer words than a shingle, each put in at its place."""
+    """Insert one shingle for each text that has fewer words than a shingle."""
     whole = np.zeros(len(short), np.uint64)
     for step in range(size - 1):
         there = counts[short] > step
@@ -156,7 +156,7 @@ def _with_short(shingles: UInts, counts: Ints, words: UInts, first: Ints, short:
 
 
 def _words(data: bytes) -> tuple[Ints, Ints]:
-    """Where the words of lower-case UTF-8 start, and how many bytes they have."""
+    """Start and length in bytes of the words of lower-case UTF-8."""
     inside = np.zeros(len(data) + 2, np.bool_)
     inside[1:-1] = _WORD[np.frombuffer(data, np.uint8)]
     edges = np.flatnonzero(inside[1:] != inside[:-1])
@@ -164,7 +164,7 @@ def _words(data: bytes) -> tuple[Ints, Ints]:
 
 
 def _hash_spans(data: bytes, starts: Ints, lengths: Ints) -> UInts:
-    """A hash of each span of bytes: its length and its eight-byte blocks, read little-endian on every machine."""
+    """Hash of each span of bytes, from its length and its eight-byte blocks, little-endian on every machine."""
     padded = np.frombuffer(data + bytes(8), np.uint8)
     blocks = np.ndarray((len(data) + 1,), np.dtype("<u8"), padded, strides=(1,))
     hashes = blocks[starts].astype(np.uint64, copy=False) & _MASKS[np.minimum(lengths, 8)]

@@ -1,4 +1,4 @@
-"""Examples from files of one's own: reading, formats, splits, and how they join a domain's dataset.
+"""Examples imported from files: reading, formats, splits, and merging with a domain's own examples.
 
 Imports `code`, `duplicates`, `kinds`, `tokens` and `groups`.
 """

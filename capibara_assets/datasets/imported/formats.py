@@ -1,4 +1,4 @@
-"""One record of a file of examples -> messages: which format it is in, and what is wrong with it."""
+"""Formats of imported examples: detects a record's format, and converts it to messages or names its fault."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from capibara_assets.executions.formats.strict_json import SURROGATE, Fault, jso
 
 Record = Mapping[str, Any]
 
-# Format -> the fields that make a record one of it
+# Format -> the fields by which a record is recognised
 FORMATS: dict[str, tuple[str, ...]] = {
     "text": ("text",),
     "messages": ("messages",),
@@ -36,8 +36,8 @@ LANGUAGES = frozenset({"python", "sql", "javascript", "typescript", "bash", "jav
 
 
 @dataclass(frozen=True)
-class Parsed:
-    """What one record says: its conversation, and what it states about itself."""
+class ParsedRecord:
+    """The conversation of one record, and the language, licence and source that it states."""
 
     messages: list[Message]
     format: str
@@ -46,15 +46,15 @@ class Parsed:
     source: str | None
 
 
-def parse_record(record: Record, format: str | None = None) -> Parsed:
+def parse_record(record: Record, format: str | None = None) -> ParsedRecord:
     """The conversation of one record.
 
     Args:
-        format: a key of FORMATS; None finds out by the fields that the record has.
+        format: a key of FORMATS; None detects it by the record's fields.
 
     Raises:
-        Fault: no_format, ambiguous_format, missing:F, type:F, empty:F, role, turns, unsupported or unrecoverable, with
-            what was found and what to do.
+        Fault: no_format, ambiguous_format, missing:F, type:F, empty:F, role, turns, unsupported or unrecoverable; the
+            detail says what was found and what to do.
     """
     name = format or format_of(record)
     for needed in FORMATS[name]:
@@ -62,7 +62,7 @@ def parse_record(record: Record, format: str | None = None) -> Parsed:
             raise Fault(f"missing:{needed}", f"{name} needs the field {needed}; this record has {_fields(record)}")
     messages = checked_turns(_READERS[name](record))
     language = record.get("language")
-    return Parsed(
+    return ParsedRecord(
         messages,
         name,
         language if language in LANGUAGES else None,
@@ -78,23 +78,23 @@ def format_of(record: Record) -> str:
         Fault: no_format or ambiguous_format.
     """
     there = {name for name, value in record.items() if value is not None}
-    found = [name for name, fields in FORMATS.items() if there.issuperset(fields)]
-    if "alpaca" in found:
-        found = [name for name in found if name != "input-output"]
-    if not found:
+    matching = [name for name, fields in FORMATS.items() if there.issuperset(fields)]
+    if "alpaca" in matching:
+        matching = [name for name in matching if name != "input-output"]
+    if not matching:
         if {"chosen", "rejected"} <= there:
             raise Fault("no_format", "a pair of a chosen and a rejected answer: give the chosen one as messages")
         raise Fault("no_format", f"fields are {_fields(record)}: expected those of {', '.join(FORMATS)}")
-    if len(found) > 1:
-        raise Fault("ambiguous_format", f"the record is {' and '.join(found)} at once: say which with --format")
-    return found[0]
+    if len(matching) > 1:
+        raise Fault("ambiguous_format", f"the record is {' and '.join(matching)} at once: say which with --format")
+    return matching[0]
 
 
 def checked_turns(messages: Sequence[Message]) -> list[Message]:
     """The messages without an empty system text.
 
     Raises:
-        Fault: empty:R or turns: an optional system message, then user and assistant in turns, is what can be trained.
+        Fault: empty:R or turns: expected is an optional system message, then user and assistant in turns.
     """
     kept = [m for m in messages if m["role"] != "system" or m["content"].strip()]
     spoken = kept[1:] if kept and kept[0]["role"] == "system" else kept
@@ -127,8 +127,8 @@ def _messages(record: Record) -> list[Message]:
 def _conversations(record: Record) -> list[Message]:
     turns = record["conversations"]
     named = isinstance(turns, list) and bool(turns) and isinstance(turns[0], dict) and "role" in turns[0]
-    found = _turns(turns, "conversations", *(("role", "content") if named else ("from", "value")))
-    return [*_system(record), *found]
+    messages = _turns(turns, "conversations", *(("role", "content") if named else ("from", "value")))
+    return [*_system(record), *messages]
 
 
 def _prompted(question: str, answer: str) -> Callable[[Record], list[Message]]:
@@ -185,7 +185,7 @@ def _turn(turn: Any, where: str, role_field: str, content_field: str) -> Message
 
 
 def _content(value: Any, where: str) -> str:
-    """Text, or a list of text parts, which are joined."""
+    """Text, or the joined texts of a list of parts."""
     if isinstance(value, list):
         for part in value:
             if not isinstance(part, dict) or part.get("type", "text") != "text":

@@ -1,8 +1,8 @@
-"""Imported examples: redacted, given a group and a split for ever, and joined with a domain's own without a leak.
+"""Imports examples: redacts them, gives each a permanent group and split, and adds them to a domain without leaks.
 
-A split that the import names is kept; else equal and near-equal examples make a group, and the group takes the split
-of what it resembles (earlier imports, the examples of any domain), or one by its digest. Whatever would stand in two
-splits is left out with that reason: what was there before stays, then test, then validation, then training.
+A split that the import names is kept; else equal and near-equal examples form a group, and the group gets the split of
+the examples that it resembles (earlier imports, any domain's), or one by its digest. An example that would be in two
+splits is left out with that reason: existing examples stay, then test, then validation, then training.
 """
 
 import json
@@ -47,11 +47,11 @@ TENANT = "of another tenant than the recipe trains for"
 KIND: Kind = "chat"
 QUALITY = 0.5  # nothing proves an imported answer, nothing refutes it
 _REDACTED_AT_ONCE = 2_000
-_LOOKS = 3  # a placeholder may bring to light what stood beside it
+_PASSES = 3  # a placeholder may reveal another secret beside it
 _START = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-Wanted = tuple[ExampleFile, Split | None]  # a file, and the split that it is for; None: by its groups
+Wanted = tuple[ExampleFile, Split | None]  # a file, and its split; None: by groups
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Incoming:
     example_id: str
 
     def record(self, example_id: str | None, reason: str | None) -> ImportedLine:
-        """What became of its line."""
+        """The record of its line: the example that holds it, or the reason why none does."""
         return ImportedLine(
             file_digest=self.file_digest,
             line=self.line,
@@ -89,8 +89,17 @@ class Incoming:
 
 
 @dataclass(frozen=True)
+class Stated:
+    """Licence, source and tenant of a file, as stated at its import; its records may state their own."""
+
+    licence: str | None = None
+    source: str | None = None
+    tenant: str | None = None
+
+
+@dataclass(frozen=True)
 class Imported:
-    """All imports of a domain: its examples (Example) and every line that was read (ImportedLine)."""
+    """All imports of a domain: the examples (Example) and every line that was read (ImportedLine)."""
 
     examples: pl.DataFrame
     lines: pl.DataFrame
@@ -101,21 +110,14 @@ class Imported:
 
 
 def incoming(
-    domain: Domain,
-    file: ExampleFile,
-    split: Split | None,
-    *,
-    licence: str | None = None,
-    source: str | None = None,
-    tenant: str | None = None,
-    also: Sequence[str] = (),
+    domain: Domain, file: ExampleFile, split: Split | None, stated: Stated = Stated(), also: Sequence[str] = ()
 ) -> list[Incoming]:
-    """The examples of a file without secrets; the same secret has the same placeholder within an example.
+    """The redacted examples of a file; the same secret has the same placeholder within an example.
 
     Args:
-        also: personal data that goes as well, as in `redact_sessions`.
+        also: personal data that is redacted as well, as in `redact_sessions`.
     """
-    found: list[Incoming] = []
+    examples: list[Incoming] = []
     for start in range(0, len(file.rows), _REDACTED_AT_ONCE):
         rows = file.rows[start : start + _REDACTED_AT_ONCE]
         languages = [_language(row.parsed.messages, row.parsed.language, domain) for row in rows]
@@ -125,7 +127,7 @@ def incoming(
         across = _redact_across(redacted)
         for row, language, messages, secrets, more in zip(rows, languages, redacted, counts, across, strict=True):
             identity = ["imported", domain, messages]
-            found.append(
+            examples.append(
                 Incoming(
                     file_digest=file.digest,
                     file=file.name,
@@ -134,24 +136,26 @@ def incoming(
                     messages=tuple(messages),
                     language=language,
                     split=split,
-                    licence=row.parsed.licence or licence,
-                    source=row.parsed.source or source,
-                    tenant=tenant,
+                    licence=row.parsed.licence or stated.licence,
+                    source=row.parsed.source or stated.source,
+                    tenant=stated.tenant,
                     secrets=sum(secrets) + more,
                     example_id=sha256_bytes(canonical_json(identity))[:32],
                 )
             )
-    return found
+    return examples
 
 
-def settle(
+def place_incoming(
     domain: Domain, before: Imported, others: Sequence[pl.DataFrame], new: Iterable[Incoming], recipe: DatasetRecipe
 ) -> Imported:
-    """The imports of a domain with new ones; what was there keeps its group and split. Independent of the order of new.
+    """The imports of a domain with `new` ones added; existing ones keep group and split.
+
+    Independent of the order of `new`.
 
     Args:
-        others: tables (Example) with which no split may be shared: the examples of every domain's experience, and the
-            imports of the other domains.
+        others: tables (Example) into whose other splits nothing may leak: the examples of every domain's experience,
+            and the imports of the other domains.
     """
     ordered = sorted(new, key=lambda i: (STRICTEST.index(i.split), i.example_id, i.file_digest, i.line))
     known = pl.concat([before.examples, *others])
@@ -192,7 +196,7 @@ def settle(
 
 
 def without_files(imported: Imported, digests: Iterable[str]) -> Imported:
-    """The imports without these files; examples that other files hold too stay, with their group and split."""
+    """The imports without these files; examples that other files hold too keep their group and split."""
     lines = imported.lines.filter(~pl.col("file_digest").is_in(list(digests)))
     return _derived(imported.examples, lines)
 
@@ -202,8 +206,8 @@ def add_imported(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """A domain's examples with the imported ones, and the imported ones that are not used (LeftOut).
 
-    Examples of the experience stay as they are. An imported one is left out that is equal to one of them, resembles one
-    in another split, or belongs to a tenant that the recipe does not train for.
+    Examples of the experience do not change. An imported one is left out if it is equal to one of them, is too close
+    to one in another split, or belongs to a tenant that the recipe does not train for.
     """
     if imported is None or imported.is_empty():
         return examples, table(LeftOut, [])
@@ -230,7 +234,7 @@ def add_imported(
 
 
 def import_figures(examples: pl.DataFrame, unused: pl.DataFrame) -> dict[str, Any]:
-    """How many imported examples a dataset has, and why others are not used (the tables of `add_imported`)."""
+    """Number of imported examples in a dataset, and of those left out by reason (the tables of `add_imported`)."""
     return {
         "examples": int((examples["provenance"] == "imported").sum()),
         "left_out": dict(sorted(unused["reason"].value_counts().iter_rows())),
@@ -269,7 +273,7 @@ def _example(domain: Domain, item: Incoming, group: str, split: Split, recipe: D
 
 
 def _derived(examples: pl.DataFrame, lines: pl.DataFrame) -> Imported:
-    """Examples with what their lines say: weight, licences, sources, tenants, places; those without a line are gone."""
+    """Update examples from their lines: weight, licences, sources, tenants, places; drop those without a line."""
     of: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in lines.filter(pl.col("example_id").is_not_null()).sort("file_digest", "line").iter_rows(named=True):
         of[line["example_id"]].append(line)
@@ -295,7 +299,7 @@ def _stated(values: Iterable[str | None]) -> str | None:
 
 
 def _language(messages: Sequence[Message], stated: str | None, domain: Domain) -> str:
-    """As stated, else of the first block of the answers that names one, else the domain's."""
+    """The language of a conversation: as stated, else of the first answer block that names one, else the domain's."""
     fallback = default_language(domain)
     answers = [m["content"] for m in messages if m["role"] == "assistant"]
     named = (language for text in answers for _, language in code_of(text, fallback) if language in LANGUAGES)
@@ -303,7 +307,7 @@ def _language(messages: Sequence[Message], stated: str | None, domain: Domain) -
 
 
 def _session(messages: Sequence[Message], language: str) -> list[Recorded]:
-    """The conversation as the redaction knows it: answers as code, the rest as tasks, in order."""
+    """The conversation in the form that redaction takes: answers as code, other turns as tasks, in order."""
     return [
         Recorded(
             execution_id=f"{index:06d}", sandbox_id="", context_id=None, agent_id=None, tenant=None,
@@ -325,14 +329,15 @@ def _redacted(messages: Sequence[Message], session: Sequence[Recorded]) -> list[
 
 
 def _redact_across(conversations: Sequence[list[Message]]) -> list[int]:
-    """Replaces, in place, what only the conversation as a whole gives away (a question "the password =", and the
-    answer); returns how many secrets that were in each.
+    """Redact, in place, secrets that only the whole conversation reveals (a question "the password =", and the answer).
+
+    Returns the number of secrets of each conversation.
     """
     suspects = may_hold_secrets(["\n".join(m["content"] for m in messages) for messages in conversations])
     counts = []
     for messages, suspect in zip(conversations, suspects, strict=True):
         replaced = 0
-        for _ in range(_LOOKS if suspect else 0):
+        for _ in range(_PASSES if suspect else 0):
             whole = "\n".join(message["content"] for message in messages)
             values = {whole[secret.start : secret.end]: secret.kind for secret in find_secrets(whole)}
             held = [value for value in values if any(value in message["content"] for message in messages)]
@@ -349,7 +354,7 @@ def _redact_across(conversations: Sequence[list[Message]]) -> list[int]:
 
 
 def new_files(before: Imported, files: Sequence[Wanted]) -> list[Wanted]:
-    """The files that are not imported yet.
+    """The files that are not imported yet, each once.
 
     Raises:
         InputError: a file is given, or was imported, for another split.

@@ -1,7 +1,7 @@
-"""Files of one's own as a table that can be trained on: read, redacted, grouped, and split so that nothing leaks.
+"""Training data from a user's own files: read, redacted, grouped, and split without leaks.
 
-The same rules as for imports (`imports.py`): near-equal examples are one group, a group is in one split, and what is
-too close to a validation example does not train.
+The rules are those of imports (join.py): near-equal examples are one group, a group is in one split, and an example too
+close to a validation example does not train.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from capibara_assets.datasets.imported.join import Imported, incoming, settle
+from capibara_assets.datasets.imported.join import Imported, incoming, place_incoming
 from capibara_assets.datasets.imported.read import ExampleFile, read_examples
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import Split
@@ -28,7 +28,7 @@ _NO_DOMAIN = Domain.PYTHON  # only names the language of answers that name none,
 
 @dataclass(frozen=True)
 class OwnData:
-    """Examples, and what there is to say of them.
+    """Examples of a user's own files, with counts for the report.
 
     Attributes:
         examples: `COLUMNS`, in the order of their ids; splits are train and validation.
@@ -41,7 +41,7 @@ class OwnData:
 
 
 def files_below(places: Sequence[Path]) -> list[Path]:
-    """The files named, and of a folder those in it with a known ending, in the order of their names.
+    """The given files, and the files with a known ending in given folders, by name.
 
     Raises:
         InputError: a place does not exist, or a folder has no such file.
@@ -53,23 +53,23 @@ def files_below(places: Sequence[Path]) -> list[Path]:
             continue
         if not place.is_dir():
             raise InputError(f"{place} does not exist: give a file or a folder of examples")
-        found = sorted(path for path in place.rglob("*") if path.is_file() and _is_table(path))
-        if not found:
+        inside = sorted(path for path in place.rglob("*") if path.is_file() and _is_table(path))
+        if not inside:
             raise InputError(f"no examples in {place}: expected files that end in {', '.join(_ENDINGS)}")
-        files += found
+        files += inside
     return files
 
 
 def read_own(data: Sequence[Path], validation: Sequence[Path], recipe: DatasetRecipe) -> OwnData:
-    """Examples of files of one's own.
+    """Read examples from a user's own files.
 
     Args:
-        data: files that train; without `validation` whole groups of them are split off, by digest.
-        validation: files that validate.
-        recipe: shares of the splits, and what counts as near-equal. Where nothing validates, test groups do not exist.
+        data: training files; without `validation` whole groups of them are split off for validation, by digest.
+        validation: validation files.
+        recipe: shares of the splits, and the threshold of near-equality. There is no test split.
 
     Raises:
-        InputError: a file has faults (the first is told), nothing trains, or nothing is left to validate with.
+        InputError: a file has faults (the first is named), or no example is left for training or validation.
     """
     tables = [path for path in data if is_example_table(path)]
     if tables:
@@ -81,19 +81,19 @@ def read_own(data: Sequence[Path], validation: Sequence[Path], recipe: DatasetRe
         wanted.append((_without_faults(path), "train" if validation else None))
     wanted += [(_without_faults(path), "validation") for path in validation]
     new = [item for file, split in wanted for item in incoming(_NO_DOMAIN, file, split)]
-    settled = settle(_NO_DOMAIN, Imported.empty(), [], new, recipe)
-    examples = settled.examples.select(COLUMNS)
+    placed = place_incoming(_NO_DOMAIN, Imported.empty(), [], new, recipe)
+    examples = placed.examples.select(COLUMNS)
     if not validation:
         examples = _split_off(examples)
     counts = _counts(examples, split_off=not validation)
-    reasons = settled.lines["reason_left_out"].drop_nulls().to_list()
+    reasons = placed.lines["reason_left_out"].drop_nulls().to_list()
     counts |= {"secrets": sum(item.secrets for item in new), "left_out": dict(sorted(Counter(reasons).items()))}
     counts["equal"] = len(new) - len(reasons) - examples.height
     return OwnData(examples.sort("example_id"), counts)
 
 
 def is_example_table(path: Path) -> bool:
-    """Whether a file is a table of examples as the graph makes them, with groups and splits."""
+    """Whether a file is a table of examples from the graph, with groups and splits."""
     if path.suffix != ".parquet":
         return False
     try:
@@ -103,7 +103,7 @@ def is_example_table(path: Path) -> bool:
 
 
 def digest_of(data: Sequence[Path], validation: Sequence[Path]) -> str:
-    """Of the files' bytes and roles, not of their names."""
+    """Digest of the files' bytes and roles; names do not count."""
     parts = [f"{role} {sha256_file(path)}" for role, paths in (("data", data), ("val", validation)) for path in paths]
     return sha256_bytes("\n".join(parts).encode())
 
@@ -115,7 +115,7 @@ def _own_table(path: Path) -> OwnData:
 
 
 def _split_off(examples: pl.DataFrame) -> pl.DataFrame:
-    """Groups that the digest puts into validation stay there, those of test train; at least one group validates."""
+    """Use test groups for training, and make sure that at least one group validates and one trains."""
     examples = examples.with_columns(pl.col("split").replace({"test": "train"}))
     groups = sorted(examples["group_id"].unique(), key=lambda group: sha256_bytes(f"validation:{group}".encode()))
     if len(groups) < 2:

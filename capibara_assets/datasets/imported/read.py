@@ -1,4 +1,4 @@
-"""Reads a file of examples: every fault with its line, nothing half: a file with faults gives no examples at all."""
+"""Reader of example files: reports every fault with its line; a file with faults yields no examples at all."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from capibara_assets.datasets.imported.formats import Parsed, parse_record
+from capibara_assets.datasets.imported.formats import ParsedRecord, parse_record
 from capibara_assets.errors import InputError
 from capibara_assets.executions.formats.lines import LineReader
 from capibara_assets.executions.formats.strict_json import Fault, json_type, parse_at, parse_value
@@ -20,16 +20,16 @@ _PARQUET = b"PAR1"
 
 
 @dataclass(frozen=True)
-class Row:
-    """One example as it stands in a file."""
+class FileRow:
+    """One example of a file, with its line."""
 
     line: int
-    parsed: Parsed
+    parsed: ParsedRecord
 
 
 @dataclass(frozen=True)
 class LineFault:
-    """Why a line holds no example; `line` is 0 where it is about the whole file."""
+    """The fault of a line; `line` is 0 for a fault of the whole file."""
 
     line: int
     reason: str
@@ -38,66 +38,68 @@ class LineFault:
 
 @dataclass
 class ExampleFile:
-    """A file of examples as read; its rows may be used when there are no faults."""
+    """A file of examples as read; use its rows only if there are no faults."""
 
     path: Path
     digest: str
     format: str | None = None
     lines: int = 0
-    rows: list[Row] = field(default_factory=list)
+    rows: list[FileRow] = field(default_factory=list)
     faults: list[LineFault] = field(default_factory=list)
     fault_counts: Counter[str] = field(default_factory=Counter)
 
     @property
     def name(self) -> str:
+        """The file's name."""
         return self.path.name
 
     def add_fault(self, line: int, fault: Fault) -> None:
+        """Count a fault, and keep it while there are at most FAULTS_KEPT."""
         self.fault_counts[fault.reason] += 1
         if len(self.faults) < FAULTS_KEPT:
             self.faults.append(LineFault(line, fault.reason, fault.detail))
 
 
 def read_examples(path: Path, format: str | None = None) -> ExampleFile:
-    """Every example of a file, and every fault.
+    """Read every example and every fault of a file.
 
     JSON lines, one JSON array, or a Parquet table (whose rows count as lines), plain, gzip or zstd by content.
 
     Args:
-        format: a name of `imports_formats.FORMATS`; by default it is found out, and must be one in the whole file.
+        format: a name of `formats.FORMATS`; by default it is detected, and must be the same in the whole file.
 
     Raises:
         InputError: there is no such file.
     """
     if not path.is_file():
         raise InputError(f"{path} is no file: give a file of examples (JSON lines, a JSON array or Parquet)")
-    found, last = ExampleFile(path, sha256_file(path)), 0
+    file, last = ExampleFile(path, sha256_file(path)), 0
     try:
-        for begins, value in _values(path, found):
+        for begins, value in _values(path):
             line = last = max(begins, last + 1)  # items of an array may share a line: then they are counted
-            found.lines += 1
+            file.lines += 1
             if isinstance(value, Fault):
-                found.add_fault(line, value)
+                file.add_fault(line, value)
                 continue
             try:
                 if not isinstance(value, dict):
                     raise Fault("not_an_object", f"expected a JSON object, found {json_type(value)}")
                 parsed = parse_record(value, format)
-                found.format = found.format or parsed.format
-                if parsed.format != found.format:
-                    raise Fault("mixed_formats", f"this is {parsed.format}, the lines before it are {found.format}")
-                found.rows.append(Row(line, parsed))
+                file.format = file.format or parsed.format
+                if parsed.format != file.format:
+                    raise Fault("mixed_formats", f"this is {parsed.format}, the lines before it are {file.format}")
+                file.rows.append(FileRow(line, parsed))
             except Fault as fault:
-                found.add_fault(line, fault)
+                file.add_fault(line, fault)
     except Fault as fault:  # the rest of the file cannot be read
-        found.add_fault(int(fault.value or 0), fault)
-    if not found.lines and not found.faults:
-        found.add_fault(0, Fault("empty_file", "there is not one example in it"))
-    return found
+        file.add_fault(int(fault.value or 0), fault)
+    if not file.lines and not file.faults:
+        file.add_fault(0, Fault("empty_file", "there is not one example in it"))
+    return file
 
 
-def _values(path: Path, found: ExampleFile) -> Iterator[tuple[int, Any]]:
-    """(line, JSON value or Fault).
+def _values(path: Path) -> Iterator[tuple[int, Any]]:
+    """Yield (line, JSON value or Fault).
 
     Raises:
         Fault: what ends the file early; its `value` is the line.
@@ -140,7 +142,7 @@ def _parsed(data: bytes) -> Any:
 
 
 def _array_items(lines: list[bytes], first: int) -> Iterator[tuple[int, Any]]:
-    """The items of one JSON array, each with the line on which it begins."""
+    """Yield the items of one JSON array, each with the line on which it begins."""
     try:
         text = b"\n".join(lines).decode("utf-8")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""The table beside imported examples: each line of each file, and what became of it."""
+"""Row type of the table of imported lines, which lies beside the imported examples."""
 
 from typing import ClassVar
 

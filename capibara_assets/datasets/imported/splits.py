@@ -1,10 +1,12 @@
-"""Groups and splits of imported examples: what is alike is in one split, and nothing that is there moves."""
+"""Groups and splits of imported examples: similar ones share a split, and existing ones never move."""
 
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import polars as pl
 
+from capibara_assets.datasets.duplicates.near import components
 from capibara_assets.datasets.groups import hashed_split
 from capibara_assets.datasets.imported.traits import Traits, linked_pairs
 from capibara_assets.datasets.recipe import DatasetRecipe
@@ -12,11 +14,16 @@ from capibara_assets.datasets.schema import SPLITS, Split
 from capibara_assets.storage.digests import sha256_bytes
 
 BRIDGE = "resembles examples of two splits"
-STRICTEST: tuple[Split | None, ...] = ("test", "validation", "train", None)  # who stays where two splits collide
+STRICTEST: tuple[Split | None, ...] = (
+    "test",
+    "validation",
+    "train",
+    None,
+)  # the first of two splits stays
 
 
 def too_close(split: Split) -> str:
-    """Why an example is left out that resembles one of another split."""
+    """The reason of an example that is left out because it resembles one of another split."""
     return f"too close to an example in {split}, which stays"
 
 
@@ -26,17 +33,17 @@ def find_places(
     fresh: Sequence[tuple[Traits, Split | None]],
     recipe: DatasetRecipe,
 ) -> list[tuple[str, Split] | str]:
-    """(group, split) of each fresh one, or why it is left out.
+    """(group, split) of each fresh example, or the reason why it is left out.
 
     Args:
         known: examples that keep their group and split.
-        fresh: traits, and the split that was asked for; in the order of STRICTEST.
+        fresh: traits, and the requested split; in the order of STRICTEST.
     """
     first = known.height
     traits = [*known_traits, *(trait for trait, _ in fresh)]
     labels: list[Split | None] = [*known["split"], *(split for _, split in fresh)]
     unlabelled = labels.count(None)
-    edges = [pair for pair in linked_pairs(traits, labels, recipe) if pair[1] >= first]  # the known are settled
+    edges = [pair for pair in linked_pairs(traits, labels, recipe) if pair[1] >= first]  # known examples stay
     near: dict[int, list[int]] = defaultdict(list)
     for left, right in edges:
         near[left].append(right)
@@ -50,7 +57,7 @@ def find_places(
     out |= _spread(labels, near, out)
     members = _components(len(traits), edges, out)
     groups = known["group_id"].to_list()
-    found: dict[int, tuple[str, Split]] = {}
+    places: dict[int, tuple[str, Split]] = {}
     for inside in members.values():
         new = [m for m in inside if m >= first]
         if not new:
@@ -60,12 +67,12 @@ def find_places(
         group = of_known[0] if of_known else sha256_bytes(f"imported:{digest}".encode())[:32]
         stated = next((labels[m] for m in inside if labels[m] is not None), None)
         split = stated or _split_of(group, len(new), unlabelled, recipe)
-        found |= dict.fromkeys(new, (group, split))
-    return [out[m] if m in out else found[m] for m in range(first, len(traits))]
+        places |= dict.fromkeys(new, (group, split))
+    return [out[m] if m in out else places[m] for m in range(first, len(traits))]
 
 
 def _spread(labels: list[Split | None], near: Mapping[int, list[int]], out: Mapping[int, str]) -> dict[int, str]:
-    """Gives the unlabelled ones the split of what they resemble, nearest first; returns those between two splits."""
+    """Label unlabelled examples with the split of those they resemble, nearest first; returns those between two."""
     bridges: dict[int, str] = {}
     queue = deque(position for position, label in enumerate(labels) if label is not None and position not in out)
     while queue:
@@ -82,27 +89,17 @@ def _spread(labels: list[Split | None], near: Mapping[int, list[int]], out: Mapp
 
 
 def _split_of(group: str, size: int, whole: int, recipe: DatasetRecipe) -> Split:
-    """By the group's digest; a group that would drown validation or test trains."""
+    """The split by the group's digest; a group that would dominate validation or test trains."""
     split = hashed_split(group, recipe)
     return SPLITS[0] if size > 1 and size > 1.5 * recipe.splits[split] * whole else split
 
 
 def _components(size: int, edges: Sequence[tuple[int, int]], without: Mapping[int, str]) -> dict[int, list[int]]:
-    """Members of each connected component; those `without` are in none."""
-    parent = list(range(size))
-
-    def find(item: int) -> int:
-        while parent[item] != item:
-            parent[item] = parent[parent[item]]
-            item = parent[item]
-        return item
-
-    for left, right in edges:
-        if left not in without and right not in without:
-            low, high = sorted((find(left), find(right)))
-            parent[high] = low
+    """First position -> members of each connected component; those `without` are in none."""
+    kept = [edge for edge in edges if edge[0] not in without and edge[1] not in without]
+    left, right = (np.array([edge[side] for edge in kept], np.int64) for side in (0, 1))
     members: dict[int, list[int]] = defaultdict(list)
-    for position in range(size):
+    for position, first in enumerate(components(left, right, size).tolist()):
         if position not in without:
-            members[find(position)].append(position)
+            members[first].append(position)
     return members

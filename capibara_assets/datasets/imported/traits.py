@@ -1,4 +1,4 @@
-"""What makes two examples the same problem: equal texts, equal questions, the same code in other words, near texts."""
+"""Traits by which two examples are the same problem: equal texts or questions, structurally equal code, near texts."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from capibara_assets.storage.digests import sha256_bytes
 _FENCE = re.compile(r"```[ \t]*([\w+#.-]*)[^\n]*\n(.*?)\n?```", re.DOTALL)
 _NAMES = {"py": "python", "python3": "python", "js": "javascript", "ts": "typescript", "sh": "bash", "shell": "bash"}
 _SQL = re.compile(r"\s*(?:select|insert|update|delete|create|with|alter|drop)\b", re.IGNORECASE)
-_QUOTED_CODE = "\n\nCode:\n"  # how prompts.py shows the code that is to be explained or run
+_QUOTED_CODE = "\n\nCode:\n"  # how kinds/prompts.py quotes the code to explain or run
 _FEWEST_WORDS = 5  # a shorter question ("continue") does not tell one problem from another
 _LANGUAGE = {Domain.SQL: "sql", Domain.JAVASCRIPT: "javascript"}
 
@@ -28,11 +28,11 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Traits:
-    """What is compared of one example."""
+    """The features of one example that are compared."""
 
-    text: str  # all that user and assistant say, normalised
-    question: str | None  # digest of what the user says; None for a short one
-    code: frozenset[str]  # structural keys of the code that it teaches, where it has substance
+    text: str  # all user and assistant turns, normalised
+    question: str | None  # digest of the user's turns; None for a short one
+    code: frozenset[str]  # structural keys of the code that it teaches, if it has substance
     programs: tuple[str, ...]  # that code without its comments
 
 
@@ -42,7 +42,7 @@ def default_language(domain: Domain) -> str:
 
 
 def code_of(text: str, language: str) -> list[tuple[str, str]]:
-    """(code, language) of the fenced blocks of a text; of all of it where there are none and it is code."""
+    """(code, language) of a text's fenced blocks; without any, of the whole text if it is code."""
     fenced = [(code, _NAMES.get(name.lower(), name.lower()) or language) for name, code in _FENCE.findall(text)]
     if fenced:
         return fenced
@@ -57,7 +57,7 @@ def traits_of(messages: Sequence[Message], kind: str, language: str, recipe: Dat
         quoted = asked.partition(_QUOTED_CODE)[2]
         taught = [(quoted, language)] if quoted else code_of(asked, language)
     else:
-        taught = [found for m in messages if m["role"] == "assistant" for found in code_of(m["content"], language)]
+        taught = [block for m in messages if m["role"] == "assistant" for block in code_of(m["content"], language)]
     substantial = [(code, spoken) for code, spoken in taught if len(tokens(code, spoken)) >= recipe.substance_tokens]
     return Traits(
         text=spoken_text(messages),
@@ -68,7 +68,7 @@ def traits_of(messages: Sequence[Message], kind: str, language: str, recipe: Dat
 
 
 def spoken_text(messages: Sequence[Message]) -> str:
-    """What is said, but for case and white space; a system text does not count, many conversations share one."""
+    """User and assistant turns as normalised text; system turns do not count, since many conversations share one."""
     return normal_text("\n".join(m["content"] for m in messages if m["role"] != "system"))
 
 
@@ -81,20 +81,20 @@ def traits_of_examples(examples: pl.DataFrame, recipe: DatasetRecipe) -> list[Tr
 def linked_pairs(traits: Sequence[Traits], splits: Sequence[str | None], recipe: DatasetRecipe) -> list[Pair]:
     """Pairs (i < j, sorted) about the same problem; among many equal ones each is paired with the first of each split.
 
-    In a crowded neighbourhood `near_texts` compares with the first ones only: put what others are measured by in front.
+    Among many similar texts `near_texts` compares with the first ones only, so existing examples must come first.
     """
     firsts: dict[str, dict[str | None, int]] = defaultdict(dict)
-    found: set[Pair] = set()
+    pairs: set[Pair] = set()
     for position, item in enumerate(traits):
         for key in _keys(item):
-            found |= {(first, position) for first in firsts[key].values()}
+            pairs |= {(first, position) for first in firsts[key].values()}
             firsts[key].setdefault(splits[position], position)
     texts = [(position, text) for position, item in enumerate(traits) for text in (item.text, *item.programs)]
     near = near_texts([text for _, text in texts], recipe.near_duplicates)
     for left, right in zip(near.left.tolist(), near.right.tolist(), strict=True):
         if texts[left][0] != texts[right][0]:
-            found.add((texts[left][0], texts[right][0]))  # positions ascend with their texts
-    return sorted(found)
+            pairs.add((texts[left][0], texts[right][0]))  # positions ascend with their texts
+    return sorted(pairs)
 
 
 def _keys(item: Traits) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """*apply* examples: a playbook bullet and a task that it helped with -> the solution.
 
-That it helped is recorded, not guessed: the execution was recorded with the bullet in its context (`bullet_ids`) and
+The evidence that it helped is recorded: the execution was recorded with the bullet in its context (`bullet_ids`) and
 ended well, or the bullet names the execution or its sandbox as its evidence and helped more often than it harmed.
 """
 
@@ -15,7 +15,7 @@ _MOST = 5  # bullets quoted with one task
 
 
 def candidates(evidence: Evidence, solutions: Iterable[Candidate]) -> Iterator[Candidate]:
-    """One candidate per *solve* candidate that bullets helped with; those that did are quoted, the best first."""
+    """One candidate per *solve* candidate that bullets helped with; quotes those bullets, the best first."""
     lessons = Lessons.of(evidence.lessons)
     if not lessons.rows:
         return

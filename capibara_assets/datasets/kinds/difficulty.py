@@ -1,4 +1,4 @@
-"""Difficulty of an example, 0 easy .. 1 hard: what it took to get there, what the code decides, how much there is.
+"""Difficulty of an example, 0 easy .. 1 hard, from failed attempts, class of error, complexity and length.
 
     difficulty = sum_i w_i x_i / sum_i w_i, with the weights of the recipe and
     attempts    1 - 1 / (1 + failures before the code worked)
@@ -6,7 +6,7 @@
     complexity  min(1, log2(1 + decisions) / 5); a decision is a branch, loop, boolean operator, join, sub-query ...
     length      min(1, log2(1 + tokens / 16) / 6); 16 tokens give 0.17, 1,000 tokens 1
 
-Syntax and name errors point at their cure, a wrong answer (AssertionError) or an endless loop points at nothing.
+The error ranks grow with how little an error says about its cause: a NameError names it, an AssertionError does not.
 """
 
 import math
@@ -73,15 +73,15 @@ def difficulty(code: str, language: str, failures: int, errors: Collection[str],
     """Difficulty of an example whose answer or subject is `code`, rounded to six digits.
 
     Args:
-        failures: attempts at the same code that failed before.
-        errors: classes of error met on the way.
+        failures: failed attempts at the same code before.
+        errors: classes of the errors of those attempts.
     """
-    found = tokens(code, language)
-    decisions = sum(token.lower() in _DECISIONS or token in _SYMBOLS for token in found)
+    code_tokens = tokens(code, language)
+    decisions = sum(token.lower() in _DECISIONS or token in _SYMBOLS for token in code_tokens)
     ingredients = (
         (weights.attempts, 1 - 1 / (1 + failures)),
         (weights.error, max((_ERRORS.get(error, _UNKNOWN_ERROR) for error in errors), default=0.0)),
         (weights.complexity, min(1.0, math.log2(1 + decisions) / 5)),
-        (weights.length, min(1.0, math.log2(1 + len(found) / 16) / 6)),
+        (weights.length, min(1.0, math.log2(1 + len(code_tokens) / 16) / 6)),
     )
     return round(sum(weight * value for weight, value in ingredients) / sum(weight for weight, _ in ingredients), 6)

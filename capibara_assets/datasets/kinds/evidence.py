@@ -1,4 +1,4 @@
-"""What examples are made of: a domain's evidence, its sessions in order, and candidates before they are chosen."""
+"""The evidence of a domain (executions, patterns, repairs, bullets), and candidates for examples made from it."""
 
 import re
 from collections import defaultdict
@@ -8,7 +8,7 @@ from functools import cached_property
 
 import polars as pl
 
-from capibara_assets.datasets.code.sessions import Context, Piece, Row, needed, sessions
+from capibara_assets.datasets.code.sessions import Piece, Row, SessionContext, needed, sessions
 from capibara_assets.datasets.schema import Kind
 from capibara_assets.storage.artifact import Artifact
 
@@ -17,7 +17,7 @@ _IMPORTS_ONLY = re.compile(r"^\s*((from\s+\S+\s+import\b.*|import\b.*|pass|[%!].
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one domain's dataset may be made of (the tables of `e2b_patterns` and `consolidated_playbook`)."""
+    """The evidence of one domain's dataset: the tables of `e2b_patterns` and `consolidated_playbook`."""
 
     executions: pl.DataFrame
     patterns: pl.DataFrame
@@ -26,7 +26,7 @@ class Evidence:
 
     @classmethod
     def of(cls, patterns: Artifact, playbook: Artifact) -> "Evidence":
-        """What `e2b_patterns` and `consolidated_playbook` published."""
+        """The evidence in published artifacts of `e2b_patterns` and `consolidated_playbook`."""
         executions, mined, repairs = (patterns.frame(name) for name in ("executions", "patterns", "repairs"))
         return cls(executions, mined, repairs, playbook.frame("bullets"))
 
@@ -38,8 +38,8 @@ class Evidence:
     @cached_property
     def sessions(self) -> list[list[Row]]:
         """Sessions, each in order of time; sorted by sandbox."""
-        found = sessions(self.executions)
-        return [found[key] for key in sorted(found)]
+        by_session = sessions(self.executions)
+        return [by_session[key] for key in sorted(by_session)]
 
     @cached_property
     def places(self) -> dict[str, tuple[list[Row], int]]:
@@ -48,11 +48,11 @@ class Evidence:
 
     @cached_property
     def failures(self) -> dict[str, list[str]]:
-        """Fixed execution id -> error classes of the failures that it mends, sorted."""
-        found: dict[str, list[str]] = defaultdict(list)
+        """Fixed execution id -> error classes of the failures that it fixes, sorted."""
+        by_fixed: dict[str, list[str]] = defaultdict(list)
         for fixed, error in self.repairs.select("fixed_execution_id", "error_name").iter_rows():
-            found[fixed].append(error or "")
-        return {fixed: sorted(errors) for fixed, errors in found.items()}
+            by_fixed[fixed].append(error or "")
+        return {fixed: sorted(errors) for fixed, errors in by_fixed.items()}
 
     @cached_property
     def lessons(self) -> list[Row]:
@@ -62,9 +62,9 @@ class Evidence:
         return list(self.bullets.sort("rank", "bullet_id").iter_rows(named=True))
 
     def of_tenants(self, tenants: Collection[str] | None) -> "Evidence":
-        """What rows of these tenants, and rows of no tenant, say alone; None: all of it.
+        """Restrict the evidence to these tenants and to untenanted rows; None: no restriction.
 
-        A pattern that any other row (or one whose tenant is not known) contributed to is not used: its code and its
+        A pattern that any other row contributed to (or one whose tenant is not known) is dropped, since its code and
         explanation may be that row's.
         """
         if tenants is None:
@@ -77,17 +77,17 @@ class Evidence:
         alone = pl.col("execution_ids").list.set_difference(pl.lit(own["execution_id"].to_list())).list.len() == 0
         return replace(self, executions=own, patterns=self.patterns.filter(alone), repairs=self.repairs.filter(sides))
 
-    def context(self, execution_id: str) -> Context:
-        """The earlier cells of its session that an execution needs."""
+    def context(self, execution_id: str) -> SessionContext:
+        """The earlier code of its session that an execution needs."""
         if execution_id not in self.places:
-            return Context((), False)
+            return SessionContext((), False)
         session, position = self.places[execution_id]
         return needed(session, position)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An example before it gets its split: deduplicated, limited and capped by `examples.build_dataset`."""
+    """A candidate for an example, which `examples.build_dataset` places in a split, deduplicates and caps."""
 
     kind: Kind
     language: str
@@ -97,13 +97,13 @@ class Candidate:
     duplicate_key: str  # equal for candidates that teach the same
     difficulty: float
     quality: float
-    subjects: int = 1  # how many of the executions must be usable in a split; the rest is quoted context
+    subjects: int = 1  # number of leading executions that must be usable in a split; the others are quoted context
     task_key: str | None = None  # equal for solutions of one task
-    anywhere: bool = False  # True: any one split of its executions will do, as long as it is one
+    anywhere: bool = False  # True: executions that may not be used are dropped instead of the candidate
     bullet_ids: tuple[str, ...] = ()  # playbook bullets that it quotes
     proof: str | None = None  # what the answer's execution showed, or the assertions that it passed
     diff: str | None = None  # of a repair: from the code of the prompt to the answer
-    lesson: str | None = None  # what near-duplicates are found by; None: prompt and answer
+    lesson: str | None = None  # text by which near-duplicates are found; None: prompt and answer
 
     @property
     def compared(self) -> str:
@@ -112,11 +112,11 @@ class Candidate:
 
 
 def has_substance(code: str) -> bool:
-    """Whether there is more than imports, magics, comments and `pass`."""
+    """Whether code holds more than imports, magics, comments and `pass`."""
     return not all(_IMPORTS_ONLY.match(line) for line in code.split("\n"))
 
 
-def quotable(context: Context, budget: int) -> list[Piece]:
+def quotable(context: SessionContext, budget: int) -> list[Piece]:
     """Pieces of a context that fit into `budget` characters, in order of time: definitions first, then the latest."""
     order = sorted(range(len(context.pieces)), key=lambda i: (not context.pieces[i].defines, -i))
     chosen: set[int] = set()

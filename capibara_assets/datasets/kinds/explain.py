@@ -1,4 +1,4 @@
-"""*explain* examples: an idiom found in executed code -> the explanation that was composed from its evidence.
+"""*explain* examples: a pattern in executed code -> the explanation that was composed from its evidence.
 
 A playbook bullet that names the same call, table, class of error or idiom is quoted below the explanation.
 """
@@ -20,7 +20,7 @@ _MOST_BULLETS = 2
 
 
 def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]:
-    """One candidate per pattern whose explanation, with what the playbook says of it, says more than its name."""
+    """One candidate per pattern whose explanation, with the playbook's bullets about it, says more than its name."""
     lessons = Lessons.of(evidence.lessons)
     for pattern in evidence.patterns.sort("pattern_id").iter_rows(named=True):
         language, explanation = pattern["language"], pattern["explanation"].strip()

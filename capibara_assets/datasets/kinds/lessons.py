@@ -1,4 +1,4 @@
-"""Playbook bullets and the evidence that ties them to executions and to code: ids and names, never likeness."""
+"""Playbook bullets, linked to executions and patterns by ids and names, never by similarity."""
 
 import re
 from collections import defaultdict
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from capibara_assets.datasets.code.sessions import Row
 
 _PHRASES = frozenset({"comprehension", "sql_clause", "training_loop"})  # kinds whose names are words of the field
-_OWN_NAMES = frozenset({"function", "class", "async"})  # kinds whose names somebody chose: only telling ones will do
+_OWN_NAMES = frozenset({"function", "class", "async"})  # the author's own names: only distinctive ones count
 _WORDS = re.compile(r"[a-z]+(?: [a-z]+)+")
 _CODE = re.compile(r"`([^`\n]+)`")
 
 
 @dataclass(frozen=True)
 class Lessons:
-    """The bullets of a consolidated playbook (rows of Consolidated, best first), found by their ids."""
+    """The bullets of a consolidated playbook (rows of Consolidated, best first), indexed by id and by evidence."""
 
     rows: tuple[Row, ...]
     by_id: dict[str, tuple[int, ...]]  # bullet id, origin, or id inside its playbook -> positions
-    by_evidence: dict[str, tuple[int, ...]]  # what the evidence names -> positions
+    by_evidence: dict[str, tuple[int, ...]]  # id that a bullet names as evidence -> positions
 
     @classmethod
     def of(cls, rows: "list[Row]") -> "Lessons":
@@ -36,35 +36,34 @@ class Lessons:
                     by_evidence[name].add(position)
         return cls(
             tuple(rows),
-            {name: tuple(sorted(found)) for name, found in by_id.items()},
-            {name: tuple(sorted(found)) for name, found in by_evidence.items()},
+            {name: tuple(sorted(positions)) for name, positions in by_id.items()},
+            {name: tuple(sorted(positions)) for name, positions in by_evidence.items()},
         )
 
     def that_helped(self, execution: Row) -> list[Row]:
-        """Bullets that an execution which ended well was recorded with, or that name it (or its sandbox) as evidence.
+        """Bullets that a successful execution was recorded with, or that name it (or its sandbox) as evidence.
 
-        An id inside a playbook that several bullets have counts for those of the execution's own agent; where that
-        leaves more than one, it names none.
+        An id that several bullets share means those of the execution's own agent; if these are several, it is ignored.
         """
-        found: set[int] = set()
+        helpful: set[int] = set()
         for name in execution.get("bullet_ids") or ():
             places = self.by_id.get(name, ())
             if len(places) > 1:
                 places = tuple(p for p in places if execution["agent_id"] in self.rows[p]["agents"])
             if len(places) == 1:
-                found.add(places[0])
+                helpful.add(places[0])
         for name in (execution["execution_id"], execution["sandbox_id"]):
-            found |= set(self.by_evidence.get(name, ()))
-        return [self.rows[position] for position in sorted(found)]
+            helpful |= set(self.by_evidence.get(name, ()))
+        return [self.rows[position] for position in sorted(helpful)]
 
     def about(self, pattern: Row) -> list[Row]:
-        """Bullets that name the call, table, class of error or idiom that a pattern is."""
+        """Bullets that name a pattern's call, table, class of error or idiom."""
         names = _names(pattern)
         return [row for row in self.rows if any(_names_it(row["content"], kind, name) for kind, name in names)]
 
 
 def _names(pattern: Row) -> list[tuple[str, str]]:
-    """(kind, name) by which a bullet may speak of a pattern."""
+    """(kind, name) by which a bullet may refer to a pattern."""
     kind, name = pattern["kind"], pattern["name"].strip().removesuffix("()").lstrip(".")
     if kind == "sql_query":
         return [("table", table) for table in re.split(r",\s*", name.partition(" ")[2]) if table]

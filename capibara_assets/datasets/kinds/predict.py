@@ -1,22 +1,40 @@
-"""*predict* examples: code, with all that it needs of its session -> the output that was recorded.
+"""*predict* examples: code with all the earlier code that it needs -> the recorded output.
 
-These are candidates only: `examples.build_dataset` keeps those that gave the same output when they were executed again.
+These are candidates: `examples.build_dataset` keeps those that gave the same output when they were executed again.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
 from capibara_assets.datasets.code.python_source import without_assertions
 from capibara_assets.datasets.code.structure import structural_key, without_comments
 from capibara_assets.datasets.kinds import prompts
-from capibara_assets.datasets.kinds.determinism import is_deterministic
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Candidate, Evidence, has_substance, mean_quality, quotable
 from capibara_assets.datasets.kinds.proof import recorded_output
 from capibara_assets.datasets.recipe import DatasetRecipe
 
+_SOURCE = re.compile(
+    r"""\b(time|datetime\.(now|utcnow|today)|date\.today|perf_counter|monotonic|random|randn?|randint|shuffle|seed|manual_seed|
+    uuid\d?|secrets|environ|getenv|getpid|getcwd|platform|input|open|read_(csv|excel|json|html|parquet|pickle|sql\w*)|
+    urlopen|urlretrieve|requests|httpx|aiohttp|socket|socketserver|http\.(server|client)|HTTPServer|xmlrpc|fetch\w*|load_\w+|make_(blobs|moons|circles|classification|regression)|
+    glob|listdir|walk|subprocess|system|psutil|memory_usage|getsizeof|sleep|threading|multiprocessing|version\w*|__version__|
+    download\w*|from_pretrained|Image|show|tqdm|performance|process|nextTick|setTimeout|setInterval|setImmediate|
+    Anthropic|OpenAI|client\.(messages|beta|completions|chat)|CURRENT_(DATE|TIME|TIMESTAMP)|now|julianday|fit|train\w*)\b
+    |\bid\(|\bhash\(|\bvars\(|\bdir\(|\bhelp\(|Math\.random|new\s+Date|Date\.now|Date\(\)|'now'|RANDOM\(|^[ \t]*[%!]
+    |connect\((?!\s*["']:memory:)""",
+    re.VERBOSE | re.MULTILINE | re.IGNORECASE,
+)
+_OUTPUT = re.compile(
+    r"""0x[0-9a-fA-F]{4,}|\bobject\ at\b|<[\w.]+\ object|<Figure|<Axes|<IPython|\[object\ |/(tmp|home|usr|root|Users)/|
+    \b\d+(\.\d+)?\s?(ms|µs|us|ns|seconds|secs?)\b|\{\s*'[^':{}]*'\s*(,\s*'[^':{}]*'\s*)*\}
+    |Warning:|<generator|<coroutine|<function""",
+    re.VERBOSE,
+)
+
 
 def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]:
-    """Outputs that follow from the code alone: deterministic, from a context that is complete and quoted in full."""
+    """One candidate per execution whose output is deterministic, and whose context is complete and quoted in full."""
     for session in evidence.sessions:
         for row in session:
             output = recorded_output(row)
@@ -42,3 +60,11 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]
                 quality=mean_quality([row]),
                 proof=output,
             )
+
+
+def is_deterministic(code: Iterable[str], output: str) -> bool:
+    """Whether running `code` (the cell and all it needs) gives `output` every time, judged by the texts alone.
+
+    Conservative: any sign of a clock, randomness, address, file, network or environment is a no.
+    """
+    return not _OUTPUT.search(output) and not any(_SOURCE.search(cell) for cell in code)

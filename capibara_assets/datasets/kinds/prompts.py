@@ -1,4 +1,4 @@
-"""The wording of every prompt: short, the same in every domain, so that the answer depends on what is asked."""
+"""The wording of every prompt: short, and the same in every domain."""
 
 from collections.abc import Sequence
 
@@ -13,12 +13,12 @@ _NAMES = {
 
 
 def language_name(language: str) -> str:
-    """How a person writes the language's name."""
+    """The language's name as people write it."""
     return _NAMES.get(language, language.capitalize())
 
 
 def solve(language: str, statement: str, signature: str, tests: Sequence[str], context: Sequence[str]) -> str:
-    """A task to solve; the statement, signature, tests or context may be empty, but not statement and tests at once."""
+    """Prompt of a task to solve; any part may be empty, but not statement and tests at once."""
     return _joined(
         f"Write {language_name(language)} code." + (f"\n{statement}" if statement else ""),
         ("Signature:", signature),
@@ -28,7 +28,7 @@ def solve(language: str, statement: str, signature: str, tests: Sequence[str], c
 
 
 def repair(language: str, statement: str, failing: str, error: str, context: Sequence[str]) -> str:
-    """Failing code and what it raised, to be mended."""
+    """Prompt to repair failing code, with its error."""
     return _joined(
         f"Fix this {language_name(language)} code." + (f"\n{statement}" if statement else ""),
         ("Session so far:", "\n".join(context)),
@@ -38,17 +38,17 @@ def repair(language: str, statement: str, failing: str, error: str, context: Seq
 
 
 def diagnose(language: str, failing: str, error: str) -> str:
-    """Failing code and what it raised, to be explained."""
+    """Prompt to explain why code fails, with its error."""
     return _joined(f"Explain why this {language_name(language)} code fails.", ("Code:", failing), ("Error:", error))
 
 
 def explain(language: str, code: str) -> str:
-    """Code to be explained."""
+    """Prompt to explain code."""
     return _joined(f"Explain this {language_name(language)} code.", ("Code:", code))
 
 
 def predict(language: str, code: str, context: Sequence[str]) -> str:
-    """Code whose output is asked for."""
+    """Prompt to predict the output of code."""
     return _joined(
         f"Predict the output of this {language_name(language)} code.",
         ("Session so far:", "\n".join(context)),
@@ -57,7 +57,7 @@ def predict(language: str, code: str, context: Sequence[str]) -> str:
 
 
 def apply(advice: Sequence[str], task: str) -> str:
-    """A task as `solve` words it, below the advice that helped with it."""
+    """Prompt of a task as `solve` words it, below the advice that helped with it."""
     return "\n\n".join(["Advice from the playbook:\n" + "\n".join(f"- {each}" for each in advice), task])
 
 

@@ -1,7 +1,7 @@
-"""*repair* examples: failing code and its error -> the code that mended it; and what was wrong, from the difference.
+"""*repair* examples: failing code and its error -> the fixed code; and diagnoses, which explain the difference.
 
-The answer is the whole mended code, which ran; the difference stands beside it (`Example.diff`), from the code of the
-prompt to the answer, so that the answer stays code that can be executed and the diff is never something to be parsed.
+The answer is the whole fixed code, which ran; the diff from the code of the prompt to the answer is a field of its own
+(`Example.diff`), so that answers stay executable.
 """
 
 import difflib
@@ -48,13 +48,13 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]
             quality=_quality(evidence, pair),
             proof=_proof(evidence, pair["fixed_execution_id"]),
             diff=unified_diff(failing, fixed),
-            # mutants of one function share nearly all of its text: what tells them apart is the mistake
+            # mutants of one function share nearly all of its text; they differ by the mistake
             lesson=f"{error}\n{_lesson(failing, fixed)}",
         )
 
 
 def diagnoses(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]:
-    """*explain* candidates of the debug domain: the error, and the lines whose change mended it."""
+    """*explain* candidates of the debug domain: the error, and the lines whose change fixed it."""
     for pair in evidence.repairs.sort("pair_id").iter_rows(named=True):
         language = pair["language"]
         _, failing, fixed = _sides(pair)
@@ -85,8 +85,8 @@ def unified_diff(failing: str, fixed: str) -> str:
 
 def _lesson(failing: str, fixed: str) -> str:
     """The changed lines with their context, without line numbers."""
-    found = unified_diff(failing, fixed).split("\n")[2:]
-    return "\n".join(line for line in found if not line.startswith("@@"))
+    lines = unified_diff(failing, fixed).split("\n")[2:]
+    return "\n".join(line for line in lines if not line.startswith("@@"))
 
 
 def _proof(evidence: Evidence, execution_id: str) -> str | None:
@@ -95,9 +95,9 @@ def _proof(evidence: Evidence, execution_id: str) -> str | None:
 
 
 def error_text(name: str | None, value: str | None, traceback: str | None) -> str:
-    """What a person reads first: the failing line, where the traceback shows one, then class and message.
+    """Summary of an error: the failing line, where the traceback shows one, then class and message.
 
-    A long message keeps its end, where the cause stands (a database error quotes the whole query first).
+    A long message keeps its end, which has the cause (a database error quotes the whole query first).
     """
     message = " ".join((value or "").split())
     if len(message) > _MESSAGE_CHARS:
@@ -108,7 +108,7 @@ def error_text(name: str | None, value: str | None, traceback: str | None) -> st
 
 
 def _sides(pair: Row) -> tuple[str, str, str]:
-    """(statement or "", failing code, fixed code): less statement and tests, unless the change lies just there."""
+    """(statement or "", failing code, fixed code): without statement and tests, unless the change is in these."""
     failing, fixed = (dissect(pair[side], pair["language"]) for side in ("failing_code", "fixed_code"))
     same = structural_key(failing.body, pair["language"]) == structural_key(fixed.body, pair["language"])
     if same or not failing.body or not fixed.body:
@@ -117,7 +117,7 @@ def _sides(pair: Row) -> tuple[str, str, str]:
 
 
 def _changes(failing: str, fixed: str, language: str) -> list[str]:
-    """Up to three changed lines, in words; nothing when more than that changed, or only spacing and comments did."""
+    """Up to three changed lines, in words; none when more changed, or only spacing and comments."""
     before, after = _significant_lines(failing, language), _significant_lines(fixed, language)
     gone = [line for key, line in before.items() if key not in after]
     new = [line for key, line in after.items() if key not in before]
@@ -131,7 +131,7 @@ def _changes(failing: str, fixed: str, language: str) -> list[str]:
 
 
 def _significant_lines(code: str, language: str) -> dict[tuple[str, ...], str]:
-    """Tokens of each line (less semicolons) -> the line; comments and blank lines are left away."""
+    """Tokens of each line (without semicolons) -> the line; comments and blank lines are dropped."""
     lines = (line.strip() for line in without_comments(code, language).split("\n"))
     return {key: line for line in lines if (key := tuple(t for t in tokens(line, language) if t != ";"))}
 

@@ -1,4 +1,4 @@
-"""*solve* examples: a statement that somebody wrote down -> code that really ran.
+"""*solve* examples: a recorded statement of a task -> code that ran.
 
 The statement is, in this order: the recorded task, the docstring, the leading comment, the notebook's heading (or
 introduction) right above the cell, the signature with the assertions that the code passed (in its own cell, or in later
@@ -35,7 +35,7 @@ class _Statement:
 
 
 def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]:
-    """Solutions in the evidence, in order of sandbox and time."""
+    """One candidate per execution with a statement, in order of sandbox and time."""
     for session in evidence.sessions:
         answers = _answers_of_tasks(session)
         for position, row in enumerate(session):
@@ -75,7 +75,7 @@ def _candidate(
 
 
 def _answers_of_tasks(session: Sequence[Row]) -> set[str]:
-    """Of the cells recorded for one task the one that answers it: the last that ran and defines something, else any."""
+    """The answering cell of each recorded task: the last that ran and defines something, else the last that ran."""
     last: dict[str, tuple[bool, str]] = {}
     for row in session:
         if _task(row) and row["outcome"] == "ok":
@@ -87,7 +87,7 @@ def _answers_of_tasks(session: Sequence[Row]) -> set[str]:
 
 
 def _task(row: Row) -> str | None:
-    """The task that was recorded with the execution (a notebook's heading is weaker: see `_statement`)."""
+    """The task recorded with an execution; None for a notebook's heading, which is weaker (see `_statement`)."""
     return None if FROM_MARKDOWN in row["flags"] else row["task"]
 
 
@@ -119,21 +119,21 @@ def _statement(
 
 
 def _names_it(task: str, signature: str) -> bool:
-    """Whether the task already gives the name of what is to be defined."""
+    """Whether the task names a function or class of the signature."""
     words = set(task.replace("(", " ").replace("`", " ").replace(".", " ").replace(",", " ").split())
     names = {word.partition("(")[0].rstrip(":") for line in signature.split("\n") for word in line.split()[1:3]}
     return bool(names & words)
 
 
 def _later_tests(session: Sequence[Row], position: int, most: int) -> list[Row]:
-    """Later cells that ran, hold assertions, and need this cell: they are what it had to pass."""
-    found: list[Row] = []
+    """Later cells that ran, hold assertions, and need this cell: the tests that it passed."""
+    cells: list[Row] = []
     for later in range(position + 1, len(session)):
         row = session[later]
         if row["outcome"] != "ok" or "assert" not in row["code"] or len(row["code"]) > _TEST_CELL_CHARS:
             continue
         if any(piece.row is session[position] for piece in needed(session, later).pieces):
-            found.append(row)
-            if len(found) == most:
+            cells.append(row)
+            if len(cells) == most:
                 break
-    return found
+    return cells

@@ -1,4 +1,4 @@
-"""From chat messages to tokens: templates, masks, packing, batches, and the cache on disk.
+"""Tokenisation of chat messages: templates, masks, packing, batches, and the cache on disk.
 
 Imports the schema only.
 """

@@ -1,6 +1,6 @@
-"""From a table of examples to columns of tokens and labels: batches through the tokenizers library, masks by offsets.
+"""Streams a table of examples into columns of tokens and labels, in batches through the tokenizers library.
 
-While the library's threads encode one batch, the Python thread renders the next and labels the one before, so that
+While the library's threads encode one batch, the Python thread renders the next and labels the previous one, so that
 tokenising with labels takes about as long as tokenising alone.
 """
 
@@ -25,17 +25,17 @@ from numpy.typing import NDArray
 from capibara_assets.datasets.tokens.lengths import TokenLengths, token_lengths
 from capibara_assets.datasets.tokens.packing import IGNORED
 from capibara_assets.datasets.tokens.templates import ChatTemplate, Tokenizer
-from capibara_assets.datasets.tokens.templates_jinja import Answer, JinjaTemplate, Messages, Rendered
+from capibara_assets.datasets.tokens.templates_jinja import AnswerSpan, JinjaTemplate, Messages, Rendered
 
 SCHEMA = pa.schema(
     [
         pa.field("example_id", pa.string(), nullable=False),
         pa.field("input_ids", pa.list_(pa.int32())),  # null where the example is left out
         pa.field("labels", pa.list_(pa.int32())),
-        pa.field("supervised", pa.int32(), nullable=False),  # labels that have a loss
-        pa.field("answers", pa.int32(), nullable=False),  # turns of the assistant
-        pa.field("unended", pa.int32(), nullable=False),  # of those, turns that the template does not end
-        pa.field("merged", pa.int32(), nullable=False),  # tokens without loss that hold an answer's edge and other text
+        pa.field("supervised", pa.int32(), nullable=False),  # labels with a loss
+        pa.field("answers", pa.int32(), nullable=False),  # assistant turns
+        pa.field("unended", pa.int32(), nullable=False),  # of those, turns without an end of turn
+        pa.field("merged", pa.int32(), nullable=False),  # tokens without loss that span an answer's edge
         pa.field("left_out", pa.string()),
     ]
 )
@@ -44,22 +44,22 @@ MASKED = "no token of the assistant's turn is supervised"
 NO_JSON = "its messages are no JSON list of {role, content}"
 NO_TEXT = "its text holds half of a surrogate pair"
 
-_BATCH_BYTES = 1_000_000  # of messages encoded at once: enough for every core, and little work left at the end
-_AHEAD = 2  # batches that wait for the library's threads, so that these never wait
-_SAMPLE = 64  # conversations on which pieces are compared with Jinja before anything is encoded
-_POOL_FROM = 50_000  # examples that Jinja has to render, from which processes pay
+_BATCH_BYTES = 1_000_000  # of messages encoded at once: enough for every core, with a short tail
+_AHEAD = 2  # batches queued for the library's threads, so that these never idle
+_SAMPLE = 64  # conversations on which assembled rendering is compared with Jinja before anything is encoded
+_POOL_FROM = 50_000  # examples for Jinja from which a process pool pays off
 
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A batch on its way: a text for each example, empty where it already has a fault."""
+    """A rendered batch: a text for each example, empty for a faulty one."""
 
     ids: list[str]
     rendered: list[Rendered]
 
 
 def too_long(max_length: int) -> str:
-    """The reason of an example with more tokens than there is room for."""
+    """The reason of an example that is left out for its length."""
     return f"longer than max_length={max_length}"
 
 
@@ -84,10 +84,10 @@ def token_batches(
         backend.no_truncation()
         backend.no_padding()
     sample = np.unique(np.linspace(0, max(0, frame.height - 1), min(_SAMPLE, frame.height)).astype(np.int64))
-    template.verify(found for text in frame["messages"].gather(sample) if (found := conversation(text)) is not None)
+    template.verify(turns for text in frame["messages"].gather(sample) if (turns := conversation(text)) is not None)
     control = _control_table(template)
     lengths = token_lengths(backend)
-    encode = backend.encode_batch_fast if lengths else backend.encode_batch  # without offsets, or with them
+    encode = backend.encode_batch_fast if lengths else backend.encode_batch  # without or with offsets
 
     with ExitStack() as stack:
         stack.enter_context(_one_thread(workers == 1))
@@ -96,7 +96,7 @@ def token_batches(
         waiting: deque[tuple[_Prepared, Future[Any]]] = deque()
         for begin, end in _cuts(frame["messages"]):
             prepared = renderer.prepare(frame[begin:end])
-            texts = [found.text for found in prepared.rendered]
+            texts = [each.text for each in prepared.rendered]
             future = thread.submit(encode, texts, add_special_tokens=False)
             del texts
             waiting.append((prepared, future))
@@ -108,7 +108,7 @@ def token_batches(
 
 
 class _Renderer:
-    """Renders batches; those that only Jinja may render, in processes where they are many."""
+    """Renders batches; conversations that need Jinja in a process pool, if they are many."""
 
     def __init__(self, template: ChatTemplate, examples: int, workers: int, stack: ExitStack):
         self._template, self._examples, self._workers, self._stack = template, examples, workers, stack
@@ -119,14 +119,14 @@ class _Renderer:
         by_jinja: dict[int, Messages] = {}
         for place, text in enumerate(part["messages"]):
             messages = conversation(text)
-            found = Rendered("", (), fault=NO_JSON) if messages is None else self._template.assembled(messages)
-            if found is None and messages is not None:
+            whole = Rendered("", (), fault=NO_JSON) if messages is None else self._template.assembled(messages)
+            if whole is None and messages is not None:
                 by_jinja[place] = messages
-            rendered.append(found or Rendered("", ()))
-        for place, found in zip(by_jinja, self._by_jinja(list(by_jinja.values()), part.height), strict=True):
-            rendered[place] = found
-        for place, found in enumerate(rendered):
-            if not found.text.isascii() and surrogates(found.text):
+            rendered.append(whole or Rendered("", ()))
+        for place, late in zip(by_jinja, self._by_jinja(list(by_jinja.values()), part.height), strict=True):
+            rendered[place] = late
+        for place, each in enumerate(rendered):
+            if not each.text.isascii() and surrogates(each.text):
                 rendered[place] = Rendered("", (), fault=NO_TEXT)
         return _Prepared(part["example_id"].to_list(), rendered)
 
@@ -139,17 +139,17 @@ class _Renderer:
             return render_all(self._template.jinja, conversations)
         size = -(-len(conversations) // self._workers)
         parts = [conversations[at : at + size] for at in range(0, len(conversations), size)]
-        found = self._pool.map(render_all, [self._template.jinja] * len(parts), parts)
-        return [rendered for part in found for rendered in part]
+        done = self._pool.map(render_all, [self._template.jinja] * len(parts), parts)
+        return [rendered for part in done for rendered in part]
 
 
 def render_all(jinja: JinjaTemplate, conversations: Sequence[Messages]) -> list[Rendered]:
-    """Conversations through Jinja; control tokens in their contents are found here, where no piece can tell them."""
-    found = []
+    """Conversations rendered by Jinja; one with a control token in a content gets that fault."""
+    rendered = []
     for messages in conversations:
         held = any(token in message["content"] for message in messages for token in jinja.control)
-        found.append(Rendered("", (), fault=CONTROL) if held else jinja.rendered(messages))
-    return found
+        rendered.append(Rendered("", (), fault=CONTROL) if held else jinja.rendered(messages))
+    return rendered
 
 
 def _labelled(
@@ -160,10 +160,10 @@ def _labelled(
     control: NDArray[np.bool_],
     max_length: int,
 ) -> pa.RecordBatch:
-    """The columns of one batch: tokens, and labels where an answer is."""
+    """The columns of one batch: tokens, with labels on the answers."""
     by_offsets = list(range(len(encodings)))
     if lengths:
-        by_offsets = [place for place, found in enumerate(prepared.rendered) if not lengths.fits(found.text)]
+        by_offsets = [place for place, each in enumerate(prepared.rendered) if not lengths.fits(each.text)]
         for place in by_offsets:
             encodings[place] = backend.encode(prepared.rendered[place].text, add_special_tokens=False)
     flat = array.array("i")
@@ -177,8 +177,8 @@ def _labelled(
         for place in by_offsets
         for answer in prepared.rendered[place].answers
     ]
-    found = np.array(spans, dtype=np.int64).reshape(-1, 5)
-    rows, starts, ends, lost = found[:, 0], found[:, 1] + found[:, 4], found[:, 2] + found[:, 4] + 1, found[:, 3]
+    placed = np.array(spans, dtype=np.int64).reshape(-1, 5)
+    rows, starts, ends, lost = placed[:, 0], placed[:, 1] + placed[:, 4], placed[:, 2] + placed[:, 4] + 1, placed[:, 3]
     if lengths:
         others = _spans_by_bytes(prepared.rendered, set(by_offsets), ids, offsets, lengths)
         both = zip((rows, starts, ends, lost), others, strict=True)
@@ -208,8 +208,8 @@ def _labelled(
             pa.ListArray.from_arrays(bounds, pa.array(ids), mask=nulls),
             pa.ListArray.from_arrays(bounds, pa.array(labels), mask=nulls),
             pa.array(supervised),
-            pa.array([len(found.answers) for found in prepared.rendered], pa.int32()),
-            pa.array([sum(not answer.ended for answer in found.answers) for found in prepared.rendered], pa.int32()),
+            pa.array([len(each.answers) for each in prepared.rendered], pa.int32()),
+            pa.array([sum(not answer.ended for answer in each.answers) for each in prepared.rendered], pa.int32()),
             pa.array(merged),
             pa.array(faults, pa.string()),
         ],
@@ -217,11 +217,11 @@ def _labelled(
     )
 
 
-def _tokens_of(encoding: Any, answer: Answer) -> tuple[int, int, int]:
-    """First and last token of an answer, and how many at its edges hold other text too and so have no loss.
+def _tokens_of(encoding: Any, answer: AnswerSpan) -> tuple[int, int, int]:
+    """First and last token of an answer, and the number of tokens at its edges without loss, as they span other text.
 
-    A token that takes in whitespace beside the answer (an end of turn with the newline after it, the blank before a
-    word) is still the answer's. The last character may be several tokens, the bytes of an emoji.
+    A token that includes whitespace beside the answer (an end of turn with the newline after it, the blank before a
+    word) still belongs to the answer. The last character may be several tokens, the bytes of an emoji.
     """
     start, end, (before, after), _ = answer
     first = last = None
@@ -250,23 +250,23 @@ def _spans_by_bytes(
     offsets: NDArray[np.int64],
     lengths: TokenLengths,
 ) -> tuple[NDArray[np.int64], ...]:
-    """(rows, first tokens, tokens after the last, tokens lost at the edges) of answers, as `_tokens_of` finds them.
+    """(rows, first tokens, ends, tokens lost at the edges) of all answers, from token lengths; as by `_tokens_of`.
 
     Raises:
-        RuntimeError: the tokens of a text are not as long as it is: the tokenizer is not what it seems.
+        RuntimeError: the tokens of a text have another length than the text: the tokenizer drops or adds bytes.
     """
     last = np.cumsum(lengths.of[ids], dtype=np.int64)  # where each token ends, in bytes of all texts
     first = last - lengths.of[ids]
     edges = np.concatenate([[0], last])[offsets]
     spans: list[tuple[int, int, int, int, int]] = []
     sizes = np.zeros(len(rendered), dtype=np.int64)
-    for place, (text, found, _, _) in enumerate(rendered):
+    for place, (text, answered, _, _) in enumerate(rendered):
         if place in without:
             sizes[place] = edges[place + 1] - edges[place]
             continue
         plain = text.isascii()
         sizes[place] = len(text) if plain else len(text.encode("utf-8"))
-        for begin, stop, (before, after), _ in found:
+        for begin, stop, (before, after), _ in answered:
             if not plain:
                 begin, stop = len(text[:begin].encode("utf-8")), len(text[:stop].encode("utf-8"))
             spans.append((place, begin, stop, before, after))
@@ -292,18 +292,18 @@ def _faults(
     control: NDArray[np.bool_],
     max_length: int,
 ) -> list[str | None]:
-    """Why each example may not be trained on, None where it may: the first reason that applies."""
+    """The first fault of each example, None where it can be trained on."""
     places = np.flatnonzero(control[ids])
     rows = np.searchsorted(offsets, places, side="right") - 1
     counts = np.bincount(rows, minlength=len(rendered))
     sums = np.bincount(rows, weights=ids[places], minlength=len(rendered))
     lengths = np.diff(offsets)
     faults: list[str | None] = []
-    for place, found in enumerate(rendered):
-        if found.fault is None and found.control and found.control != (counts[place], sums[place]):
+    for place, each in enumerate(rendered):
+        if each.fault is None and each.control and each.control != (counts[place], sums[place]):
             faults.append(CONTROL)
-        elif found.fault is not None:
-            faults.append(found.fault)
+        elif each.fault is not None:
+            faults.append(each.fault)
         elif not supervised[place]:
             faults.append(MASKED)
         else:
@@ -312,7 +312,7 @@ def _faults(
 
 
 def conversation(text: str) -> Messages | None:
-    """The conversation, None where it is no list of turns with text."""
+    """Parse `messages` (JSON); None where it is no list of turns with text."""
     try:
         try:
             turns = orjson.loads(text)
@@ -329,6 +329,7 @@ def conversation(text: str) -> Messages | None:
 
 
 def surrogates(text: str) -> bool:
+    """Whether a text holds half of a surrogate pair, which has no UTF-8 form."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -337,7 +338,7 @@ def surrogates(text: str) -> bool:
 
 
 def _control_table(template: ChatTemplate) -> NDArray[np.bool_]:
-    """True for ids of control tokens, over all ids there are."""
+    """Mask over all token ids, true for control tokens."""
     ids = list(template.control_ids.values())
     table = np.zeros(max([template.backend.get_vocab_size(with_added_tokens=True), *(i + 1 for i in ids)]), np.bool_)
     table[ids] = True
@@ -345,14 +346,14 @@ def _control_table(template: ChatTemplate) -> NDArray[np.bool_]:
 
 
 def _cuts(messages: pl.Series) -> Iterator[tuple[int, int]]:
-    """Row ranges of about _BATCH_BYTES each."""
+    """Yield row ranges of about _BATCH_BYTES each."""
     batch = messages.str.len_bytes().cast(pl.UInt64).cum_sum().to_numpy() // _BATCH_BYTES
     yield from pairwise([0, *(np.flatnonzero(np.diff(batch)) + 1).tolist(), len(messages)] if len(messages) else [])
 
 
 @contextmanager
 def _one_thread(wanted: bool) -> Iterator[None]:
-    """The tokenizers library asks the environment before each batch whether it may use its threads."""
+    """Context that keeps the tokenizers library, which reads the environment before each batch, to one thread."""
     name = "TOKENIZERS_PARALLELISM"
     before = os.environ.get(name)
     if wanted:

@@ -1,7 +1,7 @@
-"""Rendered chats: text with the marks of a chat template, back to messages, and the same bytes again.
+"""Parsing of rendered chats: text with the marks of a chat template back to messages.
 
-A form is recognised by how the text begins. What is recovered is rendered again and has to be the same text, byte for
-byte; so the assistant's span is known for certain, or the text is refused with the reason.
+A form is recognised by the beginning of the text. The recovered messages are rendered again and have to give the same
+bytes, so that the assistant's span is certain; else the text is refused with the reason.
 
 | form | one turn |
 |---|---|
@@ -28,19 +28,19 @@ _FORMS = "mistral, chatml, llama-3, gemma, zephyr, phi, alpaca"
 
 @dataclass(frozen=True)
 class Recovered:
-    """The messages of a rendered chat, and what its form leaves open (spaces, marks at the ends)."""
+    """The messages of a rendered chat, and its layout: optional spaces, and marks at the ends."""
 
     form: str
     messages: list[Message]
     layout: Mapping[str, str] = field(default_factory=dict)
 
     def text(self) -> str:
-        """The rendered chat again."""
+        """The rendered chat, with the same bytes as the original."""
         return _WRITERS[self.form](self.messages, self.layout)
 
 
 def recover(text: str) -> Recovered:
-    """Messages of a rendered chat.
+    """Recover the messages of a rendered chat.
 
     Raises:
         Fault: unrecoverable: no known form, a turn that does not end, marks out of order, a mark inside a turn.
@@ -48,10 +48,10 @@ def recover(text: str) -> Recovered:
     start = text.lstrip()
     for name, begins in _BEGINNINGS.items():
         if start.startswith(begins):
-            found = _READERS[name](text)
-            if found.text() != text:
-                _refuse(f"it looks like {name}, but rendering what was found in it does not give the same text")
-            return found
+            recovered = _READERS[name](text)
+            if recovered.text() != text:
+                _refuse(f"it begins like {name}, but rendering the messages in it does not give the same text")
+            return recovered
     if "### Instruction:" in text:
         return _read_alpaca(text)
     raise Fault(
@@ -60,10 +60,10 @@ def recover(text: str) -> Recovered:
 
 
 def render_mistral(messages: Sequence[Mapping[str, str]]) -> str:
-    """`<s>[INST] ... [/INST] ... </s>`, further turns right behind; a system message goes between <<SYS>> marks.
+    """Render `<s>[INST] ... [/INST] ... </s>`, turns without space between; a system message stands in <<SYS>> marks.
 
     Raises:
-        Fault: unrecoverable: a mark of the form is part of a message, so that nobody could tell the turns apart.
+        Fault: unrecoverable: a mark of the form is part of a message, so that turns could not be told apart.
     """
     held = [mark for mark in _MISTRAL_MARKS for message in messages if mark in message["content"]]
     if held:
@@ -131,7 +131,7 @@ _MISTRAL_ORDER = "[INST] question [/INST] answer </s>, and again"
 
 
 def _common(texts: Sequence[str], has: Callable[[str, str], bool]) -> str:
-    """One space where each text has one on this side beside more than spaces, else nothing."""
+    """A space if every text has one on this side (and is not only spaces), else nothing."""
     return " " if all(has(text, " ") and text.strip(" ") for text in texts) else ""
 
 
@@ -193,10 +193,10 @@ def _read_marked(name: str, text: str) -> Recovered:
     turn = re.compile(rf"{opening}(?P<content>.*?){re.escape(form.closing)}", re.DOTALL)
     begin = _matched(re.compile(rf"\s*(?:{re.escape(form.begin)})?\s*"), text, 0)
     at, messages = len(begin), []
-    while (found := turn.match(text, at)) and not re.search(form.marks, found["content"]):
-        role = "assistant" if found["role"] == form.assistant else found["role"]
-        messages.append({"role": role, "content": found["content"]})
-        at = found.end()
+    while (match := turn.match(text, at)) and not re.search(form.marks, match["content"]):
+        role = "assistant" if match["role"] == form.assistant else match["role"]
+        messages.append({"role": role, "content": match["content"]})
+        at = match.end()
         if text[at:].strip():
             if not text.startswith(form.between, at):
                 _refuse(f"the {name} turns do not follow one another as they should, at character {at}")
@@ -213,7 +213,7 @@ def _write_marked(name: str, messages: Sequence[Mapping[str, str]], layout: Mapp
 
 
 def _read_user_bars(text: str) -> Recovered:
-    """Zephyr and Phi begin alike; how the last turn ends tells them apart."""
+    """Zephyr or Phi, which begin alike: the end of the last turn decides."""
     end = text.rstrip()
     ended = [name for name in ("zephyr", "phi") if end.endswith(_MARKED[name].closing)]
     if not ended:
@@ -236,15 +236,15 @@ def _read_alpaca(text: str) -> Recovered:
     twice = [heading for heading in _HEADINGS if text.count(heading) > 1]
     if twice:
         _refuse(f"{twice[0]} occurs {text.count(twice[0])} times: nothing says which one is a heading")
-    found = _ALPACA.fullmatch(text)
-    if found is None or _HEADINGS[1] in found["instruction"] + found["output"]:
+    match = _ALPACA.fullmatch(text)
+    if match is None or _HEADINGS[1] in match["instruction"] + match["output"]:
         _refuse("its headings do not stand as Alpaca has them: each once, a blank line between the parts")
-    layout = {"begin": found["begin"], "gap": found["gap"], "tail": found["tail"]}
-    question = found["instruction"]
-    if found["input"] is not None:
-        layout["input"] = found["input"]
-        question = f"{question}\n\n{found['input']}"
-    messages = [{"role": "user", "content": question}, {"role": "assistant", "content": found["output"]}]
+    layout = {"begin": match["begin"], "gap": match["gap"], "tail": match["tail"]}
+    question = match["instruction"]
+    if match["input"] is not None:
+        layout["input"] = match["input"]
+        question = f"{question}\n\n{match['input']}"
+    messages = [{"role": "user", "content": question}, {"role": "assistant", "content": match["output"]}]
     return Recovered("alpaca", messages, layout)
 
 
@@ -261,8 +261,8 @@ def _write_alpaca(messages: Sequence[Mapping[str, str]], layout: Mapping[str, st
 
 
 def _matched(pattern: re.Pattern[str], text: str, at: int) -> str:
-    found = pattern.match(text, at)
-    return found[0] if found else ""
+    match = pattern.match(text, at)
+    return match[0] if match else ""
 
 
 def _refuse(detail: str) -> NoReturn:

@@ -1,7 +1,7 @@
-"""Conversations as tokens for models that do not continue text: sequence-to-sequence (T5) and masked (BERT) ones.
+"""Tokenisation of conversations for sequence-to-sequence (T5) and masked (BERT) models.
 
-Tokenizers of such models mostly have no chat template. A conversation is then written plainly: a line `role: content`
-for each turn, and `assistant:` where the answer is to come.
+Tokenizers of such models mostly have no chat template. A conversation is then plain text: a line `role: content` for
+each turn, and `assistant:` before the answer.
 """
 
 from typing import Any
@@ -20,17 +20,17 @@ NO_ANSWER = "its last turn is not the assistant's, after another"
 
 
 def plain_text(messages: Messages, *, answer_next: bool = False) -> str:
-    """A conversation without a template.
+    """A conversation as plain text, for tokenizers without a template.
 
     Args:
-        answer_next: end with `assistant:`, for the answer to follow.
+        answer_next: end with `assistant:`, as a prompt for the answer.
     """
     lines = [f"{message['role']}: {message['content']}" for message in messages]
     return "\n".join([*lines, f"{ASSISTANT}:"] if answer_next else lines)
 
 
 def head_tokens(frame: pl.DataFrame, tokenizer: Tokenizer, head: str) -> tuple[dict[str, Tokens], dict[str, str]]:
-    """Examples (columns example_id, messages) as tokens, and why some have none: by id, in the order of the table.
+    """Tokens of examples (columns example_id, messages) by id, and the faults of those without, in the table's order.
 
     Args:
         head: `seq2seq` or `masked`.
@@ -39,7 +39,7 @@ def head_tokens(frame: pl.DataFrame, tokenizer: Tokenizer, head: str) -> tuple[d
         InputError: the tokenizer lacks what the head needs, or its template refuses the turns.
     """
     writer = _Writer(tokenizer)
-    found, faults = dict[str, Tokens](), dict[str, str]()
+    encoded, faults = dict[str, Tokens](), dict[str, str]()
     for name, text in frame.select("example_id", "messages").iter_rows():
         messages = conversation(text)
         fault = NO_JSON if messages is None else writer.fault(messages, head)
@@ -50,12 +50,12 @@ def head_tokens(frame: pl.DataFrame, tokenizer: Tokenizer, head: str) -> tuple[d
         if all(label == IGNORED for label in tokens[1]):
             faults[name] = MASKED
         else:
-            found[name] = tokens
-    return found, faults
+            encoded[name] = tokens
+    return encoded, faults
 
 
 class _Writer:
-    """Turns into tokens, by the tokenizer's template where it has one."""
+    """Writes conversations as tokens, by the tokenizer's template where it has one."""
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
@@ -64,24 +64,24 @@ class _Writer:
         self._special = {*control_ids(tokenizer).values(), *tokenizer.all_special_ids}
 
     def seq2seq(self, messages: Messages) -> Tokens:
-        """What the encoder reads, then the answer with its end of sequence, which is what has labels.
+        """The encoder's input without labels, then the labelled answer with its end of sequence.
 
-        All turns before the last are the encoder's; earlier answers among them have no loss.
+        All turns before the last are the encoder's input; earlier answers among them have no loss.
         """
         end = self._tokenizer.eos_token_id
         if end is None:
             raise InputError("the tokenizer has no end-of-sequence token: a model could not learn where an answer ends")
-        asked = self._ids(self._text(messages[:-1], answer_next=True), special=self._template is None)
+        question = self._ids(self._text(messages[:-1], answer_next=True), special=self._template is None)
         answer = [*self._ids(messages[-1]["content"], special=False), int(end)]
-        return [*asked, *answer], [*[IGNORED] * len(asked), *answer]
+        return [*question, *answer], [*[IGNORED] * len(question), *answer]
 
     def masked(self, messages: Messages) -> Tokens:
-        """The whole conversation; each token but the special ones may be hidden (masking.py), so each has a label."""
+        """The whole conversation; every token but special ones has a label, since it may be masked (masking.py)."""
         ids = self._ids(self._text(messages), special=self._template is None)
         return ids, [IGNORED if token in self._special else token for token in ids]
 
     def fault(self, messages: Messages, head: str) -> str | None:
-        """Why a conversation cannot be trained on, None where it can."""
+        """The fault of a conversation, None where it can be trained on."""
         contents = [message["content"] for message in messages]
         if any(surrogates(content) for content in contents):
             return NO_TEXT

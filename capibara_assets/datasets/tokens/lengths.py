@@ -1,7 +1,7 @@
-"""Where the tokens of a byte-level BPE stand, from their ids alone: each one is a fixed number of the text's bytes.
+"""Byte lengths of the tokens of a byte-level BPE, which give token positions without offsets.
 
-The tokenizers library encodes a sixth faster when it need not report offsets. For tokenizers that lose no byte of the
-text (Llama 3, Qwen, GPT, Mistral's newer ones, capibara-nano) lengths of tokens give the same positions.
+The tokenizers library encodes a sixth faster when it need not report offsets. For lossless tokenizers (Llama 3, Qwen,
+GPT, Mistral's newer ones, capibara-nano) the lengths of tokens give the same positions.
 """
 
 import json
@@ -20,23 +20,23 @@ _KEEPS_ALL = ("Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous")
 
 @dataclass(frozen=True)
 class TokenLengths:
-    """Bytes of each token of a tokenizer that loses none.
+    """Lengths of the tokens of a lossless tokenizer.
 
     Attributes:
-        of: token id -> bytes of the text, (ids,) int32.
-        form: Unicode normal form that a text must already have, where the tokenizer brings it into one.
+        of: token id -> number of bytes, (ids,) int32.
+        form: Unicode normal form into which the tokenizer brings texts, if it does.
     """
 
     of: NDArray[np.int32]
     form: str | None
 
     def fits(self, text: str) -> bool:
-        """Whether the tokenizer leaves the text as it is."""
+        """Whether the tokenizer does not normalise the text to another one."""
         return self.form is None or text.isascii() or unicodedata.is_normalized(self.form, text)  # type: ignore[arg-type]
 
 
 def token_lengths(backend: Any) -> TokenLengths | None:
-    """Lengths of the tokens of a tokenizer (tokenizers.Tokenizer); None where it is not one that keeps every byte."""
+    """Token lengths of a tokenizer (tokenizers.Tokenizer); None where it may drop or add bytes."""
     return _lengths(backend.to_str())
 
 
@@ -80,7 +80,7 @@ def _steps(pre_tokenizer: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
 
 
 def _keeps(step: dict[str, Any]) -> bool:
-    """Whether a pre-tokenizer only cuts the text, and drops or adds nothing."""
+    """Whether a pre-tokenizer only splits the text, and drops or adds nothing."""
     if step["type"] == "ByteLevel":
         return not step["add_prefix_space"]
     return step["type"] == "Digits" or (step["type"] == "Split" and step["behavior"] in _KEEPS_ALL)

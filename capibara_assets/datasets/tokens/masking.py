@@ -1,7 +1,7 @@
-"""Gaps for masked language models, a pure function of a key: a resumed run hides the same tokens.
+"""Masking for masked language models, as a pure function of a key, so that a resumed run masks the same tokens.
 
 Devlin et al. 2018 (arXiv 1810.04805, section 3.1): 15 % of the tokens have to be predicted; of these 80 % are shown as
-[MASK], 10 % as any other token, 10 % as they are.
+[MASK], 10 % as any other token, 10 % unchanged.
 """
 
 import hashlib
@@ -17,16 +17,16 @@ from capibara_assets.datasets.tokens.tokenising import Encoded
 from capibara_assets.errors import InputError
 
 SHARE = 0.15
-_SHOWN_AS_MASK, _SHOWN_AS_ANOTHER = 0.8, 0.9  # below the first a mask, below the second another token, else itself
+_SHOWN_AS_MASK, _SHOWN_AS_ANOTHER = 0.8, 0.9  # draws below the first: mask; below the second: another token
 
 
 @dataclass(frozen=True)
 class Masking:
-    """Hides tokens of examples.
+    """Masks tokens of examples.
 
     Attributes:
-        mask_id: what stands where a token is hidden.
-        ordinary: ids of the tokens that may stand in for another: no special ones, ascending.
+        mask_id: id of the mask token.
+        ordinary: ids of the tokens that may replace another: all but special ones, ascending.
     """
 
     mask_id: int
@@ -45,11 +45,11 @@ class Masking:
         return cls(int(tokenizer.mask_token_id), np.setdiff1d(np.arange(len(tokenizer)), special))
 
     def hidden(self, example: Encoded, *key: object) -> Encoded:
-        """The example with `SHARE` of its labelled tokens hidden, at least one; these alone keep their labels.
+        """The example with `SHARE` of its labelled tokens masked, at least one; these alone keep their labels.
 
         Args:
-            example: `labels` are the ids of the tokens that may be hidden, -100 elsewhere (special tokens).
-            key: the same example and key give the same gaps, on every machine.
+            example: `labels` are the ids of the tokens that may be masked, -100 elsewhere (special tokens).
+            key: the same example and key give the same masks, on every machine.
         """
         labels = np.asarray(example.labels, dtype=np.int64)
         places = np.flatnonzero(labels != IGNORED)
@@ -66,5 +66,5 @@ class Masking:
         return replace(example, input_ids=ids.tolist(), labels=left.tolist(), supervised=len(chosen))
 
     def all_hidden(self, ids: Sequence[str], examples: Sequence[Encoded], *key: object) -> list[Encoded]:
-        """Examples, each hidden by the key and its id."""
+        """The examples, each masked by the key and its id."""
         return [self.hidden(example, *key, name) for name, example in zip(ids, examples, strict=True)]

@@ -1,4 +1,4 @@
-"""Examples into sequences of one length, without attention across examples; batches of similar length for the rest.
+"""Packing of examples into sequences of one length without attention across examples; batches by similar length.
 
 Packing is best-fit decreasing (Johnson, "Near-optimal bin packing algorithms", 1973) over the histogram of lengths: all
 examples of one length are placed at once, so that a million take well under a second.
@@ -22,13 +22,13 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Packs:
-    """Which examples stand in which pack.
+    """An assignment of examples to packs.
 
     Attributes:
         examples: indices of the examples, pack after pack, ascending within a pack; (examples,) int64.
         bounds: pack p holds `examples[bounds[p] : bounds[p + 1]]`; (packs + 1,) int64.
-        capacity: tokens of a pack.
-        tokens: tokens of all examples.
+        capacity: most tokens of a pack.
+        tokens: number of tokens of all examples.
     """
 
     examples: NDArray[np.int64]
@@ -45,18 +45,18 @@ class Packs:
 
     @property
     def efficiency(self) -> float:
-        """Share of tokens that are no padding; 1.0 when there is nothing to pack."""
+        """Share of tokens that are not padding; 1.0 when there is nothing to pack."""
         return self.tokens / (len(self) * self.capacity) if len(self) else 1.0
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """Rows of tokens of one length, ready for a model; padding is at the end.
+    """Model inputs: rows of tokens of one length, padded at the end.
 
     Attributes:
         input_ids: (rows, length) int32.
         labels: (rows, length) int32, -100 where there is no loss, padding included.
-        position_ids: (rows, length) int32; each example begins at 0 again.
+        position_ids: (rows, length) int32; restart at 0 with each example.
         segment_ids: (rows, length) int32; 1, 2, … for the examples of a row, 0 for padding.
     """
 
@@ -67,13 +67,13 @@ class Sequences:
 
     @property
     def attention_mask(self) -> NDArray[np.bool_]:
-        """(rows, length): true for tokens, false for padding, whatever the id of padding is."""
+        """(rows, length): true for tokens, false for padding, whatever the padding id."""
         return self.segment_ids > 0
 
     def cu_seqlens(self) -> Ints:
-        """Where examples begin and end in the flattened rows, (examples and stretches of padding + 1,) int32.
+        """Boundaries of examples and runs of padding in the flattened rows, (number of both + 1,) int32.
 
-        For attention kernels of variable length; padding at the end of a row is a stretch of its own.
+        For variable-length attention kernels; padding at the end of a row is a run of its own.
         """
         flat = self.segment_ids.ravel()
         changes = np.flatnonzero(np.diff(flat)) + 1
@@ -82,10 +82,10 @@ class Sequences:
 
 
 def pack_lengths(lengths: Sequence[int] | NDArray[np.integer], capacity: int) -> Packs:
-    """Place examples in as few packs as best-fit decreasing finds: each into the fullest pack that still takes it.
+    """Pack examples by best-fit decreasing: each goes into the fullest pack that still has room for it.
 
-    Depends on the lengths alone; examples of one length are placed in the order of their indices, and packs stand in
-    the order of their first example.
+    Depends on the lengths alone; examples of one length are placed by index, and packs are ordered by their first
+    example.
 
     Raises:
         InputError: an example is longer than a pack, or empty.
@@ -97,7 +97,7 @@ def pack_lengths(lengths: Sequence[int] | NDArray[np.integer], capacity: int) ->
     order = np.argsort(-sizes, kind="stable")
     edges = np.append(np.flatnonzero(np.diff(sizes[order], prepend=-1)), len(sizes)).tolist()
     pack_of = np.empty(len(sizes), dtype=np.int64)
-    rooms: list[int] = []  # free tokens for which there are packs, ascending
+    rooms: list[int] = []  # numbers of free tokens that some packs have, ascending
     with_room: dict[int, list[NDArray[np.int64]]] = {}  # free tokens -> packs
     opened = 0
 
@@ -118,7 +118,7 @@ def pack_lengths(lengths: Sequence[int] | NDArray[np.integer], capacity: int) ->
             else:
                 room, packs = capacity, np.arange(opened, opened + -(-(end - at) // (capacity // size)))
                 opened += len(packs)
-            # the fullest pack that takes one example of this size stays the fullest as long as it takes another
+            # the fullest pack with room for one example of this size stays the fullest while it has room for another
             each = room // size
             full, rest = divmod(end - at, each)
             full = min(full, len(packs))
@@ -146,7 +146,7 @@ def _ordered(pack_of: NDArray[np.int64], packs: int, capacity: int, tokens: int)
 def sequences(
     rows: Sequence[Sequence[tuple[NDArray[np.integer], NDArray[np.integer]]]], length: int, pad_id: int
 ) -> Sequences:
-    """Rows of examples, each (ids, labels), one after the other and padded at the end to `length`.
+    """Concatenate the examples (ids, labels) of each row, padded at the end to `length`.
 
     Raises:
         InputError: the first token of an example is supervised (nothing predicts it), or a row is too long.
@@ -170,10 +170,10 @@ def sequences(
 
 
 def block_diagonal(segment_ids: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Who may attend to whom: causal, within one example; (rows, 1, length, length), true where allowed.
+    """Attention mask of packed rows: causal within each example; (rows, 1, length, length), true where allowed.
 
-    For models without attention of variable length: Transformers takes it as a 4-D `attention_mask`. Padding sees
-    itself alone, since a softmax over nothing is not a number; nothing sees padding.
+    For models without variable-length attention: Transformers takes it as a 4-D `attention_mask`. Padding attends to
+    itself alone, since a softmax over nothing is NaN; nothing else attends to padding.
     """
     segments = np.asarray(segment_ids)
     same = segments[:, :, None] == segments[:, None, :]
@@ -185,7 +185,7 @@ def block_diagonal(segment_ids: NDArray[np.integer]) -> NDArray[np.bool_]:
 
 
 def length_buckets(lengths: Sequence[int] | NDArray[np.integer], batch_tokens: int) -> Iterator[NDArray[np.int64]]:
-    """Indices in batches of similar length, longest first; rows times the longest row stays within `batch_tokens`.
+    """Yield batches of indices of similar length, longest first; rows times longest row stays within `batch_tokens`.
 
     An example longer than `batch_tokens` gets a batch of its own. Ties keep their order.
     """

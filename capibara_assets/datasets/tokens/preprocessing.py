@@ -1,4 +1,4 @@
-"""`DataPreprocessor`: a table of examples as tokens on disk, keyed by all that changes their bytes, read as columns."""
+"""`DataPreprocessor`: tokenises a table of examples into a memory-mapped Arrow file, cached by all of its inputs."""
 
 import os
 import uuid
@@ -24,28 +24,28 @@ from capibara_assets.storage.digests import canonical_json, combine, sha256_byte
 from capibara_assets.storage.records import frame_digest
 
 OnFault = Literal["raise", "leave_out"]
-_FORMAT = "2"  # of the cache; a change of how labels are made needs a new one
-_SHOWN = 5  # examples that an error names
+_FORMAT = "2"  # version of the cache; raise it when tokens or labels are made in another way
+_SHOWN = 5  # examples named in an error
 
 
 @dataclass(frozen=True)
 class DataPreprocessor:
-    """Examples as tokens, with a loss on the assistant's turns only.
+    """Tokenises examples, with a loss on the assistant's turns only.
 
     Nothing is ever truncated. An example whose labels are all masked, that has more than `max_length` tokens (its
-    answer would be cut), or whose answer the template does not reproduce is a fault: with `on_fault="raise"` an error
-    names it, with `"leave_out"` it stays in the set by name, without tokens. An example whose text holds a control
-    token of the tokenizer is left out by name and counted under both: such text comes with logs of chats.
+    answer would be cut), or whose answer the template does not reproduce is a fault: with `on_fault="raise"` it is an
+    error, with `"leave_out"` the set lists it without tokens. An example whose text holds a control token of the
+    tokenizer, as logs of chats do, is left out in both cases.
 
     Attributes:
-        tokenizer: the base model's, of the tokenizers library, with its chat template.
-        max_length: tokens of the longest example, and of a pack.
-        padding: of `TokenisedSet.batches`: to the longest of the batch, to `max_length`, or none at all (the examples
-            of a batch one after the other in one row, kept apart by `cu_seqlens`).
-        workers: 1 for one thread, else the cores (`token_batches`); the result does not depend on it.
-        cache: whether a set made once is read from disk the next time.
-        packing: whether `batches` are packs of several examples (block-diagonal attention) or of similar lengths.
-        on_fault: what happens to an example that cannot be trained on.
+        tokenizer: the base model's fast tokenizer, with its chat template.
+        max_length: most tokens of an example, and of a pack.
+        padding: of `TokenisedSet.batches`: to the longest of the batch, to `max_length`, or none (the examples of a
+            batch concatenated in one row, with boundaries in `cu_seqlens`).
+        workers: 1 for one thread, else all cores (`token_batches`); the result does not depend on it.
+        cache: reuse a set that is on disk already.
+        packing: `batches` are packs of several examples (block-diagonal attention) instead of similar lengths.
+        on_fault: raise an error for an example that cannot be trained on, or leave it out.
     """
 
     tokenizer: Tokenizer
@@ -72,13 +72,13 @@ class DataPreprocessor:
         dataset_digest: str | None = None,
         poll: Callable[[], None] = lambda: None,
     ) -> "TokenisedSet":
-        """The examples as a tokenised set: an Arrow file in `folder`, mapped into memory; in memory without a folder.
+        """Tokenise examples: into an Arrow file in `folder`, mapped into memory, or without a folder in memory.
 
         Args:
             examples: columns `example_id` and `messages` (Example); their order is kept.
-            folder: one file `<digest>.arrow` per (dataset, rows, tokenizer, template, max_length); read when present
-                and `cache` is on, else written beside and renamed.
-            dataset_digest: digest of the dataset whose rows these are; computed from all columns when not given.
+            folder: holds one file `<digest>.arrow` per (dataset, rows, tokenizer, template, max_length); an existing
+                one is read if `cache` is on, else written atomically.
+            dataset_digest: digest of the dataset that the rows belong to; by default computed from all columns.
             poll: called after each batch; may raise to stop.
 
         Raises:
@@ -88,24 +88,24 @@ class DataPreprocessor:
             table = pa.Table.from_batches(list(self._batches(examples, poll)), SCHEMA)
         else:
             path = folder / f"{self.key(examples, dataset_digest)}.arrow"
-            found = _mapped(path) if self.cache else None
-            if found is None:
+            mapped = _mapped(path) if self.cache else None
+            if mapped is None:
                 self._write(examples, path, poll)
-                found = _mapped(path)
-            if found is None:
+                mapped = _mapped(path)
+            if mapped is None:
                 raise OSError(f"{path} was written, but cannot be read")
-            table = found
+            table = mapped
         done = TokenisedSet(table, self.max_length, self.padding, self.packing, pad_id(self.tokenizer))
         if self.on_fault == "raise":
             done.require_whole()
         return done
 
     def key(self, examples: pl.DataFrame, dataset_digest: str | None = None) -> str:
-        """Digest of everything that the file's bytes depend on (contract 6)."""
+        """Digest of all inputs of the file's bytes."""
         return combine(
             {
                 "dataset": dataset_digest or frame_digest(Example, examples),
-                "examples": sha256_bytes("\n".join(examples["example_id"]).encode()),  # which of it, in which order
+                "examples": sha256_bytes("\n".join(examples["example_id"]).encode()),  # the chosen rows and their order
                 **tokenizer_digests(self.tokenizer),
                 "max_length": str(self.max_length),
                 "format": _FORMAT,
@@ -118,7 +118,7 @@ class DataPreprocessor:
             yield batch
 
     def _write(self, examples: pl.DataFrame, path: Path, poll: Callable[[], None]) -> None:
-        """Beside, synced, renamed: a reader sees the whole file or none; never more than some batches in memory."""
+        """Write the file atomically, with a few batches in memory at a time."""
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex}")
         try:
@@ -135,14 +135,14 @@ class DataPreprocessor:
 
 @dataclass(frozen=True)
 class TokenisedSet:
-    """Examples as tokens, in the order of the table; those that cannot be trained on are there by name only.
+    """A table of examples as tokens, in its order; those that cannot be trained on are listed without tokens.
 
     Attributes:
-        table: rows of `token_batches.SCHEMA`; its memory is the file's where it was read from one.
-        max_length: tokens of the longest example, and of a pack.
-        padding: of `batches`.
+        table: rows of `batches.SCHEMA`; memory-mapped where it was read from a file.
+        max_length: most tokens of an example, and of a pack.
+        padding: padding of `batches`.
         packing: whether `batches` are packs.
-        pad_id: id that fills rows; attention and labels never go by it, so it may be the end-of-turn token.
+        pad_id: id of padding; attention and labels do not depend on it, so it may be the end-of-turn token.
     """
 
     table: pa.Table
@@ -152,30 +152,30 @@ class TokenisedSet:
     pad_id: int
 
     def __len__(self) -> int:
-        """Examples that have tokens."""
+        """Number of examples with tokens."""
         return len(self._rows)
 
     @cached_property
     def example_ids(self) -> list[str]:
-        """Ids of the examples that have tokens."""
+        """Ids of the examples with tokens."""
         ids: list[str] = self.table["example_id"].filter(self._kept).to_pylist()
         return ids
 
     @cached_property
     def left_out(self) -> dict[str, str]:
-        """Id of each example without tokens, and why it has none."""
+        """Id of each example without tokens -> the reason."""
         rows = self.table.select(["example_id", "left_out"]).filter(pc.invert(self._kept))
         return dict(zip(rows["example_id"].to_pylist(), rows["left_out"].to_pylist(), strict=True))
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each example, (examples,)."""
-        found = pc.list_value_length(self.table["input_ids"].filter(self._kept))
-        return np.asarray(found.to_numpy(), dtype=np.int64)
+        """Number of tokens of each example, (examples,)."""
+        counts = pc.list_value_length(self.table["input_ids"].filter(self._kept))
+        return np.asarray(counts.to_numpy(), dtype=np.int64)
 
     @cached_property
     def supervised(self) -> NDArray[np.int64]:
-        """Tokens with a loss of each example, (examples,)."""
+        """Number of supervised tokens of each example, (examples,)."""
         return np.asarray(self.table["supervised"].filter(self._kept).to_numpy(), dtype=np.int64)
 
     def tokens(self, index: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -189,16 +189,16 @@ class TokenisedSet:
 
     @cached_property
     def packs(self) -> Packs:
-        """Which examples stand in which pack of `max_length` tokens."""
+        """The packs of at most `max_length` tokens."""
         return pack_lengths(self.lengths, self.max_length)
 
     def batches(self, batch_tokens: int) -> Iterator[tuple[NDArray[np.int64], Sequences]]:
-        """(indices of the examples, their tokens), every example once.
+        """Yield (indices of examples, their tokens), every example once.
 
-        Packs in their order, as many rows as fit; without packing batches of similar length, padded as `padding` says.
+        Batches are packs in their order, or without packing examples of similar length, padded as `padding` says.
 
         Args:
-            batch_tokens: rows times the length of a row, at most; one row is always taken.
+            batch_tokens: most rows times length of a row; a batch has one row at least.
         """
         if self.packing:
             rows = max(1, batch_tokens // self.max_length)
@@ -216,12 +216,12 @@ class TokenisedSet:
                 yield indices, self.rows(alone, self.max_length if self.padding == "max_length" else longest)
 
     def rows(self, examples: Sequence[Sequence[int] | NDArray[np.int64]], length: int) -> Sequences:
-        """Rows of examples, one after the other, padded to `length`."""
+        """The concatenated examples of each row, padded to `length`."""
         return sequences([[self.tokens(int(index)) for index in row] for row in examples], length, self.pad_id)
 
     @cached_property
     def audit(self) -> dict[str, Any]:
-        """Counts for a report: examples, reasons of those left out, tokens, and which share of them has a loss."""
+        """Counts for a report: examples, those left out by reason, tokens, and the supervised share."""
         lengths, supervised = self.lengths, int(self.supervised.sum())
         reasons = self.table["left_out"].drop_null().value_counts().to_pylist()
         kept = self.table.filter(self._kept)
@@ -239,7 +239,7 @@ class TokenisedSet:
         }
 
     def require_whole(self) -> None:
-        """Raises InputError: an example is left out for another reason than a control token in its text."""
+        """Raise InputError if an example is left out for another reason than a control token in its text."""
         require_whole(self.left_out, self.table.num_rows)
 
     @cached_property
@@ -261,26 +261,26 @@ class TokenisedSet:
 
 
 def require_whole(left_out: Mapping[str, str], of: int) -> None:
-    """Check that nothing is left out for another reason than a control token in its text.
+    """Check that no example is left out for another reason than a control token in its text.
 
     Args:
         left_out: id of an example -> reason.
-        of: examples that there are.
+        of: number of all examples.
 
     Raises:
-        InputError: something is; it names some of them.
+        InputError: names some of the others.
     """
     faults = {name: reason for name, reason in left_out.items() if reason != CONTROL}
     if faults:
         named = "; ".join(f"{name}: {reason}" for name, reason in list(faults.items())[:_SHOWN])
         raise InputError(
-            f"{len(faults)} of {of} examples cannot be trained on: {named}. Mend or remove them, "
+            f"{len(faults)} of {of} examples cannot be trained on: {named}. Correct or remove them, "
             'raise max_length, or leave them out by name (on_fault="leave_out")'
         )
 
 
 def tokenizer_digests(tokenizer: Tokenizer) -> dict[str, str]:
-    """Digests of the vocabulary with all its rules, and of the chat template."""
+    """Digests of the tokenizer (vocabulary, rules, special tokens) and of the chat template."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     rules = backend.to_str() if backend is not None else str(sorted(tokenizer.get_vocab().items()))
     special = {key: str(value) for key, value in tokenizer.special_tokens_map.items()}
@@ -291,15 +291,15 @@ def tokenizer_digests(tokenizer: Tokenizer) -> dict[str, str]:
 
 
 def pad_id(tokenizer: Tokenizer) -> int:
-    """The id that fills rows: the tokenizer's padding, else its end of sequence, else 0."""
-    for found in (tokenizer.pad_token_id, tokenizer.eos_token_id):
-        if found is not None:
-            return int(found)
+    """The id of padding: the tokenizer's padding token, else its end of sequence, else 0."""
+    for token in (tokenizer.pad_token_id, tokenizer.eos_token_id):
+        if token is not None:
+            return int(token)
     return 0
 
 
 def _mapped(path: Path) -> pa.Table | None:
-    """The file as a table over mapped memory; None where there is none, or one that is damaged."""
+    """The file as a memory-mapped table; None where it is missing or damaged."""
     if not path.is_file():
         return None
     try:

@@ -1,8 +1,8 @@
-"""Chat messages as the text that the base model's own template makes of them, and which characters are the answers.
+"""Rendering of chat messages by the base model's own template, with the character spans of the answers.
 
-Rendering costs next to nothing where the template writes constant text around contents (all published ones do for
-ordinary contents): its pieces are learned once per sequence of roles (templates_learned.py) and checked against Jinja.
-Everything else goes through Jinja (templates_jinja.py).
+A template that writes constant text around contents (all published ones do for ordinary contents) needs Jinja only
+once per sequence of roles: its constants are learned (templates_learned.py), checked against Jinja, and then joined
+with contents. Everything else is rendered by Jinja (templates_jinja.py).
 """
 
 import json
@@ -20,7 +20,7 @@ from capibara_assets.datasets.tokens.templates_jinja import (
     ASSISTANT,
     CHANGED,
     STRIPPED,
-    Answer,
+    AnswerSpan,
     JinjaTemplate,
     Messages,
     Rendered,
@@ -46,7 +46,7 @@ Roles = tuple[str, ...]
 
 
 class ChatTemplate:
-    """A tokenizer's chat template; renders what it has learned by putting pieces together, the rest through Jinja."""
+    """A tokenizer's chat template; joins learned constants with contents where it can, and else uses Jinja."""
 
     def __init__(self, tokenizer: Tokenizer):
         """Raises InputError: the tokenizer has no chat template, or is not one of the tokenizers library."""
@@ -68,7 +68,7 @@ class ChatTemplate:
         self._unchecked: set[Roles] = set()
 
     def assembled(self, messages: Messages) -> Rendered | None:
-        """The conversation put together from learned pieces; None where only Jinja may render it.
+        """The conversation joined from learned constants; None where only Jinja can render it.
 
         Raises:
             InputError: the template refuses, drops or rewrites turns of this form, or changes earlier turns.
@@ -87,46 +87,46 @@ class ChatTemplate:
             for trigger in self._triggers:
                 if trigger in content:
                     return None
-        found = _put_together(structure, contents)
+        whole = _put_together(structure, contents)
         if roles in self._unchecked:
             self._unchecked.discard(roles)
-            return self._checked(roles, messages, found)
-        return found
+            return self._checked(roles, messages, whole)
+        return whole
 
     def verify(self, conversations: Iterable[Messages]) -> None:
-        """Compare pieces with Jinja on real conversations; forms that differ are rendered by Jinja from then on."""
+        """Compare joined constants with Jinja on real conversations; role sequences that differ are left to Jinja."""
         for messages in conversations:
-            found = self.assembled(messages)
-            if found is not None:
-                self._checked(tuple(message["role"] for message in messages), messages, found)
+            whole = self.assembled(messages)
+            if whole is not None:
+                self._checked(tuple(message["role"] for message in messages), messages, whole)
 
     def rendered(self, messages: Messages) -> Rendered:
-        """One conversation, from pieces or through Jinja."""
+        """Render one conversation, from learned constants or by Jinja."""
         return self.assembled(messages) or self.jinja.rendered(messages)
 
-    def _checked(self, roles: Roles, messages: Messages, found: Rendered) -> Rendered | None:
-        if found.text == self.jinja.text_of(messages):
-            return found
+    def _checked(self, roles: Roles, messages: Messages, whole: Rendered) -> Rendered | None:
+        if whole.text == self.jinja.text_of(messages):
+            return whole
         self._structures[roles] = None
         return None
 
     def _control_of(self, text: str) -> tuple[int, int]:
-        found = [i for i in self.backend.encode(text, add_special_tokens=False).ids if i in self.control_ids.values()]
-        return len(found), sum(found)
+        ids = [i for i in self.backend.encode(text, add_special_tokens=False).ids if i in self.control_ids.values()]
+        return len(ids), sum(ids)
 
 
 def control_ids(tokenizer: Tokenizer) -> dict[str, int]:
-    """Control tokens of a tokenizer (special tokens, named or not), as text, and their ids."""
+    """Text -> id of a tokenizer's control tokens (special tokens, named or not)."""
     added = {token.content: number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     named = {token: tokenizer.convert_tokens_to_ids(token) for token in tokenizer.all_special_tokens if token}
     return {**named, **added}
 
 
 def learn(jinja: JinjaTemplate, roles: Sequence[str], control_of: Callable[[str], tuple[int, int]]) -> Structure | None:
-    """The pieces that the template writes around turns of these roles; None where it does not work by pieces.
+    """Learn the constants around turns of these roles by rendering probes; None where contents change them.
 
     Raises:
-        InputError: it refuses these roles, leaves a turn out, or changes earlier turns.
+        InputError: the template refuses these roles, leaves a turn out, or changes earlier turns.
     """
     probes = [probe(turn) for turn in range(len(roles))]
 
@@ -157,10 +157,10 @@ def learn(jinja: JinjaTemplate, roles: Sequence[str], control_of: Callable[[str]
 
 
 def _spans(jinja: JinjaTemplate, roles: Sequence[str], constants: Sequence[str]) -> tuple[Span, ...]:
-    """Supervised parts without markers: the content, a blank that the generation prompt leaves to it, the end of turn.
+    """Supervised spans of a template without markers: content, a blank after the generation prompt, end of turn.
 
     Raises:
-        InputError: a turn is rendered otherwise once others follow it.
+        InputError: a turn is rendered differently once others follow it.
     """
     spoken = [turn for turn, role in enumerate(roles) if role == ASSISTANT]
     spans = []
@@ -176,16 +176,16 @@ def _spans(jinja: JinjaTemplate, roles: Sequence[str], constants: Sequence[str])
         prompt = _prompt(jinja, messages[:-1])
         gap = whole[len(prompt) : at - len(probe(turn))] if whole.startswith(prompt) else "?"
         spans.append((turn, 0 if gap.strip() or not prompt else len(gap)))
-    found = []
+    supervised = []
     for turn, lead in spans:
         before, after = constants[turn], constants[turn + 1]
         end = end_of_turn(reference, after, jinja.control)
-        found.append(Span(turn, lead, end, slack(before[: len(before) - lead], after[end:])))
-    return tuple(found)
+        supervised.append(Span(turn, lead, end, slack(before[: len(before) - lead], after[end:])))
+    return tuple(supervised)
 
 
 def _prompt(jinja: JinjaTemplate, messages: Messages) -> str:
-    """The generation prompt after these turns; empty where the template cannot render them alone."""
+    """The text of these turns with the generation prompt; empty where the template cannot render them alone."""
     try:
         return jinja.text_of(messages, generation_prompt=True) if messages else ""
     except jinja2.TemplateError:
@@ -195,7 +195,7 @@ def _prompt(jinja: JinjaTemplate, messages: Messages) -> str:
 def _marked_spans(
     jinja: JinjaTemplate, roles: Sequence[str], constants: Sequence[str], marks: Sequence[tuple[int, int]]
 ) -> tuple[Span, ...] | None:
-    """Supervised parts by the template's markers; None where a marker holds more than one answer, or part of one."""
+    """Supervised spans by the template's markers; None where a marker spans several answers, or part of one."""
     messages = [{"role": role, "content": probe(turn)} for turn, role in enumerate(roles)]
     text, _ = jinja.marks_of(messages)
     answers = jinja.by_marks(messages, text, marks)
@@ -231,26 +231,26 @@ def _put_together(structure: Structure, contents: list[str]) -> Rendered:
             at += len(contents[turn]) + len(constants[turn + 1])
             turn += 1
         end = at + len(contents[turn]) + span.end
-        answers.append(Answer(at - span.lead, end, span.slack, span.end > 0))
+        answers.append(AnswerSpan(at - span.lead, end, span.slack, span.end > 0))
     return Rendered(text, tuple(answers), structure.control, fault)
 
 
 def render_text(messages: Messages, tokenizer: Tokenizer) -> str:
-    """A conversation as the base model's own chat template writes it, special tokens included.
+    """Render a conversation by the base model's own chat template, with special tokens.
 
     Raises:
         InputError: the tokenizer has no template, or the template refuses, drops or changes a turn.
     """
-    found = ChatTemplate(tokenizer).rendered(messages)
-    if found.fault:
-        raise InputError(f"this conversation cannot be rendered: {found.fault}")
-    return found.text
+    rendered = ChatTemplate(tokenizer).rendered(messages)
+    if rendered.fault:
+        raise InputError(f"this conversation cannot be rendered: {rendered.fault}")
+    return rendered.text
 
 
 def export_jsonl(examples: pl.DataFrame, tokenizer: Tokenizer, path: Path) -> int:
-    """Write one JSON line `{"text": …}` for each example, in the order of the table; returns how many.
+    """Write one JSON line `{"text": …}` per example, in the order of the table; returns their number.
 
-    The file appears whole or not at all. Under a Mistral template a line is `<s>[INST] … [/INST] … </s>`.
+    The file is written atomically. Under a Mistral template a line is `<s>[INST] … [/INST] … </s>`.
 
     Raises:
         InputError: an example that cannot be rendered, by name, or no template.
@@ -260,10 +260,10 @@ def export_jsonl(examples: pl.DataFrame, tokenizer: Tokenizer, path: Path) -> in
     try:
         with beside.open("w", encoding="utf-8", newline="\n") as file:
             for example_id, messages in examples.select("example_id", "messages").iter_rows():
-                found = template.rendered(json.loads(messages))
-                if found.fault:
-                    raise InputError(f"example {example_id} cannot be rendered: {found.fault}")
-                file.write(json.dumps({"text": found.text}, ensure_ascii=False) + "\n")
+                rendered = template.rendered(json.loads(messages))
+                if rendered.fault:
+                    raise InputError(f"example {example_id} cannot be rendered: {rendered.fault}")
+                file.write(json.dumps({"text": rendered.text}, ensure_ascii=False) + "\n")
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)

@@ -1,6 +1,6 @@
-"""A chat template as Jinja renders it: the text, and which of its characters are the assistant's answers.
+"""Chat templates rendered by Jinja: the text, and the character spans of the assistant's answers.
 
-A template that reads the clock always sees one date, so that the same input gives the same bytes on every day.
+A template that prints today's date gets a fixed one, so that the same input gives the same bytes on every day.
 """
 
 import re
@@ -16,7 +16,7 @@ from capibara_assets.errors import InputError
 Messages = Sequence[Mapping[str, str]]
 
 ASSISTANT = "assistant"
-PINNED_DATE = "26 Jul 2024"  # the date that templates which print today's get; Llama 3 names it as its own default
+PINNED_DATE = "26 Jul 2024"  # Llama 3's own default
 STRIPPED = "the chat template strips whitespace around its answer: strip the answer, or use a template that keeps it"
 CHANGED = (
     "the chat template changes earlier turns: make one example of each answer, or add {% generation %} markers to it"
@@ -25,12 +25,12 @@ _MARKER = re.compile(r"{%-?\s*generation\s*-?%}")
 _PINNED = "{% macro strftime_now(format) %}" + PINNED_DATE + "{% endmacro %}"
 
 
-class Answer(NamedTuple):
-    """Characters `start` to `end` of a rendered text that are one answer with its end of turn.
+class AnswerSpan(NamedTuple):
+    """Characters `start` to `end` of a rendered text: one answer with its end of turn.
 
     Attributes:
-        slack: whitespace of the template around them that a token may take in and still be the answer's.
-        ended: whether an end of turn is among them.
+        slack: numbers of whitespace characters before and after that a token of the answer may include.
+        ended: whether the span includes an end of turn.
     """
 
     start: int
@@ -40,27 +40,27 @@ class Answer(NamedTuple):
 
 
 class Rendered(NamedTuple):
-    """A conversation as text.
+    """A rendered conversation.
 
     Attributes:
-        answers: its supervised parts, in order.
-        control: control tokens that the template itself writes, (how many, sum of ids); None where not known.
-        fault: why it cannot be trained on, if it cannot.
+        answers: the supervised spans, in order.
+        control: control tokens that the template itself writes, (count, sum of ids); None where not known.
+        fault: reason why it cannot be trained on, if any.
     """
 
     text: str
-    answers: tuple[Answer, ...]
+    answers: tuple[AnswerSpan, ...]
     control: tuple[int, int] | None = None
     fault: str | None = None
 
 
 @dataclass(frozen=True)
 class JinjaTemplate:
-    """A tokenizer's chat template as Jinja renders it; may be sent to another process.
+    """A tokenizer's chat template, rendered by Jinja; picklable.
 
     Attributes:
         text: the template.
-        specials: the tokenizer's special tokens by name, which templates use.
+        specials: the tokenizer's special tokens by name, for use in the template.
         control: every control token of the tokenizer, as text.
     """
 
@@ -70,7 +70,7 @@ class JinjaTemplate:
 
     @property
     def marked(self) -> bool:
-        """Whether the template itself says what the assistant generates."""
+        """Whether the template marks generated text itself (`{% generation %}`)."""
         return bool(_MARKER.search(self.text))
 
     def text_of(self, messages: Messages, *, generation_prompt: bool = False) -> str:
@@ -78,11 +78,11 @@ class JinjaTemplate:
         return self._render(messages, generation_prompt)[0]
 
     def marks_of(self, messages: Messages) -> tuple[str, list[tuple[int, int]]]:
-        """The rendered text, and (start, end) of what the template marks as generated."""
+        """The rendered text, and (start, end) of the spans that the template marks as generated."""
         return self._render(messages, False)
 
     def rendered(self, messages: Messages) -> Rendered:
-        """One conversation through Jinja alone; nothing of it is learned.
+        """Render one conversation by Jinja alone.
 
         Raises:
             InputError: the template refuses it.
@@ -102,7 +102,8 @@ class JinjaTemplate:
         kept = all(content in text for content in spoken)
         return Rendered(text, tuple(answers), fault=None if kept else STRIPPED)
 
-    def by_marks(self, messages: Messages, text: str, marks: Sequence[tuple[int, int]]) -> list[Answer]:
+    def by_marks(self, messages: Messages, text: str, marks: Sequence[tuple[int, int]]) -> list[AnswerSpan]:
+        """The answers from the template's marks (`marks_of`), each with its end of turn."""
         if not marks:
             return []
         last = max(turn for turn, message in enumerate(messages) if message["role"] == ASSISTANT)
@@ -113,11 +114,11 @@ class JinjaTemplate:
             tail = text[end:]
             held = any(text[start:end].rstrip().endswith(token) for token in self.control)
             more = 0 if held else end_of_turn(reference, tail, self.control)
-            answers.append(Answer(start, end + more, slack(text[:start], text[end + more :]), bool(held or more)))
+            answers.append(AnswerSpan(start, end + more, slack(text[:start], text[end + more :]), bool(held or more)))
         return answers
 
-    def _by_prefix(self, messages: Messages, text: str) -> list[Answer] | None:
-        """From rendering up to each answer, and through it; None where later turns change that."""
+    def _by_prefix(self, messages: Messages, text: str) -> list[AnswerSpan] | None:
+        """The answers, from rendering up to and through each one; None where later turns change earlier text."""
         answers = []
         for turn, message in enumerate(messages):
             if message["role"] != ASSISTANT:
@@ -131,7 +132,7 @@ class JinjaTemplate:
             start = len(before) if not text[len(before) : at].strip() else at
             end = at + len(content)
             more = end_of_turn(through[end:], text[end:], self.control)
-            answers.append(Answer(start, end + more, slack(text[:start], text[end + more :]), bool(more)))
+            answers.append(AnswerSpan(start, end + more, slack(text[:start], text[end + more :]), bool(more)))
         return answers
 
     def _render(self, messages: Messages, generation_prompt: bool) -> tuple[str, list[tuple[int, int]]]:
@@ -149,7 +150,7 @@ class JinjaTemplate:
 
 
 def refusal(roles: Sequence[str], error: Exception) -> InputError:
-    """What to tell when the template raises on a conversation."""
+    """The error for a conversation on which the template raises, with advice."""
     advice = ADVICE["system"] if "system" in roles else "use turns that it knows, or another template"
     return InputError(f"the chat template refuses a conversation of {', '.join(roles)} ({error}): {advice}")
 

@@ -1,8 +1,8 @@
-"""A chat template's constant pieces, learned by rendering probes: rows are then put together without Jinja.
+"""Constants of a chat template, learned by rendering probes, so that conversations are joined without Jinja.
 
-For one sequence of roles a template writes constant text around the contents, which it copies as they are or stripped
-of whitespace at their ends. Contents that a template may look into (it names a text such as `</think>`) are not put
-together from pieces: `content_triggers` lists those texts.
+For one sequence of roles a template writes constant text around the contents, which it copies unchanged or stripped of
+whitespace at their ends. Contents with a text that a template searches for (such as `</think>`) are rendered by Jinja:
+`content_triggers` lists those texts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ from jinja2.parser import Parser
 Strip = Callable[[str], str]
 
 STRIPS: dict[str, Strip | None] = {
-    "as it is": None,
+    "unchanged": None,
     "strip": str.strip,
     "rstrip": str.rstrip,
     "lstrip": str.lstrip,
@@ -30,8 +30,8 @@ _ODD = '<b>&amp;"{}"</b> \\n {{{{ x }}}} {{% y %}} {{# z #}} \u00e9\u6f22\U0001f
 
 
 @dataclass(frozen=True)
-class Turn:
-    """What the template does with one turn's content."""
+class TurnRule:
+    """The template's treatment of one turn's content."""
 
     role: str
     strip: str  # a key of STRIPS
@@ -43,9 +43,9 @@ class Span:
 
     Attributes:
         turn: number of the turn.
-        lead: characters of the constant before the content that belong to the answer (a blank).
-        end: characters of the constant after it that do: the end-of-turn token.
-        slack: whitespace of the constants before and after, which a token may take in and still be the answer's.
+        lead: number of characters before the content that belong to the answer (a blank).
+        end: number of characters after it that do: the end of turn.
+        slack: numbers of whitespace characters before and after that a token of the answer may include.
     """
 
     turn: int
@@ -56,24 +56,24 @@ class Span:
 
 @dataclass(frozen=True)
 class Structure:
-    """A template's rendering of one sequence of roles: `constants[k]` before content k, the last one at the end."""
+    """A template's rendering of one sequence of roles: `constants[k]` stands before content k, the last at the end."""
 
     constants: tuple[str, ...]
-    turns: tuple[Turn, ...]
+    turns: tuple[TurnRule, ...]
     spans: tuple[Span, ...]
     strips: bool  # whether any content is stripped
-    control: tuple[int, int]  # control tokens of the constants: how many, and the sum of their ids
+    control: tuple[int, int]  # control tokens in the constants: count and sum of ids
 
 
 def split_by(text: str, probes: Sequence[str]) -> tuple[str, ...] | None:
-    """The constants around the probes; None where one is missing, occurs twice or out of order."""
+    """The constants around the probes; None where a probe is missing, repeated or out of order."""
     constants, at = [], 0
     for probe in probes:
-        found = text.find(probe, at)
-        if found < 0 or text.count(probe) != 1:
+        place = text.find(probe, at)
+        if place < 0 or text.count(probe) != 1:
             return None
-        constants.append(text[at:found])
-        at = found + len(probe)
+        constants.append(text[at:place])
+        at = place + len(probe)
     return (*constants, text[at:])
 
 
@@ -85,14 +85,14 @@ def joined(constants: Sequence[str], contents: Sequence[str]) -> str:
 
 
 def probe(turn: int) -> str:
-    """A content that occurs in no template."""
+    """A content for probing, which occurs in no template."""
     return f"Zq{turn:04d}Wx"
 
 
 def learned_turns(
     roles: Sequence[str], constants: Sequence[str], render: Callable[[Sequence[str]], str]
-) -> tuple[Turn, ...] | None:
-    """What happens to each content, found by rendering others than the probes; None where it is none of STRIPS."""
+) -> tuple[TurnRule, ...] | None:
+    """The treatment of each content, learned by rendering odd contents; None where it is none of STRIPS."""
     plain = [probe(turn) for turn in range(len(roles))]
     turns = []
     for turn, role in enumerate(roles):
@@ -104,7 +104,7 @@ def learned_turns(
                 for trial in trials
             ]
             if rendered == expected:
-                turns.append(Turn(role, name))
+                turns.append(TurnRule(role, name))
                 break
         else:
             return None
@@ -112,21 +112,21 @@ def learned_turns(
 
 
 def end_of_turn(reference: str, tail: str, control: Sequence[str]) -> int:
-    """How many characters of `tail`, the text after an answer, end the turn.
+    """Number of characters of `tail`, the text after an answer, that end the turn.
 
     Args:
-        reference: the text after the conversation's last answer, where nothing else follows.
+        reference: the text after the conversation's last answer.
         control: the tokenizer's control tokens; the first one in `reference` ends the turn, without one all of its
-            text does. In the middle of a conversation the same text has to stand, else there is no end of turn.
+            text does. In the middle of a conversation the same text must follow, else there is no end of turn.
     """
     blank = len(reference) - len(reference.lstrip())
-    found = max((token for token in control if reference.startswith(token, blank)), key=len, default="")
-    end = reference[: blank + len(found)] if found else reference.rstrip()
+    token = max((token for token in control if reference.startswith(token, blank)), key=len, default="")
+    end = reference[: blank + len(token)] if token else reference.rstrip()
     return len(end) if end and tail.startswith(end) else 0
 
 
 def slack(before: str, after: str) -> tuple[int, int]:
-    """Whitespace at the end of the text before, and at the beginning of the text after."""
+    """Numbers of whitespace characters at the end of `before` and at the beginning of `after`."""
     return len(before) - len(before.rstrip()), len(after) - len(after.lstrip())
 
 
@@ -142,9 +142,9 @@ class _Generation(Extension):
 
 @cache
 def content_triggers(template: str) -> tuple[str, ...]:
-    """Texts that the template compares, searches or replaces, so that a content which holds one may be changed.
+    """Texts that the template compares, searches or replaces: a content that holds one may be rendered differently.
 
-    Names of roles are left out, and whitespace, which the probes try.
+    Role names are left out, and whitespace, which the probes cover.
     """
     tree = Environment(extensions=[_Generation, loopcontrols], trim_blocks=True, lstrip_blocks=True).parse(template)
     return tuple(sorted(set(_literals(tree, inside=False))))
@@ -164,9 +164,9 @@ def _literals(node: nodes.Node, inside: bool) -> Iterator[str]:
         if not isinstance(node.arg, nodes.Const):
             yield from _literals(node.arg, inside)
         return
-    looks = isinstance(node, (nodes.Compare, nodes.Call, nodes.Filter, nodes.Test))
+    examines = isinstance(node, (nodes.Compare, nodes.Call, nodes.Filter, nodes.Test))
     for child in node.iter_child_nodes():
-        yield from _literals(child, inside or looks)
+        yield from _literals(child, inside or examines)
 
 
 def _names_role(node: nodes.Node) -> bool:
@@ -177,11 +177,11 @@ def _names_role(node: nodes.Node) -> bool:
 
 
 def in_order(text: str, contents: Sequence[str]) -> int | None:
-    """Number of the first content that does not follow the others in `text`, stripped; None when all do."""
+    """Index of the first content (stripped) that is not in `text` after the previous ones; None when all are."""
     at = 0
     for turn, content in enumerate(contents):
-        found = text.find(content.strip(), at)
-        if found < 0:
+        place = text.find(content.strip(), at)
+        if place < 0:
             return turn
-        at = found + len(content.strip())
+        at = place + len(content.strip())
     return None

@@ -1,7 +1,7 @@
-"""Examples as lists of token ids, for loops that take them one by one; made by `DataPreprocessor`.
+"""Examples as lists of token ids, for loops that take them one by one; tokenised by `DataPreprocessor`.
 
-Loss on the assistant's tokens only, ends of turns included. What does not fit is left out by name, an error, or cut
-where the recipe says so; a cut example without any token to learn is an error in any case.
+Only the assistant's tokens have a loss, ends of turns included. An example that is too long is left out by name, an
+error, or truncated, as the recipe says; a truncated example without a supervised token is always an error.
 """
 
 import json
@@ -34,10 +34,10 @@ _ANY_LENGTH = 2**30
 
 @dataclass(frozen=True)
 class Encoded:
-    """One example as token ids; `labels` are the ids that have a loss and -100 elsewhere.
+    """One example as token ids; `labels` are the ids of supervised tokens and -100 elsewhere.
 
-    A sequence-to-sequence example is what the encoder reads (no labels), then what the decoder has to write (all
-    labels); of a masked one all tokens have labels that may be hidden.
+    A sequence-to-sequence example is the encoder's input (without labels), then the decoder's target (all labels); in a
+    masked one every token that may be masked has a label.
     """
 
     input_ids: list[int]
@@ -47,22 +47,22 @@ class Encoded:
 
 @dataclass(frozen=True)
 class EncodedSet:
-    """Examples as tokens, in the order of the table, and those that have no place in it."""
+    """Tokenised examples in the order of the table, and those left out with their reasons."""
 
     example_ids: list[str]
     encoded: list[Encoded]
     left_out: dict[str, str]  # example id -> reason
     audit: dict[str, Any]
-    truncated: tuple[str, ...] = ()  # ids of those whose end was cut off
+    truncated: tuple[str, ...] = ()  # ids of truncated examples
 
     def select(self, example_ids: Iterable[str]) -> list[Encoded]:
-        """The encoded ones of these examples, in their order; those left out are skipped."""
-        found = dict(zip(self.example_ids, self.encoded, strict=True))
-        return [found[example_id] for example_id in example_ids if example_id in found]
+        """These examples, in their order; those left out are skipped."""
+        by_id = dict(zip(self.example_ids, self.encoded, strict=True))
+        return [by_id[example_id] for example_id in example_ids if example_id in by_id]
 
 
 def encode(messages: Messages, tokenizer: Tokenizer, max_length: int) -> Encoded:
-    """Token ids and labels of one conversation.
+    """Tokenise one conversation.
 
     Raises:
         InputError: longer than `max_length`, no supervised token, a control token inside the text, or a chat
@@ -87,40 +87,40 @@ def encode_examples(
     head: str = "causal",
     poll: Callable[[], None] = lambda: None,
 ) -> EncodedSet:
-    """A table of examples (Example) as tokens.
+    """Tokenise a table of examples (Example).
 
     Args:
-        on_fault: faulty ones are left out by name, or an error that names them.
-        too_long: the same for those longer than `max_length`, or their end is cut off; None: as `on_fault` says.
-        cache: folder of tokenised sets (`DataPreprocessor.preprocess`); only causal ones are kept there.
-        dataset_digest: digest of the dataset whose rows these are; computed from all columns when not given.
-        head: what kind of model reads them (modeling/heads.py).
-        poll: called after each batch of them; may raise to stop, and nothing is left half written.
+        on_fault: leave faulty examples out by name, or raise an error that names them.
+        too_long: the same for examples longer than `max_length`, or truncate them; None: as `on_fault` says.
+        cache: folder of tokenised sets (`DataPreprocessor.preprocess`); used for causal models only.
+        dataset_digest: digest of the dataset that the rows belong to; by default computed from all columns.
+        head: kind of model (modeling/heads.py).
+        poll: called after each batch; may raise to stop, and no partial file is left.
 
     Raises:
         InputError: the tokenizer has no chat template (causal only), or one that refuses, drops or changes turns;
-            faulty examples under `raise`; one of whose labels truncation leaves nothing.
+            faulty examples under `raise`; a truncated example without labels.
     """
     too_long = too_long or on_fault
     length = _ANY_LENGTH if too_long == "truncate" else max_length
     if head == "causal":
         preprocessor = DataPreprocessor(tokenizer, length, on_fault="leave_out")
-        found = as_lists(preprocessor.preprocess(frame, cache, dataset_digest=dataset_digest, poll=poll))
+        encoded = as_lists(preprocessor.preprocess(frame, cache, dataset_digest=dataset_digest, poll=poll))
     else:
-        found = _of_head(frame, tokenizer, length, head)
+        encoded = _of_head(frame, tokenizer, length, head)
     require_whole(
         {
             name: reason
-            for name, reason in found.left_out.items()
+            for name, reason in encoded.left_out.items()
             if (too_long if reason == too_long_reason(length) else on_fault) == "raise"
         },
         frame.height,
     )
-    return _cut(found, max_length) if too_long == "truncate" else found
+    return _truncated(encoded, max_length) if too_long == "truncate" else encoded
 
 
 def as_lists(done: TokenisedSet) -> EncodedSet:
-    """A tokenised set as Python lists: convenient for thousands of examples, not for millions."""
+    """A tokenised set as Python lists; meant for thousands of examples, not millions."""
     encoded = []
     for index, supervised in enumerate(done.supervised.tolist()):
         ids, labels = done.tokens(index)
@@ -129,32 +129,32 @@ def as_lists(done: TokenisedSet) -> EncodedSet:
 
 
 def _of_head(frame: pl.DataFrame, tokenizer: Tokenizer, max_length: int, head: str) -> EncodedSet:
-    """Examples for a head other than the causal one."""
-    found, left_out = head_tokens(frame, tokenizer, head)
-    left_out |= {name: too_long_reason(max_length) for name, (ids, _) in found.items() if len(ids) > max_length}
-    kept = {name: tokens for name, tokens in found.items() if name not in left_out}
+    """Tokenise examples for another head than the causal one."""
+    tokens_of, left_out = head_tokens(frame, tokenizer, head)
+    left_out |= {name: too_long_reason(max_length) for name, (ids, _) in tokens_of.items() if len(ids) > max_length}
+    kept = {name: tokens for name, tokens in tokens_of.items() if name not in left_out}
     encoded = [Encoded(ids, labels, _supervised(labels)) for ids, labels in kept.values()]
     return EncodedSet(list(kept), encoded, left_out, {"examples": len(kept)})
 
 
-def _cut(found: EncodedSet, max_length: int) -> EncodedSet:
-    """The set with no example longer than `max_length`: their beginnings are kept.
+def _truncated(whole: EncodedSet, max_length: int) -> EncodedSet:
+    """The set with every example truncated to its first `max_length` tokens.
 
     Raises:
-        InputError: of some examples only tokens without loss are left; it names them.
+        InputError: names the examples that have no supervised token left.
     """
-    cut = [index for index, example in enumerate(found.encoded) if len(example.input_ids) > max_length]
-    encoded = list(found.encoded)
+    cut = [index for index, example in enumerate(whole.encoded) if len(example.input_ids) > max_length]
+    encoded = list(whole.encoded)
     for index in cut:
         labels = encoded[index].labels[:max_length]
         encoded[index] = Encoded(encoded[index].input_ids[:max_length], labels, _supervised(labels))
-    empty = [found.example_ids[index] for index in cut if not encoded[index].supervised]
+    empty = [whole.example_ids[index] for index in cut if not encoded[index].supervised]
     if empty:
         raise InputError(
             f"cut to max_length {max_length}, {len(empty)} examples have no token with a loss: "
             f"{', '.join(empty[:5])}: raise max_length, or leave them out (too_long: leave_out)"
         )
-    return replace(found, encoded=encoded, truncated=tuple(found.example_ids[index] for index in cut))
+    return replace(whole, encoded=encoded, truncated=tuple(whole.example_ids[index] for index in cut))
 
 
 def _supervised(labels: list[int]) -> int:

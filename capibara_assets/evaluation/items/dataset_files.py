@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from capibara_assets.datasets.duplicates.public_benchmarks import entries
-from capibara_assets.datasets.imported.join import Imported, incoming, settle
+from capibara_assets.datasets.imported.join import Imported, incoming, place_incoming
 from capibara_assets.datasets.imported.own_files import is_example_table
 from capibara_assets.datasets.imported.read import read_examples
 from capibara_assets.datasets.recipe import DatasetRecipe
@@ -95,5 +95,5 @@ def _chats(path: Path) -> pl.DataFrame:
         more = "" if count == 1 else f" (and {count - 1} more: `capibara dataset validate {path}` lists them)"
         raise InputError(f"{place}: {first.detail}{more}")
     recipe = shipped_recipe("dataset", DatasetRecipe)
-    settled = settle(_NO_DOMAIN, Imported.empty(), [], incoming(_NO_DOMAIN, file, "test"), recipe)
+    settled = place_incoming(_NO_DOMAIN, Imported.empty(), [], incoming(_NO_DOMAIN, file, "test"), recipe)
     return settled.examples

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from capibara_assets.errors import InputError
 from capibara_assets.executions.secrets.redact import digest_key, keyed_digest
-from capibara_assets.storage.tombstones import add_document, documents
+from capibara_assets.storage.removal import add_tombstone, read_tombstones
 
 if TYPE_CHECKING:
     from capibara_assets.executions.ingest.intake import FileRead
@@ -138,7 +138,7 @@ def read_forgotten(store: "ArtifactStore") -> Forgotten:
         IntegrityError: a file of them is damaged.
     """
     found: dict[str, Tombstone] = {}
-    for document in documents(store):
+    for document in read_tombstones(store):
         require_key(document["key"])
         for value in document["tombstones"]:
             one = Tombstone.model_validate(value)
@@ -150,7 +150,7 @@ def write_tombstones(store: "ArtifactStore", tombstones: Iterable[Tombstone], re
     """Adds tombstones to a store, durably; what others add at the same time stays."""
     ordered = sorted(tombstones, key=lambda one: one.model_dump_json())
     values = [one.model_dump(mode="json") for one in ordered]
-    add_document(store, {"key": key_check(), "reason": reason, "tombstones": values})
+    add_tombstone(store, {"key": key_check(), "reason": reason, "tombstones": values})
 
 
 def count_forgotten(reads: dict[str, "FileRead"], lines: Iterable[tuple[str, int]]) -> int:

@@ -1,4 +1,4 @@
-"""Layers rewritten for processors: fused attention, fused LoRA, and weights laid out for generation.
+"""Layers rewritten for CPUs: fused attention, fused LoRA, and column-major weights for generation.
 
 Imports `light_imports` only.
 """

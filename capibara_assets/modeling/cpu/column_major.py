@@ -1,4 +1,4 @@
-"""Weights laid out for few rows at a time: a step of generation multiplies a handful of rows with every matrix.
+"""Column-major weights for generation on a CPU, where each step multiplies a handful of rows with every matrix.
 
 On a processor the product of 4 to 64 rows with a weight whose columns lie together takes two thirds of the time that it
 takes with Transformers' rows (measured for float32 with MKL), and is the same product.
@@ -10,14 +10,14 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-_MOST_BYTES = 2 << 30  # the originals are kept, so that they come back as they were: a model this large twice
+_MOST_BYTES = 2 << 30  # of weights; the originals are kept, so memory holds them twice
 
 
 @contextmanager
 def column_major(model: nn.Module) -> Iterator[None]:
-    """Inside, linear layers hold copies of their weights column by column; then the very tensors they had before.
+    """Context in which linear layers hold column-major copies of their weights; afterwards the original tensors.
 
-    Only float32 weights of plain linear layers on the CPU, and only of models up to 2 GiB: others stay as they are.
+    Only float32 weights of plain linear layers on the CPU, and only in models up to 2 GiB; others are unchanged.
     """
     weights = [
         layer.weight

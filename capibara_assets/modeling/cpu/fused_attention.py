@@ -1,8 +1,8 @@
-"""Rotary embedding and attention in bf16 as one function: on a processor, casting and copying cost more than they do.
+"""Fused rotary embedding and attention in bf16 for CPUs, where casting and copying cost more than the products.
 
 Transformers' eager attention under autocast holds scores and weights in float32 and in bf16 by turns, forward and
 backward. Here the products and what is kept for the backward pass are bf16; the rotation and the softmax compute in
-float32 inside and round once. Queries, keys and values stay what the projections made of them.
+float32 inside and round once. Queries, keys and values stay in the layout that the projections gave them.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,13 @@ _KNOWN = frozenset({"LlamaAttention", "MistralAttention", "Qwen2Attention"})  # 
 
 
 def fuse_attention(model: nn.Module) -> int:
-    """Put the fused forward pass in place of eager attention on the CPU; how many layers have one."""
-    taken = 0
+    """Replace eager attention on the CPU by the fused forward pass; returns the number of replaced layers."""
+    fused = 0
     for module in model.modules():
         if type(module).__name__ in _KNOWN and _is_eager(module):
             module.forward = _Attention(module, module.forward)
-            taken += 1
-    return taken
+            fused += 1
+    return fused
 
 
 def _is_eager(module: nn.Module) -> bool:
@@ -34,7 +34,7 @@ def _is_eager(module: nn.Module) -> bool:
 
 
 class _Attention:
-    """An attention layer's forward pass under bf16 autocast; without it, or with a cache, `before` runs."""
+    """An attention layer's fused forward pass under bf16 autocast; in other cases the original, `before`, runs."""
 
     def __init__(self, module: nn.Module, before: Callable[..., Any]):
         self._module, self._before = module, before
@@ -50,14 +50,14 @@ class _Attention:
         layer = self._module
         rounded = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
         if not rounded or past_key_values is not None or position_embeddings is None or attention_mask is None:
-            found: tuple[Tensor, Tensor | None] = self._before(
+            result: tuple[Tensor, Tensor | None] = self._before(
                 hidden_states,
                 position_embeddings=position_embeddings,
                 attention_mask=attention_mask,
                 past_key_values=past_key_values,
                 **kwargs,
             )
-            return found
+            return result
         query, key, value = layer.q_proj(hidden_states), layer.k_proj(hidden_states), layer.v_proj(hidden_states)
         cos, sin = position_embeddings
         mixed = _Attended.apply(query, key, value, cos, sin, attention_mask, layer.scaling, layer.head_dim)
@@ -65,7 +65,10 @@ class _Attention:
 
 
 class _Attended(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped here
-    """(rows, length, heads * width) of queries, and of keys and values with as many heads or fewer, -> the same."""
+    """Attention over (rows, length, heads * width) queries, and keys and values with as many heads or fewer.
+
+    The result has the queries' shape.
+    """
 
     @staticmethod
     def forward(
@@ -101,24 +104,24 @@ class _Attended(torch.autograd.Function):  # type: ignore[misc]  # torch is unty
         of_q = torch.bmm(of_scores, k)
         of_k = torch.bmm(of_scores.transpose(1, 2), q)
         back = cos, -sin
-        found = (
+        gradients = (
             _rotated_back(of_q.view(rows, -1, length, width), back, ctx.scaling),
             _rotated_back(_summed(of_k, rows, ctx.groups), back, 1.0),
             _summed(of_v, rows, ctx.groups).transpose(1, 2),
         )
-        typed = (each.to(kind).reshape(rows, length, -1) for each, kind in zip(found, ctx.kinds, strict=True))
+        typed = (each.to(kind).reshape(rows, length, -1) for each, kind in zip(gradients, ctx.kinds, strict=True))
         return (*typed, None, None, None, None, None)
 
 
 def _rotated(x: Tensor, turn: tuple[Tensor, Tensor], scale: float) -> Tensor:
-    """(rows, length, heads, width), each pair (i, i + width / 2) turned, -> (rows, heads, length, width) in bf16."""
+    """Rotate each pair (i, i + width / 2): (rows, length, heads, width) -> (rows, heads, length, width) in bf16."""
     out = torch.empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3], dtype=torch.bfloat16)
     _turn(x, turn, scale, out.transpose(1, 2))
     return out
 
 
 def _rotated_back(x: Tensor, turn: tuple[Tensor, Tensor], scale: float) -> Tensor:
-    """(rows, heads, length, width) -> (rows, length, heads, width) in bf16."""
+    """Backward pass of `_rotated`: (rows, heads, length, width) -> (rows, length, heads, width) in bf16."""
     out = torch.empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3], dtype=torch.bfloat16)
     _turn(x.transpose(1, 2), turn, scale, out)
     return out
@@ -137,6 +140,6 @@ def _flat(x: Tensor) -> Tensor:
 
 
 def _summed(x: Tensor, rows: int, groups: int) -> Tensor:
-    """Gradients of repeated heads, (rows * heads, length, width) -> (rows, heads / groups, length, width)."""
+    """Sum the gradients of repeated heads: (rows * heads, length, width) -> (rows, heads / groups, length, width)."""
     each = x.view(rows, -1, groups, *x.shape[1:])
     return each[:, :, 0] if groups == 1 else each.sum(dim=2)

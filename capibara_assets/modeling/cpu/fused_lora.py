@@ -1,9 +1,9 @@
-"""LoRA layers and RMS norms as few, large operations: on a processor most of a small model's step is moving memory.
+"""Fused LoRA layers and RMS norms for CPUs, where most of a small model's step is moving memory.
 
 A projection and its LoRA are one product: its weight lies in memory as [W | s*B], its input as [x | x @ A^T].
 Projections of the same input (query, key and value; gate and up) are one product together. In bf16 the frozen weights
 are held in bf16 once, instead of being rounded in every pass: the very same numbers. Parameters, their names and PEFT's
-files stay as they are; what this does not know, it leaves alone.
+files do not change; layers of other kinds are left alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,17 +22,17 @@ _NORMS = frozenset({"LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm"})
 
 
 def fuse(model: nn.Module, adapter: str, dtype: torch.dtype) -> int:
-    """Put the fused forward passes in place; how many projections have one.
+    """Replace the forward passes by fused ones; returns the number of replaced projections.
 
-    Only plain LoRA without dropout on plain `nn.Linear` on the CPU is taken. Base weights become views of larger
+    Only plain LoRA without dropout on plain `nn.Linear` on the CPU is fused. Base weights become views of larger
     tensors, in `dtype`.
 
     Args:
         model: a base model that carries PEFT's LoRA layers.
         adapter: PEFT's name of the adapter that is trained.
-        dtype: in which matrices are multiplied under autocast; float32 without.
+        dtype: dtype of matrix products under autocast; float32 without.
     """
-    taken = 0
+    fused = 0
     for parent in list(model.modules()):
         children = {name: child for name, child in parent.named_children() if _is_plain(child, adapter)}
         groups = [[children.pop(name) for name in names] for names in SIBLINGS if all(n in children for n in names)]
@@ -40,8 +40,8 @@ def fuse(model: nn.Module, adapter: str, dtype: torch.dtype) -> int:
             group = Projections(layers, adapter, dtype)
             for number, layer in enumerate(layers):
                 layer.forward = group.forward_of(number, layer.forward)
-            taken += len(layers)
-    if taken and dtype == torch.bfloat16:
+            fused += len(layers)
+    if fused and dtype == torch.bfloat16:
         for module in model.modules():
             if (
                 type(module).__name__ in _NORMS
@@ -51,14 +51,14 @@ def fuse(model: nn.Module, adapter: str, dtype: torch.dtype) -> int:
                 module.forward = _NormForward(module)
         _hold_embedding(model)
         fuse_attention(model)
-    return taken
+    return fused
 
 
 class Projections:
     """Projections of one input, with their LoRA, as one product."""
 
     def __init__(self, layers: Sequence[LoraLinear], adapter: str, dtype: torch.dtype):
-        """As described. The layers' base weights become views of `[W | s*B]` stacked."""
+        """The layers' base weights become views of the stacked `[W | s*B]`."""
         self._layers, self._dtype = list(layers), dtype
         self._factors = [p for layer in layers for p in (layer.lora_A[adapter].weight, layer.lora_B[adapter].weight)]
         self._scales = [float(layer.scaling[adapter]) for layer in layers]
@@ -78,7 +78,7 @@ class Projections:
         self._parts: dict[int, Tensor] = {}
 
     def forward_of(self, number: int, before: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """The forward pass of the layer of that number; `before` is PEFT's own, for what is not trained."""
+        """The forward pass of layer `number`; `before` is PEFT's own, for disabled or merged adapters."""
         layer = self._layers[number]
 
         def forward(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -89,7 +89,7 @@ class Projections:
                 self._seen = x
             part = self._parts.pop(number)
             if not self._parts:
-                self._seen = None  # or the whole graph would live on in here
+                self._seen = None  # else the whole graph would stay referenced here
             bias = layer.base_layer.bias
             return part if bias is None else part + bias
 
@@ -97,11 +97,11 @@ class Projections:
 
     def _project(self, x: Tensor) -> Tensor:
         self._refresh()
-        found: Tensor = _Projected.apply(x, self._both, self._width, self._rows, self._scales, *self._factors)
-        return found
+        product: Tensor = _Projected.apply(x, self._both, self._width, self._rows, self._scales, *self._factors)
+        return product
 
     def _refresh(self) -> None:
-        """Write the current s*B beside the weights: block by block, each layer sees its own A only."""
+        """Write the current s*B beside the weights, block by block, so that each layer meets its own A only."""
         row, column = 0, self._width
         with torch.no_grad():
             for number, (rows, rank) in enumerate(zip(self._rows, self._ranks, strict=True)):
@@ -111,7 +111,7 @@ class Projections:
 
 
 class _Projected(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped here
-    """[x | x @ A^T] @ [W | s*B]^T, W frozen."""
+    """[x | x @ A^T] @ [W | s*B]^T with frozen W."""
 
     @staticmethod
     def forward(
@@ -141,25 +141,25 @@ class _Projected(torch.autograd.Function):  # type: ignore[misc]  # torch is unt
             of_input = torch.addmm(back[:, :width], towards, downs)[:, :inputs].to(ctx.kind).reshape(ctx.shape)
         of_downs = (towards.T @ wide[:, :width])[:, :inputs]
         of_ups = gradient.T @ wide[:, width:]
-        found: list[Tensor] = []
+        of_factors: list[Tensor] = []
         row, column = 0, 0
         for rows, rank, scale in zip(ctx.rows, ctx.ranks, ctx.scales, strict=True):
-            found.append(of_downs[column : column + rank])
-            found.append(of_ups[row : row + rows, column : column + rank] * scale)
+            of_factors.append(of_downs[column : column + rank])
+            of_factors.append(of_ups[row : row + rows, column : column + rank] * scale)
             row, column = row + rows, column + rank
-        typed = (value.to(kind) for value, kind in zip(found, ctx.kinds, strict=True))
+        typed = (value.to(kind) for value, kind in zip(of_factors, ctx.kinds, strict=True))
         return (of_input, None, None, None, None, *typed)
 
 
 class _NormForward:
-    """An RMS norm of frozen weight; its output is what the matrix products behind it would round it to."""
+    """An RMS norm with a frozen weight, whose output is already rounded as the matrix products after it would."""
 
     def __init__(self, module: nn.Module):
         self._weight, self._eps = module.weight, float(module.variance_epsilon)
 
     def __call__(self, hidden_states: Tensor) -> Tensor:
-        found: Tensor = _Normed.apply(hidden_states, self._weight, self._eps, torch.is_autocast_enabled("cpu"))
-        return found
+        normed: Tensor = _Normed.apply(hidden_states, self._weight, self._eps, torch.is_autocast_enabled("cpu"))
+        return normed
 
 
 class _Normed(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped here
@@ -188,7 +188,7 @@ def _whole_tiles(width: int) -> int:
 
 
 def _is_plain(layer: nn.Module, adapter: str) -> bool:
-    """Whether it is LoRA as this module computes it."""
+    """Whether a layer is LoRA of the kind that this module fuses."""
     return (
         type(layer) is LoraLinear
         and type(layer.base_layer) is nn.Linear
@@ -203,7 +203,7 @@ def _is_plain(layer: nn.Module, adapter: str) -> bool:
 
 
 def _hold_embedding(model: nn.Module) -> None:
-    """Hold embedding and head in bf16 where that loses nothing; what is looked up comes out as float32, as before."""
+    """Hold embedding and head in bf16 where that is lossless; embeddings still come out as float32."""
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     tied = head is not None and head.weight is embedding.weight
     for module in dict.fromkeys([embedding, *([head] if type(head) is nn.Linear else [])]):

@@ -7,7 +7,7 @@ nor 0.1.7: `tunix/models/*/model.py` loop over a list of blocks), rebuilds a blo
 and Qwen, but neither T5 nor Mistral. 0.1.7 also pins safetensors < 0.8 while transformers 5.23 asks for 0.8 or later,
 so that pip goes back to 0.1.5 beside it; qwix is what it takes LoRA from, and here LoRA is two matrix products.
 
-One idea a file: `sizes` (what is needed of a model, and the step's settings), `placement` (sharding), `layers`,
-`attention`, `decoder` and `t5` (the two families), `lora`, `loss`, `optimizers`, `step`, `weights` (safetensors in and
-out). Nothing here imports jax before a function is called.
+One idea a file: `sizes` (sizes of a model, and the step's settings), `placement` (sharding), `layers`,
+`attention`, `decoder` and `t5` (the two families), `lora`, `optimizers`, `step` (with the loss), `weights` (safetensors
+in and out). Nothing here imports jax before a function is called.
 """

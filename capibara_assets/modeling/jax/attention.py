@@ -1,4 +1,4 @@
-"""Attention, written out (anywhere) or by the fused splash kernel (TPU); grouped queries, causal or not, biased."""
+"""Attention with grouped queries: written out in plain operations (any device), or by the fused splash kernel (TPU)."""
 
 from typing import Any
 
@@ -27,10 +27,10 @@ def plain(
         query: (batch, queries, heads, head_dim).
         key: (batch, keys, kv_heads, head_dim), kv_heads dividing heads; `value` alike.
         scale: of the scores.
-        causal: a query sees no later key.
+        causal: mask every later key.
         bias: float32 (heads, queries, keys), added to the scores.
         mask: (batch, keys), 0 where a key is padding.
-        segments: int32 (batch, positions): a query sees the keys of its own segment only.
+        segments: int32 (batch, positions); keys of other segments are masked.
 
     Returns:
         (batch, queries, heads · head_dim).
@@ -56,10 +56,10 @@ def plain(
 
 
 def splash(query: Any, key: Any, value: Any, *, scale: float, placement: Placement, segments: Any = None) -> Any:
-    """Causal attention by JAX's splash kernel: no score is ever written to memory. Shapes as in `plain`.
+    """Causal attention by JAX's splash kernel, which never writes scores to memory. Shapes as in `plain`.
 
     Raises:
-        InputError: a sequence that is no multiple of 128.
+        InputError: the sequence length is no multiple of 128.
     """
     import jax
     import jax.numpy as jnp
@@ -94,7 +94,7 @@ def splash(query: Any, key: Any, value: Any, *, scale: float, placement: Placeme
 
 
 def splash_block(sequence: int) -> int:
-    """The kernel's block: the largest multiple of 128 up to 512 that divides the sequence."""
+    """The kernel's block size: the largest multiple of 128 up to 512 that divides the sequence length."""
     for block in range(LARGEST_BLOCK, 0, -LANES):
         if sequence % block == 0:
             return block

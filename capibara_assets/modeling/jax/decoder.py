@@ -1,18 +1,17 @@
-"""Decoders of the Llama kind (Llama, Mistral, Qwen2, Qwen3): rotary positions, grouped queries, gated MLP."""
+"""Llama-like decoders (Llama, Mistral, Qwen2, Qwen3): rotary positions, grouped queries, gated MLP."""
 
 from typing import Any
 
 from capibara_assets.modeling.jax.attention import plain, splash
-from capibara_assets.modeling.jax.layers import Tree, in_compute_precision, linear, norm, recomputed, stack
-from capibara_assets.modeling.jax.placement import Placement
-from capibara_assets.modeling.jax.sizes import Axes, Sizes, StepSettings, Table, Weight
+from capibara_assets.modeling.jax.layers import Network, Tree, in_compute_precision, linear, norm, recomputed, stack
+from capibara_assets.modeling.jax.sizes import Axes, ModelSizes, Table, Weight
 
 COLUMN: Axes = (None, "fsdp", "tensor")
 ROW: Axes = (None, "tensor", "fsdp")
 
 
-def table(sizes: Sizes) -> Table:
-    """Weights by name, matrices as (layers, in, out): `fsdp` cuts the width, `tensor` heads, MLP and vocabulary."""
+def table(sizes: ModelSizes) -> Table:
+    """Weights by name, matrices as (layers, in, out); `fsdp` shards the width, `tensor` heads, MLP and vocabulary."""
     layers, hidden, width = sizes.layers, sizes.hidden, sizes.intermediate
     query, key = sizes.heads * sizes.head_dim, sizes.kv_heads * sizes.head_dim
     columns = {"q_proj": query, "k_proj": key, "v_proj": key, "gate_proj": width, "up_proj": width}
@@ -38,27 +37,26 @@ def table(sizes: Sizes) -> Table:
     return weights | {f"layers.{name}.bias": Weight((layers, hidden), (None, None)) for name in rows}
 
 
-def hidden_states(
-    sizes: Sizes, settings: StepSettings, placement: Placement, weights: Tree, table: Table, batch: Tree
-) -> Any:
+def hidden_states(network: Network, weights: Tree, table: Table, batch: Tree) -> Any:
     """The last layer's normalised output, (batch, sequence, hidden), for `batch["tokens"]` (batch, sequence).
 
     Packed rows have `batch["segments"]` of the same size.
 
     Args:
-        weights: of `table`, LoRA factors among them.
+        weights: arrays of `table`, with any LoRA factors.
     """
     import jax
     import jax.numpy as jnp
 
+    sizes, settings, placement = network.sizes, network.settings, network.placement
     dtype = jnp.dtype(settings.compute)
     tokens, segments = batch["tokens"], batch.get("segments")
     turns = _rotations(sizes, tokens.shape[1])
 
     def block(hidden: Any, stored: Tree) -> tuple[Any, None]:
-        layer = in_compute_precision(stored, table, "layers", settings, placement)
+        layer = in_compute_precision(network, stored, table, "layers")
         normed = norm(hidden, layer["attention_norm"], sizes.norm_epsilon)
-        hidden = hidden + _attention(sizes, settings, placement, normed, layer, turns, segments)
+        hidden = hidden + _attention(network, normed, layer, turns, segments)
         normed = norm(hidden, layer["mlp_norm"], sizes.norm_epsilon)
         gate, up = (linear(normed, layer, name, settings.lora_scale) for name in ("gate_proj", "up_proj"))
         hidden = hidden + linear(jax.nn.silu(gate) * up, layer, "down_proj", settings.lora_scale)
@@ -69,15 +67,8 @@ def hidden_states(
     return norm(hidden, weights["norm"], sizes.norm_epsilon)
 
 
-def _attention(
-    sizes: Sizes,
-    settings: StepSettings,
-    placement: Placement,
-    values: Any,
-    layer: Tree,
-    turns: tuple[Any, Any],
-    segments: Any,
-) -> Any:
+def _attention(network: Network, values: Any, layer: Tree, turns: tuple[Any, Any], segments: Any) -> Any:
+    sizes, settings = network.sizes, network.settings
     batch, sequence, _ = values.shape
 
     def heads(name: str, count: int) -> Any:
@@ -91,13 +82,13 @@ def _attention(
     query, key = _rotate(query, turns), _rotate(key, turns)
     scale = sizes.head_dim**-0.5
     if settings.attention == "splash":
-        mixed = splash(query, key, value, scale=scale, placement=placement, segments=segments)
+        mixed = splash(query, key, value, scale=scale, placement=network.placement, segments=segments)
     else:
         mixed = plain(query, key, value, scale=scale, causal=True, segments=segments)
     return linear(mixed, layer, "o_proj", settings.lora_scale)
 
 
-def _rotations(sizes: Sizes, sequence: int) -> tuple[Any, Any]:
+def _rotations(sizes: ModelSizes, sequence: int) -> tuple[Any, Any]:
     """Cosines and sines of the rotary embedding (Su et al. 2021), float32 (1, sequence, 1, head_dim)."""
     import jax.numpy as jnp
 

@@ -1,14 +1,24 @@
-"""What both families' layers are made of: root-mean-square norms, linear layers with LoRA, recomputation."""
+"""Building blocks of both families' layers: RMS norms, linear layers with LoRA, recomputation."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from capibara_assets.modeling.jax.lora import A, B
 from capibara_assets.modeling.jax.placement import Placement
-from capibara_assets.modeling.jax.sizes import StepSettings, Table
+from capibara_assets.modeling.jax.sizes import ModelSizes, StepSettings, Table
 
 Tree = dict[str, Any]
 PRODUCT = "product"  # what `minimal` keeps: one result of each linear layer, not one for the matrix and one for LoRA
+
+
+@dataclass(frozen=True)
+class Network:
+    """A transformer as a step computes it: its sizes, the step's settings, and the placement of its arrays."""
+
+    sizes: ModelSizes
+    settings: StepSettings
+    placement: Placement
 
 
 def norm(values: Any, weight: Any, epsilon: float) -> Any:
@@ -34,22 +44,22 @@ def linear(values: Any, layer: Tree, name: str, scale: float) -> Any:
 
 
 def stack(weights: Tree, prefix: str) -> Tree:
-    """The stacked weights under `prefix.`, by the rest of their names."""
+    """The stacked weights whose names begin with `prefix.`, by the rest of their names."""
     return {name.removeprefix(prefix + "."): value for name, value in weights.items() if name.startswith(prefix + ".")}
 
 
-def in_compute_precision(layer: Tree, table: Table, prefix: str, settings: StepSettings, placement: Placement) -> Tree:
-    """One layer's weights in the compute precision, still sharded: what is gathered for use is then the narrow copy."""
+def in_compute_precision(network: Network, layer: Tree, table: Table, prefix: str) -> Tree:
+    """One layer's weights in the compute precision, still sharded, so that the narrow copy is what gets gathered."""
     import jax.numpy as jnp
 
-    dtype = jnp.dtype(settings.compute)
+    dtype, placement = jnp.dtype(network.settings.compute), network.placement
     return {
         name: placement.weight(value.astype(dtype), table[f"{prefix}.{name}"].axes[1:]) for name, value in layer.items()
     }
 
 
 def recomputed(block: Callable[..., Any], settings: StepSettings) -> Callable[..., Any]:
-    """`block` with what its backward pass keeps decided by the policy."""
+    """`block` with rematerialisation: the backward pass recomputes what `settings.remat` does not keep."""
     import jax
 
     if settings.remat == "none":

@@ -1,4 +1,4 @@
-"""LoRA (Hu et al. 2021): factors beside frozen matrices, A (in, rank) drawn, B (rank, out) zero."""
+"""LoRA (Hu et al. 2021): factors beside frozen matrices, A (in, rank) random, B (rank, out) zero."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ A, B = ".lora_A", ".lora_B"
 
 
 def factors(base: Table, settings: StepSettings) -> Table:
-    """The factors of every matrix whose module is named in `settings.lora_modules`.
+    """The table of the factors of every matrix whose module is in `settings.lora_modules`.
 
-    A's input side and B's output side lie as the matrix's do; the rank is whole everywhere.
+    A's input side and B's output side are sharded as the matrix's; the rank is not sharded.
 
     Raises:
         InputError: a module that the model does not have.
@@ -32,7 +32,7 @@ def factors(base: Table, settings: StepSettings) -> Table:
 
 
 def initial(table: Table, seed: int) -> dict[str, Any]:
-    """Float32 factors: A uniform as PEFT draws it (Kaiming, a = √5: ±1/√in), B zero: training starts at the base."""
+    """Initial float32 factors: A uniform as in PEFT (Kaiming, a = √5: ±1/√in), B zero: no change of the base."""
     import numpy as np
 
     chance = np.random.default_rng(seed)

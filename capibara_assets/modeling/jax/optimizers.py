@@ -1,5 +1,6 @@
-"""AdamW and Adafactor as pure functions on named float32 arrays; stacked layers are updated as layers of their own."""
+"""AdamW and Adafactor as pure functions on named float32 arrays; each layer of a stack is updated by itself."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from capibara_assets.modeling.jax.sizes import StepSettings, Table, Weight
@@ -12,8 +13,17 @@ DECAY_EXPONENT = 0.8
 SMALLEST_SCALE = 1e-3
 
 
+@dataclass(frozen=True)
+class Update:
+    """One optimizer update: its settings, its learning rate, and its number from 1 (scalars, or traced by JAX)."""
+
+    settings: StepSettings
+    rate: Any
+    count: Any
+
+
 def state_table(trained: Table, settings: StepSettings) -> Table:
-    """The optimizer's arrays for the trained weights, sharded as they are."""
+    """The table of the optimizer's state for the trained weights, sharded as they are."""
     if settings.optimizer == "adamw":
         return {f"{moment}.{name}": weight for name, weight in trained.items() for moment in ("first", "second")}
     state: Table = {}
@@ -27,7 +37,7 @@ def state_table(trained: Table, settings: StepSettings) -> Table:
 
 
 def factored(weight: Weight) -> bool:
-    """Whether Adafactor keeps a row and a column of this array's second moment: matrices, stacked or single.
+    """Whether Adafactor factors this array's second moment into a row and a column: matrices, stacked or single.
 
     A stack of vectors (layers, width) has no `fsdp` or `tensor` axis and is no matrix.
     """
@@ -35,27 +45,24 @@ def factored(weight: Weight) -> bool:
     return matrix and min(weight.size[-2:]) >= SMALLEST_FACTORED
 
 
-def update(
-    settings: StepSettings, rate: Any, trained: Tree, gradients: Tree, state: Tree, count: Any, table: Table
-) -> tuple[Tree, Tree]:
-    """New weights and state after step `count` (from 1) at the learning rate `rate`."""
+def updated(now: Update, trained: Tree, gradients: Tree, state: Tree, table: Table) -> tuple[Tree, Tree]:
+    """Weights and optimizer state after one update."""
+    settings = now.settings
     if settings.clip_norm is not None:
         gradients = clipped(gradients, settings.clip_norm)
     weights: Tree = {}
     kept: Tree = {}
     for name, weight in trained.items():
         if settings.optimizer == "adamw":
-            weights[name], moments = _adamw(settings, rate, name, weight, gradients[name], state, count)
+            weights[name], moments = _adamw(now, name, weight, gradients[name], state)
         else:
-            weights[name], moments = _adafactor(
-                settings, rate, name, weight, gradients[name], state, count, table[name]
-            )
+            weights[name], moments = _adafactor(now, name, weight, gradients[name], state, table[name])
         kept |= moments
     return weights, kept
 
 
 def clipped(gradients: Tree, norm: float) -> Tree:
-    """The gradients scaled down to a norm over all of them together, as `torch.nn.utils.clip_grad_norm_` does."""
+    """The gradients scaled down to a global norm, as `torch.nn.utils.clip_grad_norm_` does."""
     import jax.numpy as jnp
 
     whole = jnp.sqrt(sum(jnp.sum(value**2) for value in gradients.values()))
@@ -63,28 +70,24 @@ def clipped(gradients: Tree, norm: float) -> Tree:
     return {name: value * share for name, value in gradients.items()}
 
 
-def _adamw(
-    settings: StepSettings, rate: Any, name: str, weight: Any, gradient: Any, state: Tree, count: Any
-) -> tuple[Any, Tree]:
-    """Loshchilov and Hutter (2019), with bias correction."""
+def _adamw(now: Update, name: str, weight: Any, gradient: Any, state: Tree) -> tuple[Any, Tree]:
+    """AdamW (Loshchilov and Hutter 2019), with bias correction."""
     import jax.numpy as jnp
 
     first = BETAS[0] * state[f"first.{name}"] + (1 - BETAS[0]) * gradient
     second = BETAS[1] * state[f"second.{name}"] + (1 - BETAS[1]) * gradient**2
-    ahead = first / (1 - BETAS[0] ** count) / (jnp.sqrt(second / (1 - BETAS[1] ** count)) + EPSILON)
-    updated = weight - rate * (ahead + settings.weight_decay * weight)
-    return updated, {f"first.{name}": first, f"second.{name}": second}
+    ahead = first / (1 - BETAS[0] ** now.count) / (jnp.sqrt(second / (1 - BETAS[1] ** now.count)) + EPSILON)
+    weight = weight - now.rate * (ahead + now.settings.weight_decay * weight)
+    return weight, {f"first.{name}": first, f"second.{name}": second}
 
 
-def _adafactor(
-    settings: StepSettings, rate: Any, name: str, weight: Any, gradient: Any, state: Tree, count: Any, entry: Weight
-) -> tuple[Any, Tree]:
-    """Shazeer and Stern (2018): no first moment, updates clipped at 1 and scaled by the weight's own size."""
+def _adafactor(now: Update, name: str, weight: Any, gradient: Any, state: Tree, entry: Weight) -> tuple[Any, Tree]:
+    """Adafactor (Shazeer and Stern 2018): no first moment, updates clipped at 1 and scaled by the weight's own size."""
     import jax.numpy as jnp
 
     # A stack's first axis counts layers: statistics are of each layer.
     whole = tuple(range(len(entry.size)))[1 if name.split(".")[0] in ("layers", "encoder", "decoder") else 0 :]
-    keep = 1.0 - count**-DECAY_EXPONENT
+    keep = 1.0 - now.count**-DECAY_EXPONENT
     squared = gradient**2 + 1e-30
     if factored(entry):
         row = keep * state[f"row.{name}"] + (1 - keep) * jnp.mean(squared, axis=-1)
@@ -97,4 +100,4 @@ def _adafactor(
         ahead, kept = gradient / jnp.sqrt(second), {f"second.{name}": second}
     ahead = ahead / jnp.maximum(1.0, jnp.sqrt(jnp.mean(ahead**2, axis=whole, keepdims=True)))
     size = jnp.maximum(SMALLEST_SCALE, jnp.sqrt(jnp.mean(weight**2, axis=whole, keepdims=True)))
-    return weight - rate * (size * ahead + settings.weight_decay * weight), kept
+    return weight - now.rate * (size * ahead + now.settings.weight_decay * weight), kept

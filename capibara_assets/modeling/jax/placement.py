@@ -1,4 +1,4 @@
-"""Where arrays lie on the mesh: batch over data and fsdp, weights over fsdp and tensor."""
+"""Sharding of arrays over the mesh: batches over data and fsdp, weights over fsdp and tensor."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,16 +11,16 @@ BATCH = ("data", "fsdp")
 
 @dataclass(frozen=True)
 class Placement:
-    """Pins values to a mesh with the axes `MESH_AXES`; without a mesh it leaves them as they are."""
+    """Sharding constraints on a mesh with the axes `MESH_AXES`; without a mesh values are unchanged."""
 
     mesh: Any = None
 
     def rows(self, values: Any) -> Any:
-        """(batch, sequence, …) spread over the batch axes, whole in the other dimensions."""
+        """`values` (batch, sequence, …) sharded over the batch axes in the first dimension."""
         return self.weight(values, (BATCH, *(None,) * (values.ndim - 1)))
 
     def weight(self, values: Any, axes: tuple[Any, ...] | Axes) -> Any:
-        """`values` with dimension i over the mesh axis `axes[i]`."""
+        """`values` with dimension i sharded over the mesh axis `axes[i]`."""
         if self.mesh is None:
             return values
         import jax

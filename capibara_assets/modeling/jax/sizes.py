@@ -1,4 +1,4 @@
-"""What the JAX step has to know: the sizes of a model, the settings of a step, and the table of its weights."""
+"""Inputs of the JAX step: the sizes of a model, the settings of a step, and the table of weights."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
@@ -8,7 +8,7 @@ from capibara_assets.errors import InputError
 Axes = tuple[str | None, ...]
 
 
-class Sizes(Protocol):
+class ModelSizes(Protocol):
     """The sizes of a transformer, by the names that `planning.models.ModelShape` gives them."""
 
     @property
@@ -65,23 +65,24 @@ class Weight(NamedTuple):
 
 
 Table = dict[str, Weight]
+"""Arrays by name."""
 
 
 @dataclass(frozen=True)
 class StepSettings:
-    """Everything about a step that is not a size of the model.
+    """Settings of a training step.
 
     Attributes:
         method: `full` trains every weight in float32; `lora` freezes them and trains float32 factors.
-        remat: what the backward pass computes again: `none`, `minimal` (all but products with weights), `full` (all).
+        remat: what the backward pass recomputes: `none`, `minimal` (all but products with weights), `full` (all).
         chunks: parts of the sequence whose logits exist at once; has to divide the length of the targets.
         compute: precision of the layers; the loss, softmax and norms are float32 in any case.
         attention: `splash` is the fused Pallas kernel of TPUs; `plain` writes the scores out and runs anywhere.
         lora_scale: alpha / rank (alpha / sqrt(rank) for rsLoRA).
         clip_norm: gradients are scaled down to this norm over all weights; None leaves them.
         micro_steps: passes over parts of the batch whose gradients are summed before the update.
-        packed: a row holds several examples, told apart by `segments`; attention stays within each. Positions run on:
-            rotary attention depends on distances alone.
+        packed: rows hold several examples, marked by `segments`; attention stays within each. Positions are not
+            restarted: rotary attention depends on distances alone.
     """
 
     method: Literal["full", "lora"] = "full"
@@ -108,8 +109,8 @@ class StepSettings:
                 raise InputError(f"{name} {getattr(self, name)}: there is at least one part")
 
 
-def check_supported(sizes: Sizes, settings: StepSettings | None = None) -> None:
-    """Refuse what this step cannot express.
+def check_supported(sizes: ModelSizes, settings: StepSettings | None = None) -> None:
+    """Refuse models and settings that this step does not implement.
 
     Raises:
         InputError: a mixture of experts, a decoder without a gated MLP, or an encoder-decoder on packed rows.

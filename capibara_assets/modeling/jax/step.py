@@ -1,38 +1,38 @@
-"""One training step of either family: loss, gradients and update in one program, sharded over a mesh."""
+"""One training step of either family: loss, gradients and optimizer update in one program, sharded over a mesh."""
 
 from collections.abc import Callable
 from typing import Any
 
+from capibara_assets.errors import InputError
 from capibara_assets.modeling.jax import decoder, lora, t5
-from capibara_assets.modeling.jax.layers import Tree
-from capibara_assets.modeling.jax.loss import cross_entropy
-from capibara_assets.modeling.jax.optimizers import state_table, update
+from capibara_assets.modeling.jax.layers import Network, Tree
+from capibara_assets.modeling.jax.optimizers import Update, state_table, updated
 from capibara_assets.modeling.jax.placement import BATCH, Placement
-from capibara_assets.modeling.jax.sizes import Sizes, StepSettings, Table, check_supported
+from capibara_assets.modeling.jax.sizes import ModelSizes, StepSettings, Table, check_supported
 
-# Raise it ("2", "3" ...) with every change of the program that a step is: verdicts of XLA are kept under it, and
+# Raise it ("2", "3" ...) with every change of the lowered program of a step: XLA's verdicts are cached under it, and
 # test_step_version.py says when. The first value is what commit aebd925 computed of its sources.
 STEP_VERSION = "a4da5f8982d3928c9d29baf7f0ff4664a1e47e36e9e3060561549ca408aadd41"
 WHOLE = Placement()
 
 
-def base_table(sizes: Sizes) -> Table:
-    """The model's own weights."""
+def base_table(sizes: ModelSizes) -> Table:
+    """The table of the model's own weights."""
     check_supported(sizes)
     return decoder.table(sizes) if sizes.family == "decoder" else t5.table(sizes)
 
 
-def tables(sizes: Sizes, settings: StepSettings) -> tuple[Table, Table, Table]:
-    """What is trained, what is frozen, and the optimizer's state (all float32 but the frozen, in compute precision)."""
+def tables(sizes: ModelSizes, settings: StepSettings) -> tuple[Table, Table, Table]:
+    """Tables of the trained weights, the frozen ones (in compute precision) and the optimizer's state."""
     base = base_table(sizes)
     trained, frozen = (base, {}) if settings.method == "full" else (lora.factors(base, settings), base)
     return trained, frozen, state_table(trained, settings)
 
 
 def batch_table(
-    sizes: Sizes, settings: StepSettings, batch: int, sequence: int
+    sizes: ModelSizes, settings: StepSettings, batch: int, sequence: int
 ) -> dict[str, tuple[tuple[int, int], str]]:
-    """The arrays of a batch: size and dtype. `mask` is 1 where a token is to be predicted."""
+    """Size and dtype of a batch's arrays. `mask` is 1 where a token is to be predicted."""
     arrays = {"tokens": ((batch, sequence), "int32"), "mask": ((batch, sequence), "float32")}
     if sizes.family == "t5":
         arrays |= {"inputs": ((batch, sequence), "int32"), "inputs_mask": ((batch, sequence), "int32")}
@@ -42,7 +42,7 @@ def batch_table(
 
 
 def loss_sum(
-    sizes: Sizes, settings: StepSettings, trained: Tree, frozen: Tree, batch: Tree, placement: Placement = WHOLE
+    sizes: ModelSizes, settings: StepSettings, trained: Tree, frozen: Tree, batch: Tree, placement: Placement = WHOLE
 ) -> Any:
     """Summed cross-entropy in nats over the supervised tokens of a batch (arrays as in `batch_table`).
 
@@ -56,7 +56,7 @@ def loss_sum(
     known = base | (lora.factors(base, settings) if settings.method == "lora" else {})
     weights = {**frozen, **trained}
     family = decoder if sizes.family == "decoder" else t5
-    hidden = family.hidden_states(sizes, settings, placement, weights, known, batch)
+    hidden = family.hidden_states(Network(sizes, settings, placement), weights, known, batch)
     targets, counted = batch["tokens"], batch["mask"]
     if sizes.family == "decoder":
         targets = jnp.roll(targets, -1, axis=1)
@@ -65,8 +65,51 @@ def loss_sum(
     return cross_entropy(hidden, head, targets, counted, settings, placement)
 
 
-def supervised(sizes: Sizes, batch: Tree) -> Any:
-    """How many tokens of a batch are predicted; at least 1, so that an empty one has loss 0."""
+def cross_entropy(
+    hidden: Any, head: Any, targets: Any, weights: Any, settings: StepSettings, placement: Placement
+) -> Any:
+    """Sum of the negative log-likelihoods, in nats, of the positions with weight 1.
+
+    Logits of one part of the sequence exist at a time, and are recomputed in the backward pass.
+
+    Args:
+        hidden: (batch, sequence, width).
+        head: (vocabulary, width), in its stored precision and sharding.
+        targets: int32 (batch, sequence).
+        weights: float32 (batch, sequence), 0 or 1.
+
+    Raises:
+        InputError: `settings.chunks` does not divide the sequence.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    batch, sequence = targets.shape
+    parts = settings.chunks
+    if sequence % parts:
+        raise InputError(f"{parts} chunks of the loss do not divide {sequence} positions")
+
+    def chunk(total: Any, part: Any) -> tuple[Any, None]:
+        states, wanted, counted = part
+        narrow = placement.weight(head.astype(hidden.dtype), ("tensor", "fsdp"))
+        logits = (states @ narrow.T).astype(jnp.float32)
+        logits = placement.weight(logits, (("data", "fsdp"), None, "tensor"))
+        # A sum over a comparison, not a gather: each shard of the vocabulary finds its own.
+        hit = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 2) == wanted[..., None]
+        chosen = jnp.sum(jnp.where(hit, logits, 0.0), axis=-1)
+        return total + jnp.sum((jax.nn.logsumexp(logits, axis=-1) - chosen) * counted), None
+
+    # Cutting the sequence, not the batch, keeps each part spread over all batch shards.
+    cut = tuple(
+        jnp.moveaxis(value.reshape(batch, parts, sequence // parts, *value.shape[2:]), 1, 0)
+        for value in (hidden, targets, weights)
+    )
+    total, _ = jax.lax.scan(jax.checkpoint(chunk, prevent_cse=False), jnp.zeros((), jnp.float32), cut)
+    return total
+
+
+def supervised(sizes: ModelSizes, batch: Tree) -> Any:
+    """Number of supervised tokens of a batch; at least 1, so that an empty batch has loss 0."""
     import jax.numpy as jnp
 
     mask = batch["mask"][:, 1:] if sizes.family == "decoder" else batch["mask"]
@@ -74,14 +117,14 @@ def supervised(sizes: Sizes, batch: Tree) -> Any:
 
 
 def loss(
-    sizes: Sizes, settings: StepSettings, trained: Tree, frozen: Tree, batch: Tree, placement: Placement = WHOLE
+    sizes: ModelSizes, settings: StepSettings, trained: Tree, frozen: Tree, batch: Tree, placement: Placement = WHOLE
 ) -> Any:
     """Mean cross-entropy in nats over the supervised tokens of a batch; see `loss_sum`."""
     return loss_sum(sizes, settings, trained, frozen, batch, placement) / supervised(sizes, batch)
 
 
 def train_step(
-    sizes: Sizes, settings: StepSettings, placement: Placement = WHOLE
+    sizes: ModelSizes, settings: StepSettings, placement: Placement = WHOLE
 ) -> Callable[[Tree, Tree, Tree, Any, Any, Tree], tuple[Tree, Tree, Any, Any]]:
     """The step `(trained, frozen, state, count, rate, batch) -> (trained, state, count, loss)`, to be jitted.
 
@@ -89,31 +132,25 @@ def train_step(
     results take their place. With micro-steps the loss is still the mean over the whole batch's supervised tokens.
     """
     trained_table, _, _ = tables(sizes, settings)
+    network = Network(sizes, settings, placement)
 
     def step(
         trained: Tree, frozen: Tree, state: Tree, count: Any, rate: Any, batch: Tree
     ) -> tuple[Tree, Tree, Any, Any]:
-        value, gradients = _gradients(sizes, settings, placement, trained_table, trained, frozen, batch)
+        value, gradients = _gradients(network, trained_table, trained, frozen, batch)
         count = count + 1
-        trained, state = update(settings, rate, trained, gradients, state, count, trained_table)
+        trained, state = updated(Update(settings, rate, count), trained, gradients, state, trained_table)
         return trained, state, count, value
 
     return step
 
 
-def _gradients(
-    sizes: Sizes,
-    settings: StepSettings,
-    placement: Placement,
-    table: Table,
-    trained: Tree,
-    frozen: Tree,
-    batch: Tree,
-) -> tuple[Any, Tree]:
-    """Mean loss of a batch and its gradients, in as many passes as the settings say."""
+def _gradients(network: Network, table: Table, trained: Tree, frozen: Tree, batch: Tree) -> tuple[Any, Tree]:
+    """Mean loss of a batch and its gradients, summed over `settings.micro_steps` passes."""
     import jax
     import jax.numpy as jnp
 
+    sizes, settings, placement = network.sizes, network.settings, network.placement
     total = supervised(sizes, batch)
     slope = jax.value_and_grad(lambda part, rows: loss_sum(sizes, settings, part, frozen, rows, placement) / total)
     if settings.micro_steps == 1:
@@ -137,7 +174,9 @@ def _gradients(
     return value, gradients
 
 
-def abstract_arguments(sizes: Sizes, settings: StepSettings, batch: int, sequence: int, mesh: Any) -> tuple[Any, ...]:
+def abstract_arguments(
+    sizes: ModelSizes, settings: StepSettings, batch: int, sequence: int, mesh: Any
+) -> tuple[Any, ...]:
     """The step's arguments as shapes sharded over `mesh`; nothing is allocated.
 
     Raises:

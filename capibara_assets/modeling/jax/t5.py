@@ -3,16 +3,15 @@
 from typing import Any
 
 from capibara_assets.modeling.jax.attention import plain
-from capibara_assets.modeling.jax.layers import Tree, in_compute_precision, linear, norm, recomputed, stack
-from capibara_assets.modeling.jax.placement import Placement
-from capibara_assets.modeling.jax.sizes import Axes, Sizes, StepSettings, Table, Weight
+from capibara_assets.modeling.jax.layers import Network, Tree, in_compute_precision, linear, norm, recomputed, stack
+from capibara_assets.modeling.jax.sizes import Axes, ModelSizes, Table, Weight
 
 COLUMN: Axes = (None, "fsdp", "tensor")
 ROW: Axes = (None, "tensor", "fsdp")
 FARTHEST = 128  # distance from which all positions share a bucket, in every published T5
 
 
-def table(sizes: Sizes) -> Table:
+def table(sizes: ModelSizes) -> Table:
     """Weights by name, matrices as (layers, in, out); cross-attention's are `decoder.cross_*`."""
     hidden = sizes.hidden
     weights: Table = {"embedding": Weight((sizes.vocabulary, hidden), ("tensor", "fsdp"))}
@@ -26,7 +25,7 @@ def table(sizes: Sizes) -> Table:
     return weights
 
 
-def _side(sizes: Sizes, layers: int, crosses: bool) -> Table:
+def _side(sizes: ModelSizes, layers: int, crosses: bool) -> Table:
     hidden, inner, width = sizes.hidden, sizes.heads * sizes.head_dim, sizes.intermediate
     first = ("wi_0", "wi_1") if sizes.gated else ("wi",)
     weights: Table = {}
@@ -41,9 +40,7 @@ def _side(sizes: Sizes, layers: int, crosses: bool) -> Table:
     return weights
 
 
-def hidden_states(
-    sizes: Sizes, settings: StepSettings, placement: Placement, weights: Tree, table: Table, batch: Tree
-) -> Any:
+def hidden_states(network: Network, weights: Tree, table: Table, batch: Tree) -> Any:
     """The decoder's normalised output, (batch, targets, hidden), from which `batch["tokens"]` are predicted.
 
     Args:
@@ -52,8 +49,9 @@ def hidden_states(
     """
     import jax.numpy as jnp
 
-    embedding = weights["embedding"].astype(jnp.dtype(settings.compute))
-    side = _Side(sizes, settings, placement, table, weights)
+    sizes, placement = network.sizes, network.placement
+    embedding = weights["embedding"].astype(jnp.dtype(network.settings.compute))
+    side = _Side(network, table, weights)
     encoded = side.run("encoder", placement.rows(embedding[batch["inputs"]]), batch["inputs_mask"], None)
     shifted = jnp.roll(batch["tokens"], 1, axis=1).at[:, 0].set(0)
     hidden = side.run("decoder", placement.rows(embedding[shifted]), batch["inputs_mask"], encoded)
@@ -62,13 +60,14 @@ def hidden_states(
 
 
 class _Side:
-    """Encoder or decoder: what they share while a batch passes through."""
+    """Forward passes of encoder and decoder over the same weights."""
 
-    def __init__(self, sizes: Sizes, settings: StepSettings, placement: Placement, table: Table, weights: Tree) -> None:
-        self.sizes, self.settings, self.placement, self.table, self.weights = sizes, settings, placement, table, weights
+    def __init__(self, network: Network, table: Table, weights: Tree) -> None:
+        self.network, self.table, self.weights = network, table, weights
+        self.sizes, self.settings = network.sizes, network.settings
 
     def run(self, side: str, hidden: Any, mask: Any, encoded: Any) -> Any:
-        """All layers of `side`; `mask` is the inputs', `encoded` what the decoder attends to."""
+        """The output of all layers of `side`; `mask` is the inputs', `encoded` the encoder's output for the decoder."""
         import jax
 
         sizes, epsilon = self.sizes, self.sizes.norm_epsilon
@@ -81,7 +80,7 @@ class _Side:
         )
 
         def block(hidden: Any, stored: Tree) -> tuple[Any, None]:
-            layer = in_compute_precision(stored, self.table, side, self.settings, self.placement)
+            layer = in_compute_precision(self.network, stored, self.table, side)
             bias = self._bias(stored["positions"], length, decodes) if shared is None else shared
             normed = norm(hidden, layer["norm"], epsilon)
             own = None if decodes else mask
@@ -90,7 +89,7 @@ class _Side:
                 normed = norm(hidden, layer["cross_norm"], epsilon)
                 hidden = hidden + self._attention(normed, encoded, layer, "cross_", causal=False, bias=None, mask=mask)
             hidden = hidden + self._mlp(norm(hidden, layer["mlp_norm"], epsilon), layer)
-            return self.placement.rows(hidden), None
+            return self.network.placement.rows(hidden), None
 
         hidden, _ = jax.lax.scan(recomputed(block, self.settings), hidden, stack(self.weights, side))
         return norm(hidden, self.weights[f"{side}_norm"], epsilon)
@@ -101,7 +100,7 @@ class _Side:
         def cut(source: Any, name: str) -> Any:
             return linear(source, layer, prefix + name, scale).reshape(*source.shape[:2], heads, width)
 
-        # T5's scores are not scaled: its initialisation takes that up.
+        # T5's scores are not scaled: its initialisation accounts for that.
         mixed = plain(cut(values, "q"), cut(context, "k"), cut(context, "v"), scale=1.0, **options)
         return linear(mixed, layer, f"{prefix}o", scale)
 
@@ -118,7 +117,7 @@ class _Side:
         return linear(inner, layer, "wo", scale)
 
     def _bias(self, positions: Any, length: int, causal: bool) -> Any:
-        """Float32 (heads, length, length) from a table (buckets, heads)."""
+        """Relative position bias, float32 (heads, length, length), from a table (buckets, heads)."""
         import jax.numpy as jnp
 
         return jnp.moveaxis(positions.astype(jnp.float32)[_buckets(length, self.sizes.position_buckets, causal)], 2, 0)

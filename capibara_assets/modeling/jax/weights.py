@@ -1,4 +1,4 @@
-"""Weights in and out: Transformers' safetensors to the step's stacked arrays and back, LoRA factors in PEFT's form."""
+"""Conversion of weights: Transformers' safetensors to the step's stacked arrays and back, LoRA to PEFT files."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG, weight_files
 from capibara_assets.modeling.jax.lora import A, B
-from capibara_assets.modeling.jax.sizes import Sizes, StepSettings, Table
+from capibara_assets.modeling.jax.sizes import ModelSizes, StepSettings, Table
 from capibara_assets.modeling.jax.step import base_table
 
 Tree = dict[str, Any]
@@ -28,8 +28,8 @@ _GLOBAL = {
 }
 
 
-def transformers_name(sizes: Sizes, name: str, layer: int = 0) -> str:
-    """The tensor of a Transformers checkpoint that holds `name` (of one layer, where it is stacked)."""
+def transformers_name(sizes: ModelSizes, name: str, layer: int = 0) -> str:
+    """Name of the tensor in a Transformers checkpoint that holds our `name` (of one layer, where it is stacked)."""
     if name in _GLOBAL[sizes.family]:
         return _GLOBAL[sizes.family][name]
     stack, rest = name.split(".", 1)
@@ -54,7 +54,7 @@ def transformers_name(sizes: Sizes, name: str, layer: int = 0) -> str:
     return f"{place}.{index}.{attention}.{within}.weight"
 
 
-def _pieces(sizes: Sizes, table: Table) -> Iterator[tuple[str, str, int | None]]:
+def _pieces(sizes: ModelSizes, table: Table) -> Iterator[tuple[str, str, int | None]]:
     """(our name, Transformers' name, layer) of every tensor; layer None where nothing is stacked."""
     for name, weight in table.items():
         if name in _GLOBAL[sizes.family]:
@@ -64,7 +64,7 @@ def _pieces(sizes: Sizes, table: Table) -> Iterator[tuple[str, str, int | None]]
                 yield name, transformers_name(sizes, name, layer), layer
 
 
-def from_transformers(sizes: Sizes, state: Mapping[str, Any]) -> Tree:
+def from_transformers(sizes: ModelSizes, state: Mapping[str, Any]) -> Tree:
     """The step's float32 arrays from tensors by Transformers' names (numpy, any float dtype).
 
     Raises:
@@ -86,7 +86,7 @@ def from_transformers(sizes: Sizes, state: Mapping[str, Any]) -> Tree:
     return arrays
 
 
-def to_transformers(sizes: Sizes, weights: Mapping[str, Any]) -> Tree:
+def to_transformers(sizes: ModelSizes, weights: Mapping[str, Any]) -> Tree:
     """Tensors by Transformers' names from the step's arrays: the inverse of `from_transformers`."""
     import numpy as np
 
@@ -98,12 +98,12 @@ def to_transformers(sizes: Sizes, weights: Mapping[str, Any]) -> Tree:
     return state
 
 
-def read_model(sizes: Sizes, folder: Path) -> Tree:
-    """The weights of a model's folder (safetensors, one file or several), float32.
+def read_model(sizes: ModelSizes, folder: Path) -> Tree:
+    """Read the weights of a model's folder (safetensors, one file or several) as float32.
 
     Raises:
-        InputError: no weights, a tensor missing, or rotary positions other than the plain ones, which the sizes do not
-            express (Llama 3.1's are rescaled).
+        InputError: no weights, a tensor missing, or rotary positions of another type than the default (Llama 3.1's are
+            rescaled, which the sizes cannot express).
     """
     import numpy as np
     from safetensors import safe_open
@@ -121,8 +121,8 @@ def read_model(sizes: Sizes, folder: Path) -> Tree:
     return from_transformers(sizes, state)
 
 
-def save_model(sizes: Sizes, weights: Mapping[str, Any], base: Path, folder: Path) -> None:
-    """A folder that Transformers loads: float32 weights, and the configuration and tokenizer of `base`."""
+def save_model(sizes: ModelSizes, weights: Mapping[str, Any], base: Path, folder: Path) -> None:
+    """Write a folder that Transformers loads: float32 weights, and the configuration and tokenizer of `base`."""
     import shutil
 
     from safetensors.numpy import save_file
@@ -137,11 +137,13 @@ def save_model(sizes: Sizes, weights: Mapping[str, Any], base: Path, folder: Pat
     save_file(to_transformers(sizes, weights), folder / "model.safetensors", {"format": "pt"})
 
 
-def save_adapter(sizes: Sizes, settings: StepSettings, factors: Mapping[str, Any], base: str, folder: Path) -> None:
-    """A folder that PEFT loads: `adapter_model.safetensors` and `adapter_config.json`.
+def save_adapter(
+    sizes: ModelSizes, settings: StepSettings, factors: Mapping[str, Any], base: str, folder: Path
+) -> None:
+    """Write a folder that PEFT loads: `adapter_model.safetensors` and `adapter_config.json`.
 
     Args:
-        base: what the adapter names as its base model.
+        base: the base model's name in the adapter's config.
     """
     import numpy as np
     from safetensors.numpy import save_file

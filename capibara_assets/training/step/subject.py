@@ -25,7 +25,7 @@ from capibara_assets.modeling.light_imports import (
 from capibara_assets.modeling.lora_targets import is_expert
 from capibara_assets.modeling.losses import IGNORED, Batch, token_nll
 from capibara_assets.modeling.precision import Precision, autocast
-from capibara_assets.modeling.quantised import FewBits
+from capibara_assets.modeling.quantised import QuantisedLoading
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.step.settings import Settings
 
@@ -99,7 +99,7 @@ def load_subject(request: TrainingRequest, settings: Settings, device: torch.dev
         attention=settings.attention,
         head=settings.head,
         shared=request.work / "base" if shares_base(request, settings, device) else None,
-        in_few_bits=few_bits(settings, device),
+        quantised=quantised_loading(settings, device),
     )
     if base.digest != request.base_digest:
         raise InputError(f"base model {request.base_model} is not the one requested: its files have changed")
@@ -147,14 +147,14 @@ def fusible(base: Base, request: TrainingRequest, settings: Settings, device: to
     return bool(sum(value.nbytes for value in base.model.parameters()) <= _FUSED_AT_MOST)
 
 
-def few_bits(settings: Settings, device: torch.device) -> FewBits | None:
+def quantised_loading(settings: Settings, device: torch.device) -> QuantisedLoading | None:
     """How the base is quantised, if it is.
 
     Raises:
         InputError: bitsandbytes is not installed.
     """
     kind = settings.quantization
-    return FewBits.of(kind, device, settings.precision) if kind == "int8" or kind == "nf4" else None
+    return QuantisedLoading.of(kind, device, settings.precision) if kind == "int8" or kind == "nf4" else None
 
 
 def keep_every_nth(model: nn.Module, n: int) -> None:

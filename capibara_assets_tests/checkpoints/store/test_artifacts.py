@@ -20,7 +20,7 @@ from capibara_assets.lineage.checkpoints import behind, has_checkpoints, needed_
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.checkpointed import Checkpointed
 from capibara_assets.storage.digests import tree_digest
-from capibara_assets.storage.restored import let_go
+from capibara_assets.storage.restored import release
 from capibara_assets.storage.store import ArtifactStore
 from capibara_assets_tests.storage.test_remote import emulator
 
@@ -115,7 +115,7 @@ def test_a_flipped_bit_is_found_by_every_reader_and_named(store: ArtifactStore, 
     data = bytearray(pack.read_bytes())
     data[len(data) // 2] ^= 1
     pack.write_bytes(data)
-    let_go()
+    release()
     for read in (artifact.verify, lambda: artifact.directory("voter")):
         with pytest.raises(IntegrityError, match=pack.name):
             read()
@@ -134,7 +134,7 @@ def test_mending_keeps_what_others_need_of_a_damaged_pack(store: ArtifactStore, 
     data = bytearray(pack.read_bytes())
     data[stored.offset + stored.stored // 2] ^= 1
     pack.write_bytes(data)
-    let_go()
+    release()
     with pytest.raises(IntegrityError):
         artifact.verify()
     publish(store, tmp_path / "v0").verify()

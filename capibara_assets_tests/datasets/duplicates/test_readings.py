@@ -10,7 +10,7 @@ from polars.testing import assert_frame_equal
 from capibara_assets.datasets.code.structure import shingles, tokens
 from capibara_assets.datasets.duplicates import readings as subject
 from capibara_assets.datasets.duplicates.near import near_pairs, similar
-from capibara_assets.datasets.duplicates.readings import Code, Reading, code_key, load, readings, save, shingle_sets
+from capibara_assets.datasets.duplicates.readings import Code, CodeReading, code_key, load, readings, save, shingle_sets
 from capibara_assets.datasets.groups import assign_groups
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.deployment.declarations import shipped_recipe
@@ -35,7 +35,7 @@ CODES: list[Code] = [
 ]
 
 
-def plain(found: dict[Code, Reading]) -> dict[Code, tuple[list[tuple[object, ...]], bytes | None]]:
+def plain(found: dict[Code, CodeReading]) -> dict[Code, tuple[list[tuple[object, ...]], bytes | None]]:
     return {
         code: ([(v.keys, v.shingles.tolist(), v.tokens) for v in reading.views], reading.statement_key)
         for code, reading in found.items()
@@ -65,7 +65,7 @@ def test_kept_readings_are_those_that_would_be_made(tmp_path: Path, monkeypatch:
     read: list[Code] = []
     plainly = subject._read
 
-    def counted(codes: list[Code], shingle: int) -> dict[Code, Reading]:
+    def counted(codes: list[Code], shingle: int) -> dict[Code, CodeReading]:
         read.extend(codes)
         return plainly(codes, shingle)
 

@@ -14,19 +14,20 @@ from hypothesis import strategies as st
 from capibara_assets.datasets.checks import example_problems, leakage, secret_problems
 from capibara_assets.datasets.examples import build_dataset
 from capibara_assets.datasets.groups import assign_groups
-from capibara_assets.datasets.imported.formats import Parsed
+from capibara_assets.datasets.imported.formats import ParsedRecord
 from capibara_assets.datasets.imported.join import (
     EQUAL,
     TENANT,
     Imported,
+    Stated,
     add_imported,
     incoming,
     new_files,
-    settle,
+    place_incoming,
     too_close,
     without_files,
 )
-from capibara_assets.datasets.imported.read import ExampleFile, Row, read_examples
+from capibara_assets.datasets.imported.read import ExampleFile, FileRow, read_examples
 from capibara_assets.datasets.imported.splits import BRIDGE
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Example, Split
@@ -71,10 +72,11 @@ class Files:
         name: str = "a.jsonl",
         before: Imported | None = None,
         others: Sequence[pl.DataFrame] = (),
+        also: Sequence[str] = (),
         **stated: Any,
     ) -> Imported:
-        new = incoming(PYTHON, self.write(name, pairs), split, **stated)
-        return settle(PYTHON, before or Imported.empty(), others, new, self.recipe)
+        new = incoming(PYTHON, self.write(name, pairs), split, Stated(**stated), also)
+        return place_incoming(PYTHON, before or Imported.empty(), others, new, self.recipe)
 
 
 @pytest.fixture
@@ -166,13 +168,13 @@ def test_named_splits_are_kept_and_training_gives_way(files: Files, recipe: Data
     near = (pair_of(2)[0], pair_of(2)[1] + " Indeed.")
     val = files.write("val.jsonl", [pair_of(0), near, pair_of(10)])
     new = [*incoming(PYTHON, train, "train"), *incoming(PYTHON, val, "validation")]
-    imported = settle(PYTHON, Imported.empty(), [], new, recipe)
+    imported = place_incoming(PYTHON, Imported.empty(), [], new, recipe)
     assert fates(imported) == [
         *(too_close("validation"), None, too_close("validation"), None, None, None),
         *(None, None, None),
     ]
     assert dict(imported.examples["split"].value_counts().iter_rows()) == {"train": 4, "validation": 3}
-    again = settle(PYTHON, Imported.empty(), [], list(reversed(new)), recipe)
+    again = place_incoming(PYTHON, Imported.empty(), [], list(reversed(new)), recipe)
     assert again.examples.equals(imported.examples) and again.lines.equals(imported.lines)
 
 
@@ -185,7 +187,7 @@ def test_an_unnamed_one_goes_where_its_likes_are_or_nowhere(files: Files, recipe
         *incoming(PYTHON, files.write("x.jsonl", [(q2, "Of quite other words."), (q1, code)]), None),
         *incoming(PYTHON, files.write("y.jsonl", [(q2, f"As code:\n{code}")]), None),
     ]
-    imported = settle(PYTHON, Imported.empty(), [], new, recipe)
+    imported = place_incoming(PYTHON, Imported.empty(), [], new, recipe)
     lines = {(line["file"], line["line"]): line["reason_left_out"] for line in imported.lines.iter_rows(named=True)}
     # x:2 (a question of train) and y:1 (a question of test) hold the same code: one of them may stay
     assert lines == {
@@ -210,7 +212,7 @@ def test_planted_near_duplicates_never_straddle(files: Files, recipe: DatasetRec
         *incoming(PYTHON, files.write("train.jsonl", [pair_of(n) for n in range(300)]), "train"),
         *incoming(PYTHON, files.write("val.jsonl", [changed(n) for n in range(200)]), "validation"),
     ]
-    imported = settle(PYTHON, Imported.empty(), [], new, recipe)
+    imported = place_incoming(PYTHON, Imported.empty(), [], new, recipe)
     trained = {question for question, split in split_of(imported).items() if split == "train"}
     # at their similarity (0.85) LSH misses one pair in fifty
     assert len(trained & {pair_of(n)[0] for n in range(200)}) <= 8
@@ -238,10 +240,10 @@ def test_no_split_is_shared_whatever_comes_in_whatever_order(
     for line, (question, answer, code, split) in enumerate(rows, 1):
         said = f"{pair_of(answer)[1]}\n```python\n{problem(code)}\n```"
         messages = [{"role": "user", "content": pair_of(question)[0]}, {"role": "assistant", "content": said}]
-        parsed = Parsed(messages, "messages", None, None, None)
-        file = ExampleFile(Path(f"{split}.jsonl"), f"{split}", rows=[Row(line, parsed)])
+        parsed = ParsedRecord(messages, "messages", None, None, None)
+        file = ExampleFile(Path(f"{split}.jsonl"), f"{split}", rows=[FileRow(line, parsed)])
         new += incoming(PYTHON, file, split)
-    imported = settle(PYTHON, Imported.empty(), [], new, recipe)
+    imported = place_incoming(PYTHON, Imported.empty(), [], new, recipe)
     assert leakage({PYTHON: imported.examples}, recipe.near_duplicates) == []
     questions: dict[str, set[str]] = {}
     for messages, split in imported.examples.select("messages", "split").iter_rows():
@@ -250,11 +252,11 @@ def test_no_split_is_shared_whatever_comes_in_whatever_order(
     assert all(len(splits) == 1 for splits in questions.values())
     assert imported.lines.height == len(rows)
     seed.shuffle(new)
-    again = settle(PYTHON, Imported.empty(), [], new, recipe)
+    again = place_incoming(PYTHON, Imported.empty(), [], new, recipe)
     assert again.examples.equals(imported.examples) and again.lines.equals(imported.lines)
     for position in range(len(new)):  # line by line: what is there never moves
-        before = settle(PYTHON, Imported.empty(), [], new[:position], recipe)
-        after = settle(PYTHON, before, [], new[position:], recipe)
+        before = place_incoming(PYTHON, Imported.empty(), [], new[:position], recipe)
+        after = place_incoming(PYTHON, before, [], new[position:], recipe)
         kept = before.examples.select("example_id", "group_id", "split")
         assert set(kept.iter_rows()) <= set(after.examples.select("example_id", "group_id", "split").iter_rows())
         assert leakage({PYTHON: after.examples}, recipe.near_duplicates) == []

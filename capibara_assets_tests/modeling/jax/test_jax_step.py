@@ -236,7 +236,7 @@ def test_packed_rows_and_micro_steps_change_nothing_but_the_layout() -> None:
 
 
 def test_adamw_is_pytorchs() -> None:
-    from capibara_assets.modeling.jax.optimizers import update
+    from capibara_assets.modeling.jax.optimizers import Update, updated
     from capibara_assets.modeling.jax.sizes import Weight
 
     settings = StepSettings(weight_decay=0.1, clip_norm=2.0)
@@ -252,14 +252,14 @@ def test_adamw_is_pytorchs() -> None:
         theirs.grad = torch.tensor(gradient)
         torch.nn.utils.clip_grad_norm_([theirs], 2.0)
         optimizer.step()
-        trained, state = update(settings, 0.01, trained, {"layers.x": gradient}, state, count, table)
+        trained, state = updated(Update(settings, 0.01, count), trained, {"layers.x": gradient}, state, table)
     np.testing.assert_allclose(np.asarray(trained["layers.x"]), theirs.detach().numpy(), atol=1e-6)
 
 
 def test_adafactor_is_transformers() -> None:
     from transformers import Adafactor
 
-    from capibara_assets.modeling.jax.optimizers import update
+    from capibara_assets.modeling.jax.optimizers import Update, updated
     from capibara_assets.modeling.jax.sizes import Weight
 
     table = {"embedding": Weight((130, 140), ("tensor", "fsdp")), "norm": Weight((7,), (None,))}
@@ -279,7 +279,7 @@ def test_adafactor_is_transformers() -> None:
         for name, parameter in theirs.items():
             parameter.grad = torch.tensor(slopes[name])
         optimizer.step()
-        trained, state = update(settings, 0.01, trained, slopes, state, np.float32(count), table)
+        trained, state = updated(Update(settings, 0.01, np.float32(count)), trained, slopes, state, table)
     for name, value in trained.items():
         np.testing.assert_allclose(np.asarray(value), theirs[name].detach().numpy(), atol=1e-5)
 

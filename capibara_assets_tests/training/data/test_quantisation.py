@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralFo
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import read_adapter
 from capibara_assets.modeling.base import load_base
-from capibara_assets.modeling.quantised import FewBits
+from capibara_assets.modeling.quantised import QuantisedLoading
 from capibara_assets.training.data.voter_run import Interrupted
 from capibara_assets_tests.modeling.tiny import save_tiny
 from capibara_assets_tests.training.conftest import MakeRequest
@@ -64,8 +64,8 @@ def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest
 
 def test_a_validation_does_not_cut_the_gradient_of_nf4(wide: Path) -> None:
     """bitsandbytes reorders weights in a forward pass without gradients, and has no backward pass for that order."""
-    bits = FewBits.of("nf4", torch.device("cpu"), "fp32")
-    model = load_base(wide, in_few_bits=bits).model
+    bits = QuantisedLoading.of("nf4", torch.device("cpu"), "fp32")
+    model = load_base(wide, quantised=bits).model
     tokens = torch.arange(12)[None]
 
     def gradient() -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from capibara_assets.datasets.kinds.determinism import is_deterministic
+from capibara_assets.datasets.kinds.predict import is_deterministic
 
 
 @pytest.mark.parametrize(
