@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from capibara_assets.datasets.recipe import NearDuplicates
-    from capibara_assets.evaluation.decision.test_uses import Look
+    from capibara_assets.evaluation.decision.test_uses import TestUse
     from capibara_assets.evaluation.decision_rule import DecisionRule
     from capibara_assets.evaluation.evaluate import Terms
     from capibara_assets.evaluation.items.items import Item
@@ -72,7 +72,7 @@ def read_run(inputs: Inputs, recipes: Recipes, base_model: BaseModel, domain: Do
         items=items,
         training=training,
         near=near,
-        terms=Terms(recipe, rule, _look(inputs, results, items, recipe, rule)),
+        terms=Terms(recipe, rule, _test_use(inputs, results, items, recipe, rule)),
         work=inputs.store.work_dir("evaluation", domain, JOURNALS),
         beside=Beside(
             curves=curves_of(results.trained.document("summary")),
@@ -208,11 +208,11 @@ def _promoted(inputs: Inputs, domain: Domain, candidate: str) -> "LoraAdapter | 
     return read_adapter(inputs.store.open("consensus_checkpoint", domain, digest).directory("adapter"))
 
 
-def _look(
+def _test_use(
     inputs: Inputs, results: _Results, items: "list[Item]", recipe: "EvaluationRecipe", rule: "DecisionRule"
-) -> "Look":
+) -> "TestUse":
     from capibara_assets.assets.settings import setting_digest
-    from capibara_assets.evaluation.decision.test_uses import LOOKS, Trial, take_look
+    from capibara_assets.evaluation.decision.test_uses import LEDGER, Trial, record_test_use
 
     trial = Trial(
         items=[item.item_id for item in items],
@@ -225,7 +225,7 @@ def _look(
             **inputs.settings,
         },
     )
-    return take_look(inputs.store.root / LOOKS, results.domain.value, trial, alpha=1 - rule.confidence)
+    return record_test_use(inputs.store.root / LEDGER, results.domain.value, trial, alpha=1 - rule.confidence)
 
 
 def _sources(results: _Results) -> "Iterator[Source]":

@@ -10,7 +10,7 @@ import polars as pl
 from capibara_assets.datasets.recipe import NearDuplicates
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.decision.decide import Arms, decide
-from capibara_assets.evaluation.decision.test_uses import Look
+from capibara_assets.evaluation.decision.test_uses import TestUse
 from capibara_assets.evaluation.decision_rule import DecisionRule
 from capibara_assets.evaluation.grading.grade import Grade, grade
 from capibara_assets.evaluation.items.items import Item
@@ -61,12 +61,12 @@ class Terms:
     """By what contenders are measured and judged.
 
     Attributes:
-        look: of the ledger of looks at the items.
+        test_use: this use of the test items, from the ledger; None: uses are not counted.
     """
 
     recipe: EvaluationRecipe
     rule: DecisionRule
-    look: Look | None = None
+    test_use: TestUse | None = None
 
 
 def evaluate_domain(
@@ -168,7 +168,7 @@ def judge(
     found, comparisons, crashed = _figures(scores, rule, measured, references)
     decision = None
     if arms:
-        decision = decide(domain, of_metric(scores, metric), rule, arms=arms, crashed=crashed, look=terms.look)
+        decision = decide(domain, of_metric(scores, metric), rule, arms=arms, crashed=crashed, test_use=terms.test_use)
     answered = {answer.item_id for answer in measured.answers}
     return Evaluation(
         items=items,

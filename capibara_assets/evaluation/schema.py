@@ -120,7 +120,7 @@ class Decision(pydantic.BaseModel):
     items_needed: int | None = Field(default=None, description="Items to add for a verdict, where it is inconclusive.")
     slices: dict[str, SliceResult] = Field(default_factory=dict)
     look: int | None = Field(
-        default=None, description="Number of this look at these test items; null: looks are not counted."
+        default=None, description="Number of this use of these test items; null: uses are not counted."
     )
 
 

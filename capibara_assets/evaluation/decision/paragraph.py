@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from capibara_assets.evaluation.decision.test_uses import Look
+from capibara_assets.evaluation.decision.test_uses import TestUse
 from capibara_assets.evaluation.decision_rule import ScoreRule
 from capibara_assets.evaluation.schema import ArmScore, Interval, Outcome, SliceResult
 
@@ -33,7 +33,7 @@ class Story:
     slices: Mapping[str, SliceResult]
     items_needed: int
     min_groups: int
-    look: Look | None
+    test_use: TestUse | None
     base: str
     reference: str
     tuned: str
@@ -42,7 +42,7 @@ class Story:
 
 def explain(story: Story) -> str:
     """The paragraph."""
-    said = [_compared(story), _score(story), _gain(story), _playbook(story), _slices(story), _look(story)]
+    said = [_compared(story), _score(story), _gain(story), _playbook(story), _slices(story), _test_use(story)]
     return " ".join([*(sentence for sentence in said if sentence), _ending(story)])
 
 
@@ -103,10 +103,11 @@ def _slices(story: Story) -> str:
     return f"By slice: {'; '.join(parts)}." if parts else ""
 
 
-def _look(story: Story) -> str:
-    if story.look is None or story.look.number == 1:
+def _test_use(story: Story) -> str:
+    if story.test_use is None or story.test_use.number == 1:
         return ""
-    return f"This is look {story.look.number} at these items, so it is judged at the level {story.look.level:.2g}."
+    number, level = story.test_use.number, story.test_use.level
+    return f"This is use {number} of these test items, so it is judged at the level {level:.2g}."
 
 
 def _ending(story: Story) -> str:
@@ -129,7 +130,7 @@ def _ending(story: Story) -> str:
         case "worse_slice":
             return f"A gain on the whole may not cost a slice: {kept}"
         case "second_look":
-            return f"Not judged: {story.look.refused if story.look else ''}. Inconclusive, nothing is promoted."
+            return f"Not judged: {story.test_use.refused if story.test_use else ''}. Inconclusive, nothing is promoted."
         case "few_groups":
             return (
                 f"{story.score.groups} groups of test items make no interval ({story.min_groups} needed): "
