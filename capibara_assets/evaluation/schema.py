@@ -9,7 +9,7 @@ from pydantic import Field
 from capibara_assets.storage.records import Record
 
 Verdict = Literal["promote", "reject", "inconclusive"]
-Outcome = Literal[
+DecisionOutcome = Literal[
     "adopt",
     "overfitting",
     "small_gain",
@@ -103,7 +103,7 @@ class Decision(pydantic.BaseModel):
 
     schema_version: Literal[2] = 2
     verdict: Verdict
-    outcome: Outcome | None = Field(
+    outcome: DecisionOutcome | None = Field(
         description="The region of the rule, or the guard, that the verdict comes from; null: of an older version."
     )
     reason: str = Field(description="One readable paragraph: what was compared, by how much, why.")

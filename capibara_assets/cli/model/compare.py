@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from capibara_assets.evaluation.decision_rule import DecisionRule
     from capibara_assets.evaluation.evaluate import Graded
     from capibara_assets.evaluation.items.items import Item
-    from capibara_assets.evaluation.measuring.measured import Measured
+    from capibara_assets.evaluation.measuring.measured import Measurements
 
 BASELINE, OPTIMIZED, FINETUNED = "baseline", "optimized", "finetuned"
 ALIKE = ("pass@1", "exact_match", "repair_rate", "chrf")
@@ -98,7 +98,7 @@ def compare(
         raise SystemExit(INCONCLUSIVE)
 
 
-def rule_of(metric: str | None, rule: "DecisionRule", graded: "Graded", measured: "Measured") -> "DecisionRule":
+def rule_of(metric: str | None, rule: "DecisionRule", graded: "Graded", measured: "Measurements") -> "DecisionRule":
     """The rule with the metric that decides: the one asked for, or the rule's own where every contender has it, else
     the first of `ALIKE` that they have. A metric that is not the rule's own is judged by the rule's defaults.
 

@@ -39,7 +39,7 @@ _CLEAR_PEAK = Path("/proc/self/clear_refs")
 _STATUS = Path("/proc/self/status")
 
 
-class Question(Protocol):
+class PromptedItem(Protocol):
     """What is asked of an item."""
 
     @property
@@ -65,7 +65,7 @@ class Answer(Record):
 
 
 @dataclass(frozen=True)
-class Speed:
+class AnsweringSpeed:
     """What answering took, of the answers that were made now.
 
     Attributes:
@@ -93,11 +93,11 @@ class Answered:
     """Answers in the order of the items, then of samples, and what they took."""
 
     answers: list[Answer]
-    speed: Speed
+    speed: AnsweringSpeed
 
 
 @dataclass(frozen=True)
-class _Made:
+class _NewAnswer:
     """One answer, just made."""
 
     item: int
@@ -108,7 +108,7 @@ class _Made:
 
 
 def answers(
-    contender: Contender, items: Sequence[Question], decoding: Decoding, journal: Path | None = None
+    contender: Contender, items: Sequence[PromptedItem], decoding: Decoding, journal: Path | None = None
 ) -> list[Answer]:
     """The answers of `answered`."""
     return answered(contender, items, decoding, journal).answers
@@ -116,7 +116,7 @@ def answers(
 
 def answered(
     contender: Contender,
-    items: Sequence[Question],
+    items: Sequence[PromptedItem],
     decoding: Decoding,
     journal: Path | None = None,
     *,
@@ -139,7 +139,7 @@ def answered(
     if twice := sorted({name for name in ids if ids.count(name) > 1} if len(set(ids)) < len(ids) else ()):
         raise InputError(f"items that occur twice: {', '.join(twice[:5])}")
     if isinstance(contender, StoredContender):
-        return Answered(_stored(contender, items, decoding), Speed(0, 0, 0.0, None, 0))
+        return Answered(_stored(contender, items, decoding), AnsweringSpeed(0, 0, 0.0, None, 0))
     own = identity(contender)
     each = range(1 if decoding.temperature == 0 else decoding.samples)
     keys = {(n, sample): _key(own, item, sample, decoding) for n, item in enumerate(items) for sample in each}
@@ -150,7 +150,7 @@ def answered(
         for (number, sample), key in keys.items():
             if key not in known:
                 missing.setdefault(number, []).append(sample)
-        speed = _make(contender, items, missing, decoding, rows, _Book(keys, kept, known))
+        speed = _make(contender, items, missing, decoding, rows, _AnswerSink(keys, kept, known))
     return Answered(
         [
             _answer(contender.name, item.item_id, sample, known[keys[number, min(sample, each[-1])]])
@@ -161,7 +161,7 @@ def answered(
     )
 
 
-def too_long(contender: Contender, items: Sequence[Question], decoding: Decoding) -> list[str]:
+def too_long(contender: Contender, items: Sequence[PromptedItem], decoding: Decoding) -> list[str]:
     """Items whose prompt leaves no room for the budget in the contender's context: to be left out of all arms.
 
     Endpoints are not asked; they refuse such a prompt themselves.
@@ -206,7 +206,7 @@ def seed_of(decoding: Decoding, item_id: str, sample: int) -> int:
     return int(sha256_bytes(f"{decoding.seed}/{item_id}/{sample}".encode())[:15], 16)
 
 
-def _key(own: str, item: Question, sample: int, decoding: Decoding) -> str:
+def _key(own: str, item: PromptedItem, sample: int, decoding: Decoding) -> str:
     chosen = decoding.model_dump(exclude={"samples"})  # more samples of the same are welcome later
     prompt = [dict(message) for message in item.prompt]
     return sha256_bytes(canonical_json([own, item.item_id, prompt, sample, chosen]))
@@ -224,7 +224,7 @@ def _answer(name: str, item_id: str, sample: int, line: Mapping[str, Any]) -> An
 
 
 @dataclass(frozen=True)
-class _Book:
+class _AnswerSink:
     """Where answers are written down.
 
     Attributes:
@@ -245,15 +245,15 @@ class _Book:
 
 def _make(
     contender: ModelContender | RoutedContender | EndpointContender,
-    items: Sequence[Question],
+    items: Sequence[PromptedItem],
     missing: Mapping[int, Sequence[int]],
     decoding: Decoding,
     rows: int,
-    book: _Book,
-) -> Speed:
+    book: _AnswerSink,
+) -> AnsweringSpeed:
     """Make what is missing, and write it down as it comes."""
     if not missing:
-        return Speed(0, 0, 0.0, None, 0)
+        return AnsweringSpeed(0, 0, 0.0, None, 0)
     with ExitStack() as stack:
         device = None
         if isinstance(contender, EndpointContender):
@@ -275,17 +275,17 @@ def _make(
             }
             book.enter(one.item, one.sample, line)
             count, tokens, endless = count + 1, tokens + (one.tokens or 0), endless + (one.finish == "length")
-        return Speed(count, tokens, time.perf_counter() - started, _peak_mib(device), endless)
+        return AnsweringSpeed(count, tokens, time.perf_counter() - started, _peak_mib(device), endless)
 
 
 def _from_model(
     contender: ModelContender | RoutedContender,
     base: Base,
-    items: Sequence[Question],
+    items: Sequence[PromptedItem],
     missing: Mapping[int, Sequence[int]],
     decoding: Decoding,
     rows: int,
-) -> Iterator[_Made]:
+) -> Iterator[_NewAnswer]:
     numbers = list(missing)
     prompts = prompt_tokens(base, [contender.framing.around(items[number].prompt) for number in numbers])
     most = longest_context(base.model)
@@ -315,11 +315,11 @@ def _from_model(
             for index, sample, done in found:
                 number = numbers[chosen[index]]
                 text = base.tokenizer.decode(list(done.tokens), skip_special_tokens=True)
-                yield _Made(number, missing[number][sample], text, done.count, done.finish)
+                yield _NewAnswer(number, missing[number][sample], text, done.count, done.finish)
 
 
 def _by_adapter(
-    contender: ModelContender | RoutedContender, items: Sequence[Question], numbers: Sequence[int]
+    contender: ModelContender | RoutedContender, items: Sequence[PromptedItem], numbers: Sequence[int]
 ) -> list[tuple[LoraAdapter | None, list[int]]]:
     """Places in `numbers` by the adapter that answers them, so that each is applied once."""
     if isinstance(contender, ModelContender):
@@ -334,8 +334,11 @@ def _by_adapter(
 
 
 def _from_endpoint(
-    contender: EndpointContender, items: Sequence[Question], missing: Mapping[int, Sequence[int]], decoding: Decoding
-) -> Iterator[_Made]:
+    contender: EndpointContender,
+    items: Sequence[PromptedItem],
+    missing: Mapping[int, Sequence[int]],
+    decoding: Decoding,
+) -> Iterator[_NewAnswer]:
     endpoint = contender.endpoint
     with client_of(endpoint) as client, ThreadPoolExecutor(endpoint.concurrent) as pool:
         asked = {
@@ -360,12 +363,12 @@ def _from_endpoint(
                     waiting.cancel()  # what is under way may still answer, and is kept
                 continue
             found = future.result()
-            yield _Made(*asked[future], found.text, found.tokens, found.finish)
+            yield _NewAnswer(*asked[future], found.text, found.tokens, found.finish)
         if failed is not None:
             raise failed
 
 
-def _stored(contender: StoredContender, items: Sequence[Question], decoding: Decoding) -> list[Answer]:
+def _stored(contender: StoredContender, items: Sequence[PromptedItem], decoding: Decoding) -> list[Answer]:
     if not contender.answers:
         raise InputError(f"{contender.source} holds scores, no answers: {contender.name} can only be compared by score")
     wanted = [(item.item_id, sample) for item in items for sample in range(decoding.samples)]

@@ -26,7 +26,7 @@ Finish = Literal["stop", "length", "interrupted"]
 
 
 @dataclass(frozen=True)
-class Spoken:
+class StreamedAnswer:
     """One answer.
 
     Attributes:
@@ -49,7 +49,7 @@ def answer(
     *,
     on_text: Callable[[str], None] | None = None,
     draw: int = 0,
-) -> Spoken:
+) -> StreamedAnswer:
     """The model's next turn; near the end of its context with fewer tokens than the budget.
 
     Args:
@@ -91,7 +91,7 @@ def answer(
     text = base.tokenizer.decode(made, skip_special_tokens=True)
     if on_text and text[shown:]:
         on_text(text[shown:])
-    return Spoken(text, count, finish, time.perf_counter() - begun)  # type: ignore[arg-type]
+    return StreamedAnswer(text, count, finish, time.perf_counter() - begun)  # type: ignore[arg-type]
 
 
 def answers(base: "Base", conversations: Sequence[Messages], decoding: Decoding) -> list[Generated]:

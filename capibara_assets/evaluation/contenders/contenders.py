@@ -32,7 +32,7 @@ PLAYBOOK_ARM = "+playbook"
 """Behind the name of an adapter that is asked with the playbook in context."""
 
 
-class Limits(Protocol):
+class ItemLimits(Protocol):
     """What an evaluation's recipe says of the held-out examples."""
 
     @property
@@ -179,7 +179,7 @@ def with_system(messages: Sequence[Message], playbook: str) -> list[Message]:
     return [{"role": "system", "content": playbook}, *messages]
 
 
-def held_out(examples: pl.DataFrame, rule: Limits) -> pl.DataFrame:
+def held_out(examples: pl.DataFrame, rule: ItemLimits) -> pl.DataFrame:
     """The test split, at most `max_test_examples` of it: those whose id digests are smallest (stable as data grows)."""
     test = examples.filter(pl.col("split") == "test")
     rank = test["example_id"].map_elements(lambda i: sha256_bytes(i.encode()), return_dtype=pl.String)
@@ -198,7 +198,7 @@ def score(
     playbook: str,
     adapters: Mapping[str, LoraAdapter],
     merged: Path | None,
-    rule: Limits,
+    rule: ItemLimits,
     *,
     in_context: Sequence[str] = (),
     models: Mapping[str, Path] | None = None,
@@ -276,7 +276,7 @@ def mean_losses(losses: pl.DataFrame) -> dict[str, float]:
 
 
 def _encode(
-    base: Base, test: pl.DataFrame, playbook: str, rule: Limits
+    base: Base, test: pl.DataFrame, playbook: str, rule: ItemLimits
 ) -> tuple[list[Encoded], list[Encoded], list[dict[str, str]]]:
     longer = test.with_columns(
         messages=pl.Series(

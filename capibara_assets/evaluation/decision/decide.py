@@ -20,16 +20,16 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from capibara_assets.evaluation.decision.paragraph import Story, explain
+from capibara_assets.evaluation.decision.paragraph import DecisionFacts, explain
 from capibara_assets.evaluation.decision.test_uses import TestUse
 from capibara_assets.evaluation.decision_rule import DecisionRule, ScoreRule
-from capibara_assets.evaluation.schema import ArmScore, Decision, Interval, Outcome, SliceResult, Verdict
+from capibara_assets.evaluation.schema import ArmScore, Decision, DecisionOutcome, Interval, SliceResult, Verdict
 from capibara_assets.evaluation.statistics.bootstrap import holm, items_needed
-from capibara_assets.evaluation.statistics.points import Points, Unfit
+from capibara_assets.evaluation.statistics.points import ContenderPoints, NotComparable
 
 _ROUNDING = 1e-9  # scores are sums of floats: what misses a bar by less stands on it
 
-VERDICTS: dict[Outcome, Verdict] = {
+VERDICTS: dict[DecisionOutcome, Verdict] = {
     "adopt": "promote",
     "overfitting": "reject",
     "small_gain": "reject",
@@ -94,13 +94,13 @@ def decide(
     of_playbook = points.gain(arms.tuned_playbook, arms.tuned) if arms.tuned_playbook in points.names else None
     try:
         slices = _slices(scores, elsewhere or {}, score_rule, rule, confidence, (arms.base, arms.tuned, reference))
-    except Unfit as unfit:
+    except NotComparable as unfit:
         return _crashed(domain, score_rule, arms, {unfit.contender: unfit.why}, test_use)
     outcome = _outcome(points, rule, test_use, score, gain, over_base, over_promoted, slices)
     verdict = VERDICTS[outcome]
     more = max(items_needed(score, score_rule.min_score), items_needed(gain, score_rule.min_gain))
     scored = {name: ArmScore(value=points.value(name), score=points.score(name)) for name in points.names}
-    story = Story(
+    story = DecisionFacts(
         domain, score_rule, outcome, scored, score, gain, over_base, of_playbook, slices, more, rule.min_groups,
         test_use, arms.base, reference, arms.tuned, broken,
     )  # fmt: skip
@@ -120,7 +120,7 @@ def decide(
     )
 
 
-def judge(score: Interval, gain: Interval) -> Outcome:
+def judge(score: Interval, gain: Interval) -> DecisionOutcome:
     """The region of the rule that the intervals prove: overfitting, small_gain, below_bar, adopt, or none of them.
 
     Args:
@@ -177,13 +177,13 @@ def _points(
     confidence: float,
     arms: Arms,
     crashed: dict[str, str],
-) -> tuple[Points | None, dict[str, str]]:
+) -> tuple[ContenderPoints | None, dict[str, str]]:
     """The arms that can be compared (None: not even the base), and why the others cannot."""
     names, broken = [name for name in arms.run(scores, crashed) if name not in crashed], dict(crashed)
     while names and arms.base not in broken:
         try:
-            return Points.of(scores, names, score_rule, rule, confidence), broken
-        except Unfit as unfit:
+            return ContenderPoints.of(scores, names, score_rule, rule, confidence), broken
+        except NotComparable as unfit:
             broken[unfit.contender] = unfit.why
             names.remove(unfit.contender)
     return None, broken
@@ -210,7 +210,7 @@ def _crashed(
 
 
 def _outcome(
-    points: Points,
+    points: ContenderPoints,
     rule: DecisionRule,
     test_use: TestUse | None,
     score: Interval,
@@ -218,7 +218,7 @@ def _outcome(
     over_base: Interval,
     over_promoted: Interval | None,
     slices: Mapping[str, SliceResult],
-) -> Outcome:
+) -> DecisionOutcome:
     if test_use is not None and test_use.refused:
         return "second_look"
     if points.group_count < rule.min_groups:
@@ -262,9 +262,9 @@ def _slices(
     gains: dict[str, Interval | None] = {}
     for name, (part, its_rule) in parts.items():
         try:
-            points = Points.of(part, dict.fromkeys((base, tuned, reference)), its_rule, rule, confidence)
-        except Unfit as unfit:
-            raise Unfit(unfit.contender, f"in {name} it {unfit.why}") from unfit
+            points = ContenderPoints.of(part, dict.fromkeys((base, tuned, reference)), its_rule, rule, confidence)
+        except NotComparable as unfit:
+            raise NotComparable(unfit.contender, f"in {name} it {unfit.why}") from unfit
         enough = points.group_count >= rule.min_groups
         gains[name] = points.gain(tuned, reference) if enough else None
     adjusted = holm({name: one.p_value for name, one in gains.items() if one is not None and one.p_value is not None})

@@ -54,7 +54,7 @@ def observed(tests: str, answers: Collection[str]) -> Observed:
     if root.has_error:
         return Observed(tests, tests, (), "its tests do not parse")
     statements = [node for node in root.named_children if node.type not in ("comment", "empty_statement")]
-    taken = _Taken(set(answers))
+    taken = _InstrumentedTests(set(answers))
     for node in _flat(statements):
         if not taken.add(node):
             where = " ".join(text(node).split())[:80]
@@ -96,7 +96,7 @@ def _check(node: Node) -> tuple[str, Node | None]:
 
 
 @dataclass
-class _Taken:
+class _InstrumentedTests:
     """Statements with reports in the place of assertions, as they are found."""
 
     dirty: set[str]

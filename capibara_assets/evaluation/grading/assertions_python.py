@@ -38,7 +38,7 @@ def observed(tests: str, answers: Collection[str], whole: Collection[int] = ()) 
         return Observed(tests, tests, ())
     try:
         statements = list(_flat(tree.body))
-        taken = _Taken(set(answers), frozenset(whole))
+        taken = _InstrumentedTests(set(answers), frozenset(whole))
         for statement in statements:
             taken.add(statement)
     except (_Entangled, RecursionError) as error:
@@ -129,7 +129,7 @@ def _number(node: ast.expr) -> bool:
 
 
 @dataclass
-class _Taken:
+class _InstrumentedTests:
     """Statements with reports in the place of assertions, as they are found."""
 
     dirty: set[str]  # names whose values an answer may have made
@@ -193,7 +193,7 @@ class _Taken:
 
     def _assert(self, statement: ast.Assert) -> None:
         number = len(self.assertions)
-        asked = _Asked(self, number)
+        asked = _AssertionReports(self, number)
         source = ast.unparse(ast.Assert(statement.test, None))
         term = asked.truth(statement.test) if number not in self.whole else asked.report("given", statement.test)
         self.assertions.append(Assertion(source, term))
@@ -227,10 +227,10 @@ def _report(number: int, letter: str, index: int, value: ast.expr) -> ast.Expr:
 
 
 @dataclass
-class _Asked:
+class _AssertionReports:
     """What one assertion asks for."""
 
-    taken: _Taken
+    taken: _InstrumentedTests
     number: int
     reports: list[tuple[Operation, ast.Expr]] = field(default_factory=list)
 

@@ -22,25 +22,25 @@ _SQL = re.compile(
 
 
 @dataclass(frozen=True)
-class Extracted:
+class ExtractedCode:
     """The code of an answer and where it stood; None where there is none."""
 
     code: str | None
     how: str
 
 
-def extracted(answer: str, language: str) -> Extracted:
+def extracted(answer: str, language: str) -> ExtractedCode:
     """The first fenced block of the language, else the first fenced block, else the whole answer if it parses."""
     blocks = [(match["name"].lower(), match["code"].rstrip("\n")) for match in _FENCE.finditer(answer)]
     for name, code in blocks:
         if name in _NAMES[language]:
-            return Extracted(code, f"the first {language} block")
+            return ExtractedCode(code, f"the first {language} block")
     if blocks:
         name, code = blocks[0]
-        return Extracted(code, f"the first block ({name or 'of no language'})")
+        return ExtractedCode(code, f"the first block ({name or 'of no language'})")
     if answer.strip() and parses(answer, language):
-        return Extracted(answer, "the whole answer")
-    return Extracted(None, f"no fenced block, and the whole is no {language}")
+        return ExtractedCode(answer, "the whole answer")
+    return ExtractedCode(None, f"no fenced block, and the whole is no {language}")
 
 
 def parses(code: str, language: str) -> bool:

@@ -21,9 +21,9 @@ from pydantic import Field
 
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.grading.assertions_python import names_given
-from capibara_assets.evaluation.grading.code_blocks import Extracted, extracted, parses, plain_text
+from capibara_assets.evaluation.grading.code_blocks import ExtractedCode, extracted, parses, plain_text
 from capibara_assets.evaluation.grading.journal import GradeJournal
-from capibara_assets.evaluation.grading.plan import CLAIMABLE, Calibration, Plan, Verdict
+from capibara_assets.evaluation.grading.plan import CLAIMABLE, GradingPlan, ItemCalibration, Verdict
 from capibara_assets.evaluation.items.items import Item
 from capibara_assets.executions.replay.pool import Limits, Ran, Session, node, run_sessions
 from capibara_assets.executions.replay.replay import environment
@@ -151,7 +151,7 @@ class _Request:
     item: Item = field(compare=False)
     check: str  # digest of all that the item adds to the verdict
     text: str  # of an answer that is not run; of one that is, its code
-    extracted: Extracted | None = field(compare=False, default=None)
+    extracted: ExtractedCode | None = field(compare=False, default=None)
 
 
 def _request(item: Item, answer: str) -> _Request:
@@ -164,7 +164,7 @@ def _request(item: Item, answer: str) -> _Request:
     return _Request(item, digest, found.code if found.code is not None else f"\0{answer}", found)
 
 
-def _completed(item: Item, answer: str, found: Extracted) -> Extracted:
+def _completed(item: Item, answer: str, found: ExtractedCode) -> ExtractedCode:
     """A body without its head, which is how base models go on with a function, gets the head that the prompt gave."""
     asked = _CHECKED.search(item.check.tests)
     if asked is None or (found.code is not None and asked[1] in names_given(found.code)):
@@ -173,7 +173,7 @@ def _completed(item: Item, answer: str, found: Extracted) -> Extracted:
     for body in (found.code or "", answer):
         whole = f"{head.rstrip()}\n{body}"
         if parses(whole, "python") and asked[1] in names_given(whole):
-            return Extracted(whole, "the prompt's function with the answer as its body")
+            return ExtractedCode(whole, "the prompt's function with the answer as its body")
     return found
 
 
@@ -221,7 +221,7 @@ class _Grader:
         """The verdict of each request whose answer holds code."""
         items = {request.check: request.item for request in requests}
         calibrations = self._calibrate(items)
-        plans = {digest: Plan(item, calibrations[digest]) for digest, item in items.items()}
+        plans = {digest: GradingPlan(item, calibrations[digest]) for digest, item in items.items()}
         found: dict[_Request, tuple[Verdict, str]] = {}
         waiting: dict[str, _Request] = {}
         for request in requests:
@@ -250,16 +250,16 @@ class _Grader:
         if self.journal:
             self.journal.close()
 
-    def _calibrate(self, items: Mapping[str, Item]) -> dict[str, Calibration]:
+    def _calibrate(self, items: Mapping[str, Item]) -> dict[str, ItemCalibration]:
         """How each item is graded, from a run of its reference."""
-        found: dict[str, Calibration] = {}
-        open_plans: dict[str, Plan] = {}
+        found: dict[str, ItemCalibration] = {}
+        open_plans: dict[str, GradingPlan] = {}
         for digest, item in items.items():
             kept = self.journal.calibration(self._key("item", item, [digest])) if self.journal else None
             if kept is not None:
                 found[digest] = kept
             else:
-                plan = Plan(item, Calibration())
+                plan = GradingPlan(item, ItemCalibration())
                 start = self._before_reference(plan)
                 if start is None:
                     open_plans[digest] = plan
@@ -268,9 +268,9 @@ class _Grader:
         while open_plans:
             tried = dict(open_plans)
 
-            def finished(digest: str, ran: Ran, tried: Mapping[str, Plan] = tried) -> None:
+            def finished(digest: str, ran: Ran, tried: Mapping[str, GradingPlan] = tried) -> None:
                 said = tried[digest].calibrated(ran)
-                if isinstance(said, Plan):
+                if isinstance(said, GradingPlan):
                     open_plans[digest] = said
                     return
                 found[digest] = said
@@ -286,17 +286,17 @@ class _Grader:
             self._sessions(sessions, finished)
         return found
 
-    def _before_reference(self, plan: Plan) -> Calibration | None:
+    def _before_reference(self, plan: GradingPlan) -> ItemCalibration | None:
         """What can be said of an item without running its reference; None when that has to run."""
         if plan.item.language == "javascript" and node() is None:
-            return Calibration(why_not=_NO_NODE)
+            return ItemCalibration(why_not=_NO_NODE)
         if why_not := plan.why_not_at_all():
-            return Calibration(why_not=why_not)
+            return ItemCalibration(why_not=why_not)
         if plan.item.reference.strip():
             return None
         if plan.observed.code != plan.observed.trusted:
-            return Calibration(why_not="it has no reference, and its assertions compare with what has to be run")
-        return Calibration(why_not=CLAIMABLE if plan.is_claimable({}) else None)
+            return ItemCalibration(why_not="it has no reference, and its assertions compare with what has to be run")
+        return ItemCalibration(why_not=CLAIMABLE if plan.is_claimable({}) else None)
 
     def _reference(self, item: Item) -> str:
         found = extracted(item.reference, item.language)

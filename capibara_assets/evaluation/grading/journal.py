@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.grading.plan import Calibration, Verdict
+from capibara_assets.evaluation.grading.plan import ItemCalibration, Verdict
 from capibara_assets.executions.recording.journal import Journal
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
@@ -46,18 +46,18 @@ class GradeJournal:
         entry = self._lines.get(key, {})
         return (entry["verdict"], entry["detail"]) if entry.get("verdict") in get_args(Verdict) else None
 
-    def calibration(self, key: str) -> Calibration | None:
+    def calibration(self, key: str) -> ItemCalibration | None:
         """What was kept of an item."""
         entry = self._lines.get(key)
         if entry is None or "layout" not in entry:
             return None
-        return Calibration(entry["layout"], tuple(entry["whole"]), entry["known"], entry["why_not"])
+        return ItemCalibration(entry["layout"], tuple(entry["whole"]), entry["known"], entry["why_not"])
 
     def add_verdict(self, key: str, verdict: tuple[Verdict, str]) -> None:
         """Raises OSError where the file cannot be written."""
         self._add(key, {"verdict": verdict[0], "detail": verdict[1]})
 
-    def add_calibration(self, key: str, calibration: Calibration) -> None:
+    def add_calibration(self, key: str, calibration: ItemCalibration) -> None:
         """Raises OSError where the file cannot be written."""
         self._add(key, asdict(calibration))
 

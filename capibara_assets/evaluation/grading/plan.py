@@ -35,7 +35,7 @@ _ORDERED = re.compile(r"\border\s+by\b(?![^()]*\))", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Calibration:
+class ItemCalibration:
     """What a run of the reference said about an item.
 
     Attributes:
@@ -52,11 +52,11 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Plan:
+class GradingPlan:
     """One item with its tests taken apart; `calibration` is what is known of it so far."""
 
     item: Item
-    calibration: Calibration
+    calibration: ItemCalibration
 
     @cached_property
     def observed(self) -> Observed:
@@ -95,7 +95,7 @@ class Plan:
             return "its tests assert nothing"
         return None
 
-    def calibrated(self, ran: Ran) -> "Plan | Calibration":
+    def calibrated(self, ran: Ran) -> "GradingPlan | ItemCalibration":
         """What a run of the reference says: a plan to try next, or how the item is graded."""
         tried = self.calibration
         if why_not := self.why_not_at_all():
@@ -111,11 +111,11 @@ class Plan:
             if whole - set(tried.whole):
                 if self.item.language != "python":
                     return replace(tried, why_not="its tests compare what does not leave its process")
-                return Plan(self.item, replace(tried, whole=tuple(sorted(whole | set(tried.whole)))))
+                return GradingPlan(self.item, replace(tried, whole=tuple(sorted(whole | set(tried.whole)))))
             verdict, detail = self._judged(ran, reports, reports, rest)
         if verdict != "passed":
             if tried.layout == "apart" and self.item.check.tests.strip() and self.item.check.kind == "output":
-                return Plan(self.item, Calibration("joined"))
+                return GradingPlan(self.item, ItemCalibration("joined"))
             return replace(tried, why_not=f"its own recorded answer does not pass here: {detail}")
         if self.is_claimable(reports):
             return replace(tried, why_not=CLAIMABLE)

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.answering.answer import Answer, Speed, answered, too_long
+from capibara_assets.evaluation.answering.answer import Answer, AnsweringSpeed, answered, too_long
 from capibara_assets.evaluation.contenders.contenders import (
     PLAYBOOK_ARM,
     Contender,
@@ -20,9 +20,9 @@ from capibara_assets.evaluation.contenders.contenders import (
 from capibara_assets.evaluation.contenders.contenders import asked as asked_of
 from capibara_assets.evaluation.items.dataset_files import as_examples
 from capibara_assets.evaluation.items.items import Item
-from capibara_assets.evaluation.measuring.measured import Measured, asked_items
+from capibara_assets.evaluation.measuring.measured import Measurements, asked_items
 from capibara_assets.evaluation.recipe import EvaluationRecipe
-from capibara_assets.evaluation.report import Usage
+from capibara_assets.evaluation.report import AnsweringCost
 from capibara_assets.evaluation.routing.router import Router
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.base import Base
@@ -89,7 +89,7 @@ class DomainModels:
 
 def measure(
     models: DomainModels, items: Sequence[Item], recipe: EvaluationRecipe, work: Path | None = None
-) -> Measured:
+) -> Measurements:
     """Losses of every contender of the recipe on every item, and answers of those it asks.
 
     Args:
@@ -107,17 +107,17 @@ def measure(
         roomy = [item for item in roomy if item.item_id not in over]
     asked = asked_items(roomy, recipe.generation.max_items)
     found: list[Answer] = []
-    usage: dict[str, Usage] = {}
+    usage: dict[str, AnsweringCost] = {}
     for contender in answering if asked else ():
         done = answered(contender, asked, recipe.decoding, work / ANSWERS if work is not None else None)
         found += done.answers
         usage |= {contender.name: usage_of(done.speed)} if done.speed.answers else {}
-    return Measured(names, losses, found, usage=usage, left_out=left_out)
+    return Measurements(names, losses, found, usage=usage, left_out=left_out)
 
 
-def usage_of(speed: Speed) -> Usage:
+def usage_of(speed: AnsweringSpeed) -> AnsweringCost:
     """What answering took, as the report shows it."""
-    return Usage(speed.answers, speed.tokens, speed.seconds, speed.peak_mib)
+    return AnsweringCost(speed.answers, speed.tokens, speed.seconds, speed.peak_mib)
 
 
 def domain_losses(

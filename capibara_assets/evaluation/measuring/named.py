@@ -13,9 +13,9 @@ from capibara_assets.evaluation.contenders.contenders import Contender, ModelCon
 from capibara_assets.evaluation.items.dataset_files import as_examples
 from capibara_assets.evaluation.items.items import Item
 from capibara_assets.evaluation.measuring.domain import ANSWERS, usage_of
-from capibara_assets.evaluation.measuring.measured import Measured, asked_items
+from capibara_assets.evaluation.measuring.measured import Measurements, asked_items
 from capibara_assets.evaluation.recipe import EvaluationRecipe
-from capibara_assets.evaluation.report import Usage
+from capibara_assets.evaluation.report import AnsweringCost
 from capibara_assets.evaluation.schema import ExampleLoss
 from capibara_assets.modeling.adapters import applied
 from capibara_assets.modeling.base import Base
@@ -30,7 +30,7 @@ def measure_named(
     recipe: EvaluationRecipe,
     metric: str,
     work: Path | None = None,
-) -> Measured:
+) -> Measurements:
     """Losses of the models among them, answers of all; the first contender is what the others are compared with.
 
     A contender that fails (a model that does not load, an endpoint that does not answer) has crashed: it is named with
@@ -58,7 +58,7 @@ def measure_named(
             roomy = [item for item in roomy if item.item_id not in over]
     asked = asked_items(_held_by_all(contenders, roomy), recipe.generation.max_items)
     found: list[Answer] = []
-    usage: dict[str, Usage] = {}
+    usage: dict[str, AnsweringCost] = {}
     for contender in contenders if asked else ():
         if contender.name in crashed or (isinstance(contender, StoredContender) and not contender.answers):
             continue
@@ -69,7 +69,7 @@ def measure_named(
             continue
         found += done.answers
         usage |= {contender.name: usage_of(done.speed)} if done.speed.answers else {}
-    return Measured(
+    return Measurements(
         [one.name for one in contenders],
         losses.filter(~pl.col("contender").is_in(list(crashed))),
         [answer for answer in found if answer.contender not in crashed],
