@@ -61,7 +61,7 @@ def example_trail(results: Results, wanted: str) -> ExampleTrail:
         (d, found) for d, frame in tables.items() if (found := frame.filter(example_id=example_id)).height
     )
     row = rows.row(0, named=True)
-    places = places_of(results, row["execution_ids"])
+    places = execution_places(results, row["execution_ids"])
     made = results.every("moe_dataset")[domain]
     seen, models = _seen(results, {domain: {example_id}}, made.digest)
     return ExampleTrail(
@@ -78,7 +78,7 @@ def example_trail(results: Results, wanted: str) -> ExampleTrail:
             for number, name in enumerate(row["execution_ids"])
             if name in places
         ),
-        bullets=tuple(bullets_of(results, row.get("bullet_ids") or ())),
+        bullets=tuple(bullet_places(results, row.get("bullet_ids") or ())),
         seen_by=seen,
         models=models,
     )
@@ -87,7 +87,7 @@ def example_trail(results: Results, wanted: str) -> ExampleTrail:
 def execution_trail(results: Results, wanted: str) -> ExecutionTrail:
     """Raises InputError: no such execution, or several."""
     execution_id = one_of("execution", wanted, known_executions(results), "`capibara run --select e2b_logs` reads them")
-    place = places_of(results, [execution_id]).get(execution_id)
+    place = execution_places(results, [execution_id]).get(execution_id)
     groups = results.get("example_groups")
     rows = columns(groups, "groups", ["unit_id", "group_id", "split"]).filter(unit_id=execution_id) if groups else None
     uses, left_out, datasets, inside = _uses(results, execution_id)
@@ -171,7 +171,7 @@ def known_executions(results: Results) -> set[str]:
     return found
 
 
-def places_of(results: Results, execution_ids: Iterable[str]) -> dict[str, ExecutionPlace]:
+def execution_places(results: Results, execution_ids: Iterable[str]) -> dict[str, ExecutionPlace]:
     """Where executions stand; those that are in no table any more are missing."""
     logs = results.get("e2b_logs")
     if logs is None:
@@ -181,7 +181,7 @@ def places_of(results: Results, execution_ids: Iterable[str]) -> dict[str, Execu
     return {row["execution_id"]: ExecutionPlace(**row) for row in rows.rename(named).iter_rows(named=True)}
 
 
-def bullets_of(results: Results, bullet_ids: Iterable[str]) -> list[BulletPlace]:
+def bullet_places(results: Results, bullet_ids: Iterable[str]) -> list[BulletPlace]:
     """Where bullets stand, by id."""
     wanted, books = sorted(set(bullet_ids)), results.get("ace_playbooks")
     if not wanted or books is None:
@@ -210,7 +210,7 @@ def holds_execution(artifact: Artifact, execution_ids: Iterable[str]) -> bool:
     return False
 
 
-def sights(results: Results, inside: Mapping[str, set[str]]) -> tuple[VoterExposure, ...]:
+def exposures(results: Results, inside: Mapping[str, set[str]]) -> tuple[VoterExposure, ...]:
     """The voters, of every training in the store whose dataset is there, that saw one of these examples by domain."""
     found = []
     for artifact in results.store.list("trained_adapters"):
@@ -238,7 +238,7 @@ def _seen(
     results: Results, inside: Mapping[str, set[str]], dataset_digest: str | None = None
 ) -> tuple[tuple[VoterExposure, ...], tuple[PublishedResult, ...]]:
     """Who saw these examples, and the models made with an adapter that did."""
-    found = sights(results, inside)
+    found = exposures(results, inside)
     if dataset_digest is not None:
         found = tuple(one for one in found if one.dataset == dataset_digest)
     models = {

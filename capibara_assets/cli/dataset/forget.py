@@ -321,7 +321,7 @@ def _report(
 ) -> Report:
     from capibara_assets.lineage.checkpoints import title
     from capibara_assets.lineage.forget import examples_of
-    from capibara_assets.lineage.records import sights
+    from capibara_assets.lineage.records import exposures
 
     return Report(
         dry_run=dry_run,
@@ -336,7 +336,7 @@ def _report(
         work=tuple(map(str, places.work)),
         history=places.history,
         logs=tuple(map(str, places.logs)),
-        saw_it=tuple(asdict(one) for one in sights(results, examples_of(found))),
+        saw_it=tuple(asdict(one) for one in exposures(results, examples_of(found))),
         stale=tuple(aftermath.stale),
         left=tuple(aftermath.left),
         failures=aftermath.failures,

@@ -107,14 +107,7 @@ class _NewAnswer:
     finish: str
 
 
-def answers(
-    contender: Contender, items: Sequence[PromptedItem], decoding: Decoding, journal: Path | None = None
-) -> list[Answer]:
-    """The answers of `answered`."""
-    return answered(contender, items, decoding, journal).answers
-
-
-def answered(
+def answer_items(
     contender: Contender,
     items: Sequence[PromptedItem],
     decoding: Decoding,

@@ -97,7 +97,7 @@ class RoutedContender:
         Raises:
             InputError: the router names an expert that has no adapter here.
         """
-        found = list(self.route([asked(prompt) for prompt in prompts]))
+        found = list(self.route([last_user_message(prompt) for prompt in prompts]))
         if unknown := sorted({name for name in found if name is not None} - self.adapters.keys()):
             raise InputError(
                 f"{self.name}: the router picks {', '.join(unknown)}, but there are adapters of "
@@ -158,7 +158,7 @@ def loaded(model: Base | Path) -> Iterator[Base]:
     yield model if isinstance(model, Base) else load_base(model)
 
 
-def asked(prompt: Sequence[Message]) -> str:
+def last_user_message(prompt: Sequence[Message]) -> str:
     """What the user says last: what a router is trained on.
 
     Raises:
@@ -192,7 +192,7 @@ def held_out(examples: pl.DataFrame, rule: ItemLimits) -> pl.DataFrame:
     )
 
 
-def score(
+def contender_losses(
     base: Base,
     test: pl.DataFrame,
     playbook: str,

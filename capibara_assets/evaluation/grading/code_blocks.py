@@ -29,7 +29,7 @@ class ExtractedCode:
     how: str
 
 
-def extracted(answer: str, language: str) -> ExtractedCode:
+def extract_code(answer: str, language: str) -> ExtractedCode:
     """The first fenced block of the language, else the first fenced block, else the whole answer if it parses."""
     blocks = [(match["name"].lower(), match["code"].rstrip("\n")) for match in _FENCE.finditer(answer)]
     for name, code in blocks:

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.grading.assertions_python import names_given
-from capibara_assets.evaluation.grading.code_blocks import ExtractedCode, extracted, parses, plain_text
+from capibara_assets.evaluation.grading.code_blocks import ExtractedCode, extract_code, parses, plain_text
 from capibara_assets.evaluation.grading.journal import GradeJournal
 from capibara_assets.evaluation.grading.plan import CLAIMABLE, GradingPlan, ItemCalibration, Verdict
 from capibara_assets.evaluation.items.items import Item
@@ -158,7 +158,7 @@ def _request(item: Item, answer: str) -> _Request:
     digest = item_digest(item)
     if item.check.kind in ("exact", "text") or item.language == "text":
         return _Request(item, digest, answer)
-    found = extracted(answer, item.language)
+    found = extract_code(answer, item.language)
     if item.kind == "benchmark" and item.language == "python":
         found = _completed(item, answer, found)
     return _Request(item, digest, found.code if found.code is not None else f"\0{answer}", found)
@@ -299,7 +299,7 @@ class _Grader:
         return ItemCalibration(why_not=CLAIMABLE if plan.is_claimable({}) else None)
 
     def _reference(self, item: Item) -> str:
-        found = extracted(item.reference, item.language)
+        found = extract_code(item.reference, item.language)
         return found.code if found.code is not None else item.reference
 
     def _sessions(self, sessions: Mapping[str, tuple[Session, float]], finished: "_Finished") -> None:

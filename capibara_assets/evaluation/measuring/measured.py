@@ -36,7 +36,7 @@ class Measurements:
     stored: Mapping[str, tuple[str, Mapping[str, float]]] = field(default_factory=dict)
 
 
-def asked_items(items: Sequence[Item], most: int) -> list[Item]:
+def items_to_answer(items: Sequence[Item], most: int) -> list[Item]:
     """The items that are answered: those whose id digests are smallest (stable as data grows), in the order of ids."""
     ranked = sorted(items, key=lambda item: sha256_bytes(f"asked:{item.item_id}".encode()))
     return sorted(ranked[:most], key=lambda item: item.item_id)

@@ -66,7 +66,7 @@ class ServedAdapter:
     adapter: LoraAdapter | None
 
 
-def lay_out(
+def write_export(
     parts: ExportParts,
     target: Path,
     card: str,
@@ -129,7 +129,7 @@ def check_export(folder: Path) -> dict[str, Any]:
     return document
 
 
-def fitted(folder: Path) -> ServedAdapter:
+def servable_adapter(folder: Path) -> ServedAdapter:
     """An adapter as a multi-LoRA server reads it, which knows one rank and one scale per adapter.
 
     Where ranks or scales differ from module to module, smaller ranks are filled up with zeros and the scale goes into
@@ -199,7 +199,7 @@ def _write(
 ) -> dict[str, Any]:
     adapters: dict[str, Any] = {}
     for domain, (digest, source) in sorted(parts.adapters.items()):
-        fit = fitted(source)
+        fit = servable_adapter(source)
         where = folder / "adapters" / domain
         _place(source, where, leave=("adapter_model.safetensors", "adapter_config.json") if fit.adapter else ())
         if fit.adapter:

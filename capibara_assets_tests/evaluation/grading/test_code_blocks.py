@@ -2,7 +2,7 @@
 
 import pytest
 
-from capibara_assets.evaluation.grading.code_blocks import extracted, plain_text
+from capibara_assets.evaluation.grading.code_blocks import extract_code, plain_text
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from capibara_assets.evaluation.grading.code_blocks import extracted, plain_text
     ],
 )
 def test_code_is_found(answer: str, language: str, code: str, how: str) -> None:
-    assert (extracted(answer, language).code, extracted(answer, language).how) == (code, how)
+    assert (extract_code(answer, language).code, extract_code(answer, language).how) == (code, how)
 
 
 @pytest.mark.parametrize("language", ["python", "javascript", "sql"])
@@ -28,7 +28,7 @@ def test_code_is_found(answer: str, language: str, code: str, how: str) -> None:
     "answer", ["", "   \n", "I am sorry, but I cannot write this code.", "Here you are: 1) first ..."]
 )
 def test_talk_is_no_code(answer: str, language: str) -> None:
-    assert extracted(answer, language).code is None
+    assert extract_code(answer, language).code is None
 
 
 def test_texts_are_compared_without_fences_and_line_feeds() -> None:
