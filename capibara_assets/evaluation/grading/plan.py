@@ -1,4 +1,4 @@
-"""How an answer to an item is run, and what its run means."""
+"""How the answers to one item are run, and which verdict a run gives."""
 
 import re
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ _ORDERED = re.compile(r"\border\s+by\b(?![^()]*\))", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class ItemCalibration:
-    """What a run of the reference said about an item.
+    """How an item is graded, learned from a run of its reference.
 
     Attributes:
         layout: how its tests run.
@@ -53,14 +53,14 @@ class ItemCalibration:
 
 @dataclass(frozen=True)
 class GradingPlan:
-    """One item with its tests taken apart; `calibration` is what is known of it so far."""
+    """The plan for grading one item: its tests split into reports and assertions, and its calibration so far."""
 
     item: Item
     calibration: ItemCalibration
 
     @cached_property
     def observed(self) -> Observed:
-        """The item's tests, taken apart."""
+        """The item's tests with their assertions replaced by reports."""
         check, language = self.item.check, self.item.language
         if language == "sql" or not check.tests.strip():
             return Observed(check.tests, check.tests, ())
@@ -88,7 +88,7 @@ class GradingPlan:
         return Session(self.item.language, tuple(cells))
 
     def why_not_at_all(self) -> str | None:
-        """Why its tests give no verdict, whatever is run."""
+        """Why its tests can give no verdict at all; None: they can."""
         if self.observed.why_not:
             return self.observed.why_not
         if self.item.check.kind == "assertions" and not self.observed.assertions:
@@ -96,7 +96,7 @@ class GradingPlan:
         return None
 
     def calibrated(self, ran: Ran) -> "GradingPlan | ItemCalibration":
-        """What a run of the reference says: a plan to try next, or how the item is graded."""
+        """The calibration after a run of the reference, or the plan to try next."""
         tried = self.calibration
         if why_not := self.why_not_at_all():
             return replace(tried, why_not=why_not)
@@ -128,7 +128,7 @@ class GradingPlan:
         return replace(tried, known=known)
 
     def is_claimable(self, known: Reports) -> bool:
-        """Whether a program would pass that says yes to all that the tests ask."""
+        """Whether a program that reports True for everything would pass the tests."""
         return self.item.check.kind == "assertions" and claims_suffice(self.observed.assertions, known)
 
     def judge(self, ran: Ran) -> tuple[Verdict, str]:

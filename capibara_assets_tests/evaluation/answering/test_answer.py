@@ -203,7 +203,7 @@ def test_a_journal_has_one_writer(base: Base, tmp_path: Path):
     ):
         pass
     with open_journal(tmp_path / "j.jsonl") as free:
-        assert free.found == {}
+        assert free.lines == {}
 
 
 KILLED = """
