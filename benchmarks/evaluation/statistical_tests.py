@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from capibara_assets.evaluation.decision_rule import DecisionRule
-from capibara_assets.evaluation.statistics.points import Points, compared
+from capibara_assets.evaluation.statistics.points import ContenderPoints, compared
 
 ITEMS = 1_000
 DISCORDANCE = 0.15
@@ -51,7 +51,7 @@ def significant(seeds: int, difference: float, *, clustered: bool) -> float:
     found = 0
     for seed in range(seeds):
         scores = planted(seed, difference, clustered=clustered)
-        points = Points.of(scores, ("base", "consensus"), rule.default, rule, rule.confidence)
+        points = ContenderPoints.of(scores, ("base", "consensus"), rule.default, rule, rule.confidence)
         _, p_value = compared(points, "base")["consensus"]
         found += p_value < 1 - rule.confidence
     return found / seeds

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     import polars as pl
 
     from capibara_assets.datasets.recipe import NearDuplicates
-    from capibara_assets.evaluation.decision.test_uses import Look
+    from capibara_assets.evaluation.decision.test_uses import TestUse
     from capibara_assets.evaluation.decision_rule import DecisionRule
     from capibara_assets.evaluation.evaluate import Terms
     from capibara_assets.evaluation.items.items import Item
     from capibara_assets.evaluation.measuring.domain import DomainModels
     from capibara_assets.evaluation.recipe import EvaluationRecipe
-    from capibara_assets.evaluation.report import Source
+    from capibara_assets.evaluation.report import ReportSource
     from capibara_assets.evaluation.routing.router import Router
-    from capibara_assets.evaluation.tables import Beside
+    from capibara_assets.evaluation.tables import ReportContext
     from capibara_assets.modeling.adapters import LoraAdapter
     from capibara_assets.modeling.base import Base
     from capibara_assets.storage.artifact import Artifact
@@ -42,7 +42,7 @@ class DomainRun:
     near: "NearDuplicates"
     terms: "Terms"
     work: Path
-    beside: "Beside"
+    beside: "ReportContext"
 
 
 def read_run(inputs: Inputs, recipes: Recipes, base_model: BaseModel, domain: Domain) -> DomainRun:
@@ -57,7 +57,7 @@ def read_run(inputs: Inputs, recipes: Recipes, base_model: BaseModel, domain: Do
     from capibara_assets.evaluation.evaluate import Terms
     from capibara_assets.evaluation.items.items import items_of
     from capibara_assets.evaluation.recipe import EvaluationRecipe
-    from capibara_assets.evaluation.tables import Beside, curves_of
+    from capibara_assets.evaluation.tables import ReportContext, curves_of
 
     recipe = inputs.recipe(recipes, "evaluation", EvaluationRecipe)
     rule = inputs.recipe(recipes, "decision", DecisionRule)
@@ -72,9 +72,9 @@ def read_run(inputs: Inputs, recipes: Recipes, base_model: BaseModel, domain: Do
         items=items,
         training=training,
         near=near,
-        terms=Terms(recipe, rule, _look(inputs, results, items, recipe, rule)),
+        terms=Terms(recipe, rule, _test_use(inputs, results, items, recipe, rule)),
         work=inputs.store.work_dir("evaluation", domain, JOURNALS),
-        beside=Beside(
+        beside=ReportContext(
             curves=curves_of(results.trained.document("summary")),
             router=results.router.document("report"),
             sources=tuple(_sources(results)),
@@ -208,11 +208,11 @@ def _promoted(inputs: Inputs, domain: Domain, candidate: str) -> "LoraAdapter | 
     return read_adapter(inputs.store.open("consensus_checkpoint", domain, digest).directory("adapter"))
 
 
-def _look(
+def _test_use(
     inputs: Inputs, results: _Results, items: "list[Item]", recipe: "EvaluationRecipe", rule: "DecisionRule"
-) -> "Look":
+) -> "TestUse":
     from capibara_assets.assets.settings import setting_digest
-    from capibara_assets.evaluation.decision.test_uses import LOOKS, Trial, take_look
+    from capibara_assets.evaluation.decision.test_uses import LEDGER, Trial, record_test_use
 
     trial = Trial(
         items=[item.item_id for item in items],
@@ -225,22 +225,22 @@ def _look(
             **inputs.settings,
         },
     )
-    return take_look(inputs.store.root / LOOKS, results.domain.value, trial, alpha=1 - rule.confidence)
+    return record_test_use(inputs.store.root / LEDGER, results.domain.value, trial, alpha=1 - rule.confidence)
 
 
-def _sources(results: _Results) -> "Iterator[Source]":
+def _sources(results: _Results) -> "Iterator[ReportSource]":
     """What the evaluation was made from: the domain's own results, every expert, and what is one for all domains."""
-    from capibara_assets.evaluation.report import Source
+    from capibara_assets.evaluation.report import ReportSource
 
     domain = results.domain
     for artifact in (results.dataset, results.trained, results.playbook):
-        yield Source(f"{artifact.name}[{domain}]", artifact.digest, _page(artifact.name, domain))
+        yield ReportSource(f"{artifact.name}[{domain}]", artifact.digest, _page(artifact.name, domain))
     for other, artifact in results.consensus.items():
         certificate = artifact.document("certificate")["digest"]
         name = f"consensus_checkpoint[{other}]"
-        yield Source(name, artifact.digest, _page("consensus_checkpoint", other), f"certificate {certificate}")
+        yield ReportSource(name, artifact.digest, _page("consensus_checkpoint", other), f"certificate {certificate}")
     for artifact in (results.merged, results.router):
-        yield Source(artifact.name, artifact.digest, _page(artifact.name))
+        yield ReportSource(artifact.name, artifact.digest, _page(artifact.name))
 
 
 def _page(name: str, domain: Domain | None = None) -> str:

@@ -47,7 +47,7 @@ def override(instance: dg.DagsterInstance, store: "ArtifactStore", wanted: Overr
     Raises:
         InputError: no reason, no such slot, no such checkpoint or several.
     """
-    from capibara_assets.evaluation.serving.promotion import put, served
+    from capibara_assets.evaluation.serving.promotion import promote_manually, served
 
     if not wanted.reason.strip():
         raise InputError("a promotion by hand is noted with its reason: give one (--reason)")
@@ -57,9 +57,9 @@ def override(instance: dg.DagsterInstance, store: "ArtifactStore", wanted: Overr
 
     def change(now: dict[str, Any] | None, _: "list[Move]") -> tuple[dict[str, Any], str]:
         for slot, digest in chosen.items():
-            now = put(now, slot, digest, f"Promoted {why}")
+            now = promote_manually(now, slot, digest, f"Promoted {why}")
         if served(now)["router"] is None and router is not None:  # experts without a router would never be asked
-            now = put(now, "router", router, f"Promoted {why}")
+            now = promote_manually(now, "router", router, f"Promoted {why}")
         return now or {}, wanted.reason
 
     return by_hand(instance, store, "promote", change, wanted.by, event)
@@ -71,7 +71,7 @@ def go_back(instance: dg.DagsterInstance, store: "ArtifactStore", wanted: Back, 
     Raises:
         InputError: nothing to go back to, no such move or slot, or it serves already.
     """
-    from capibara_assets.evaluation.serving.promotion import NOTHING, back
+    from capibara_assets.evaluation.serving.promotion import NOTHING, roll_back
     from capibara_assets.evaluation.serving.promotion_log import state_before
 
     slots = [_known(wanted.slot)] if wanted.slot else None
@@ -82,7 +82,7 @@ def go_back(instance: dg.DagsterInstance, store: "ArtifactStore", wanted: Back, 
         if to not in numbered:
             raise InputError(f"no promotion has number {to}: there are 0 to {len(history)}, see the history")
         why = f"by {wanted.by}: {wanted.reason}"
-        return back(now or NOTHING, numbered[to], slots, why), f"Back to number {to}. {wanted.reason}"
+        return roll_back(now or NOTHING, numbered[to], slots, why), f"Back to number {to}. {wanted.reason}"
 
     return by_hand(instance, store, "rollback", change, wanted.by, event)
 

@@ -10,19 +10,19 @@ import polars as pl
 from capibara_assets.datasets.recipe import NearDuplicates
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.decision.decide import Arms, decide
-from capibara_assets.evaluation.decision.test_uses import Look
+from capibara_assets.evaluation.decision.test_uses import TestUse
 from capibara_assets.evaluation.decision_rule import DecisionRule
 from capibara_assets.evaluation.grading.grade import Grade, grade
 from capibara_assets.evaluation.items.items import Item
 from capibara_assets.evaluation.items.leaks import Leak, find_leaks, refuse_leaks
 from capibara_assets.evaluation.measuring.domain import DomainModels, measure
-from capibara_assets.evaluation.measuring.measured import Measured
+from capibara_assets.evaluation.measuring.measured import Measurements
 from capibara_assets.evaluation.recipe import EvaluationRecipe
 from capibara_assets.evaluation.report import Comparison, WorstExample
 from capibara_assets.evaluation.reports.worst import Roles, worst_examples
 from capibara_assets.evaluation.schema import Decision
 from capibara_assets.evaluation.statistics.figures import Figures, figures
-from capibara_assets.evaluation.statistics.points import Unfit
+from capibara_assets.evaluation.statistics.points import NotComparable
 from capibara_assets.evaluation.statistics.scores import (
     UNJUDGED,
     Score,
@@ -44,7 +44,7 @@ class Evaluation:
     """The result: tables with a row per contender and item, figures with intervals, and what was decided."""
 
     items: Sequence[Item]
-    measured: Measured
+    measured: Measurements
     grades: Sequence[Grade]
     scores: pl.DataFrame
     figures: Figures
@@ -61,12 +61,12 @@ class Terms:
     """By what contenders are measured and judged.
 
     Attributes:
-        look: of the ledger of looks at the items.
+        test_use: this use of the test items, from the ledger; None: uses are not counted.
     """
 
     recipe: EvaluationRecipe
     rule: DecisionRule
-    look: Look | None = None
+    test_use: TestUse | None = None
 
 
 def evaluate_domain(
@@ -114,7 +114,7 @@ class Graded:
 
 def grade_and_score(
     items: Sequence[Item],
-    measured: Measured,
+    measured: Measurements,
     recipe: EvaluationRecipe,
     *,
     work: Path | None = None,
@@ -140,7 +140,7 @@ def grade_and_score(
 def judge(
     domain: str,
     items: Sequence[Item],
-    measured: Measured,
+    measured: Measurements,
     graded: Graded,
     terms: Terms,
     arms: Arms | None = ARMS,
@@ -168,7 +168,7 @@ def judge(
     found, comparisons, crashed = _figures(scores, rule, measured, references)
     decision = None
     if arms:
-        decision = decide(domain, of_metric(scores, metric), rule, arms=arms, crashed=crashed, look=terms.look)
+        decision = decide(domain, of_metric(scores, metric), rule, arms=arms, crashed=crashed, test_use=terms.test_use)
     answered = {answer.item_id for answer in measured.answers}
     return Evaluation(
         items=items,
@@ -192,7 +192,7 @@ def judge(
 
 
 def score_table(
-    items: Mapping[str, Item], measured: Measured, grades: Sequence[Grade], recipe: EvaluationRecipe
+    items: Mapping[str, Item], measured: Measurements, grades: Sequence[Grade], recipe: EvaluationRecipe
 ) -> pl.DataFrame:
     """Rows of `Score` in every metric there is."""
     kinds = {item_id: item.kind for item_id, item in items.items()}
@@ -227,7 +227,9 @@ def _with_stored(
     return pl.concat([kept, table(Score, rows)])
 
 
-def notes(items: Sequence[Item], measured: Measured, grades: Sequence[Grade], crashed: Mapping[str, str]) -> list[str]:
+def notes(
+    items: Sequence[Item], measured: Measurements, grades: Sequence[Grade], crashed: Mapping[str, str]
+) -> list[str]:
     """What a reader has to know of the figures: what was left out, not judged, or crashed."""
     said = [f"{name} crashed: {why}" for name, why in sorted(crashed.items())]
     said += [
@@ -256,7 +258,7 @@ def _grouped(reasons: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _figures(
-    scores: pl.DataFrame, rule: DecisionRule, measured: Measured, references: Sequence[str]
+    scores: pl.DataFrame, rule: DecisionRule, measured: Measurements, references: Sequence[str]
 ) -> tuple[Figures, list[Comparison], dict[str, str]]:
     """Figures of the contenders that can be compared; the others are named with why."""
     crashed = dict(measured.crashed)
@@ -264,7 +266,7 @@ def _figures(
     while names and names[0] == measured.contenders[0]:
         try:
             found, comparisons = figures(scores.filter(pl.col("contender").is_in(names)), rule, names, references)
-        except Unfit as unfit:
+        except NotComparable as unfit:
             crashed[unfit.contender] = unfit.why
             names.remove(unfit.contender)
         else:

@@ -16,7 +16,7 @@ ARMS: tuple[Arm, ...] = (
 NEEDED = frozenset({"base", "playbook", "consensus"})  # without them there is nothing to decide
 
 
-class Generation(Declared):
+class GenerationRecipe(Declared):
     """Who answers, and which items: the same for every contender."""
 
     contenders: tuple[Arm, ...] = Field(
@@ -44,7 +44,7 @@ class EvaluationRecipe(Declared):
     playbook_budget_tokens: int = Field(
         default=512, ge=32, description="Tokens that the playbook may take in the context."
     )
-    generation: Generation = Generation()
+    generation: GenerationRecipe = GenerationRecipe()
     decoding: Decoding = Decoding(max_new_tokens=128)
     workers: int | None = Field(default=None, ge=1, description="Processes that grade; None: one per core.")
     worst_examples: int = Field(default=8, ge=0, le=100, description="Worst examples that the report shows.")

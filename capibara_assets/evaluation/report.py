@@ -51,7 +51,7 @@ def metric_of(name: str) -> Metric:
 
 
 @dataclass(frozen=True)
-class Usage:
+class AnsweringCost:
     """What answering cost a contender: answers, their tokens, seconds, peak memory (of the process or its GPU)."""
 
     answers: int
@@ -108,7 +108,7 @@ class WorstExample:
 
 
 @dataclass(frozen=True)
-class Source:
+class ReportSource:
     """One result that the evaluation was made of; `url` is its page in Dagster's UI, relative to the UI's address."""
 
     name: str
@@ -118,7 +118,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Report:
+class EvaluationReport:
     """Everything that one page shows. Whatever is empty is left out of the page, and `notes` say why where it matters.
 
     Attributes:
@@ -138,11 +138,11 @@ class Report:
     judged: str
     figures: Mapping[str, Mapping[str, Interval]]
     comparisons: Sequence[Comparison] = ()
-    usage: Mapping[str, Usage] = field(default_factory=dict)
+    usage: Mapping[str, AnsweringCost] = field(default_factory=dict)
     curves: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
     router: Mapping[str, Any] = field(default_factory=dict)
     worst: Sequence[WorstExample] = ()
-    sources: Sequence[Source] = ()
+    sources: Sequence[ReportSource] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     confidence: float = 0.95
     notes: Sequence[str] = ()

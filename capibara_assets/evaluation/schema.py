@@ -9,7 +9,7 @@ from pydantic import Field
 from capibara_assets.storage.records import Record
 
 Verdict = Literal["promote", "reject", "inconclusive"]
-Outcome = Literal[
+DecisionOutcome = Literal[
     "adopt",
     "overfitting",
     "small_gain",
@@ -103,7 +103,7 @@ class Decision(pydantic.BaseModel):
 
     schema_version: Literal[2] = 2
     verdict: Verdict
-    outcome: Outcome | None = Field(
+    outcome: DecisionOutcome | None = Field(
         description="The region of the rule, or the guard, that the verdict comes from; null: of an older version."
     )
     reason: str = Field(description="One readable paragraph: what was compared, by how much, why.")
@@ -120,7 +120,7 @@ class Decision(pydantic.BaseModel):
     items_needed: int | None = Field(default=None, description="Items to add for a verdict, where it is inconclusive.")
     slices: dict[str, SliceResult] = Field(default_factory=dict)
     look: int | None = Field(
-        default=None, description="Number of this look at these test items; null: looks are not counted."
+        default=None, description="Number of this use of these test items; null: uses are not counted."
     )
 
 

@@ -12,7 +12,7 @@ from capibara_assets.evaluation.decision_rule import DecisionRule
 from capibara_assets.evaluation.evaluate import Evaluation, Terms
 from capibara_assets.evaluation.grading.grade import Grade
 from capibara_assets.evaluation.recipe import EvaluationRecipe
-from capibara_assets.evaluation.report import Report, Source
+from capibara_assets.evaluation.report import EvaluationReport, ReportSource
 from capibara_assets.evaluation.schema import ExampleLoss
 from capibara_assets.evaluation.statistics.figures import as_document
 from capibara_assets.evaluation.statistics.scores import Score
@@ -79,7 +79,7 @@ def validity_problems(
 
 
 @dataclass(frozen=True)
-class Beside:
+class ReportContext:
     """What a report shows beside the evaluation itself.
 
     Attributes:
@@ -90,7 +90,7 @@ class Beside:
 
     curves: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
     router: Mapping[str, Any] = field(default_factory=dict)
-    sources: Sequence[Source] = ()
+    sources: Sequence[ReportSource] = ()
 
 
 def report_of(
@@ -98,17 +98,17 @@ def report_of(
     title: str,
     terms: Terms,
     *,
-    beside: Beside | None = None,
+    beside: ReportContext | None = None,
     settings: Mapping[str, Any] | None = None,
-) -> Report:
+) -> EvaluationReport:
     """The data of the page.
 
     Args:
         beside: what else a domain's results say; None: nothing.
         settings: more of them, shown before the recipe's.
     """
-    beside = beside or Beside()
-    return Report(
+    beside = beside or ReportContext()
+    return EvaluationReport(
         title=title,
         verdict=evaluation.decision.verdict if evaluation.decision else "",
         paragraph=evaluation.decision.reason if evaluation.decision else "",

@@ -84,7 +84,7 @@ class Absence:
 
 
 @dataclass(frozen=True)
-class _Chosen:
+class _ResolvedModel:
     what: str
     name: str
     digest: str
@@ -189,7 +189,7 @@ def forgotten_datasets(results: Results) -> set[tuple[str, str]]:
     return {(str(gone.partition), gone.digest) for gone in removed(results.store, "moe_dataset")}
 
 
-def _choose(results: Results, wanted: str) -> _Chosen:
+def _choose(results: Results, wanted: str) -> _ResolvedModel:
     if "@" in wanted:
         return _by_digest(results, checkpoints_of(results.store).open(wanted).id)
     domain, _, rest = wanted.partition("/")
@@ -207,7 +207,7 @@ def _choose(results: Results, wanted: str) -> _Chosen:
     return _by_digest(results, wanted)
 
 
-def _by_digest(results: Results, wanted: str) -> _Chosen:
+def _by_digest(results: Results, wanted: str) -> _ResolvedModel:
     """By a digest, or a checkpoint's id; those that no artifact names are looked for where nothing else fits."""
     every = {(a.name, a.partition, a.digest): a for name in _MODELS for a in results.store.list(name)}
     voters = {
@@ -234,22 +234,22 @@ def _by_digest(results: Results, wanted: str) -> _Chosen:
     return _voter(*voters[digest]) if digest in voters else _of_artifact(results, by_digest[digest])
 
 
-def _voter(artifact: Artifact, voter: Voter) -> _Chosen:
+def _voter(artifact: Artifact, voter: Voter) -> _ResolvedModel:
     name = f"{voter.domain}/{voter.name}"
-    return _Chosen("voter", name, voter.digest, artifact, ((artifact, voter),), _judged_by(artifact))
+    return _ResolvedModel("voter", name, voter.digest, artifact, ((artifact, voter),), _judged_by(artifact))
 
 
-def _of_artifact(results: Results, artifact: Artifact) -> _Chosen:
+def _of_artifact(results: Results, artifact: Artifact) -> _ResolvedModel:
     name = f"{artifact.name}[{artifact.partition}]" if artifact.partition else artifact.name
     voters = tuple(_voters_behind(results, artifact))
-    return _Chosen(artifact.name, name, artifact.digest, artifact, voters, _judged_by(artifact))
+    return _ResolvedModel(artifact.name, name, artifact.digest, artifact, voters, _judged_by(artifact))
 
 
 def _judged_by(artifact: Artifact) -> frozenset[tuple[str, str]]:
     return frozenset((n.partition, n.digest) for n in upstream(artifact.manifest) if n.asset == "moe_dataset")
 
 
-def _of_checkpoint(results: Results, checkpoint: "Checkpoint") -> _Chosen:
+def _of_checkpoint(results: Results, checkpoint: "Checkpoint") -> _ResolvedModel:
     """A checkpoint by what it says of itself: its sources, and the voter of its recipe that a tag names."""
     about, voters, datasets = checkpoint.manifest.about, list[tuple[Artifact | None, Voter]](), set[tuple[str, str]]()
     for source, digest in about.sources.items():
@@ -278,7 +278,7 @@ def _of_checkpoint(results: Results, checkpoint: "Checkpoint") -> _Chosen:
                 )
                 voters.append((None, voter))
     name = f"{about.model}@v{checkpoint.version}"
-    return _Chosen("checkpoint", name, checkpoint.id, None, tuple(voters), frozenset(datasets))
+    return _ResolvedModel("checkpoint", name, checkpoint.id, None, tuple(voters), frozenset(datasets))
 
 
 def _with_domain(results: Results, model: str, digest: str) -> set[tuple[str, str]]:
@@ -321,7 +321,7 @@ def _voters_behind(results: Results, artifact: Artifact) -> Iterable[tuple[Artif
                 yield owner, voter
 
 
-def _datasets(results: Results, chosen: _Chosen) -> tuple[DatasetState, ...]:
+def _datasets(results: Results, chosen: _ResolvedModel) -> tuple[DatasetState, ...]:
     """The datasets it was trained on; of a model of several adapters also those that judged them."""
     named = chosen.datasets | {one for _, voter in chosen.voters for one in voter.datasets}
     gone = forgotten_datasets(results)
@@ -338,7 +338,7 @@ def _datasets(results: Results, chosen: _Chosen) -> tuple[DatasetState, ...]:
     )
 
 
-def _certificates(results: Results, chosen: _Chosen) -> dict[str, str]:
+def _certificates(results: Results, chosen: _ResolvedModel) -> dict[str, str]:
     found = {}
     trained = {(voter.domain, artifact.digest) for artifact, voter in chosen.voters if artifact is not None}
     for artifact in results.store.list("consensus_checkpoint"):

@@ -16,7 +16,7 @@ UNPARTITIONED = "_"
 
 
 @dataclass(frozen=True, order=True)
-class Node:
+class ArtifactNode:
     """An artifact by name."""
 
     asset: str
@@ -51,7 +51,7 @@ def ancestors(store: ArtifactStore, artifact: Artifact) -> list[LineageStep]:
         IntegrityError: a manifest on the way is damaged or names an input in another form.
     """
 
-    def inputs(node: Node, found: Artifact | None) -> Iterable[Node]:
+    def inputs(node: ArtifactNode, found: Artifact | None) -> Iterable[ArtifactNode]:
         return upstream(found.manifest) if found is not None else ()
 
     return _walk(store, artifact, inputs)
@@ -63,7 +63,7 @@ def descendants(store: ArtifactStore, artifact: Artifact) -> list[LineageStep]:
     Raises:
         IntegrityError: a manifest in the store is damaged or names an input in another form.
     """
-    made_from: dict[Node, list[Node]] = {}
+    made_from: dict[ArtifactNode, list[ArtifactNode]] = {}
     for name in store.names():
         for other in store.list(name):
             for node in upstream(other.manifest):
@@ -71,7 +71,7 @@ def descendants(store: ArtifactStore, artifact: Artifact) -> list[LineageStep]:
     return _walk(store, artifact, lambda node, _: made_from.get(node, ()))
 
 
-def upstream(manifest: Manifest) -> list[Node]:
+def upstream(manifest: Manifest) -> list[ArtifactNode]:
     """The artifacts that a manifest names as inputs, sorted; one that was not there when it was asked for is none.
 
     Raises:
@@ -87,21 +87,21 @@ def upstream(manifest: Manifest) -> list[Node]:
         if not (asset and bar and partition and isinstance(digest, str)):
             raise IntegrityError(f"manifest of {where}: upstream {key!r} is not <asset>|<partition or _>: digest")
         if digest:
-            nodes.append(Node(asset, partition, digest))
+            nodes.append(ArtifactNode(asset, partition, digest))
     return sorted(nodes)
 
 
 def _walk(
-    store: ArtifactStore, start: Artifact, neighbours: Callable[[Node, Artifact | None], Iterable[Node]]
+    store: ArtifactStore, start: Artifact, neighbours: Callable[[ArtifactNode, Artifact | None], Iterable[ArtifactNode]]
 ) -> list[LineageStep]:
     """Breadth first, each artifact once."""
     first = _node(start)
     seen, steps = {first}, list[LineageStep]()
-    frontier: list[tuple[Node, Artifact | None]] = [(first, start)]
+    frontier: list[tuple[ArtifactNode, Artifact | None]] = [(first, start)]
     depth = 0
     while frontier:
         depth += 1
-        reached: list[tuple[Node, Artifact | None]] = []
+        reached: list[tuple[ArtifactNode, Artifact | None]] = []
         for node, artifact in frontier:
             for neighbour in sorted(neighbours(node, artifact)):
                 if neighbour in seen:
@@ -116,8 +116,8 @@ def _walk(
     return sorted(steps, key=lambda step: (step.depth, step.asset, step.partition or "", step.digest))
 
 
-def _node(artifact: Artifact) -> Node:
-    return Node(artifact.name, artifact.partition or UNPARTITIONED, artifact.digest)
+def _node(artifact: Artifact) -> ArtifactNode:
+    return ArtifactNode(artifact.name, artifact.partition or UNPARTITIONED, artifact.digest)
 
 
 def _open(store: ArtifactStore, asset: str, partition: str | None, digest: str) -> Artifact | None:

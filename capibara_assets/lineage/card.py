@@ -39,7 +39,7 @@ _HUB = {
 
 
 @dataclass(frozen=True)
-class Subject:
+class CardSubject:
     """What a card is about."""
 
     title: str
@@ -57,7 +57,7 @@ class Subject:
     """Domains whose dataset is no longer in the store: nothing can be counted of it."""
 
 
-def write_card(subject: Subject, examples: pl.DataFrame, folder: Path) -> None:
+def write_card(subject: CardSubject, examples: pl.DataFrame, folder: Path) -> None:
     """Writes README.md into a model's folder.
 
     Args:
@@ -86,7 +86,7 @@ def write_voter_cards(
     for name, (shard, registered) in sorted(shards.items()):
         others = (further or {}).get(name, {})
         tables = [examples, *(columns(one, "examples", named) for one in others.values())]
-        subject = Subject(
+        subject = CardSubject(
             title=f"{domain} / {name}",
             what=f"LoRA adapter of one voter, trained on verified `{domain}` examples.",
             library="peft",
@@ -102,7 +102,7 @@ def write_voter_cards(
 
 
 def write_model_card(
-    folder: Path, store: ArtifactStore, made_from: Mapping[Domain, Artifact], subject: Subject
+    folder: Path, store: ArtifactStore, made_from: Mapping[Domain, Artifact], subject: CardSubject
 ) -> None:
     """A card of a model made of trained adapters, about the train splits behind them.
 
@@ -123,13 +123,13 @@ def write_model_card(
     write_card(whole, examples, folder)
 
 
-def consensus_subject(domain: str, base_model: str, base_digest: str, certificate: str) -> Subject:
+def consensus_subject(domain: str, base_model: str, base_digest: str, certificate: str) -> CardSubject:
     """What the card of a domain's consensus adapter is about.
 
     Args:
         certificate: digest of its certificate.
     """
-    return Subject(
+    return CardSubject(
         title=f"{domain} / consensus",
         what=f"The LoRA adapter that the voters of `{domain}` agreed on.",
         library="peft",
@@ -139,11 +139,11 @@ def consensus_subject(domain: str, base_model: str, base_digest: str, certificat
     )
 
 
-def merged_subject(base_model: str, base_digest: str, consensus: Mapping[Domain, Artifact]) -> Subject:
+def merged_subject(base_model: str, base_digest: str, consensus: Mapping[Domain, Artifact]) -> CardSubject:
     """What the card of the dense model out of every domain's `consensus_checkpoint` is about."""
     digests = {str(domain): artifact.document("certificate")["digest"] for domain, artifact in consensus.items()}
     proofs = ", ".join(f"`consensus_checkpoint[{domain}]` `{digest}`" for domain, digest in sorted(digests.items()))
-    return Subject(
+    return CardSubject(
         title="merged",
         what="One dense model out of every domain's consensus adapter.",
         library="transformers",
@@ -158,7 +158,7 @@ def base_name(location: str, path: Path) -> str:
     return path.name if Path(location).expanduser().exists() else location.partition("@")[0]
 
 
-def card(subject: Subject, owed: Attribution) -> str:
+def card(subject: CardSubject, owed: Attribution) -> str:
     """The card as text: YAML front matter, then what a reader needs in words."""
     front = {
         "base_model": subject.base_model,

@@ -21,7 +21,7 @@ _FIRST = 5
 
 
 @dataclass(frozen=True)
-class Reached:
+class OriginArtifact:
     """An artifact that a checkpoint was made from, directly or through others."""
 
     asset: str
@@ -38,7 +38,7 @@ class Reached:
 
 
 @dataclass(frozen=True)
-class Source:
+class ExecutionSource:
     """One of those executions."""
 
     execution_id: str
@@ -48,18 +48,18 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Origin:
+class CheckpointOrigin:
     """Everything a checkpoint was made from, as far as the artifact store still knows."""
 
-    artifacts: tuple[Reached, ...]
+    artifacts: tuple[OriginArtifact, ...]
     """Nearest first."""
     executions: int | None
     """Distinct executions in all of the datasets; None where no dataset is present."""
-    first: tuple[Source, ...]
+    first: tuple[ExecutionSource, ...]
     store: str
 
 
-def origin(store: ArtifactStore, about: About) -> Origin:
+def origin(store: ArtifactStore, about: About) -> CheckpointOrigin:
     """Walk from a checkpoint's sources to the executions.
 
     Raises:
@@ -83,11 +83,11 @@ def origin(store: ArtifactStore, about: About) -> Origin:
             everything |= inside
             splits = columns(artifact, "examples", ["split"])["split"]
             examples, executions = int(splits.is_in(["train", "validation"]).sum()), len(inside)
-        found.append(Reached(*key, depth, state, examples, executions))
+        found.append(OriginArtifact(*key, depth, state, examples, executions))
     read = any(one.executions is not None for one in found)
     logs = [artifact for (asset, *_), (_, artifact) in reached.items() if asset == _LOGS and artifact is not None]
     first = tuple(_places(sorted(everything)[:_FIRST], logs))
-    return Origin(tuple(found), len(everything) if read else None, first, str(store.root))
+    return CheckpointOrigin(tuple(found), len(everything) if read else None, first, str(store.root))
 
 
 def _starts(store: ArtifactStore, about: About) -> Iterable[tuple[str, str | None, str]]:
@@ -110,11 +110,11 @@ def _open(store: ArtifactStore, asset: str, partition: str | None, digest: str) 
         return None
 
 
-def _places(ids: list[str], logs: Iterable[Artifact]) -> Iterable[Source]:
+def _places(ids: list[str], logs: Iterable[Artifact]) -> Iterable[ExecutionSource]:
     known: dict[str, tuple[str, int]] = {}
     for artifact in logs:
         rows = columns(artifact, "executions", ["execution_id", "source_file", "source_line"])
         for name, file, line in rows.filter(pl.col("execution_id").is_in(ids)).iter_rows():
             known[name] = (file, line)
     for name in ids:
-        yield Source(name, *known.get(name, (None, None)))
+        yield ExecutionSource(name, *known.get(name, (None, None)))

@@ -20,7 +20,7 @@ _SHORT = 12
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedCheckpoint:
     """A checkpoint that an artifact names: the bytes of one of its folders."""
 
     id: str
@@ -28,10 +28,10 @@ class Named:
     folder: str
 
 
-def named_checkpoints(store: ArtifactStore) -> list[Named]:
+def named_checkpoints(store: ArtifactStore) -> list[NamedCheckpoint]:
     """Every checkpoint that an artifact in the store names."""
     return [
-        Named(identity, artifact, folder)
+        NamedCheckpoint(identity, artifact, folder)
         for asset in store.names()
         for artifact in store.list(asset)
         for folder, identity in artifact.checkpoints.items()
@@ -46,7 +46,7 @@ def needed_checkpoints(store: ArtifactStore) -> dict[str, str]:
         MissingArtifact: a promoted model is not in the store.
     """
     named = named_checkpoints(store)
-    by_artifact: dict[tuple[str, str | None, str], list[Named]] = {}
+    by_artifact: dict[tuple[str, str | None, str], list[NamedCheckpoint]] = {}
     for one in named:
         by_artifact.setdefault((one.artifact.name, one.artifact.partition, one.artifact.digest), []).append(one)
     reasons = {one.id: f"{one.folder} of {_title(one.artifact)}" for one in named}

@@ -40,7 +40,7 @@ _PIECES_OF_A_LINE = 3
 
 
 @dataclass(frozen=True)
-class Line:
+class LogLine:
     """A line of a log that holds a forgotten record: the user's file, which is never changed."""
 
     execution_id: str
@@ -49,7 +49,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Found:
+class ForgetFindings:
     """All that is known of some executions before they are forgotten."""
 
     execution_ids: tuple[str, ...]
@@ -57,7 +57,7 @@ class Found:
     """Those that were forgotten earlier."""
     rows: pl.DataFrame
     """Execution rows, one for each id that some table still holds."""
-    lines: tuple[Line, ...]
+    lines: tuple[LogLine, ...]
     artifacts: tuple[Artifact, ...]
     """Everything in the store that holds them, in the order in which it is removed."""
     tombstones: tuple[Tombstone, ...]
@@ -67,7 +67,7 @@ class Found:
     domains: tuple[str, ...]
 
 
-def find(results: Results, execution_ids: Sequence[str]) -> Found:
+def find(results: Results, execution_ids: Sequence[str]) -> ForgetFindings:
     """What is there of these executions.
 
     Raises:
@@ -92,7 +92,7 @@ def find(results: Results, execution_ids: Sequence[str]) -> Found:
     holding_lines = [a for a in every if a.name == "e2b_logs" and a not in direct and _has_lines(a, quarantine)]
     tainted = _with_routes([*direct, *holding_lines], every, store)
     places = [(ledger, found) for ledger in ledgers if (found := _places(ledger, wanted)).height]
-    return Found(
+    return ForgetFindings(
         execution_ids=tuple(wanted),
         before=tuple(before),
         rows=rows,
@@ -114,7 +114,7 @@ def alone(store: ArtifactStore) -> Any:
         yield
 
 
-def purge_ledgers(store: ArtifactStore, found: Found, current: Path | None) -> list[str]:
+def purge_ledgers(store: ArtifactStore, found: ForgetFindings, current: Path | None) -> list[str]:
     """Leaves of each ledger only what was made without the records; returns the folders that were deleted.
 
     The deployment's own ledger keeps its last generation, made after the tombstones. A ledger of another folder of
@@ -171,7 +171,7 @@ def delete(paths: Iterable[Path]) -> None:
             path.unlink(missing_ok=True)
 
 
-def doomed(results: Results, found: Found) -> tuple[list[Artifact], list[Artifact]]:
+def doomed(results: Results, found: ForgetFindings) -> tuple[list[Artifact], list[Artifact]]:
     """(What has to be removed, in this order; what holds a record and has to wait).
 
     What counts now and was made anew without the records stays, though an older artifact had the same content. The
@@ -300,11 +300,11 @@ def _places(ledger: Ledger, wanted: Sequence[str]) -> pl.DataFrame:
     return rows.join(names, on="file", how="left")
 
 
-def _lines(places: Sequence[tuple[Ledger, pl.DataFrame]], rows: pl.DataFrame) -> Iterable[Line]:
+def _lines(places: Sequence[tuple[Ledger, pl.DataFrame]], rows: pl.DataFrame) -> Iterable[LogLine]:
     """Every line that holds one of them, also duplicates; from the table where no ledger knows."""
-    known = {Line(*row) for _, frame in places for row in frame.select("execution_id", "name", "line").iter_rows()}
+    known = {LogLine(*row) for _, frame in places for row in frame.select("execution_id", "name", "line").iter_rows()}
     if "source_file" in rows.columns:
-        known |= {Line(*row) for row in rows.select("execution_id", "source_file", "source_line").iter_rows()}
+        known |= {LogLine(*row) for row in rows.select("execution_id", "source_file", "source_line").iter_rows()}
     return sorted(known, key=lambda line: (line.execution_id, line.file, line.line))
 
 
@@ -349,7 +349,7 @@ def _removal_order(artifact: Artifact) -> tuple[int, str, str, str]:
     return (last, artifact.name, artifact.partition or "", artifact.digest)
 
 
-def examples_of(found: Found) -> dict[str, set[str]]:
+def examples_of(found: ForgetFindings) -> dict[str, set[str]]:
     """Domain -> examples made of the records, in any dataset of the store."""
     inside: dict[str, set[str]] = {}
     for artifact in found.artifacts:

@@ -14,12 +14,12 @@ from capibara_assets.lineage.trails import (
     BulletPlace,
     BulletTrail,
     ExampleTrail,
+    ExampleUse,
+    ExecutionPlace,
     ExecutionTrail,
-    Place,
-    Result,
-    Sight,
+    PublishedResult,
     TenantTrail,
-    Use,
+    VoterExposure,
 )
 from capibara_assets.lineage.voters import SEEN, dataset, voters_of
 from capibara_assets.storage.artifact import Artifact
@@ -61,7 +61,7 @@ def example_trail(results: Results, wanted: str) -> ExampleTrail:
         (d, found) for d, frame in tables.items() if (found := frame.filter(example_id=example_id)).height
     )
     row = rows.row(0, named=True)
-    places = places_of(results, row["execution_ids"])
+    places = execution_places(results, row["execution_ids"])
     made = results.every("moe_dataset")[domain]
     seen, models = _seen(results, {domain: {example_id}}, made.digest)
     return ExampleTrail(
@@ -74,11 +74,11 @@ def example_trail(results: Results, wanted: str) -> ExampleTrail:
         source=row["source"],
         tenants=tuple(row.get("tenants") or ()),
         executions=tuple(
-            Place(**{**vars(places[name]), "role": "answer" if number == 0 else "context"})
+            ExecutionPlace(**{**vars(places[name]), "role": "answer" if number == 0 else "context"})
             for number, name in enumerate(row["execution_ids"])
             if name in places
         ),
-        bullets=tuple(bullets_of(results, row.get("bullet_ids") or ())),
+        bullets=tuple(bullet_places(results, row.get("bullet_ids") or ())),
         seen_by=seen,
         models=models,
     )
@@ -87,7 +87,7 @@ def example_trail(results: Results, wanted: str) -> ExampleTrail:
 def execution_trail(results: Results, wanted: str) -> ExecutionTrail:
     """Raises InputError: no such execution, or several."""
     execution_id = one_of("execution", wanted, known_executions(results), "`capibara run --select e2b_logs` reads them")
-    place = places_of(results, [execution_id]).get(execution_id)
+    place = execution_places(results, [execution_id]).get(execution_id)
     groups = results.get("example_groups")
     rows = columns(groups, "groups", ["unit_id", "group_id", "split"]).filter(unit_id=execution_id) if groups else None
     uses, left_out, datasets, inside = _uses(results, execution_id)
@@ -101,7 +101,7 @@ def execution_trail(results: Results, wanted: str) -> ExecutionTrail:
         split=rows["split"][0] if rows is not None and rows.height else None,
         left_out=left_out,
         tables=tuple(
-            Result(artifact.name, artifact.partition, artifact.digest, True)
+            PublishedResult(artifact.name, artifact.partition, artifact.digest, True)
             for _, artifact in sorted(results.current.items(), key=lambda item: (item[0][0], item[0][1] or ""))
             if holds_execution(artifact, {execution_id})
         ),
@@ -126,7 +126,7 @@ def bullet_trail(results: Results, wanted: str) -> BulletTrail:
         if columns(artifact, "bullets", ["origins"])["origins"].list.contains(bullet_id).any()
     ]
     uses = [
-        Use(domain, example_id, kind, split, "bullet")
+        ExampleUse(domain, example_id, kind, split, "bullet")
         for domain, artifact in results.every("moe_dataset").items()
         for example_id, kind, split in columns(artifact, "examples", ["example_id", "kind", "split", "bullet_ids"])
         .filter(pl.col("bullet_ids").list.contains(bullet_id))
@@ -171,17 +171,17 @@ def known_executions(results: Results) -> set[str]:
     return found
 
 
-def places_of(results: Results, execution_ids: Iterable[str]) -> dict[str, Place]:
+def execution_places(results: Results, execution_ids: Iterable[str]) -> dict[str, ExecutionPlace]:
     """Where executions stand; those that are in no table any more are missing."""
     logs = results.get("e2b_logs")
     if logs is None:
         return {}
     rows = columns(logs, "executions", _PLACE).filter(pl.col("execution_id").is_in(list(execution_ids)))
     named = {"source_file": "file", "source_line": "line"}
-    return {row["execution_id"]: Place(**row) for row in rows.rename(named).iter_rows(named=True)}
+    return {row["execution_id"]: ExecutionPlace(**row) for row in rows.rename(named).iter_rows(named=True)}
 
 
-def bullets_of(results: Results, bullet_ids: Iterable[str]) -> list[BulletPlace]:
+def bullet_places(results: Results, bullet_ids: Iterable[str]) -> list[BulletPlace]:
     """Where bullets stand, by id."""
     wanted, books = sorted(set(bullet_ids)), results.get("ace_playbooks")
     if not wanted or books is None:
@@ -210,7 +210,7 @@ def holds_execution(artifact: Artifact, execution_ids: Iterable[str]) -> bool:
     return False
 
 
-def sights(results: Results, inside: Mapping[str, set[str]]) -> tuple[Sight, ...]:
+def exposures(results: Results, inside: Mapping[str, set[str]]) -> tuple[VoterExposure, ...]:
     """The voters, of every training in the store whose dataset is there, that saw one of these examples by domain."""
     found = []
     for artifact in results.store.list("trained_adapters"):
@@ -227,7 +227,7 @@ def sights(results: Results, inside: Mapping[str, set[str]]) -> tuple[Sight, ...
                 if domain == voter.domain:
                     parts.append(("validation", voter.validated(table)))
                 found += [
-                    Sight(voter.domain, voter.name, voter.digest, voter.artifact, digest, part, now)
+                    VoterExposure(voter.domain, voter.name, voter.digest, voter.artifact, digest, part, now)
                     for part, rows in parts
                     if rows["example_id"].is_in(names).any()
                 ]
@@ -236,13 +236,15 @@ def sights(results: Results, inside: Mapping[str, set[str]]) -> tuple[Sight, ...
 
 def _seen(
     results: Results, inside: Mapping[str, set[str]], dataset_digest: str | None = None
-) -> tuple[tuple[Sight, ...], tuple[Result, ...]]:
+) -> tuple[tuple[VoterExposure, ...], tuple[PublishedResult, ...]]:
     """Who saw these examples, and the models made with an adapter that did."""
-    found = sights(results, inside)
+    found = exposures(results, inside)
     if dataset_digest is not None:
         found = tuple(one for one in found if one.dataset == dataset_digest)
     models = {
-        Result(step.asset, step.partition, step.digest, step.artifact is not None and results.is_current(step.artifact))
+        PublishedResult(
+            step.asset, step.partition, step.digest, step.artifact is not None and results.is_current(step.artifact)
+        )
         for domain, digest in {(one.domain, one.artifact) for one in found}
         for artifact in results.store.list("trained_adapters")
         if (artifact.partition, artifact.digest) == (domain, digest)
@@ -258,14 +260,16 @@ def _examples_of(store: ArtifactStore, domain: str, digest: str) -> pl.DataFrame
     return None if artifact is None else columns(artifact, "examples", [*SEEN, "tenants"])
 
 
-def _uses(results: Results, execution_id: str) -> tuple[list[Use], dict[str, str], dict[str, str], dict[str, set[str]]]:
+def _uses(
+    results: Results, execution_id: str
+) -> tuple[list[ExampleUse], dict[str, str], dict[str, str], dict[str, set[str]]]:
     """Examples, reasons for none, digests of datasets, and example ids, by domain."""
     uses, left_out, datasets, inside = [], dict[str, str](), dict[str, str](), dict[str, set[str]]()
     for domain, artifact in results.every("moe_dataset").items():
         rows = columns(artifact, "examples", ["example_id", "kind", "split", "execution_ids"])
         rows = rows.filter(pl.col("execution_ids").list.contains(execution_id))
         for example_id, kind, split, ids in rows.iter_rows():
-            uses.append(Use(domain, example_id, kind, split, "answer" if ids[0] == execution_id else "context"))
+            uses.append(ExampleUse(domain, example_id, kind, split, "answer" if ids[0] == execution_id else "context"))
             inside.setdefault(domain, set()).add(example_id)
         if artifact.has("clusters"):
             uses += _members(artifact, domain, execution_id)
@@ -277,14 +281,14 @@ def _uses(results: Results, execution_id: str) -> tuple[list[Use], dict[str, str
     return uses, left_out, datasets, inside
 
 
-def _members(artifact: Artifact, domain: str, execution_id: str) -> list[Use]:
+def _members(artifact: Artifact, domain: str, execution_id: str) -> list[ExampleUse]:
     """Examples that stand for a cluster with this execution in it."""
     rows = columns(artifact, "clusters", ["example_id", "kind", "split", "execution_ids", "representative_id"])
     if not {"execution_ids", "representative_id"} <= set(rows.columns):
         return []
     rows = rows.filter(pl.col("execution_ids").list.contains(execution_id))
     return [
-        Use(domain, row["representative_id"], row.get("kind") or "", row.get("split") or "", "cluster member")
+        ExampleUse(domain, row["representative_id"], row.get("kind") or "", row.get("split") or "", "cluster member")
         for row in rows.iter_rows(named=True)
     ]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Place:
+class ExecutionPlace:
     """Where an execution stands, and to whom it belongs."""
 
     execution_id: str
@@ -31,7 +31,7 @@ class BulletPlace:
 
 
 @dataclass(frozen=True)
-class Use:
+class ExampleUse:
     """An example that an execution is in."""
 
     domain: str
@@ -43,7 +43,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Sight:
+class VoterExposure:
     """A voter that saw it."""
 
     domain: str
@@ -57,7 +57,7 @@ class Sight:
 
 
 @dataclass(frozen=True)
-class Result:
+class PublishedResult:
     """A published result."""
 
     asset: str
@@ -83,10 +83,10 @@ class ExampleTrail:
     licence: str | None
     source: str | None
     tenants: tuple[str, ...]
-    executions: tuple[Place, ...]
+    executions: tuple[ExecutionPlace, ...]
     bullets: tuple[BulletPlace, ...]
-    seen_by: tuple[Sight, ...]
-    models: tuple[Result, ...]
+    seen_by: tuple[VoterExposure, ...]
+    models: tuple[PublishedResult, ...]
 
 
 @dataclass(frozen=True)
@@ -94,20 +94,20 @@ class ExecutionTrail:
     """An execution, and everything that it ended up in."""
 
     execution_id: str
-    place: Place | None
+    place: ExecutionPlace | None
     domains: tuple[str, ...]
     group_id: str | None
     split: str | None
     left_out: Mapping[str, str]
     """Domain -> why no example holds it."""
-    tables: tuple[Result, ...]
+    tables: tuple[PublishedResult, ...]
     datasets: Mapping[str, str]
     """Domain -> digest of the dataset that it is in; packs of tokens are cached under it."""
-    examples: tuple[Use, ...]
-    seen_by: tuple[Sight, ...]
+    examples: tuple[ExampleUse, ...]
+    seen_by: tuple[VoterExposure, ...]
     evaluated: tuple[str, ...]
     """Examples of it that evaluations judge by."""
-    models: tuple[Result, ...]
+    models: tuple[PublishedResult, ...]
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class BulletTrail:
     bullet: BulletPlace
     agent_id: str | None
     consolidated: tuple[str, ...]
-    examples: tuple[Use, ...] = ()
+    examples: tuple[ExampleUse, ...] = ()
 
 
 @dataclass(frozen=True)

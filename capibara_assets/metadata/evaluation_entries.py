@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import dagster as dg
 import polars as pl
 
-from capibara_assets.evaluation.report import Comparison, Report, metric_of
+from capibara_assets.evaluation.report import Comparison, EvaluationReport, metric_of
 from capibara_assets.evaluation.schema import Interval
 from capibara_assets.metadata.charts import line_chart
 from capibara_assets.metadata.evaluation import figure
@@ -15,7 +15,7 @@ from capibara_assets.metadata.tables import ENTRY_BYTES, cell, plot, preview
 COMPARED = 24  # rows of the table of differences
 
 
-def evaluation_entries(report: Report, page: str) -> dict[str, dg.MetadataValue]:
+def evaluation_entries(report: EvaluationReport, page: str) -> dict[str, dg.MetadataValue]:
     """Verdict, paragraph, tables and pictures; the page itself is named by its path.
 
     Args:
@@ -47,7 +47,7 @@ def evaluation_entries(report: Report, page: str) -> dict[str, dg.MetadataValue]
     return found
 
 
-def side_by_side(report: Report) -> str:
+def side_by_side(report: EvaluationReport) -> str:
     """Markdown: a row per contender, a column per score, each with its interval."""
     names = report.metrics()
     lines = [
@@ -92,7 +92,7 @@ def _figure(row: Mapping[str, Interval], name: str) -> str:
     return f"{figure(one.estimate, percent)} ({figure(one.low, percent)} – {figure(one.high, percent)})"
 
 
-def _worst(report: Report) -> pl.DataFrame:
+def _worst(report: EvaluationReport) -> pl.DataFrame:
     rows = [
         {
             "item": item.item_id,

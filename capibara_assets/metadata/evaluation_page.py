@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from capibara_assets.evaluation.report import Comparison, Report, metric_of
+from capibara_assets.evaluation.report import Comparison, EvaluationReport, metric_of
 from capibara_assets.evaluation.schema import Interval
 from capibara_assets.metadata.charts import line_chart
 from capibara_assets.metadata.evaluation import (
@@ -25,7 +25,7 @@ CHARTED = 3  # scores that have a chart of their own
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 
 
-def page(report: Report) -> str:
+def page(report: EvaluationReport) -> str:
     """The page; the same report gives the same bytes."""
     names = report.metrics()
     html: str = (
@@ -61,7 +61,7 @@ def visible(words: str) -> str:
     return _HIDDEN.sub(lambda found: f"\\u{ord(found.group()):04x}", words)
 
 
-def charts(report: Report) -> list[str]:
+def charts(report: EvaluationReport) -> list[str]:
     """Intervals of all contenders, for the first scores in which they differ."""
     drawn: list[str] = []
     for name in report.metrics():
@@ -106,7 +106,7 @@ def _router_facts(router: Mapping[str, Any]) -> list[tuple[str, str]]:
     return facts
 
 
-def _rows(report: Report, names: Sequence[str]) -> list[dict[str, Any]]:
+def _rows(report: EvaluationReport, names: Sequence[str]) -> list[dict[str, Any]]:
     best = {name: _best(report, name) for name in names}
     rows = []
     for contender, found in report.figures.items():
@@ -124,7 +124,7 @@ def _rows(report: Report, names: Sequence[str]) -> list[dict[str, Any]]:
     return rows
 
 
-def _column(report: Report, name: str) -> dict[str, str]:
+def _column(report: EvaluationReport, name: str) -> dict[str, str]:
     metric = metric_of(name)
     return {
         "title": metric.title,
@@ -134,13 +134,13 @@ def _column(report: Report, name: str) -> dict[str, str]:
     }
 
 
-def _shared_counts(report: Report, name: str) -> str | None:
+def _shared_counts(report: EvaluationReport, name: str) -> str | None:
     """n and groups of a score, where all contenders share them."""
     found = {_counts(row[name]) for row in report.figures.values() if name in row}
     return found.pop() if len(found) == 1 else None
 
 
-def _best(report: Report, name: str) -> float:
+def _best(report: EvaluationReport, name: str) -> float:
     values = [row[name].estimate for row in report.figures.values() if name in row]
     finite = [value for value in values if math.isfinite(value)]
     # A column of equal figures has no best
@@ -161,7 +161,7 @@ def _cell(interval: Interval | None, name: str, best: float, shared: str | None)
     }
 
 
-def _first(one: Comparison, report: Report) -> bool:
+def _first(one: Comparison, report: EvaluationReport) -> bool:
     """What a reader wants first: the judged one, and everybody's first score against the first contender."""
     first = next(iter(report.figures), "")
     return one.candidate == report.judged or (one.metric == report.metrics()[0] and one.reference == first)

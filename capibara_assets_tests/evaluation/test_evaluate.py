@@ -16,7 +16,7 @@ from capibara_assets.evaluation.decision_rule import DecisionRule
 from capibara_assets.evaluation.evaluate import ARMS, GRADES, Terms, evaluate_domain, grade_and_score, judge
 from capibara_assets.evaluation.items.items import Check, Item
 from capibara_assets.evaluation.measuring.domain import ANSWERS, DomainModels
-from capibara_assets.evaluation.measuring.measured import Measured, asked_items
+from capibara_assets.evaluation.measuring.measured import Measurements, items_to_answer
 from capibara_assets.evaluation.recipe import EvaluationRecipe
 from capibara_assets.evaluation.schema import ExampleLoss
 from capibara_assets.evaluation.tables import documents_of, report_of, tables_of, validity_problems
@@ -57,7 +57,7 @@ def answer(contender: str, of: Item, text: str | None = None, sample: int = 0) -
     return Answer(contender=contender, item_id=of.item_id, sample=sample, text=said, tokens=9, finish="stop")
 
 
-def measured(**changes: object) -> Measured:
+def measured(**changes: object) -> Measurements:
     """The base passes two of twelve, the consensus eleven, the playbook arm three."""
     wrong = "def add(x):\n    return 0"
     answers = [
@@ -65,7 +65,7 @@ def measured(**changes: object) -> Measured:
         for name, right in (("base", 2), ("playbook", 3), ("consensus", 11))
         for number, one in enumerate(ITEMS)
     ]
-    return replace(Measured(("base", "playbook", "consensus"), NO_LOSSES, answers), **changes)
+    return replace(Measurements(("base", "playbook", "consensus"), NO_LOSSES, answers), **changes)
 
 
 @pytest.fixture(scope="module")
@@ -149,11 +149,11 @@ def test_training_items_are_refused_by_name():
 
 
 def test_what_is_asked_stays_as_items_are_added():
-    few = {one.item_id for one in asked_items(ITEMS[:8], 4)}
-    more = {one.item_id for one in asked_items(ITEMS, 4)}
+    few = {one.item_id for one in items_to_answer(ITEMS[:8], 4)}
+    more = {one.item_id for one in items_to_answer(ITEMS, 4)}
     new = {one.item_id for one in ITEMS[8:]}
     assert len(few) == len(more) == 4 and more - new <= few
-    assert [one.item_id for one in asked_items(ITEMS, 99)] == [one.item_id for one in ITEMS]
+    assert [one.item_id for one in items_to_answer(ITEMS, 99)] == [one.item_id for one in ITEMS]
 
 
 # --- with models -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from huggingface_hub import ModelCard
 
 from capibara_assets.domains import Domain
 from capibara_assets.lineage.attribution import NONE_STATED, asks_for_attribution, attribution
-from capibara_assets.lineage.card import Subject, base_name, card, hub_licences, write_model_card, write_voter_cards
+from capibara_assets.lineage.card import CardSubject, base_name, card, hub_licences, write_model_card, write_voter_cards
 from capibara_assets.storage.records import table
 from capibara_assets.storage.removal import remove_artifact
 from capibara_assets_tests.lineage.conftest import Example, Made, example, own_shard
@@ -80,7 +80,7 @@ def test_a_card_of_a_voter_of_all_domains_counts_theirs(made: Made, tmp_path: Pa
 
 def test_a_merged_models_card_counts_every_domain_and_names_what_is_gone(made: Made, tmp_path: Path) -> None:
     consensus = {domain: made.current["consensus_checkpoint", domain] for domain in ("python", "sql")}
-    about = Subject(title="merged", what="x", library="transformers", base_model="b", base_digest="d", proof="here")
+    about = CardSubject(title="merged", what="x", library="transformers", base_model="b", base_digest="d", proof="here")
     write_model_card(tmp_path, made.store, consensus, about)
     text = (tmp_path / "README.md").read_text()
     assert "| MIT | 40 |" in text and "| CC-BY-4.0 | 1 |" in text and "41 examples" in text
@@ -92,7 +92,7 @@ def test_a_merged_models_card_counts_every_domain_and_names_what_is_gone(made: M
 
 def test_text_of_a_record_cannot_break_the_card() -> None:
     odd = example("a", "g", "train", ["p"], licence="CC-BY | x\n---\n# head", source="<script>\n- y: [")
-    text = card(Subject("t", "w", "peft", "b", "d", "p", {"python": "x" * 64}), owed(odd))
+    text = card(CardSubject("t", "w", "peft", "b", "d", "p", {"python": "x" * 64}), owed(odd))
     front = yaml.safe_load(text.split("---\n")[1])
     assert front["license"] == "other" and "<script>" not in text and "\n# head" not in text.split("---\n", 2)[2]
 

@@ -6,7 +6,7 @@ from capibara_assets.checkpoints.store.manifest import About
 from capibara_assets.datasets.schema import Example, LeftOut
 from capibara_assets.errors import IntegrityError
 from capibara_assets.executions.schema import Execution, LogFile, Quarantined
-from capibara_assets.lineage.checkpoint_origin import Origin, Source, origin
+from capibara_assets.lineage.checkpoint_origin import CheckpointOrigin, ExecutionSource, origin
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.removal import remove_artifact
 from capibara_assets_tests.datasets.conftest import run
@@ -36,7 +36,7 @@ def about(**values: object) -> About:
     return About.model_validate({"model": "python/v0", "step": 10, **values})
 
 
-def reached(found: Origin) -> list[tuple[str, str | None, int, str]]:
+def reached(found: CheckpointOrigin) -> list[tuple[str, str | None, int, str]]:
     return [(one.asset, one.partition, one.depth, one.state) for one in found.artifacts]
 
 
@@ -55,7 +55,11 @@ def test_sources_are_followed_to_datasets_and_executions(made: Made, dataset: Ar
     assert (found.artifacts[1].examples, found.artifacts[1].executions) == (3, 3)
     assert found.executions == 3
     file = run("x0", "", "s").source_file
-    assert found.first == (Source("x0", file, 1), Source("x1", file, 2), Source("x2", file, 3))
+    assert found.first == (
+        ExecutionSource("x0", file, 1),
+        ExecutionSource("x1", file, 2),
+        ExecutionSource("x2", file, 3),
+    )
 
 
 def test_a_dataset_that_is_named_by_digest_alone_is_found(made: Made, dataset: Artifact) -> None:
@@ -85,7 +89,7 @@ def test_executions_whose_log_is_gone_are_named_without_their_place(made: Made, 
     remove_artifact(made.store, "e2b_logs", None, logs.digest)
     found = origin(made.store, about(sources={"moe_dataset[python]": dataset.digest}))
     assert reached(found)[-1] == ("e2b_logs", None, 2, "forgotten")
-    assert found.first[0] == Source("x0", None, None)
+    assert found.first[0] == ExecutionSource("x0", None, None)
 
 
 def test_a_checkpoint_that_names_nothing_and_one_that_names_it_wrongly(made: Made) -> None:

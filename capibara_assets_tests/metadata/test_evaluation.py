@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capibara_assets.evaluation.report import Comparison, Report, ShownAnswer, Source, Usage, WorstExample
+from capibara_assets.evaluation.report import (
+    AnsweringCost,
+    Comparison,
+    EvaluationReport,
+    ReportSource,
+    ShownAnswer,
+    WorstExample,
+)
 from capibara_assets.evaluation.schema import Interval
 from capibara_assets.metadata.evaluation import (
     Bin,
@@ -40,9 +47,9 @@ def interval(estimate: float, width: float = 0.1) -> Interval:
     return Interval(estimate=estimate, low=estimate - width, high=estimate + width, n=60, groups=17)
 
 
-def report(**changes: object) -> Report:
+def report(**changes: object) -> EvaluationReport:
     tested = interval(0.248).model_copy(update={"p_value": 1e-5, "detectable": 0.06})
-    found = Report(
+    found = EvaluationReport(
         title="python",
         verdict="promote",
         paragraph="In python, the loss falls by 24.8 %.",
@@ -53,7 +60,7 @@ def report(**changes: object) -> Report:
             "voter-0": {LOSS: interval(1.779)},
         },
         comparisons=[Comparison(LOSS, "consensus", "base", tested, 0.0002)],
-        usage={"consensus": Usage(answers=12, tokens=1_200, seconds=0.8, peak_mib=900.0)},
+        usage={"consensus": AnsweringCost(answers=12, tokens=1_200, seconds=0.8, peak_mib=900.0)},
         curves={"voter-0": [(0, 2.8), (35, 1.9)]},
         router={
             "test_accuracy": 0.9386,
@@ -66,7 +73,7 @@ def report(**changes: object) -> Report:
                 (ShownAnswer("base", 1.2, "print(1)", "passed", ""), ShownAnswer("consensus", None, "", "failed", "")),
             )
         ],
-        sources=[Source("moe_dataset[python]", "3f2c", "/assets/moe_dataset?partition=python")],
+        sources=[ReportSource("moe_dataset[python]", "3f2c", "/assets/moe_dataset?partition=python")],
         settings={"max_new_tokens": 96},
         notes=["2 of 62 examples do not fit"],
     )  # fmt: skip
@@ -143,7 +150,7 @@ def test_the_same_report_gives_the_same_bytes():
 
 
 def test_what_is_absent_is_left_out():
-    bare = Report("HumanEval.jsonl", "", "", "consensus", {"consensus": {"pass@1": interval(0.5)}})
+    bare = EvaluationReport("HumanEval.jsonl", "", "", "consensus", {"consensus": {"pass@1": interval(0.5)}})
     text = Parsed(page(bare)).text
     for words in ("router", "worst", "voters learnt", "Made from", "Differences", "tokens/s"):
         assert words not in text

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from capibara_assets.checkpoints.inspect.diff import Side
     from capibara_assets.checkpoints.store.checkpoint import Checkpoint
     from capibara_assets.checkpoints.store.store import CheckpointStore
-    from capibara_assets.lineage.checkpoint_origin import Origin
+    from capibara_assets.lineage.checkpoint_origin import CheckpointOrigin
 
 _PATH = click.Path(path_type=Path)
 _NAMES = (
@@ -284,7 +284,7 @@ def _stored(checkpoint: "Checkpoint") -> dict[str, Any]:
         return {"stored_bytes": None, "damaged": str(error)}
 
 
-def _origin(about: Any) -> "Origin":
+def _origin(about: Any) -> "CheckpointOrigin":
     """Where it came from, by the deployment's artifacts."""
     from capibara_assets.lineage.checkpoint_origin import origin
     from capibara_assets.resources import Store

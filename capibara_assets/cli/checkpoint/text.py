@@ -11,7 +11,7 @@ import click
 if TYPE_CHECKING:
     from capibara_assets.checkpoints.inspect.describe import Description
     from capibara_assets.checkpoints.inspect.diff import Diff, LayerDiff, TensorDiff
-    from capibara_assets.lineage.checkpoint_origin import Origin, Reached
+    from capibara_assets.lineage.checkpoint_origin import CheckpointOrigin, OriginArtifact
 
 SHORT = 12
 """Digits of an id that are shown; the store opens what it begins."""
@@ -61,7 +61,7 @@ def metrics_text(metrics: Any) -> str:
     return " ".join(f"{name}={value:.6g}" for name, value in sorted(metrics.items()))
 
 
-def description_text(found: "Description", origin: "Origin") -> str:
+def description_text(found: "Description", origin: "CheckpointOrigin") -> str:
     """What `show` prints."""
     lines = [f"{found.version}  {found.id}"]
     pairs = {
@@ -183,7 +183,7 @@ def _names(what: str, added: Sequence[str], removed: Sequence[str], changed: Seq
     return lines
 
 
-def _origin_lines(origin: "Origin") -> list[str]:
+def _origin_lines(origin: "CheckpointOrigin") -> list[str]:
     if not origin.artifacts:
         return ["made from: it names no artifact"]
     lines = [f"made from, in {origin.store}:", *(f"  {'  ' * one.depth}{_reached(one)}" for one in origin.artifacts)]
@@ -195,7 +195,7 @@ def _origin_lines(origin: "Origin") -> list[str]:
     return lines
 
 
-def _reached(one: "Reached") -> str:
+def _reached(one: "OriginArtifact") -> str:
     where = f"[{one.partition}]" if one.partition else ""
     text = f"{one.asset}{where} {one.digest[:SHORT]}"
     if one.state != "present":

@@ -17,7 +17,7 @@ from capibara_assets.errors import InputError
 
 if TYPE_CHECKING:
     from capibara_assets.checkpoints.store.store import Checkpoint
-    from capibara_assets.lineage.forget import Found
+    from capibara_assets.lineage.forget import ForgetFindings
     from capibara_assets.lineage.history import Traces
     from capibara_assets.lineage.records import Results
     from capibara_assets.storage.artifact import Artifact
@@ -109,7 +109,9 @@ def forget_in(
         return _carry_out(deployment, instance, results, found, quiet=not despite_runs)
 
 
-def _preview(deployment: Deployment, instance: dg.DagsterInstance, results: "Results", found: "Found") -> Report:
+def _preview(
+    deployment: Deployment, instance: dg.DagsterInstance, results: "Results", found: "ForgetFindings"
+) -> Report:
     from capibara_assets.lineage.checkpoints import behind
     from capibara_assets.lineage.forget import all_removed, ledgers_of, work_folders
 
@@ -125,7 +127,7 @@ def _preview(deployment: Deployment, instance: dg.DagsterInstance, results: "Res
 
 
 def _carry_out(
-    deployment: Deployment, instance: dg.DagsterInstance, results: "Results", found: "Found", quiet: bool
+    deployment: Deployment, instance: dg.DagsterInstance, results: "Results", found: "ForgetFindings", quiet: bool
 ) -> Report:
     """Everything after the tombstones; each step can be done again, and what recognises the records goes last."""
     from capibara_assets.cli.graph.results import results_of
@@ -204,7 +206,7 @@ def _ledger(deployment: Deployment, results: "Results") -> Path:
     return results.store.work_dir("e2b_logs", None, ledger_name(experience.path, experience.redact_also))
 
 
-def _traces(found: "Found", digests: frozenset[str]) -> "Traces":
+def _traces(found: "ForgetFindings", digests: frozenset[str]) -> "Traces":
     from capibara_assets.lineage.history import Traces
 
     return Traces(found.needles, digests)
@@ -260,7 +262,7 @@ def _stale(deployment: Deployment, instance: dg.DagsterInstance, results: "Resul
     ]
 
 
-def _stale_after(results: "Results", found: "Found") -> list[str]:
+def _stale_after(results: "Results", found: "ForgetFindings") -> list[str]:
     """What a forget would make stale: everything that counts and was made from what would be removed."""
     from capibara_assets.lineage.ancestors import descendants
     from capibara_assets.lineage.forget import REMADE
@@ -279,7 +281,7 @@ def _ordered(results: "Results") -> "list[tuple[tuple[str, str | None], Artifact
     return sorted(results.current.items(), key=lambda item: (item[0][0], item[0][1] or ""))
 
 
-def _search(deployment: Deployment, found: "Found") -> list[Path]:
+def _search(deployment: Deployment, found: "ForgetFindings") -> list[Path]:
     """Files of ours in which a piece of a record still stands: there should be none."""
     from capibara_assets.cli.graph.instance import dagster_home
     from capibara_assets.lineage.traces import holding
@@ -314,10 +316,12 @@ class _Aftermath:
     failures: dict[str, str] = field(default_factory=dict)
 
 
-def _report(found: "Found", results: "Results", places: _Places, aftermath: _Aftermath, *, dry_run: bool) -> Report:
+def _report(
+    found: "ForgetFindings", results: "Results", places: _Places, aftermath: _Aftermath, *, dry_run: bool
+) -> Report:
     from capibara_assets.lineage.checkpoints import title
     from capibara_assets.lineage.forget import examples_of
-    from capibara_assets.lineage.records import sights
+    from capibara_assets.lineage.records import exposures
 
     return Report(
         dry_run=dry_run,
@@ -332,7 +336,7 @@ def _report(found: "Found", results: "Results", places: _Places, aftermath: _Aft
         work=tuple(map(str, places.work)),
         history=places.history,
         logs=tuple(map(str, places.logs)),
-        saw_it=tuple(asdict(one) for one in sights(results, examples_of(found))),
+        saw_it=tuple(asdict(one) for one in exposures(results, examples_of(found))),
         stale=tuple(aftermath.stale),
         left=tuple(aftermath.left),
         failures=aftermath.failures,

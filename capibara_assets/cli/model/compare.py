@@ -22,11 +22,11 @@ from capibara_assets.cli.model.evaluation_files import (
 from capibara_assets.errors import InputError
 
 if TYPE_CHECKING:
-    from capibara_assets.evaluation.decision.test_uses import Look
+    from capibara_assets.evaluation.decision.test_uses import TestUse
     from capibara_assets.evaluation.decision_rule import DecisionRule
     from capibara_assets.evaluation.evaluate import Graded
     from capibara_assets.evaluation.items.items import Item
-    from capibara_assets.evaluation.measuring.measured import Measured
+    from capibara_assets.evaluation.measuring.measured import Measurements
 
 BASELINE, OPTIMIZED, FINETUNED = "baseline", "optimized", "finetuned"
 ALIKE = ("pass@1", "exact_match", "repair_rate", "chrf")
@@ -83,7 +83,7 @@ def compare(
     weak = options["allow_weak_isolation"]
     graded = grade_and_score(items, measured, settings.recipe, work=output / WORK, allow_weak_isolation=weak)
     rule = rule_of(metric, settings.rule, graded, measured)
-    terms = Terms(settings.recipe, rule, _look(settings, dataset, items, candidate, rule))
+    terms = Terms(settings.recipe, rule, _test_use(settings, dataset, items, candidate, rule))
     found = judge(dataset.name, items, measured, graded, terms, Arms(BASELINE, OPTIMIZED, FINETUNED, "", ""))
     checked = f"{trained} training examples" if trained else "no training data is known here: leaks were not looked for"
     about = {"dataset": str(dataset), **named, "checked against": checked, "nearly training items": len(leaks)}
@@ -98,7 +98,7 @@ def compare(
         raise SystemExit(INCONCLUSIVE)
 
 
-def rule_of(metric: str | None, rule: "DecisionRule", graded: "Graded", measured: "Measured") -> "DecisionRule":
+def rule_of(metric: str | None, rule: "DecisionRule", graded: "Graded", measured: "Measurements") -> "DecisionRule":
     """The rule with the metric that decides: the one asked for, or the rule's own where every contender has it, else
     the first of `ALIKE` that they have. A metric that is not the rule's own is judged by the rule's defaults.
 
@@ -128,12 +128,12 @@ def rule_of(metric: str | None, rule: "DecisionRule", graded: "Graded", measured
     return rule.model_copy(update={"domains": {}, "default": ScoreRule(metric=chosen)})
 
 
-def _look(
+def _test_use(
     settings: Settings, dataset: Path, items: "list[Item]", candidate: str, rule: "DecisionRule"
-) -> "Look | None":
+) -> "TestUse | None":
     """Further candidates on the same file are counted, where the deployment has a store to count them in."""
     from capibara_assets.assets.settings import setting_digest
-    from capibara_assets.evaluation.decision.test_uses import LOOKS, Trial, take_look
+    from capibara_assets.evaluation.decision.test_uses import LEDGER, Trial, record_test_use
     from capibara_assets.storage.digests import sha256_file
 
     store = Path(settings.deployment.store)
@@ -145,4 +145,4 @@ def _look(
         contest=candidate,  # where it comes from is not known: it is counted, and never refused
         settings={"rule": setting_digest(rule), "recipe": setting_digest(settings.recipe)},
     )
-    return take_look(store / LOOKS, f"compare-{sha256_file(dataset)[:16]}", trial, alpha=1 - rule.confidence)
+    return record_test_use(store / LEDGER, f"compare-{sha256_file(dataset)[:16]}", trial, alpha=1 - rule.confidence)

@@ -28,9 +28,9 @@ def debug_model(
     choice: Choice, device_map: str | None, deepspeed: Path | None, script: Path | None, fp16: bool, as_json: bool
 ) -> None:
     """Examine a model: files, tokenizer, template, adapter, placement, behaviour. Exit code 1 with findings, else 0."""
-    from capibara_assets.evaluation.diagnosis.diagnose import Circumstances, examine
+    from capibara_assets.evaluation.diagnosis.diagnose import LoadingConditions, examine
 
-    how = Circumstances(_device_map(device_map), deepspeed, script, fp16)
+    how = LoadingConditions(_device_map(device_map), deepspeed, script, fp16)
     with choice.found() as model:
         done = examine(model, how)
         about = {"model": choice.reference, "base": str(model.base) if model.base is not None else None}

@@ -23,7 +23,7 @@ from capibara_assets.errors import InputError
 
 if TYPE_CHECKING:
     from capibara_assets.evaluation.evaluate import Evaluation
-    from capibara_assets.evaluation.report import Report
+    from capibara_assets.evaluation.report import EvaluationReport
 
 
 @click.command("evaluate")
@@ -70,7 +70,7 @@ def evaluate(
         raise SystemExit(INCONCLUSIVE)
 
 
-def _of_domain(domain: Domain, output: Path | None) -> "tuple[Evaluation, Report, Path]":
+def _of_domain(domain: Domain, output: Path | None) -> "tuple[Evaluation, EvaluationReport, Path]":
     from capibara_assets.assets.evaluation_inputs import read_run
     from capibara_assets.assets.inputs import Inputs
     from capibara_assets.cli.graph.instance import open_instance
@@ -90,7 +90,7 @@ def _of_domain(domain: Domain, output: Path | None) -> "tuple[Evaluation, Report
 
 def _of_file(
     named: tuple[str, ...], dataset: Path, output: Path, options: dict[str, Any]
-) -> "tuple[Evaluation, Report, dict[str, Any]]":
+) -> "tuple[Evaluation, EvaluationReport, dict[str, Any]]":
     from capibara_assets.evaluation.evaluate import Terms, grade_and_score, judge
     from capibara_assets.evaluation.measuring.named import measure_named
     from capibara_assets.evaluation.tables import report_of

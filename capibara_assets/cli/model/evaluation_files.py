@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from capibara_assets.evaluation.items.items import Item
     from capibara_assets.evaluation.items.leaks import Leak
     from capibara_assets.evaluation.recipe import EvaluationRecipe
-    from capibara_assets.evaluation.report import Report
+    from capibara_assets.evaluation.report import EvaluationReport
     from capibara_assets.evaluation.schema import Interval
 
 PAGE, RESULT, WORK = "evaluation.html", "evaluation.json", "work"
@@ -168,7 +168,9 @@ def training_data(files: Sequence[Path], deployment: Deployment) -> tuple[pl.Dat
     return examples.filter(pl.col("split") != "test"), source
 
 
-def write_results(folder: Path, evaluation: "Evaluation", report: "Report", about: Mapping[str, Any]) -> dict[str, Any]:
+def write_results(
+    folder: Path, evaluation: "Evaluation", report: "EvaluationReport", about: Mapping[str, Any]
+) -> dict[str, Any]:
     """Tables as Parquet, `evaluation.json` with everything decided and measured, and the page; what the JSON says.
 
     `scores.jsonl` holds the scores of the decision's metric, one row per contender and item: a later `compare` takes
@@ -193,7 +195,7 @@ def write_results(folder: Path, evaluation: "Evaluation", report: "Report", abou
     return result
 
 
-def print_figures(report: "Report") -> None:
+def print_figures(report: "EvaluationReport") -> None:
     """A row per contender, each score with its interval, n below; then the paragraph and the notes."""
     import pandas as pd
 

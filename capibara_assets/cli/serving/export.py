@@ -8,8 +8,8 @@ from typing import Any
 import polars as pl
 
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.serving.export import Parts, fitted, lay_out, vllm_commands
-from capibara_assets.evaluation.serving.model_card import Facts, Served, card
+from capibara_assets.evaluation.serving.export import ExportParts, servable_adapter, vllm_commands, write_export
+from capibara_assets.evaluation.serving.model_card import CardFacts, ServedDomain, card
 from capibara_assets.evaluation.serving.promotion import served
 from capibara_assets.evaluation.serving.promotion_log import PromotionLog
 from capibara_assets.evaluation.serving.quantised_exports import Kind, exporter
@@ -36,7 +36,7 @@ def export(
         texts: training examples that these are calibrated on; 0: rounding to the nearest.
 
     Raises:
-        InputError: nothing was promoted, an adapter of another base model, or what `lay_out` raises.
+        InputError: nothing was promoted, an adapter of another base model, or what `write_export` raises.
     """
     head, latest = PromotionLog(store).head(), store.latest("promoted_model", None)
     # what was promoted before there was a history is in the artifact alone
@@ -61,7 +61,7 @@ def export(
             )
     merged = None if slots["merged"] is None else store.open("merged_checkpoint", None, slots["merged"])
     router = None if slots["router"] is None else store.open("expert_router", None, slots["router"])
-    parts = Parts(
+    parts = ExportParts(
         promotion=promotion,
         number=head.number if head else 0,
         base_name=base_name(base_location, base_path),
@@ -71,25 +71,25 @@ def export(
         router=None if router is None else (router.digest, router.directory("router")),
     )
     writers: dict[str, Any] = {kind: exporter(kind, _texts(store, experts, texts)) for kind in quantise}
-    return lay_out(parts, target, card(_facts(store, parts, experts, router, base_path, quantise)), writers)
+    return write_export(parts, target, card(_facts(store, parts, experts, router, base_path, quantise)), writers)
 
 
 def _facts(
     store: ArtifactStore,
-    parts: Parts,
+    parts: ExportParts,
     experts: dict[str, Artifact],
     router: Artifact | None,
     base_path: Path,
     quantise: tuple[Kind, ...],
-) -> Facts:
+) -> CardFacts:
     owed = attribution(_examples(store, experts, [*COLUMNS, "split"]))
     base_licence = _base_licence(base_path)
     decisions = {domain: _decision(store, domain, one.digest) for domain, one in experts.items()}
     stated = parts.promotion["domains"]
     promoted = store.latest("promoted_model", None)
     routing = promoted.document("routing") if promoted and promoted.has("routing") else {}
-    ranks = {domain: fitted(folder).rank for domain, (_, folder) in parts.adapters.items()}
-    return Facts(
+    ranks = {domain: servable_adapter(folder).rank for domain, (_, folder) in parts.adapters.items()}
+    return CardFacts(
         title=f"{parts.base_name} with experts for {', '.join(sorted(experts)) or 'no domain'}",
         base_name=parts.base_name,
         base_digest=parts.base_digest,
@@ -99,7 +99,7 @@ def _facts(
         credits=owed.credits,
         examples=owed.examples,
         domains=[
-            Served(
+            ServedDomain(
                 domain,
                 experts[domain].digest if domain in experts else None,
                 stated.get(domain, {}).get("reason", ""),

@@ -1,4 +1,4 @@
-"""Every contender's answers to the same items, with the same decoding, seeds and budget; a killed run goes on."""
+"""Answer items with a contender: same decoding, seeds and budget for all contenders; interrupted runs resume."""
 
 import resource
 import time
@@ -15,7 +15,7 @@ from pydantic import Field
 from capibara_assets.datasets.tokens.templates import ChatTemplate
 from capibara_assets.datasets.tokens.templates_jinja import refusal
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.answering.generation import generate, longest_context, stop_ids
+from capibara_assets.evaluation.answering.generation import BatchLimits, generate, longest_context, stop_ids
 from capibara_assets.evaluation.answering.journal import AnswerJournal, open_journal
 from capibara_assets.evaluation.contenders.contenders import (
     Contender,
@@ -39,8 +39,8 @@ _CLEAR_PEAK = Path("/proc/self/clear_refs")
 _STATUS = Path("/proc/self/status")
 
 
-class Question(Protocol):
-    """What is asked of an item."""
+class PromptedItem(Protocol):
+    """The part of an item that a contender sees."""
 
     @property
     def item_id(self) -> str: ...
@@ -50,7 +50,7 @@ class Question(Protocol):
 
 
 class Answer(Record):
-    """What a contender answered to an item."""
+    """One answer of a contender to an item."""
 
     schema_name: ClassVar[str] = "answer"
     schema_version: ClassVar[int] = 1
@@ -65,15 +65,15 @@ class Answer(Record):
 
 
 @dataclass(frozen=True)
-class Speed:
-    """What answering took, of the answers that were made now.
+class AnsweringSpeed:
+    """Tokens, time and memory of the answers generated in this run.
 
     Attributes:
-        answers: made now; those of the journal or a file are not.
-        tokens: chosen for them.
+        answers: generated now; answers from the journal or a file do not count.
+        tokens: generated for them.
         seconds: wall clock, loading not included.
-        peak_mib: the most memory of this process meanwhile (of the GPU where the model is on one); None: nothing ran.
-        endless: answers that the budget ended.
+        peak_mib: peak memory of this process (of the GPU where the model is on one); None: nothing ran.
+        endless: answers that were cut off by the budget.
     """
 
     answers: int
@@ -84,21 +84,21 @@ class Speed:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """None where nothing was made now."""
+        """None where nothing was generated."""
         return self.tokens / self.seconds if self.answers and self.seconds > 0 else None
 
 
 @dataclass(frozen=True)
 class Answered:
-    """Answers in the order of the items, then of samples, and what they took."""
+    """Answers in the order of items, then samples, and the speed of generating them."""
 
     answers: list[Answer]
-    speed: Speed
+    speed: AnsweringSpeed
 
 
 @dataclass(frozen=True)
-class _Made:
-    """One answer, just made."""
+class _NewAnswer:
+    """An answer just generated, by the positions of its item and sample."""
 
     item: int
     sample: int
@@ -107,28 +107,21 @@ class _Made:
     finish: str
 
 
-def answers(
-    contender: Contender, items: Sequence[Question], decoding: Decoding, journal: Path | None = None
-) -> list[Answer]:
-    """The answers of `answered`."""
-    return answered(contender, items, decoding, journal).answers
-
-
-def answered(
+def answer_items(
     contender: Contender,
-    items: Sequence[Question],
+    items: Sequence[PromptedItem],
     decoding: Decoding,
     journal: Path | None = None,
     *,
     rows: int = 32,
 ) -> Answered:
-    """A contender's answers to all items, `decoding.samples` of each.
+    """Answer all items with a contender, `decoding.samples` times each.
 
-    Greedy answers are made once and count for every sample. What the journal holds of this contender (its weights, not
-    its name), prompt and decoding is not made again.
+    A greedy answer is generated once and counts for every sample. Answers in the journal with the same contender (its
+    weights, not its name), prompt and decoding are not generated again.
 
     Args:
-        journal: file to go on from and to write to; several contenders may share it. None: nothing is kept.
+        journal: file to resume from and to append to; several contenders may share it. None: no journal.
         rows: answers in one batch, at most.
 
     Raises:
@@ -139,18 +132,18 @@ def answered(
     if twice := sorted({name for name in ids if ids.count(name) > 1} if len(set(ids)) < len(ids) else ()):
         raise InputError(f"items that occur twice: {', '.join(twice[:5])}")
     if isinstance(contender, StoredContender):
-        return Answered(_stored(contender, items, decoding), Speed(0, 0, 0.0, None, 0))
+        return Answered(_stored(contender, items, decoding), AnsweringSpeed(0, 0, 0.0, None, 0))
     own = identity(contender)
     each = range(1 if decoding.temperature == 0 else decoding.samples)
     keys = {(n, sample): _key(own, item, sample, decoding) for n, item in enumerate(items) for sample in each}
     with ExitStack() as stack:
         kept = stack.enter_context(open_journal(journal)) if journal is not None else None
-        known = dict(kept.found) if kept else {}
+        known = dict(kept.lines) if kept else {}
         missing: dict[int, list[int]] = {}
         for (number, sample), key in keys.items():
             if key not in known:
                 missing.setdefault(number, []).append(sample)
-        speed = _make(contender, items, missing, decoding, rows, _Book(keys, kept, known))
+        speed = _generate_missing(contender, items, missing, decoding, rows, _AnswerSink(keys, kept, known))
     return Answered(
         [
             _answer(contender.name, item.item_id, sample, known[keys[number, min(sample, each[-1])]])
@@ -161,10 +154,10 @@ def answered(
     )
 
 
-def too_long(contender: Contender, items: Sequence[Question], decoding: Decoding) -> list[str]:
-    """Items whose prompt leaves no room for the budget in the contender's context: to be left out of all arms.
+def too_long(contender: Contender, items: Sequence[PromptedItem], decoding: Decoding) -> list[str]:
+    """Ids of items whose prompt leaves no room for the budget in the contender's context: left out for all contenders.
 
-    Endpoints are not asked; they refuse such a prompt themselves.
+    Endpoints are not checked; they refuse such a prompt themselves.
     """
     if not isinstance(contender, ModelContender | RoutedContender):
         return []
@@ -181,7 +174,7 @@ def too_long(contender: Contender, items: Sequence[Question], decoding: Decoding
 
 
 def prompt_tokens(base: Base, conversations: Sequence[Sequence[Message]]) -> list[list[int]]:
-    """Conversations up to the assistant's turn, as tokens, by the model's own chat template.
+    """Token ids of conversations up to the assistant's turn, by the model's own chat template.
 
     Raises:
         InputError: the tokenizer has no template, or it refuses a conversation.
@@ -202,12 +195,12 @@ def prompt_tokens(base: Base, conversations: Sequence[Sequence[Message]]) -> lis
 
 
 def seed_of(decoding: Decoding, item_id: str, sample: int) -> int:
-    """The seed of one answer, the same for every contender: what is drawn does not differ by who draws."""
+    """The seed of one answer, the same for every contender."""
     return int(sha256_bytes(f"{decoding.seed}/{item_id}/{sample}".encode())[:15], 16)
 
 
-def _key(own: str, item: Question, sample: int, decoding: Decoding) -> str:
-    chosen = decoding.model_dump(exclude={"samples"})  # more samples of the same are welcome later
+def _key(own: str, item: PromptedItem, sample: int, decoding: Decoding) -> str:
+    chosen = decoding.model_dump(exclude={"samples"})  # a later run may ask for more samples
     prompt = [dict(message) for message in item.prompt]
     return sha256_bytes(canonical_json([own, item.item_id, prompt, sample, chosen]))
 
@@ -224,36 +217,36 @@ def _answer(name: str, item_id: str, sample: int, line: Mapping[str, Any]) -> An
 
 
 @dataclass(frozen=True)
-class _Book:
-    """Where answers are written down.
+class _AnswerSink:
+    """Records answers under their keys, in memory and in the journal.
 
     Attributes:
         keys: (number of the item, sample) -> key of its line.
-        known: key -> line, of all that there are so far.
+        known: key -> line, of all answers so far.
     """
 
     keys: Mapping[tuple[int, int], str]
     journal: AnswerJournal | None
     known: dict[str, Mapping[str, Any]]
 
-    def enter(self, item: int, sample: int, line: Mapping[str, Any]) -> None:
+    def record(self, item: int, sample: int, line: Mapping[str, Any]) -> None:
         key = self.keys[item, sample]
         if self.journal is not None:
             self.journal.append(key, line)
         self.known[key] = line
 
 
-def _make(
+def _generate_missing(
     contender: ModelContender | RoutedContender | EndpointContender,
-    items: Sequence[Question],
+    items: Sequence[PromptedItem],
     missing: Mapping[int, Sequence[int]],
     decoding: Decoding,
     rows: int,
-    book: _Book,
-) -> Speed:
-    """Make what is missing, and write it down as it comes."""
+    sink: _AnswerSink,
+) -> AnsweringSpeed:
+    """Generate the missing answers, and record each as it is finished."""
     if not missing:
-        return Speed(0, 0, 0.0, None, 0)
+        return AnsweringSpeed(0, 0, 0.0, None, 0)
     with ExitStack() as stack:
         device = None
         if isinstance(contender, EndpointContender):
@@ -262,7 +255,7 @@ def _make(
             base = stack.enter_context(loaded(contender.model))
             device = base.model.device
             made = _from_model(contender, base, items, missing, decoding, rows)
-        _forget_peak(device)
+        _reset_peak(device)
         started, count, tokens, endless = time.perf_counter(), 0, 0, 0
         for one in made:
             line = {
@@ -273,19 +266,19 @@ def _make(
                 "tokens": one.tokens,
                 "finish": one.finish,
             }
-            book.enter(one.item, one.sample, line)
+            sink.record(one.item, one.sample, line)
             count, tokens, endless = count + 1, tokens + (one.tokens or 0), endless + (one.finish == "length")
-        return Speed(count, tokens, time.perf_counter() - started, _peak_mib(device), endless)
+        return AnsweringSpeed(count, tokens, time.perf_counter() - started, _peak_mib(device), endless)
 
 
 def _from_model(
     contender: ModelContender | RoutedContender,
     base: Base,
-    items: Sequence[Question],
+    items: Sequence[PromptedItem],
     missing: Mapping[int, Sequence[int]],
     decoding: Decoding,
     rows: int,
-) -> Iterator[_Made]:
+) -> Iterator[_NewAnswer]:
     numbers = list(missing)
     prompts = prompt_tokens(base, [contender.framing.around(items[number].prompt) for number in numbers])
     most = longest_context(base.model)
@@ -304,24 +297,24 @@ def _from_model(
             if adapter is not None:
                 stack.enter_context(applied(base.model, adapter))
             stack.enter_context(column_major(base.model))
-            found = generate(
+            generated = generate(
                 base.model,
                 [prompts[at] for at in chosen],
                 [[seed_of(decoding, items[numbers[at]].item_id, s) for s in missing[numbers[at]]] for at in chosen],
                 decoding,
                 stop_ids(base),
-                rows=rows,
+                BatchLimits(rows),
             )
-            for index, sample, done in found:
+            for index, sample, done in generated:
                 number = numbers[chosen[index]]
                 text = base.tokenizer.decode(list(done.tokens), skip_special_tokens=True)
-                yield _Made(number, missing[number][sample], text, done.count, done.finish)
+                yield _NewAnswer(number, missing[number][sample], text, done.count, done.finish)
 
 
 def _by_adapter(
-    contender: ModelContender | RoutedContender, items: Sequence[Question], numbers: Sequence[int]
+    contender: ModelContender | RoutedContender, items: Sequence[PromptedItem], numbers: Sequence[int]
 ) -> list[tuple[LoraAdapter | None, list[int]]]:
-    """Places in `numbers` by the adapter that answers them, so that each is applied once."""
+    """Positions in `numbers` grouped by the adapter that answers them, so that each adapter is applied once."""
     if isinstance(contender, ModelContender):
         return [(contender.adapter, list(range(len(numbers))))]
     by_name: dict[str | None, list[int]] = {}
@@ -334,11 +327,14 @@ def _by_adapter(
 
 
 def _from_endpoint(
-    contender: EndpointContender, items: Sequence[Question], missing: Mapping[int, Sequence[int]], decoding: Decoding
-) -> Iterator[_Made]:
+    contender: EndpointContender,
+    items: Sequence[PromptedItem],
+    missing: Mapping[int, Sequence[int]],
+    decoding: Decoding,
+) -> Iterator[_NewAnswer]:
     endpoint = contender.endpoint
     with client_of(endpoint) as client, ThreadPoolExecutor(endpoint.concurrent) as pool:
-        asked = {
+        requests = {
             pool.submit(
                 reply,
                 client,
@@ -351,21 +347,21 @@ def _from_endpoint(
             for sample in samples
         }
         failed: BaseException | None = None
-        for future in as_completed(asked):
+        for future in as_completed(requests):
             if future.cancelled():
                 continue
             if (error := future.exception()) is not None:
                 failed = failed or error
-                for waiting in asked:
-                    waiting.cancel()  # what is under way may still answer, and is kept
+                for waiting in requests:
+                    waiting.cancel()  # requests under way may still be answered, and those answers are kept
                 continue
-            found = future.result()
-            yield _Made(*asked[future], found.text, found.tokens, found.finish)
+            answer = future.result()
+            yield _NewAnswer(*requests[future], answer.text, answer.tokens, answer.finish)
         if failed is not None:
             raise failed
 
 
-def _stored(contender: StoredContender, items: Sequence[Question], decoding: Decoding) -> list[Answer]:
+def _stored(contender: StoredContender, items: Sequence[PromptedItem], decoding: Decoding) -> list[Answer]:
     if not contender.answers:
         raise InputError(f"{contender.source} holds scores, no answers: {contender.name} can only be compared by score")
     wanted = [(item.item_id, sample) for item in items for sample in range(decoding.samples)]
@@ -375,15 +371,15 @@ def _stored(contender: StoredContender, items: Sequence[Question], decoding: Dec
             f"{contender.source} lacks {len(missing)} of {len(wanted)} answers, the first is sample {sample} of "
             f"{name}: compare on the items and samples that it holds"
         )
-    found = []
+    answers = []
     for item_id, sample in wanted:
         text, tokens, finish = contender.answers[item_id, sample]
-        found.append(_answer(contender.name, item_id, sample, {"text": text, "tokens": tokens, "finish": finish}))
-    return found
+        answers.append(_answer(contender.name, item_id, sample, {"text": text, "tokens": tokens, "finish": finish}))
+    return answers
 
 
-def _forget_peak(device: Any) -> None:
-    """Begin to measure anew. Linux keeps a peak per process, which it resets on request (proc(5), clear_refs)."""
+def _reset_peak(device: Any) -> None:
+    """Reset the peak memory. Linux keeps a peak per process, and resets it on request (proc(5), clear_refs)."""
     if device is not None and device.type == "cuda":
         import torch
 

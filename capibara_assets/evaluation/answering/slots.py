@@ -1,4 +1,4 @@
-"""Keys and values of rows of different lengths side by side: each row has a slot, and is taken out without the others.
+"""A key-value cache of slots: rows of different lengths side by side, added and removed one by one.
 
 Rows are not padded on the left: a row's tokens lie at their own positions from 0 on, and a mask hides what lies behind
 its end. So a new row can join at any step, and one that is done makes room at once.
@@ -13,9 +13,9 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 
 class SlotCache(Cache):  # type: ignore[misc]  # transformers is untyped here
-    """A cache of Transformers over `rows` slots of `capacity` tokens; memory is touched only where tokens are.
+    """A cache of Transformers over `rows` slots of `capacity` tokens; memory is used only where tokens are.
 
-    Before each pass one of `prefill` and `decode` says which rows it is about; `fork` and `take_out` move whole rows.
+    Before each pass one of `prefill` and `decode` says which rows it is about; `fork` and `remove` move whole rows.
     """
 
     def __init__(self, layers: int, rows: int, capacity: int):
@@ -44,8 +44,8 @@ class SlotCache(Cache):  # type: ignore[misc]  # transformers is untyped here
             for held in layer.held:
                 held[list(rows), :, :length] = held[source, :, :length]
 
-    def take_out(self, row: int, last: int, length: int) -> None:
-        """Put the last row, of that length, in a row's place."""
+    def remove(self, row: int, last: int, length: int) -> None:
+        """Remove a row: the last row, of that length, is copied into its slot."""
         if row != last:
             self.fork(last, [row], length)
 

@@ -1,6 +1,6 @@
-"""One answer at a time, as somebody at a keyboard wants it: text appears as it is made, and can be stopped.
+"""Generate one answer at a time for an interactive session: text is streamed, and Ctrl-C stops it.
 
-The same tokens as `generation.generate` chooses for the same seed; that one is for many answers at once.
+Chooses the same tokens as `generation.generate` for the same seed, which is for many answers at once.
 """
 
 import math
@@ -26,14 +26,14 @@ Finish = Literal["stop", "length", "interrupted"]
 
 
 @dataclass(frozen=True)
-class Spoken:
-    """One answer.
+class StreamedAnswer:
+    """One generated answer, possibly interrupted.
 
     Attributes:
         text: without the token that ended it.
         tokens: how many, that one included.
         finish: it ended by itself, at the budget or the model's length, or was interrupted.
-        seconds: that it took.
+        seconds: wall clock that it took.
     """
 
     text: str
@@ -49,8 +49,8 @@ def answer(
     *,
     on_text: Callable[[str], None] | None = None,
     draw: int = 0,
-) -> Spoken:
-    """The model's next turn; near the end of its context with fewer tokens than the budget.
+) -> StreamedAnswer:
+    """Generate the next turn of a conversation; near the end of the context with fewer tokens than the budget.
 
     Args:
         messages: the conversation, a user's turn last.
@@ -91,11 +91,11 @@ def answer(
     text = base.tokenizer.decode(made, skip_special_tokens=True)
     if on_text and text[shown:]:
         on_text(text[shown:])
-    return Spoken(text, count, finish, time.perf_counter() - begun)  # type: ignore[arg-type]
+    return StreamedAnswer(text, count, finish, time.perf_counter() - begun)  # type: ignore[arg-type]
 
 
 def answers(base: "Base", conversations: Sequence[Messages], decoding: Decoding) -> list[Generated]:
-    """The next turn of several conversations, each with draws of its own.
+    """Generate the next turn of several conversations, each with random draws of its own.
 
     Raises:
         InputError: as `answer`, or the budget does not fit into the context.
@@ -107,21 +107,21 @@ def answers(base: "Base", conversations: Sequence[Messages], decoding: Decoding)
 
 
 def _tokens(model: Any, ids: Sequence[int], decoding: Decoding, seed: int, most: int) -> Iterator[int]:
-    """Tokens one after the other; what was computed for those before is kept."""
+    """Tokens one after the other, with a key-value cache."""
     device = next(model.parameters()).device
     draws = np.random.Generator(np.random.Philox(seed)).random(most)
     given, cache = torch.tensor([list(ids)], device=device), None
     for number in range(most):
         with torch.inference_mode():
-            said = model(input_ids=given, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        cache = said.past_key_values
-        (token,) = choose(said.logits[:, -1].float(), decoding, draws[number : number + 1])
+            output = model(input_ids=given, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        cache = output.past_key_values
+        (token,) = choose(output.logits[:, -1].float(), decoding, draws[number : number + 1])
         yield token
         given = torch.tensor([[token]], device=device)
 
 
 def looping(tokens: Sequence[int], *, longest: int = 32, rounds: int = 4) -> int:
-    """Tokens at the end that only repeat: `rounds` or more turns of one cycle of at most `longest` tokens; else 0."""
+    """Length of the loop at the end: tokens in `rounds` or more repeats of a cycle of at most `longest`; else 0."""
     best = 0
     for period in range(1, min(longest, len(tokens) // rounds) + 1):
         same = 0
@@ -140,7 +140,7 @@ def distinct(tokens: Sequence[int], n: int = 2) -> float:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Transformers' warnings off meanwhile: what it would say is looked at here."""
+    """Silence Transformers' warnings in a block whose caller reports the problems itself."""
     from transformers.utils import logging
 
     before = logging.get_verbosity()

@@ -32,7 +32,7 @@ PLAYBOOK_ARM = "+playbook"
 """Behind the name of an adapter that is asked with the playbook in context."""
 
 
-class Limits(Protocol):
+class ItemLimits(Protocol):
     """What an evaluation's recipe says of the held-out examples."""
 
     @property
@@ -97,7 +97,7 @@ class RoutedContender:
         Raises:
             InputError: the router names an expert that has no adapter here.
         """
-        found = list(self.route([asked(prompt) for prompt in prompts]))
+        found = list(self.route([last_user_message(prompt) for prompt in prompts]))
         if unknown := sorted({name for name in found if name is not None} - self.adapters.keys()):
             raise InputError(
                 f"{self.name}: the router picks {', '.join(unknown)}, but there are adapters of "
@@ -158,7 +158,7 @@ def loaded(model: Base | Path) -> Iterator[Base]:
     yield model if isinstance(model, Base) else load_base(model)
 
 
-def asked(prompt: Sequence[Message]) -> str:
+def last_user_message(prompt: Sequence[Message]) -> str:
     """What the user says last: what a router is trained on.
 
     Raises:
@@ -179,7 +179,7 @@ def with_system(messages: Sequence[Message], playbook: str) -> list[Message]:
     return [{"role": "system", "content": playbook}, *messages]
 
 
-def held_out(examples: pl.DataFrame, rule: Limits) -> pl.DataFrame:
+def held_out(examples: pl.DataFrame, rule: ItemLimits) -> pl.DataFrame:
     """The test split, at most `max_test_examples` of it: those whose id digests are smallest (stable as data grows)."""
     test = examples.filter(pl.col("split") == "test")
     rank = test["example_id"].map_elements(lambda i: sha256_bytes(i.encode()), return_dtype=pl.String)
@@ -192,13 +192,13 @@ def held_out(examples: pl.DataFrame, rule: Limits) -> pl.DataFrame:
     )
 
 
-def score(
+def contender_losses(
     base: Base,
     test: pl.DataFrame,
     playbook: str,
     adapters: Mapping[str, LoraAdapter],
     merged: Path | None,
-    rule: Limits,
+    rule: ItemLimits,
     *,
     in_context: Sequence[str] = (),
     models: Mapping[str, Path] | None = None,
@@ -276,7 +276,7 @@ def mean_losses(losses: pl.DataFrame) -> dict[str, float]:
 
 
 def _encode(
-    base: Base, test: pl.DataFrame, playbook: str, rule: Limits
+    base: Base, test: pl.DataFrame, playbook: str, rule: ItemLimits
 ) -> tuple[list[Encoded], list[Encoded], list[dict[str, str]]]:
     longer = test.with_columns(
         messages=pl.Series(

@@ -20,16 +20,16 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from capibara_assets.evaluation.decision.paragraph import Story, explain
-from capibara_assets.evaluation.decision.test_uses import Look
+from capibara_assets.evaluation.decision.paragraph import DecisionFacts, explain
+from capibara_assets.evaluation.decision.test_uses import TestUse
 from capibara_assets.evaluation.decision_rule import DecisionRule, ScoreRule
-from capibara_assets.evaluation.schema import ArmScore, Decision, Interval, Outcome, SliceResult, Verdict
+from capibara_assets.evaluation.schema import ArmScore, Decision, DecisionOutcome, Interval, SliceResult, Verdict
 from capibara_assets.evaluation.statistics.bootstrap import holm, items_needed
-from capibara_assets.evaluation.statistics.points import Points, Unfit
+from capibara_assets.evaluation.statistics.points import ContenderPoints, NotComparable
 
 _ROUNDING = 1e-9  # scores are sums of floats: what misses a bar by less stands on it
 
-VERDICTS: dict[Outcome, Verdict] = {
+VERDICTS: dict[DecisionOutcome, Verdict] = {
     "adopt": "promote",
     "overfitting": "reject",
     "small_gain": "reject",
@@ -68,7 +68,7 @@ def decide(
     *,
     arms: Arms = Arms(),
     crashed: Mapping[str, str] | None = None,
-    look: Look | None = None,
+    test_use: TestUse | None = None,
     elsewhere: Mapping[str, pl.DataFrame] | None = None,
 ) -> Decision:
     """Judge the fine-tuned model against the base model and, where there is one, the base with the playbook in context.
@@ -76,15 +76,16 @@ def decide(
     Args:
         scores: rows of `ItemScore`, in the metric of `rule.score(domain)`. Contenders that are no arm have no say.
         crashed: contender → why it has no scores. An arm that crashed is not promoted, nor is another over it.
-        look: of the ledger (looks.py): its level of significance takes the rule's place, and it may refuse.
+        test_use: this use of the test items, from the ledger (test_uses.py): its level of significance replaces the
+            rule's, and it may refuse the candidate.
         elsewhere: other domains' scores of the same arms, in which the fine-tuned model may not be worse either.
     """
     score_rule, broken = rule.score(domain), dict(crashed or {})
-    confidence = rule.confidence if look is None else 1 - look.level
+    confidence = rule.confidence if test_use is None else 1 - test_use.level
     points, broken = _points(scores, score_rule, rule, confidence, arms, broken)
     lost = {name: why for name, why in broken.items() if name != arms.tuned_playbook}
     if points is None or lost:
-        return _crashed(domain, score_rule, arms, lost, look)
+        return _crashed(domain, score_rule, arms, lost, test_use)
     reference = arms.playbook if arms.playbook in points.names else arms.base
     score = points.score(arms.tuned, score_rule.min_score)
     gain = points.gain(arms.tuned, reference, score_rule.min_gain)
@@ -93,15 +94,15 @@ def decide(
     of_playbook = points.gain(arms.tuned_playbook, arms.tuned) if arms.tuned_playbook in points.names else None
     try:
         slices = _slices(scores, elsewhere or {}, score_rule, rule, confidence, (arms.base, arms.tuned, reference))
-    except Unfit as unfit:
-        return _crashed(domain, score_rule, arms, {unfit.contender: unfit.why}, look)
-    outcome = _outcome(points, rule, look, score, gain, over_base, over_promoted, slices)
+    except NotComparable as unfit:
+        return _crashed(domain, score_rule, arms, {unfit.contender: unfit.why}, test_use)
+    outcome = _outcome(points, rule, test_use, score, gain, over_base, over_promoted, slices)
     verdict = VERDICTS[outcome]
     more = max(items_needed(score, score_rule.min_score), items_needed(gain, score_rule.min_gain))
     scored = {name: ArmScore(value=points.value(name), score=points.score(name)) for name in points.names}
-    story = Story(
-        domain, score_rule, outcome, scored, score, gain, over_base, of_playbook, slices, more, rule.min_groups, look,
-        arms.base, reference, arms.tuned, broken,
+    story = DecisionFacts(
+        domain, score_rule, outcome, scored, score, gain, over_base, of_playbook, slices, more, rule.min_groups,
+        test_use, arms.base, reference, arms.tuned, broken,
     )  # fmt: skip
     return Decision(
         verdict=verdict,
@@ -115,11 +116,11 @@ def decide(
         p_value=max(_short(score), _short(gain)),
         items_needed=more if outcome == "wide_interval" else None,
         slices=slices,
-        look=look.number if look else None,
+        look=test_use.number if test_use else None,
     )
 
 
-def judge(score: Interval, gain: Interval) -> Outcome:
+def judge(score: Interval, gain: Interval) -> DecisionOutcome:
     """The region of the rule that the intervals prove: overfitting, small_gain, below_bar, adopt, or none of them.
 
     Args:
@@ -139,7 +140,8 @@ def judge(score: Interval, gain: Interval) -> Outcome:
 def across_domains(decisions: Mapping[str, Decision], rule: DecisionRule) -> dict[str, Decision]:
     """The decisions of several domains, taken together: who would be promoted must be significant after Holm, too.
 
-    A domain judged at a stricter level (a later look) keeps it: its p-value counts in units of that level.
+    A domain that is judged at a stricter level (a later use of its test items) keeps it: its p-value counts in units
+    of that level.
     """
     alpha = 1 - rule.confidence
     judged = {name: one for name, one in decisions.items() if one.p_value is not None}
@@ -175,19 +177,21 @@ def _points(
     confidence: float,
     arms: Arms,
     crashed: dict[str, str],
-) -> tuple[Points | None, dict[str, str]]:
+) -> tuple[ContenderPoints | None, dict[str, str]]:
     """The arms that can be compared (None: not even the base), and why the others cannot."""
     names, broken = [name for name in arms.run(scores, crashed) if name not in crashed], dict(crashed)
     while names and arms.base not in broken:
         try:
-            return Points.of(scores, names, score_rule, rule, confidence), broken
-        except Unfit as unfit:
+            return ContenderPoints.of(scores, names, score_rule, rule, confidence), broken
+        except NotComparable as unfit:
             broken[unfit.contender] = unfit.why
             names.remove(unfit.contender)
     return None, broken
 
 
-def _crashed(domain: str, score_rule: ScoreRule, arms: Arms, broken: Mapping[str, str], look: Look | None) -> Decision:
+def _crashed(
+    domain: str, score_rule: ScoreRule, arms: Arms, broken: Mapping[str, str], test_use: TestUse | None
+) -> Decision:
     named = "; ".join(f"{name}: {why}" for name, why in sorted(broken.items()))
     fine = arms.tuned not in broken
     return Decision(
@@ -201,21 +205,21 @@ def _crashed(domain: str, score_rule: ScoreRule, arms: Arms, broken: Mapping[str
         arms={},
         gain_over_base=None,
         gain_over_playbook=None,
-        look=look.number if look else None,
+        look=test_use.number if test_use else None,
     )
 
 
 def _outcome(
-    points: Points,
+    points: ContenderPoints,
     rule: DecisionRule,
-    look: Look | None,
+    test_use: TestUse | None,
     score: Interval,
     gain: Interval,
     over_base: Interval,
     over_promoted: Interval | None,
     slices: Mapping[str, SliceResult],
-) -> Outcome:
-    if look is not None and look.refused:
+) -> DecisionOutcome:
+    if test_use is not None and test_use.refused:
         return "second_look"
     if points.group_count < rule.min_groups:
         return "few_groups"
@@ -258,9 +262,9 @@ def _slices(
     gains: dict[str, Interval | None] = {}
     for name, (part, its_rule) in parts.items():
         try:
-            points = Points.of(part, dict.fromkeys((base, tuned, reference)), its_rule, rule, confidence)
-        except Unfit as unfit:
-            raise Unfit(unfit.contender, f"in {name} it {unfit.why}") from unfit
+            points = ContenderPoints.of(part, dict.fromkeys((base, tuned, reference)), its_rule, rule, confidence)
+        except NotComparable as unfit:
+            raise NotComparable(unfit.contender, f"in {name} it {unfit.why}") from unfit
         enough = points.group_count >= rule.min_groups
         gains[name] = points.gain(tuned, reference) if enough else None
     adjusted = holm({name: one.p_value for name, one in gains.items() if one is not None and one.p_value is not None})

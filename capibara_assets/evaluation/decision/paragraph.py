@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from capibara_assets.evaluation.decision.test_uses import Look
+from capibara_assets.evaluation.decision.test_uses import TestUse
 from capibara_assets.evaluation.decision_rule import ScoreRule
-from capibara_assets.evaluation.schema import ArmScore, Interval, Outcome, SliceResult
+from capibara_assets.evaluation.schema import ArmScore, DecisionOutcome, Interval, SliceResult
 
 _METRICS = {
     "loss_per_assistant_token": "loss per assistant token",
@@ -19,12 +19,12 @@ _METRICS = {
 
 
 @dataclass(frozen=True)
-class Story:
+class DecisionFacts:
     """All that the paragraph tells; scores are 0..1."""
 
     domain: str
     score_rule: ScoreRule
-    outcome: Outcome
+    outcome: DecisionOutcome
     arms: Mapping[str, ArmScore]
     score: Interval
     gain: Interval
@@ -33,20 +33,20 @@ class Story:
     slices: Mapping[str, SliceResult]
     items_needed: int
     min_groups: int
-    look: Look | None
+    test_use: TestUse | None
     base: str
     reference: str
     tuned: str
     broken: Mapping[str, str]
 
 
-def explain(story: Story) -> str:
+def explain(story: DecisionFacts) -> str:
     """The paragraph."""
-    said = [_compared(story), _score(story), _gain(story), _playbook(story), _slices(story), _look(story)]
+    said = [_compared(story), _score(story), _gain(story), _playbook(story), _slices(story), _test_use(story)]
     return " ".join([*(sentence for sentence in said if sentence), _ending(story)])
 
 
-def _compared(story: Story) -> str:
+def _compared(story: DecisionFacts) -> str:
     rule, score = story.score_rule, story.score
     metric = _METRICS.get(rule.metric, rule.metric)
     values = [f"{_arm(story, name)} {arm.value:.3g}" for name, arm in story.arms.items()]
@@ -57,11 +57,11 @@ def _compared(story: Story) -> str:
     )
 
 
-def _score(story: Story) -> str:
+def _score(story: DecisionFacts) -> str:
     return f"The fine-tuned model scores {_points(story.score)}."
 
 
-def _gain(story: Story) -> str:
+def _gain(story: DecisionFacts) -> str:
     gain = story.gain
     other = _arm(story, story.reference)
     without = "" if story.reference != story.base else " (no bullet graduated, so there is no playbook arm to beat)"
@@ -75,7 +75,7 @@ def _gain(story: Story) -> str:
     return f"Over {other}{without} it gains {_points(gain)}{p}; {least}.{over_base}"
 
 
-def _playbook(story: Story) -> str:
+def _playbook(story: DecisionFacts) -> str:
     for name, why in sorted(story.broken.items()):
         return f"The arm {name} could not be run ({why})."
     found = story.of_playbook
@@ -88,7 +88,7 @@ def _playbook(story: Story) -> str:
     return f"The playbook in its context changes its score by {_points(found)}, which may be nothing."
 
 
-def _slices(story: Story) -> str:
+def _slices(story: DecisionFacts) -> str:
     worse = [
         f"{name} ({_points(one.gain)}, {_p(one.p_holm)} after Holm)"
         for name, one in story.slices.items()
@@ -103,13 +103,14 @@ def _slices(story: Story) -> str:
     return f"By slice: {'; '.join(parts)}." if parts else ""
 
 
-def _look(story: Story) -> str:
-    if story.look is None or story.look.number == 1:
+def _test_use(story: DecisionFacts) -> str:
+    if story.test_use is None or story.test_use.number == 1:
         return ""
-    return f"This is look {story.look.number} at these items, so it is judged at the level {story.look.level:.2g}."
+    number, level = story.test_use.number, story.test_use.level
+    return f"This is use {number} of these test items, so it is judged at the level {level:.2g}."
 
 
-def _ending(story: Story) -> str:
+def _ending(story: DecisionFacts) -> str:
     rule = story.score_rule
     bar, least = 100 * rule.min_score, 100 * rule.min_gain
     kept = "reject, keep what serves now."
@@ -129,7 +130,7 @@ def _ending(story: Story) -> str:
         case "worse_slice":
             return f"A gain on the whole may not cost a slice: {kept}"
         case "second_look":
-            return f"Not judged: {story.look.refused if story.look else ''}. Inconclusive, nothing is promoted."
+            return f"Not judged: {story.test_use.refused if story.test_use else ''}. Inconclusive, nothing is promoted."
         case "few_groups":
             return (
                 f"{story.score.groups} groups of test items make no interval ({story.min_groups} needed): "
@@ -147,7 +148,7 @@ def _points(found: Interval) -> str:
     return f"{100 * found.estimate:.1f} points ({confidence}{low:.1f} to {high:.1f}{needed})"
 
 
-def _arm(story: Story, name: str) -> str:
+def _arm(story: DecisionFacts, name: str) -> str:
     words = {story.base: "the base model", story.tuned: "the fine-tuned model"}
     if name == story.reference and name != story.base:
         return "the base model with the playbook"

@@ -29,7 +29,7 @@ _INFO = "training_info.json"
 
 
 @dataclass(frozen=True)
-class Step:
+class ExaminationStep:
     """One thing that was looked at.
 
     Attributes:
@@ -47,7 +47,7 @@ class Step:
 class Examination:
     """All steps, in order."""
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ExaminationStep] = field(default_factory=list)
 
     @property
     def diagnoses(self) -> list[Diagnosis]:
@@ -65,13 +65,13 @@ class Examination:
         except (InputError, SafetensorError) as error:
             found = [Diagnosis("does_not_load", str(error), {"step": name})]
         if found:
-            self.steps.append(Step(name, "fail", "; ".join(one.found for one in found), tuple(found)))
+            self.steps.append(ExaminationStep(name, "fail", "; ".join(one.found for one in found), tuple(found)))
         else:
-            self.steps.append(Step(name, "pass", sound))
+            self.steps.append(ExaminationStep(name, "pass", sound))
         return not found
 
     def skip(self, *names: str, why: str) -> None:
-        self.steps += [Step(name, "skip", f"not judged: {why}") for name in names]
+        self.steps += [ExaminationStep(name, "skip", f"not judged: {why}") for name in names]
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
@@ -83,7 +83,7 @@ class Examination:
 
 
 @dataclass(frozen=True)
-class Circumstances:
+class LoadingConditions:
     """How somebody else loads the model.
 
     Attributes:
@@ -99,13 +99,13 @@ class Circumstances:
     fp16: bool = False
 
 
-def examine(model: ModelFolder, circumstances: Circumstances | None = None) -> Examination:
+def examine(model: ModelFolder, circumstances: LoadingConditions | None = None) -> Examination:
     """Look at a model, or at an adapter and its base; nothing is changed, nothing fetched.
 
     Raises:
         InputError: a file of the circumstances that cannot be read.
     """
-    how = circumstances or Circumstances()
+    how = circumstances or LoadingConditions()
     done = Examination()
     placed = check_deepspeed(how.device_map, how.deepspeed, how.script)
     with quiet():
@@ -134,7 +134,7 @@ def examine(model: ModelFolder, circumstances: Circumstances | None = None) -> E
     return done
 
 
-def _examine_whole(done: Examination, model: ModelFolder, how: Circumstances) -> None:
+def _examine_whole(done: Examination, model: ModelFolder, how: LoadingConditions) -> None:
     """All that needs whole files."""
     whole = model.whole
     done.look("tied weights", "as config.json says", lambda: files.check_ties(whole))
@@ -192,7 +192,7 @@ def _examine_text(done: Examination, model: ModelFolder) -> None:
         done.look("end of turn", "stops generation", lambda: texts.check_end(tokenizer, _ends(model.whole)))
 
 
-def _examine_loaded(done: Examination, model: ModelFolder, how: Circumstances) -> None:
+def _examine_loaded(done: Examination, model: ModelFolder, how: LoadingConditions) -> None:
     if how.device_map is not None:
         done.look("placement", "one device", lambda: check_placement(_as_mapped(model.whole, how.device_map)))
     own: behaving.Behaviour | None = None
@@ -221,7 +221,7 @@ def _examine_loaded(done: Examination, model: ModelFolder, how: Circumstances) -
 
     done.look("behaviour", "", run)
     if own is not None and done.steps[-1].status == "pass":
-        done.steps[-1] = Step("behaviour", "pass", behaving.figures(own, other))
+        done.steps[-1] = ExaminationStep("behaviour", "pass", behaving.figures(own, other))
 
 
 def _effect(plain: Any, logits: Any) -> list[Diagnosis]:

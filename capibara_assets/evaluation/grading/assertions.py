@@ -1,14 +1,14 @@
-"""Assertions taken apart, so that they are judged outside of the process that runs the answer.
+"""Assertions split into reported values and a comparison outside the process that runs the answer.
 
-A program can do anything in its own process: leave before the assertions, change what `assert` compiles to, print that
-all is well. So its process runs no assertion. Of `assert f(2) == [1, 2]` it is only asked for the value of `f(2)`; the
-expected value never gets there, and the comparison is made by the grader. To pass, the right values have to be said,
-which is what passing means. What an assertion needs beside the answer (`math.pi / 4`, a list of the tests) comes from a
-run of the reference in a process that the answer cannot touch.
+A program can do anything in its own process: exit before the assertions, change what `assert` compiles to, print that
+all is well. So its process runs no assertion. For `assert f(2) == [1, 2]` it only reports the value of `f(2)`; the
+expected value never reaches it, and the grader compares. To pass, a program has to report the right values, which is
+what passing means. Values that an assertion needs besides the answer (`math.pi / 4`, a list in the tests) come from a
+run of the reference in a process that the answer cannot reach.
 
-What a program may still do is to claim truths: asked for `is_prime(8)`, where nothing but a yes or no is wanted, it may
-say either, as any wrong answer may. Tests that a program passes which answers *True* to every question prove nothing
-and give no verdict (`Observed.why_not`), nor do assertions that cannot be taken apart (in a `while` loop, of objects).
+A program may still claim truths: where an assertion only wants yes or no (`is_prime(8)`), it may report either, as any
+wrong answer may. Tests that a program passes by reporting *True* for everything prove nothing and give no verdict
+(`Observed.why_not`), nor do assertions that cannot be split (in a `while` loop, of objects).
 """
 
 import re
@@ -27,7 +27,7 @@ Operation = Literal["value", "given", "known", "not", "isinstance", "compare", "
 
 @dataclass(frozen=True)
 class Term:
-    """One node of what is judged outside.
+    """One node of the expression that the grader evaluates for an assertion.
 
     Attributes:
         operation: `value` (a literal), `given` (reported by the answer's run), `known` (reported by the trusted run),
@@ -51,12 +51,12 @@ class Assertion:
 
 @dataclass(frozen=True)
 class Observed:
-    """Tests that were taken apart.
+    """Tests whose assertions were replaced by reports.
 
     Attributes:
-        code: runs after an answer: the tests, with reports in the place of the assertions.
+        code: runs after an answer: the tests, with reports in place of the assertions.
         trusted: runs after the reference: the same, and the values that assertions compare with are reported, too.
-        assertions: what is judged, in order; the number of one is its place here.
+        assertions: in order; the number of an assertion is its position here.
         why_not: why these tests cannot be judged outside; None when they can.
     """
 
@@ -75,12 +75,12 @@ def reports_in(stdout: str) -> tuple[Reports, str]:
     Raises:
         NotPlain: a report that is none, or two for one place: no run of ours writes that.
     """
-    found: dict[str, Plain] = {}
+    reports: dict[str, Plain] = {}
     for match in _REPORT.finditer(stdout):
-        if match[1] in found:
+        if match[1] in reports:
             raise NotPlain(f"two reports of {match[1]}")
-        found[match[1]] = decoded(match[2])
-    return found, _REPORT.sub("", stdout)
+        reports[match[1]] = decoded(match[2])
+    return reports, _REPORT.sub("", stdout)
 
 
 def first_failing(assertions: Sequence[Assertion], given: Reports, known: Reports) -> str | None:
@@ -100,7 +100,7 @@ def first_failing(assertions: Sequence[Assertion], given: Reports, known: Report
 
 
 def claims_suffice(assertions: Sequence[Assertion], known: Reports) -> bool:
-    """Whether a program passes that reports True for all that it is asked."""
+    """Whether a program that reports True for everything would pass."""
 
     class Yes(dict[str, Plain]):
         def __missing__(self, key: str) -> Plain:

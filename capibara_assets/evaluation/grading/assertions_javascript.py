@@ -1,4 +1,4 @@
-"""Takes assertions of JavaScript tests apart (see `assertions.py`): `assert.strictEqual(f(2), 3)` becomes a report."""
+"""Replace the assertions of JavaScript tests by reports (see `assertions.py`), such as `assert.strictEqual(f(2), 3)`."""
 
 import re
 from collections.abc import Collection
@@ -49,35 +49,37 @@ function _capibara_thrown(make) {
 
 
 def observed(tests: str, answers: Collection[str]) -> Observed:
-    """Tests, taken apart; `answers` are names that an answer or the cells before it give."""
+    """Tests, instrumented apart; `answers` are names that an answer or the cells before it give."""
     root = parse(tests)
     if root.has_error:
         return Observed(tests, tests, (), "its tests do not parse")
     statements = [node for node in root.named_children if node.type not in ("comment", "empty_statement")]
-    taken = _Taken(set(answers))
+    instrumented = _InstrumentedTests(set(answers))
     for node in _flat(statements):
-        if not taken.add(node):
+        if not instrumented.add(node):
             where = " ".join(text(node).split())[:80]
             return Observed(tests, tests, (), f"its tests assert within a statement: {where}")
-    if not taken.assertions:
+    if not instrumented.assertions:
         return Observed(tests, tests, ())
     return Observed(
-        _REPORTER + "\n".join(taken.untrusted), _REPORTER + "\n".join(taken.trusted), tuple(taken.assertions)
+        _REPORTER + "\n".join(instrumented.untrusted),
+        _REPORTER + "\n".join(instrumented.trusted),
+        tuple(instrumented.assertions),
     )
 
 
 def _flat(statements: list[Node]) -> list[Node]:
     """The statements, with a test function's body (`const testIt = () => {...}`) in the place of its call."""
     checks: dict[str, list[Node]] = {}
-    found: list[Node] = []
+    flat: list[Node] = []
     for node in statements:
         name, body = _check(node)
         if name and body is not None:
             checks[name] = [each for each in body.named_children if each.type != "comment"]
             continue
         called = re.fullmatch(r"(\w+)\(\)", text(node).rstrip(";\n "))
-        found += checks[called[1]] if called and called[1] in checks else [node]
-    return found
+        flat += checks[called[1]] if called and called[1] in checks else [node]
+    return flat
 
 
 def _check(node: Node) -> tuple[str, Node | None]:
@@ -96,8 +98,8 @@ def _check(node: Node) -> tuple[str, Node | None]:
 
 
 @dataclass
-class _Taken:
-    """Statements with reports in the place of assertions, as they are found."""
+class _InstrumentedTests:
+    """The statements of tests with each assertion replaced by reports, collected one statement at a time."""
 
     dirty: set[str]
     trusted: list[str] = field(default_factory=list)
@@ -105,7 +107,7 @@ class _Taken:
     assertions: list[Assertion] = field(default_factory=list)
 
     def add(self, node: Node) -> bool:
-        """Takes a statement; whether it could."""
+        """Add a statement; False where it asserts in a way that cannot be replaced."""
         call = _assertion(node)
         if call is not None:
             return self._assert(node, *call)

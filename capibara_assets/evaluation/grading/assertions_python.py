@@ -1,4 +1,4 @@
-"""Takes assertions of Python tests apart (see `assertions.py`): `assert f(2) == [1, 2]` becomes a report of `f(2)`."""
+"""Replace the assertions of Python tests by reports (see `assertions.py`): `assert f(2) == 4` reports `f(2)`."""
 
 import ast
 import copy
@@ -19,11 +19,11 @@ _UNROLLED = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom)
 
 
 class _Entangled(Exception):
-    """Assertions that cannot be taken apart; says where they stand."""
+    """Assertions that cannot be instrumented apart; says where they stand."""
 
 
 def observed(tests: str, answers: Collection[str], whole: Collection[int] = ()) -> Observed:
-    """Tests, taken apart.
+    """Tests, instrumented apart.
 
     Args:
         tests: code that runs after the answer.
@@ -38,14 +38,16 @@ def observed(tests: str, answers: Collection[str], whole: Collection[int] = ()) 
         return Observed(tests, tests, ())
     try:
         statements = list(_flat(tree.body))
-        taken = _Taken(set(answers), frozenset(whole))
+        instrumented = _InstrumentedTests(set(answers), frozenset(whole))
         for statement in statements:
-            taken.add(statement)
+            instrumented.add(statement)
     except (_Entangled, RecursionError) as error:
         return Observed(tests, tests, (), f"its tests assert {error or 'too deep an expression'}")
     ending = ";" if tests.rstrip().endswith(";") else ""
     return Observed(
-        REPORTER + _source(taken.needed()) + ending, REPORTER + _source(taken.trusted) + ending, tuple(taken.assertions)
+        REPORTER + _source(instrumented.needed()) + ending,
+        REPORTER + _source(instrumented.trusted) + ending,
+        tuple(instrumented.assertions),
     )
 
 
@@ -115,10 +117,10 @@ def _unrolled(loop: ast.For) -> list[ast.stmt]:
             raise _Entangled("in a loop")
     if len(elements) * len(loop.body) > _MOST_COPIES or any(isinstance(n, _UNROLLED) for n in ast.walk(loop)):
         raise _Entangled("in a loop")
-    found: list[ast.stmt] = []
+    copies: list[ast.stmt] = []
     for element in elements:
-        found += [ast.Assign([copy.deepcopy(loop.target)], copy.deepcopy(element)), *copy.deepcopy(loop.body)]
-    return found
+        copies += [ast.Assign([copy.deepcopy(loop.target)], copy.deepcopy(element)), *copy.deepcopy(loop.body)]
+    return copies
 
 
 def _number(node: ast.expr) -> bool:
@@ -129,8 +131,8 @@ def _number(node: ast.expr) -> bool:
 
 
 @dataclass
-class _Taken:
-    """Statements with reports in the place of assertions, as they are found."""
+class _InstrumentedTests:
+    """The statements of tests with each assertion replaced by reports, collected one statement at a time."""
 
     dirty: set[str]  # names whose values an answer may have made
     whole: frozenset[int]
@@ -167,7 +169,7 @@ class _Taken:
                 self._both(statement, frozenset())
 
     def needed(self) -> list[ast.stmt]:
-        """What runs after an answer: without what only assertions compare with."""
+        """The statements that run after an answer, without values that only assertions compare with."""
         kept: list[ast.stmt] = []
         read: set[str] = set()
         for statement, gives in reversed(self.untrusted):
@@ -193,25 +195,25 @@ class _Taken:
 
     def _assert(self, statement: ast.Assert) -> None:
         number = len(self.assertions)
-        asked = _Asked(self, number)
+        parts = _AssertionReports(self, number)
         source = ast.unparse(ast.Assert(statement.test, None))
-        term = asked.truth(statement.test) if number not in self.whole else asked.report("given", statement.test)
+        term = parts.truth(statement.test) if number not in self.whole else parts.report("given", statement.test)
         self.assertions.append(Assertion(source, term))
-        for kind, report in asked.reports:
+        for kind, report in parts.reports:
             self.trusted.append(report)
             if kind == "given":
                 self.untrusted.append((report, frozenset()))
 
     def _reached(self, statement: ast.stmt) -> ast.stmt:
-        """A statement whose only assertions say that a place is never reached (`assert False` after a call)."""
-        taken = self
+        """Replace assertions that a place is never reached (`assert False` after a call) by reports."""
+        instrumented = self
 
         class Never(ast.NodeTransformer):
             def visit_Assert(self, node: ast.Assert) -> ast.stmt:
                 if not (isinstance(node.test, ast.Constant) and not node.test.value):
                     raise _Entangled(f"within a statement: {ast.unparse(ast.Assert(node.test, None))}")
-                number = len(taken.assertions)
-                taken.assertions.append(
+                number = len(instrumented.assertions)
+                instrumented.assertions.append(
                     Assertion(f"never reaches: {ast.unparse(statement)}", Term("value", True), True)
                 )
                 return _report(number, "g", 0, ast.Constant(True))
@@ -227,10 +229,10 @@ def _report(number: int, letter: str, index: int, value: ast.expr) -> ast.Expr:
 
 
 @dataclass
-class _Asked:
-    """What one assertion asks for."""
+class _AssertionReports:
+    """The reports that one assertion needs, and its term."""
 
-    taken: _Taken
+    instrumented: _InstrumentedTests
     number: int
     reports: list[tuple[Operation, ast.Expr]] = field(default_factory=list)
 
@@ -240,7 +242,7 @@ class _Asked:
         return Term(kind, index)
 
     def truth(self, node: ast.expr) -> Term:
-        """The term of an expression of which the truth is asked."""
+        """The term of an expression whose truth is asserted."""
         match node:
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return Term("not", None, (self.truth(operand),))
@@ -253,7 +255,7 @@ class _Asked:
                 if len(wanted) == len(elements) and all(map(self._free, wanted)):
                     return Term("isinstance", wanted, (self.operand(value),))
             case ast.Call(func=ast.Attribute(value=ast.Name(id="math"), attr="isclose"), args=[left, right]):
-                if not self.taken.is_clean(node.func):
+                if not self.instrumented.is_clean(node.func):
                     return self.operand(node)
                 tolerances = {"rel_tol": 1e-9, "abs_tol": 0.0}
                 for keyword in node.keywords:
@@ -265,14 +267,14 @@ class _Asked:
         return self.operand(node)
 
     def operand(self, node: ast.expr) -> Term:
-        """The term of a value: literals and what no answer makes stay outside, the rest is reported."""
+        """The term of a value: literals and values independent of the answer are not reported, the rest is."""
         if _is_literal(node):
             return Term("value", ast.literal_eval(node))
-        if self.taken.is_clean(node):
+        if self.instrumented.is_clean(node):
             return self.report("known", node)
         match node:
             case ast.BinOp(left=left, op=op, right=right) if isinstance(op, _CALCULATED) and (
-                self.taken.is_clean(left) or self.taken.is_clean(right)
+                self.instrumented.is_clean(left) or self.instrumented.is_clean(right)
             ):
                 return Term("arithmetic", type(op).__name__, (self.operand(left), self.operand(right)))
             case ast.Call(func=ast.Name(id="abs" | "round" as name), args=[ast.BinOp() as first, *more], keywords=[]):
@@ -281,7 +283,7 @@ class _Asked:
         return self.report("given", node)
 
     def _free(self, name: str) -> bool:
-        return name not in self.taken.dirty and name not in self.taken.clean
+        return name not in self.instrumented.dirty and name not in self.instrumented.clean
 
 
 def _is_comparison(operator: ast.cmpop, right: ast.expr) -> bool:
@@ -303,12 +305,12 @@ def names_given(code: str) -> set[str]:
     tree = parse(code)
     if tree is None:
         return set()
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
-            found.add(node.id)
+            names.add(node.id)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            found |= {(each.asname or each.name).partition(".")[0] for each in node.names}
-    return found
+            names |= {(each.asname or each.name).partition(".")[0] for each in node.names}
+    return names

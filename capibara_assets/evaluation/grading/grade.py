@@ -1,14 +1,13 @@
-"""Grades answers by running them: isolated, in parallel, each answer once, and again only from where a run was killed.
+"""Grade answers by running them in sandboxes, in parallel; an interrupted grading resumes from its journal.
 
-Before an answer to an item is run, the item's own reference runs: what its recorded answer does not pass here (a
-package is missing, the database is gone, the output is not the same again) is `ungraded` for everybody, and the reason
-says so. An answer's process shows values and output; it never judges (see `assertions.py`), and the grader stands
-outside of its sandbox. Where the network, files, processes or their number cannot be kept from it, nothing runs:
-`refused`.
+Before the answers to an item, the item's reference runs. If the reference does not pass here (a package is missing, the
+database is gone, the output differs), the item is `ungraded` for every contender, with the reason. The process of an
+answer only reports values and output; it never judges (see `assertions.py`), and the grader runs outside its sandbox.
+Where network, files, processes or their number cannot be isolated, nothing runs: `refused`.
 
-What is left: the kernel is shared, so code that exploits it gets out; answers in Python run in forks of one process
-whose memory they cannot look at, but which they can end (it is started anew, and the answer is run once more alone);
-and an answer that finds out what is asked of it may say any value, as any wrong answer may.
+Known limits: the kernel is shared, so code that exploits it escapes; Python answers run in forks of one process whose
+memory they cannot read, but which they can end (it is restarted, and the answer runs once more alone); and an answer
+that finds out which value is asked for may report any value, as any wrong answer may.
 """
 
 import re
@@ -19,11 +18,12 @@ from typing import ClassVar, Protocol
 
 from pydantic import Field
 
+from capibara_assets.datasets.code.javascript_source import parse as parse_javascript
+from capibara_assets.datasets.code.python_source import parse as parse_python
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.grading.assertions_python import names_given
-from capibara_assets.evaluation.grading.code_blocks import Extracted, extracted, parses, plain_text
 from capibara_assets.evaluation.grading.journal import GradeJournal
-from capibara_assets.evaluation.grading.plan import CLAIMABLE, Calibration, Plan, Verdict
+from capibara_assets.evaluation.grading.plan import CLAIMABLE, GradingPlan, ItemCalibration, Verdict
 from capibara_assets.evaluation.items.items import Item
 from capibara_assets.executions.replay.pool import Limits, Ran, Session, node, run_sessions
 from capibara_assets.executions.replay.replay import environment
@@ -40,10 +40,32 @@ _PATIENCE = 1.0, 2.0
 _NO_NEED = "nothing ran"
 _CHECKED = re.compile(r"^check\((\w+)\)\s*\Z", re.MULTILINE)
 _NO_NODE = "no Node.js here to run its language"
+_NUMBER = "number of processes"
+_FENCE = re.compile(
+    r"^[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?P<name>[\w+-]*)[^\n]*\n(?P<code>.*?)(?:^[ \t]*(?P=fence)[ \t]*$|\Z)",
+    re.M | re.S,
+)
+_LANGUAGE_TAGS = {
+    "python": frozenset({"python", "py", "python3", "ipython", "pycon"}),
+    "javascript": frozenset({"javascript", "js", "node", "nodejs", "mjs", "cjs"}),
+    "sql": frozenset({"sql", "sqlite", "sqlite3"}),
+}
+_SQL_START = re.compile(
+    r"^\s*(--[^\n]*\n\s*|/\*.*?\*/\s*)*(select|with|insert|update|delete|create|alter|drop|values|explain|pragma)\b",
+    re.I | re.S,
+)
+
+
+@dataclass(frozen=True)
+class ExtractedCode:
+    """The code of an answer and where in the answer it was; `code` is None where there is none."""
+
+    code: str | None
+    how: str
 
 
 class AnswerLike(Protocol):
-    """What is graded: one answer of a contender to an item."""
+    """What is graded: one answer of a contender to an item, by its fields."""
 
     @property
     def contender(self) -> str: ...
@@ -56,7 +78,7 @@ class AnswerLike(Protocol):
 
 
 class Grade(Record):
-    """The verdict on one answer."""
+    """The verdict on one answer of a contender to an item."""
 
     schema_name: ClassVar[str] = "Grade"
     schema_version: ClassVar[int] = 1
@@ -83,19 +105,19 @@ def grade(
     memory_mib: int = MEMORY_MIB,
     patient: bool = True,
 ) -> list[Grade]:
-    """The grade of each answer, in their order. Equal answers to equal checks run once.
+    """Grade answers, in their order. Equal answers to equal checks run once.
 
     Args:
         workers: how many answers run at a time.
-        journal: file (`.jsonl`) to which each verdict is added as it is found, and from which a grading that was killed
-            goes on; verdicts of other gradings in it are used as well, where all that they depend on is the same.
+        journal: file (`.jsonl`) to which each verdict is appended, and from which an interrupted grading resumes;
+            verdicts of other gradings in it are used as well, where everything they depend on is the same.
         allow_weak_isolation: run answers even where this machine cannot isolate them; the verdicts say so.
         isolation: how they are started (default: the strongest that works here).
         memory_mib: most memory of one answer, all its processes together.
-        patient: what ran past its wall clock while the machine was busy runs again, alone.
+        patient: an answer that ran past its wall clock while the machine was busy runs again, alone.
 
     Raises:
-        InputError: an answer to an item that is not given, two items of one id, or parameters that make no sense.
+        InputError: an answer to an item that is not given, two items of one id, or a parameter below one.
         IsolationError: sandboxes do not start.
     """
     if workers < 1 or memory_mib < 1:
@@ -108,7 +130,7 @@ def grade(
         raise InputError(f"answers to items that are not given: {', '.join(unknown[:5])}")
     wanted = {_request(by_id[answer.item_id], answer.text): None for answer in answers}
     runs = [request for request in wanted if request.extracted is not None and request.extracted.code is not None]
-    found: dict[_Request, tuple[Verdict, str]] = {}
+    verdicts: dict[_Request, tuple[Verdict, str]] = {}
     ran_in = _NO_NEED
     if runs:
         isolation = isolation or best_isolation()
@@ -116,26 +138,23 @@ def grade(
         ran_in = isolation_text(isolation, missing)
         if missing and not allow_weak_isolation:
             reason = f"this machine cannot isolate {', '.join(missing)}; install bubblewrap or allow user namespaces"
-            found = dict.fromkeys(runs, ("refused", reason))
+            verdicts = dict.fromkeys(runs, ("refused", reason))
         else:
             with_journal = GradeJournal(journal) if journal is not None else None
             grader = _Grader(isolation, workers, memory_mib, with_journal, ran_in, patient)
             try:
-                found = grader.run(runs)
+                verdicts = grader.run(runs)
             finally:
                 grader.close()
-    return [_grade(answer, _request(by_id[answer.item_id], answer.text), found, ran_in) for answer in answers]
+    return [_grade(answer, _request(by_id[answer.item_id], answer.text), verdicts, ran_in) for answer in answers]
 
 
 def isolation_text(isolation: Isolation, missing: Sequence[str] = ()) -> str:
-    """One short line: how runs are started here and what that keeps from them."""
+    """One line that names the sandbox and what it isolates."""
     kept = [aspect for aspect in (*ASPECTS, _NUMBER) if aspect not in _missing(isolation)]
     text = f"{isolation.kind}: {', '.join(kept) if kept else 'nothing'} isolated"
     text += ", memory in a control group" if groups_are_here() else ", memory of each process limited"
     return f"{text}; weak, allowed by name: {', '.join(missing)} not isolated" if missing else text
-
-
-_NUMBER = "number of processes"
 
 
 def _missing(isolation: Isolation) -> list[str]:
@@ -146,35 +165,35 @@ def _missing(isolation: Isolation) -> list[str]:
 
 @dataclass(frozen=True)
 class _Request:
-    """One answer to one check; equal ones run once."""
+    """One answer to one check; equal requests run once."""
 
     item: Item = field(compare=False)
     check: str  # digest of all that the item adds to the verdict
     text: str  # of an answer that is not run; of one that is, its code
-    extracted: Extracted | None = field(compare=False, default=None)
+    extracted: ExtractedCode | None = field(compare=False, default=None)
 
 
 def _request(item: Item, answer: str) -> _Request:
     digest = item_digest(item)
     if item.check.kind in ("exact", "text") or item.language == "text":
         return _Request(item, digest, answer)
-    found = extracted(answer, item.language)
+    code = extract_code(answer, item.language)
     if item.kind == "benchmark" and item.language == "python":
-        found = _completed(item, answer, found)
-    return _Request(item, digest, found.code if found.code is not None else f"\0{answer}", found)
+        code = _completed(item, answer, code)
+    return _Request(item, digest, code.code if code.code is not None else f"\0{answer}", code)
 
 
-def _completed(item: Item, answer: str, found: Extracted) -> Extracted:
-    """A body without its head, which is how base models go on with a function, gets the head that the prompt gave."""
+def _completed(item: Item, answer: str, extracted: ExtractedCode) -> ExtractedCode:
+    """Put the prompt's function head before a bare body, which is how base models continue a function."""
     asked = _CHECKED.search(item.check.tests)
-    if asked is None or (found.code is not None and asked[1] in names_given(found.code)):
-        return found
+    if asked is None or (extracted.code is not None and asked[1] in names_given(extracted.code)):
+        return extracted
     head = item.prompt[-1]["content"].partition("\n\n")[2]
-    for body in (found.code or "", answer):
+    for body in (extracted.code or "", answer):
         whole = f"{head.rstrip()}\n{body}"
         if parses(whole, "python") and asked[1] in names_given(whole):
-            return Extracted(whole, "the prompt's function with the answer as its body")
-    return found
+            return ExtractedCode(whole, "the prompt's function with the answer as its body")
+    return extracted
 
 
 def item_digest(item: Item) -> str:
@@ -182,11 +201,13 @@ def item_digest(item: Item) -> str:
     return sha256_bytes(canonical_json([item.language, item.kind == "benchmark", item.reference, asdict(item.check)]))
 
 
-def _grade(answer: AnswerLike, request: _Request, found: Mapping[_Request, tuple[Verdict, str]], ran_in: str) -> Grade:
+def _grade(
+    answer: AnswerLike, request: _Request, verdicts: Mapping[_Request, tuple[Verdict, str]], ran_in: str
+) -> Grade:
     check = request.item.check
     verdict: Verdict
-    if request in found:
-        verdict, detail = found[request]
+    if request in verdicts:
+        verdict, detail = verdicts[request]
         where = request.extracted.how if request.extracted else ""
         detail = f"{detail} [{where}]" if detail else f"[{where}]"
     elif request.extracted is not None:
@@ -208,7 +229,7 @@ def _grade(answer: AnswerLike, request: _Request, found: Mapping[_Request, tuple
 
 @dataclass
 class _Grader:
-    """Runs references, then answers, and keeps what it finds."""
+    """Runs references, then answers, and records both in the journal."""
 
     isolation: Isolation
     workers: int
@@ -221,59 +242,59 @@ class _Grader:
         """The verdict of each request whose answer holds code."""
         items = {request.check: request.item for request in requests}
         calibrations = self._calibrate(items)
-        plans = {digest: Plan(item, calibrations[digest]) for digest, item in items.items()}
-        found: dict[_Request, tuple[Verdict, str]] = {}
+        plans = {digest: GradingPlan(item, calibrations[digest]) for digest, item in items.items()}
+        verdicts: dict[_Request, tuple[Verdict, str]] = {}
         waiting: dict[str, _Request] = {}
         for request in requests:
             why_not = plans[request.check].calibration.why_not
             if why_not is not None:
-                found[request] = "ungraded", why_not
+                verdicts[request] = "ungraded", why_not
                 continue
             key = self._key("verdict", request.item, [request.check, request.text])
             kept = self.journal.verdict(key) if self.journal else None
             if kept is not None:
-                found[request] = kept
+                verdicts[request] = kept
             else:
                 waiting[key] = request
 
         def finished(key: str, ran: Ran) -> None:
             request = waiting[key]
-            found[request] = plans[request.check].judge(ran)
+            verdicts[request] = plans[request.check].judge(ran)
             if self.journal:
-                self.journal.add_verdict(key, found[request])
+                self.journal.add_verdict(key, verdicts[request])
 
         sessions = {key: (plans[r.check].session(r.text), r.item.check.timeout_s) for key, r in waiting.items()}
         self._sessions(sessions, finished)
-        return found
+        return verdicts
 
     def close(self) -> None:
         if self.journal:
             self.journal.close()
 
-    def _calibrate(self, items: Mapping[str, Item]) -> dict[str, Calibration]:
-        """How each item is graded, from a run of its reference."""
-        found: dict[str, Calibration] = {}
-        open_plans: dict[str, Plan] = {}
+    def _calibrate(self, items: Mapping[str, Item]) -> dict[str, ItemCalibration]:
+        """How each item is graded, by a run of its reference."""
+        calibrations: dict[str, ItemCalibration] = {}
+        open_plans: dict[str, GradingPlan] = {}
         for digest, item in items.items():
             kept = self.journal.calibration(self._key("item", item, [digest])) if self.journal else None
             if kept is not None:
-                found[digest] = kept
+                calibrations[digest] = kept
             else:
-                plan = Plan(item, Calibration())
+                plan = GradingPlan(item, ItemCalibration())
                 start = self._before_reference(plan)
                 if start is None:
                     open_plans[digest] = plan
                 else:
-                    found[digest] = start
+                    calibrations[digest] = start
         while open_plans:
             tried = dict(open_plans)
 
-            def finished(digest: str, ran: Ran, tried: Mapping[str, Plan] = tried) -> None:
+            def finished(digest: str, ran: Ran, tried: Mapping[str, GradingPlan] = tried) -> None:
                 said = tried[digest].calibrated(ran)
-                if isinstance(said, Plan):
+                if isinstance(said, GradingPlan):
                     open_plans[digest] = said
                     return
-                found[digest] = said
+                calibrations[digest] = said
                 del open_plans[digest]
                 if self.journal:
                     self.journal.add_calibration(self._key("item", items[digest], [digest]), said)
@@ -284,23 +305,23 @@ class _Grader:
                 for digest, plan in tried.items()
             }
             self._sessions(sessions, finished)
-        return found
+        return calibrations
 
-    def _before_reference(self, plan: Plan) -> Calibration | None:
-        """What can be said of an item without running its reference; None when that has to run."""
+    def _before_reference(self, plan: GradingPlan) -> ItemCalibration | None:
+        """The calibration of an item that needs no run of its reference; None: the reference has to run."""
         if plan.item.language == "javascript" and node() is None:
-            return Calibration(why_not=_NO_NODE)
+            return ItemCalibration(why_not=_NO_NODE)
         if why_not := plan.why_not_at_all():
-            return Calibration(why_not=why_not)
+            return ItemCalibration(why_not=why_not)
         if plan.item.reference.strip():
             return None
         if plan.observed.code != plan.observed.trusted:
-            return Calibration(why_not="it has no reference, and its assertions compare with what has to be run")
-        return Calibration(why_not=CLAIMABLE if plan.is_claimable({}) else None)
+            return ItemCalibration(why_not="it has no reference, and its assertions compare with what has to be run")
+        return ItemCalibration(why_not=CLAIMABLE if plan.is_claimable({}) else None)
 
     def _reference(self, item: Item) -> str:
-        found = extracted(item.reference, item.language)
-        return found.code if found.code is not None else item.reference
+        extracted = extract_code(item.reference, item.language)
+        return extracted.code if extracted.code is not None else item.reference
 
     def _sessions(self, sessions: Mapping[str, tuple[Session, float]], finished: "_Finished") -> None:
         for timeout_s in sorted({timeout_s for _, timeout_s in sessions.values()}):
@@ -329,7 +350,36 @@ class _Finished(Protocol):
 
 def counts(grades: Iterable[Grade]) -> dict[str, int]:
     """How many grades there are of each verdict."""
-    found: dict[str, int] = {}
+    by_verdict: dict[str, int] = {}
     for each in grades:
-        found[each.verdict] = found.get(each.verdict, 0) + 1
-    return dict(sorted(found.items()))
+        by_verdict[each.verdict] = by_verdict.get(each.verdict, 0) + 1
+    return dict(sorted(by_verdict.items()))
+
+
+def extract_code(answer: str, language: str) -> ExtractedCode:
+    """The code in an answer: the first fenced block of its language, else the first one, else all that parses."""
+    blocks = [(match["name"].lower(), match["code"].rstrip("\n")) for match in _FENCE.finditer(answer)]
+    for name, code in blocks:
+        if name in _LANGUAGE_TAGS[language]:
+            return ExtractedCode(code, f"the first {language} block")
+    if blocks:
+        name, code = blocks[0]
+        return ExtractedCode(code, f"the first block ({name or 'of no language'})")
+    if answer.strip() and parses(answer, language):
+        return ExtractedCode(answer, "the whole answer")
+    return ExtractedCode(None, f"no fenced block, and the whole is no {language}")
+
+
+def parses(code: str, language: str) -> bool:
+    """Whether a text parses as code of the language (SQL: whether it begins with a keyword of SQL)."""
+    if language == "python":
+        return parse_python(code) is not None
+    if language == "javascript":
+        return not parse_javascript(code).has_error
+    return bool(_SQL_START.match(code))
+
+
+def plain_text(answer: str) -> str:
+    """An answer that is not code: the content of its first fenced block, else all of it, without line feeds around."""
+    match = _FENCE.search(answer)
+    return (match["code"] if match else answer).strip("\n").rstrip()

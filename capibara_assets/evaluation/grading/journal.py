@@ -1,4 +1,4 @@
-"""Verdicts as they are found: one JSON line each, added to a file, from which a grading that was killed goes on."""
+"""The journal of grades: one JSON line per verdict, from which an interrupted grading resumes."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.grading.plan import Calibration, Verdict
+from capibara_assets.evaluation.grading.plan import ItemCalibration, Verdict
 from capibara_assets.executions.recording.journal import Journal
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
@@ -16,10 +16,10 @@ _SUM = 16
 
 
 class GradeJournal:
-    """A file of verdicts by the digest of all that they depend on; read once, when it is opened.
+    """An append-only file of verdicts, keyed by a digest of everything they depend on; read once, when opened.
 
     Attributes:
-        damaged: lines that are not whole (of a grading that was killed): what they held is found again.
+        damaged: lines that are not whole (of a killed grading); their verdicts are graded again.
 
     Raises:
         InputError: the file cannot be read, or its name does not end in `.jsonl`.
@@ -46,23 +46,23 @@ class GradeJournal:
         entry = self._lines.get(key, {})
         return (entry["verdict"], entry["detail"]) if entry.get("verdict") in get_args(Verdict) else None
 
-    def calibration(self, key: str) -> Calibration | None:
-        """What was kept of an item."""
+    def calibration(self, key: str) -> ItemCalibration | None:
+        """The calibration kept under a key."""
         entry = self._lines.get(key)
         if entry is None or "layout" not in entry:
             return None
-        return Calibration(entry["layout"], tuple(entry["whole"]), entry["known"], entry["why_not"])
+        return ItemCalibration(entry["layout"], tuple(entry["whole"]), entry["known"], entry["why_not"])
 
     def add_verdict(self, key: str, verdict: tuple[Verdict, str]) -> None:
         """Raises OSError where the file cannot be written."""
         self._add(key, {"verdict": verdict[0], "detail": verdict[1]})
 
-    def add_calibration(self, key: str, calibration: Calibration) -> None:
+    def add_calibration(self, key: str, calibration: ItemCalibration) -> None:
         """Raises OSError where the file cannot be written."""
         self._add(key, asdict(calibration))
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Close the file."""
         self._journal.close()
 
     def _add(self, key: str, entry: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Values that leave the process of an answer: plain ones, as JSON, each with its type; nothing is ever unpickled."""
+"""Values reported by the process of an answer: plain types as typed JSON; nothing is ever unpickled."""
 
 import json
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _MOST_DIGITS = 4000
 
 
 class NotPlain(ValueError):
-    """A report that is no plain value."""
+    """A report that does not decode to a plain value."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Text:
 
 
 class Unknown:
-    """A value of a type that does not leave its process: nothing is asked of it."""
+    """A value of a type that is not reported; comparing it raises TypeError."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -87,7 +87,7 @@ def _string(value: Any) -> str:
 
 
 def holds_unknown(value: Plain) -> bool:
-    """Whether a value, or a part of it, did not leave its process."""
+    """Whether a value, or a part of it, is of a type that is not reported."""
     if isinstance(value, dict):
         return any(holds_unknown(each) for pair in value.items() for each in pair)
     if isinstance(value, list | tuple | set | frozenset):

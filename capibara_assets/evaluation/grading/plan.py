@@ -1,4 +1,4 @@
-"""How an answer to an item is run, and what its run means."""
+"""How the answers to one item are run, and which verdict a run gives."""
 
 import re
 from collections.abc import Mapping
@@ -35,8 +35,8 @@ _ORDERED = re.compile(r"\border\s+by\b(?![^()]*\))", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """What a run of the reference said about an item.
+class ItemCalibration:
+    """How an item is graded, learned from a run of its reference.
 
     Attributes:
         layout: how its tests run.
@@ -52,15 +52,15 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """One item with its tests taken apart; `calibration` is what is known of it so far."""
+class GradingPlan:
+    """The plan for grading one item: its tests split into reports and assertions, and its calibration so far."""
 
     item: Item
-    calibration: Calibration
+    calibration: ItemCalibration
 
     @cached_property
     def observed(self) -> Observed:
-        """The item's tests, taken apart."""
+        """The item's tests with their assertions replaced by reports."""
         check, language = self.item.check, self.item.language
         if language == "sql" or not check.tests.strip():
             return Observed(check.tests, check.tests, ())
@@ -88,15 +88,15 @@ class Plan:
         return Session(self.item.language, tuple(cells))
 
     def why_not_at_all(self) -> str | None:
-        """Why its tests give no verdict, whatever is run."""
+        """Why its tests can give no verdict at all; None: they can."""
         if self.observed.why_not:
             return self.observed.why_not
         if self.item.check.kind == "assertions" and not self.observed.assertions:
             return "its tests assert nothing"
         return None
 
-    def calibrated(self, ran: Ran) -> "Plan | Calibration":
-        """What a run of the reference says: a plan to try next, or how the item is graded."""
+    def calibrated(self, ran: Ran) -> "GradingPlan | ItemCalibration":
+        """The calibration after a run of the reference, or the plan to try next."""
         tried = self.calibration
         if why_not := self.why_not_at_all():
             return replace(tried, why_not=why_not)
@@ -111,11 +111,11 @@ class Plan:
             if whole - set(tried.whole):
                 if self.item.language != "python":
                     return replace(tried, why_not="its tests compare what does not leave its process")
-                return Plan(self.item, replace(tried, whole=tuple(sorted(whole | set(tried.whole)))))
+                return GradingPlan(self.item, replace(tried, whole=tuple(sorted(whole | set(tried.whole)))))
             verdict, detail = self._judged(ran, reports, reports, rest)
         if verdict != "passed":
             if tried.layout == "apart" and self.item.check.tests.strip() and self.item.check.kind == "output":
-                return Plan(self.item, Calibration("joined"))
+                return GradingPlan(self.item, ItemCalibration("joined"))
             return replace(tried, why_not=f"its own recorded answer does not pass here: {detail}")
         if self.is_claimable(reports):
             return replace(tried, why_not=CLAIMABLE)
@@ -128,7 +128,7 @@ class Plan:
         return replace(tried, known=known)
 
     def is_claimable(self, known: Reports) -> bool:
-        """Whether a program would pass that says yes to all that the tests ask."""
+        """Whether a program that reports True for everything would pass the tests."""
         return self.item.check.kind == "assertions" and claims_suffice(self.observed.assertions, known)
 
     def judge(self, ran: Ran) -> tuple[Verdict, str]:

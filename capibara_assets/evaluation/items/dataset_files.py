@@ -54,7 +54,7 @@ def is_benchmark(path: Path) -> bool:
     return first is not None and isinstance(first[1], dict) and "task_id" in first[1]
 
 
-def as_examples(items: Sequence[Item]) -> pl.DataFrame:
+def examples_of_items(items: Sequence[Item]) -> pl.DataFrame:
     """What losses are taken of: `example_id`, `group_id` and `messages`, the recorded answer last."""
     return pl.DataFrame(
         {

@@ -12,7 +12,7 @@ from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
 
 
-class Turn(Declared):
+class PromptTurn(Declared):
     """One message."""
 
     role: str
@@ -25,7 +25,7 @@ class Prompt(Declared):
     id: str = Field(min_length=1)
     domain: str = ""
     text: str = ""
-    messages: tuple[Turn, ...] = ()
+    messages: tuple[PromptTurn, ...] = ()
 
     @model_validator(mode="after")
     def _one_of_both(self) -> "Prompt":

@@ -7,22 +7,22 @@ from pathlib import Path
 import polars as pl
 
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.answering.answer import Answer, Speed, answered, too_long
+from capibara_assets.evaluation.answering.answer import Answer, AnsweringSpeed, answer_items, too_long
 from capibara_assets.evaluation.contenders.contenders import (
     PLAYBOOK_ARM,
     Contender,
     Framing,
     ModelContender,
     RoutedContender,
+    contender_losses,
+    last_user_message,
     routed_losses,
-    score,
 )
-from capibara_assets.evaluation.contenders.contenders import asked as asked_of
-from capibara_assets.evaluation.items.dataset_files import as_examples
+from capibara_assets.evaluation.items.dataset_files import examples_of_items
 from capibara_assets.evaluation.items.items import Item
-from capibara_assets.evaluation.measuring.measured import Measured, asked_items
+from capibara_assets.evaluation.measuring.measured import Measurements, items_to_answer
 from capibara_assets.evaluation.recipe import EvaluationRecipe
-from capibara_assets.evaluation.report import Usage
+from capibara_assets.evaluation.report import AnsweringCost
 from capibara_assets.evaluation.routing.router import Router
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.base import Base
@@ -89,7 +89,7 @@ class DomainModels:
 
 def measure(
     models: DomainModels, items: Sequence[Item], recipe: EvaluationRecipe, work: Path | None = None
-) -> Measured:
+) -> Measurements:
     """Losses of every contender of the recipe on every item, and answers of those it asks.
 
     Args:
@@ -105,19 +105,19 @@ def measure(
         over = set(too_long(contender, roomy, recipe.decoding))
         left_out |= dict.fromkeys(over, f"its prompt leaves no room for {recipe.decoding.max_new_tokens} tokens")
         roomy = [item for item in roomy if item.item_id not in over]
-    asked = asked_items(roomy, recipe.generation.max_items)
+    asked = items_to_answer(roomy, recipe.generation.max_items)
     found: list[Answer] = []
-    usage: dict[str, Usage] = {}
+    usage: dict[str, AnsweringCost] = {}
     for contender in answering if asked else ():
-        done = answered(contender, asked, recipe.decoding, work / ANSWERS if work is not None else None)
+        done = answer_items(contender, asked, recipe.decoding, work / ANSWERS if work is not None else None)
         found += done.answers
         usage |= {contender.name: usage_of(done.speed)} if done.speed.answers else {}
-    return Measured(names, losses, found, usage=usage, left_out=left_out)
+    return Measurements(names, losses, found, usage=usage, left_out=left_out)
 
 
-def usage_of(speed: Speed) -> Usage:
+def usage_of(speed: AnsweringSpeed) -> AnsweringCost:
     """What answering took, as the report shows it."""
-    return Usage(speed.answers, speed.tokens, speed.seconds, speed.peak_mib)
+    return AnsweringCost(speed.answers, speed.tokens, speed.seconds, speed.peak_mib)
 
 
 def domain_losses(
@@ -130,7 +130,9 @@ def domain_losses(
     needed = adapters
     if ROUTED in names and models.router is not None:
         needed = models.adapters() | adapters
-    losses = score(models.base, as_examples(items), models.playbook, needed, merged, recipe, in_context=in_context)
+    losses = contender_losses(
+        models.base, examples_of_items(items), models.playbook, needed, merged, recipe, in_context=in_context
+    )
     if ROUTED in names and models.router is not None:
         losses = pl.concat([losses, routed_losses(losses, _picks(models, models.router, items))])
     return losses.filter(pl.col("contender").is_in(list(names))).sort("contender", "example_id")
@@ -138,7 +140,7 @@ def domain_losses(
 
 def _picks(models: DomainModels, router: Router, items: Sequence[Item]) -> dict[str, str]:
     """Item → the contender that the router sends its prompt to."""
-    routed = router.route([asked_of(item.prompt) for item in items])
+    routed = router.route([last_user_message(item.prompt) for item in items])
     named: dict[str | None, str] = {None: BASE, models.domain: CONSENSUS}
     named |= {name: EXPERT + name for name in models.experts}
     if unknown := sorted({name for name in routed if name is not None} - named.keys()):

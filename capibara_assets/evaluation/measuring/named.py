@@ -8,14 +8,14 @@ import polars as pl
 
 from capibara_assets.datasets.tokens.tokenising import IGNORED, Encoded, encode_examples
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.answering.answer import Answer, answered, too_long
+from capibara_assets.evaluation.answering.answer import Answer, answer_items, too_long
 from capibara_assets.evaluation.contenders.contenders import Contender, ModelContender, StoredContender, loaded
-from capibara_assets.evaluation.items.dataset_files import as_examples
+from capibara_assets.evaluation.items.dataset_files import examples_of_items
 from capibara_assets.evaluation.items.items import Item
 from capibara_assets.evaluation.measuring.domain import ANSWERS, usage_of
-from capibara_assets.evaluation.measuring.measured import Measured, asked_items
+from capibara_assets.evaluation.measuring.measured import Measurements, items_to_answer
 from capibara_assets.evaluation.recipe import EvaluationRecipe
-from capibara_assets.evaluation.report import Usage
+from capibara_assets.evaluation.report import AnsweringCost
 from capibara_assets.evaluation.schema import ExampleLoss
 from capibara_assets.modeling.adapters import applied
 from capibara_assets.modeling.base import Base
@@ -30,7 +30,7 @@ def measure_named(
     recipe: EvaluationRecipe,
     metric: str,
     work: Path | None = None,
-) -> Measured:
+) -> Measurements:
     """Losses of the models among them, answers of all; the first contender is what the others are compared with.
 
     A contender that fails (a model that does not load, an endpoint that does not answer) has crashed: it is named with
@@ -56,20 +56,20 @@ def measure_named(
             over = set(too_long(model, roomy, recipe.decoding))
             left_out |= dict.fromkeys(over, f"its prompt leaves no room for {recipe.decoding.max_new_tokens} tokens")
             roomy = [item for item in roomy if item.item_id not in over]
-    asked = asked_items(_held_by_all(contenders, roomy), recipe.generation.max_items)
+    asked = items_to_answer(_held_by_all(contenders, roomy), recipe.generation.max_items)
     found: list[Answer] = []
-    usage: dict[str, Usage] = {}
+    usage: dict[str, AnsweringCost] = {}
     for contender in contenders if asked else ():
         if contender.name in crashed or (isinstance(contender, StoredContender) and not contender.answers):
             continue
         try:
-            done = answered(contender, asked, recipe.decoding, work / ANSWERS if work is not None else None)
+            done = answer_items(contender, asked, recipe.decoding, work / ANSWERS if work is not None else None)
         except (InputError, ValueError) as error:
             crashed[contender.name] = str(error)
             continue
         found += done.answers
         usage |= {contender.name: usage_of(done.speed)} if done.speed.answers else {}
-    return Measured(
+    return Measurements(
         [one.name for one in contenders],
         losses.filter(~pl.col("contender").is_in(list(crashed))),
         [answer for answer in found if answer.contender not in crashed],
@@ -117,7 +117,7 @@ def model_losses(contender: ModelContender, items: Sequence[Item], max_length: i
 def _encoded(base: Base, items: Sequence[Item], max_length: int) -> dict[str, Encoded]:
     if not items:
         return {}
-    done = encode_examples(as_examples(items), base.tokenizer, max_length)
+    done = encode_examples(examples_of_items(items), base.tokenizer, max_length)
     return dict(zip(done.example_ids, done.encoded, strict=True))
 
 

@@ -242,7 +242,7 @@ def regret(
 
 
 @dataclass(frozen=True)
-class _Choice:
+class _ScoredPrompt:
     prompt: str
     domain: str
     group: str
@@ -252,7 +252,7 @@ class _Choice:
     merged: float | None
 
 
-def _choices(domain: str, losses: pl.DataFrame, prompts: Mapping[str, str]) -> list[_Choice]:
+def _choices(domain: str, losses: pl.DataFrame, prompts: Mapping[str, str]) -> list[_ScoredPrompt]:
     found = []
     for (example,), rows in sorted(losses.partition_by("example_id", as_dict=True).items()):
         nll = dict(zip(rows["contender"], rows["nll"], strict=True))
@@ -262,7 +262,9 @@ def _choices(domain: str, losses: pl.DataFrame, prompts: Mapping[str, str]) -> l
         candidates = {**named, domain: nll["consensus"], BASE: nll[BASE]}
         row = rows.row(0, named=True)
         found.append(
-            _Choice(prompts[str(example)], domain, row["group_id"], int(row["tokens"]), candidates, nll.get("merged"))
+            _ScoredPrompt(
+                prompts[str(example)], domain, row["group_id"], int(row["tokens"]), candidates, nll.get("merged")
+            )
         )
     return found
 

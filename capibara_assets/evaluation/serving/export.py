@@ -34,7 +34,7 @@ _ANEW = "export it again with `capibara promote --export`"
 
 
 @dataclass(frozen=True)
-class Parts:
+class ExportParts:
     """What is laid out.
 
     Attributes:
@@ -54,7 +54,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class ServedAdapter:
     """An adapter as a multi-LoRA server takes it.
 
     Attributes:
@@ -66,8 +66,8 @@ class Fitted:
     adapter: LoraAdapter | None
 
 
-def lay_out(
-    parts: Parts,
+def write_export(
+    parts: ExportParts,
     target: Path,
     card: str,
     quantise: Mapping[str, Callable[[Path, Path], Mapping[str, Any]]] | None = None,
@@ -129,7 +129,7 @@ def check_export(folder: Path) -> dict[str, Any]:
     return document
 
 
-def fitted(folder: Path) -> Fitted:
+def servable_adapter(folder: Path) -> ServedAdapter:
     """An adapter as a multi-LoRA server reads it, which knows one rank and one scale per adapter.
 
     Where ranks or scales differ from module to module, smaller ranks are filled up with zeros and the scale goes into
@@ -150,7 +150,7 @@ def fitted(folder: Path) -> Fitted:
     targets = tuple(sorted({module.rpartition(".")[2] for module in adapter.modules}))
     plain = len(set(ranks.values())) == 1 and len(set(scales.values())) == 1 and rank == adapter.config["r"]
     if plain and not adapter.config.get("rank_pattern") and not adapter.config.get("alpha_pattern"):
-        return Fitted(rank, targets, None)
+        return ServedAdapter(rank, targets, None)
     tensors = {}
     for module in adapter.modules:
         a, b = adapter.a(module), scales[module] * adapter.b(module).float()
@@ -165,7 +165,7 @@ def fitted(folder: Path) -> Fitted:
         "rank_pattern": {},
         "alpha_pattern": {},
     }
-    return Fitted(rank, targets, LoraAdapter(config, tensors))
+    return ServedAdapter(rank, targets, LoraAdapter(config, tensors))
 
 
 def max_lora_rank(ranks: Sequence[int]) -> int:
@@ -195,11 +195,11 @@ def vllm_commands(adapters: Mapping[str, int], base: str, merged: bool, quantise
 
 
 def _write(
-    parts: Parts, folder: Path, card: str, quantise: Mapping[str, Callable[[Path, Path], Mapping[str, Any]]]
+    parts: ExportParts, folder: Path, card: str, quantise: Mapping[str, Callable[[Path, Path], Mapping[str, Any]]]
 ) -> dict[str, Any]:
     adapters: dict[str, Any] = {}
     for domain, (digest, source) in sorted(parts.adapters.items()):
-        fit = fitted(source)
+        fit = servable_adapter(source)
         where = folder / "adapters" / domain
         _place(source, where, leave=("adapter_model.safetensors", "adapter_config.json") if fit.adapter else ())
         if fit.adapter:

@@ -13,7 +13,7 @@ _SHORT = 12
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedDomain:
     """A domain of what serves.
 
     Attributes:
@@ -29,7 +29,7 @@ class Served:
 
 
 @dataclass(frozen=True)
-class Facts:
+class CardFacts:
     """What a card says.
 
     Attributes:
@@ -51,7 +51,7 @@ class Facts:
     licences: Mapping[str, int]
     credits: Sequence[str]
     examples: int
-    domains: Sequence[Served]
+    domains: Sequence[ServedDomain]
     merged: str | None
     router: Mapping[str, Any]
     routing: Mapping[str, Any]
@@ -59,7 +59,7 @@ class Facts:
     quantised: Sequence[str] = ()
 
 
-def card(facts: Facts) -> str:
+def card(facts: CardFacts) -> str:
     """The card as text: YAML front matter for the Hub, then the same for people."""
     results = [_result(one.domain, name, interval) for one in facts.domains for name, interval in _figures(one)]
     licence: Any = facts.licence if isinstance(facts.licence, str) else list(facts.licence)  # the Hub takes both
@@ -113,7 +113,7 @@ def intervals(decision: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def _figures(one: Served) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _figures(one: ServedDomain) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if one.checkpoint is not None:
         yield from sorted(intervals(one.decision).items())
 
@@ -130,18 +130,18 @@ def _result(domain: str, name: str, interval: Mapping[str, Any]) -> EvalResult:
     )
 
 
-def _row(one: Served) -> tuple[str, str, str]:
+def _row(one: ServedDomain) -> tuple[str, str, str]:
     return one.domain, f"`{one.checkpoint[:_SHORT]}`" if one.checkpoint else "base model", one.reason
 
 
-def _merged(facts: Facts) -> str:
+def _merged(facts: CardFacts) -> str:
     if facts.merged is None:
         return "\n\nNo merged model serves: it does as soon as every domain is promoted."
     few = f", and in few bits: {', '.join(facts.quantised)}" if facts.quantised else ""
     return f"\n\nMerged model: `{facts.merged[:_SHORT]}` in `merged/`{few}."
 
 
-def _evaluation(facts: Facts) -> str:
+def _evaluation(facts: CardFacts) -> str:
     rows = [
         (
             one.domain,
@@ -162,7 +162,7 @@ def _evaluation(facts: Facts) -> str:
     )
 
 
-def _router(facts: Facts) -> str:
+def _router(facts: CardFacts) -> str:
     if not facts.router.get("trained"):
         return "There is none: name the adapter in each request."
     found = facts.router
@@ -185,7 +185,7 @@ def _router(facts: Facts) -> str:
     return " ".join(words)
 
 
-def _limits(facts: Facts) -> str:
+def _limits(facts: CardFacts) -> str:
     base = [one.domain for one in facts.domains if one.checkpoint is None]
     lines = [
         "Trained and judged on code that agents ran in sandboxes: other code and prose were not measured.",

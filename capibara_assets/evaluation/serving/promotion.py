@@ -61,7 +61,7 @@ def promote(
     return _document(after, domains, held)
 
 
-def put(previous: Mapping[str, Any] | None, slot: str, digest: str, why: str) -> Document:
+def promote_manually(previous: Mapping[str, Any] | None, slot: str, digest: str, why: str) -> Document:
     """The document after a person had `digest` serve in a slot (a domain, `merged` or `router`); no longer held there.
 
     Args:
@@ -75,7 +75,9 @@ def put(previous: Mapping[str, Any] | None, slot: str, digest: str, why: str) ->
     return _document({**served(previous), slot: digest}, domains, held)
 
 
-def back(previous: Mapping[str, Any], target: Mapping[str, Any], slots: Collection[str] | None, why: str) -> Document:
+def roll_back(
+    previous: Mapping[str, Any], target: Mapping[str, Any], slots: Collection[str] | None, why: str
+) -> Document:
     """The document after going back to what `target` had serving; what is left is held against the gate
     (the router only where it was named: it goes with whichever experts serve).
 

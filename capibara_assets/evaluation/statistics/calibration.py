@@ -88,7 +88,7 @@ def choose_threshold(confidence: Floats, right: NDArray[np.bool_], abstain_cost:
 
 
 @dataclass(frozen=True)
-class Bin:
+class ConfidenceBin:
     """Predictions of like confidence: how many, what they promised on the mean, and how often they held."""
 
     low: float
@@ -99,7 +99,7 @@ class Bin:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class ConfidenceCalibration:
     """How far confidences are from what happened.
 
     Attributes:
@@ -111,14 +111,14 @@ class Calibration:
     n: int
     ece: float
     brier: float
-    bins: tuple[Bin, ...]
+    bins: tuple[ConfidenceBin, ...]
 
     def diagram(self) -> list[dict[str, float]]:
         """The bins, as JSON."""
         return [asdict(one) for one in self.bins]
 
 
-def calibration(confidence: Floats, right: Sequence[bool] | NDArray[np.bool_], bins: int) -> Calibration:
+def calibration(confidence: Floats, right: Sequence[bool] | NDArray[np.bool_], bins: int) -> ConfidenceCalibration:
     """Judge confidences in `bins` bins of equal width; those of 1 are in the last.
 
     Raises:
@@ -132,7 +132,7 @@ def calibration(confidence: Floats, right: Sequence[bool] | NDArray[np.bool_], b
     for number in np.unique(place):
         own = place == number
         found.append(
-            Bin(
+            ConfidenceBin(
                 float(number / bins),
                 float((number + 1) / bins),
                 float(values[own].mean()),
@@ -141,4 +141,4 @@ def calibration(confidence: Floats, right: Sequence[bool] | NDArray[np.bool_], b
             )
         )
     ece = sum(one.count * abs(one.confidence - one.accuracy) for one in found) / len(values)
-    return Calibration(len(values), float(ece), float(np.square(values - outcomes).mean()), tuple(found))
+    return ConfidenceCalibration(len(values), float(ece), float(np.square(values - outcomes).mean()), tuple(found))

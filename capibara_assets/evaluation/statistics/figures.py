@@ -10,7 +10,7 @@ from capibara_assets.evaluation.decision_rule import DecisionRule, ScoreRule
 from capibara_assets.evaluation.report import Comparison
 from capibara_assets.evaluation.schema import Interval
 from capibara_assets.evaluation.statistics.bootstrap import interval, resample
-from capibara_assets.evaluation.statistics.points import Points, compared
+from capibara_assets.evaluation.statistics.points import ContenderPoints, compared
 from capibara_assets.evaluation.statistics.scores import LOSS, of_metric
 
 BASE = "base"
@@ -33,7 +33,7 @@ def figures(
         references: with whom the others are compared, where they have the metric.
 
     Raises:
-        Unfit: a contender was scored on other items than the first (a crashed arm).
+        NotComparable: a contender was scored on other items than the first (a crashed arm).
     """
     found: Figures = {name: {} for name in contenders}
     comparisons: list[Comparison] = []
@@ -42,7 +42,7 @@ def figures(
         present = set(rows["contender"])
         names = [name for name in contenders if name in present]
         score_rule = _loss_rule() if metric == LOSS else ScoreRule(metric=metric)
-        points = Points.of(rows, names, score_rule, rule, rule.confidence)
+        points = ContenderPoints.of(rows, names, score_rule, rule, rule.confidence)
         own = _losses(points, rule) if metric == LOSS else {name: {metric: points.score(name)} for name in names}
         for name, figure in own.items():
             found[name] |= {key: _alone(one) for key, one in figure.items()}
@@ -80,7 +80,7 @@ def _loss_rule() -> ScoreRule:
     return ScoreRule(metric=LOSS, direction="lower", range=(0.0, "base"))
 
 
-def _losses(points: Points, rule: DecisionRule) -> dict[str, dict[str, Interval]]:
+def _losses(points: ContenderPoints, rule: DecisionRule) -> dict[str, dict[str, Interval]]:
     drawn = resample(points.scores, points.weights, points.groups, resamples=rule.resamples, seed=rule.seed)
     found = {}
     for place, name in enumerate(points.names):

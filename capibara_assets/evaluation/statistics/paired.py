@@ -21,7 +21,7 @@ _STEPS = 40  # halvings when a number is looked for
 
 
 @dataclass(frozen=True)
-class Table:
+class PairedTable:
     """Items by who passed: both, only the first, only the second, neither."""
 
     a: int
@@ -34,7 +34,7 @@ class Table:
         return self.a + self.b + self.c + self.d
 
 
-def table_of(first: NDArray[np.float64], second: NDArray[np.float64]) -> Table:
+def table_of(first: NDArray[np.float64], second: NDArray[np.float64]) -> PairedTable:
     """The 2 × 2 table of two arrays of 0 and 1, shape (n,).
 
     Raises:
@@ -45,7 +45,7 @@ def table_of(first: NDArray[np.float64], second: NDArray[np.float64]) -> Table:
     if not (np.isin(first, (0.0, 1.0)).all() and np.isin(second, (0.0, 1.0)).all()):
         raise ValueError("a table of pass and fail takes scores of 0 and 1 only")
     one, other = first == 1, second == 1
-    return Table(
+    return PairedTable(
         int((one & other).sum()), int((one & ~other).sum()), int((~one & other).sum()), int((~one & ~other).sum())
     )
 

@@ -32,7 +32,7 @@ from capibara_assets.storage.records import conform
 _ALIKE = 1e-12  # resamples that differ by less do not differ
 
 
-class Unfit(ValueError):
+class NotComparable(ValueError):
     """A contender cannot be compared: it is missing, or was scored on other items; `contender` says which."""
 
     def __init__(self, contender: str, why: str) -> None:
@@ -58,7 +58,7 @@ def loss_scores(losses: pl.DataFrame, kinds: Mapping[str, str] | None = None) ->
 
 
 @dataclass(frozen=True)
-class Points:
+class ContenderPoints:
     """Contenders scored on the same items.
 
     Attributes:
@@ -79,18 +79,18 @@ class Points:
     @classmethod
     def of(
         cls, scores: pl.DataFrame, names: Collection[str], score_rule: ScoreRule, rule: DecisionRule, confidence: float
-    ) -> "Points":
+    ) -> "ContenderPoints":
         """The rows (`ItemScore`) of `names`, of which the first is the base model.
 
         Raises:
-            Unfit: one has no rows, an item twice, other items, groups or weights than the base, a score that is not
+            NotComparable: one has no rows, an item twice, other items, groups or weights than the base, or a score not
                 finite or, where the metric is a share, outside 0..1.
         """
         parts = {name: scores.filter(pl.col("contender") == name).sort("item_id") for name in names}
         base = next(iter(parts.values()))
         for name, part in parts.items():
             if why := _unfit(part, base, score_rule):
-                raise Unfit(name, why)
+                raise NotComparable(name, why)
         return cls(
             tuple(parts),
             np.column_stack([part["score"].to_numpy() for part in parts.values()]),
@@ -199,7 +199,7 @@ class Points:
         return _held(found, needed, p_value(draws, estimate, self._drawn.groups, needed))
 
 
-def compared(points: Points, reference: str) -> dict[str, tuple[Interval, float]]:
+def compared(points: ContenderPoints, reference: str) -> dict[str, tuple[Interval, float]]:
     """Every other contender's gain over the reference, and its p-value adjusted for their number (Holm)."""
     gains = {name: points.gain(name, reference) for name in points.names if name != reference}
     adjusted = holm({name: gain.p_value if gain.p_value is not None else 1.0 for name, gain in gains.items()})

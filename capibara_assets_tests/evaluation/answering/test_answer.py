@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.answering.answer import Answer, answered, answers, prompt_tokens, seed_of, too_long
+from capibara_assets.evaluation.answering.answer import Answer, answer_items, prompt_tokens, seed_of, too_long
 from capibara_assets.evaluation.answering.journal import open_journal
 from capibara_assets.evaluation.contenders.contenders import (
+    Contender,
     Framing,
     ModelContender,
     RoutedContender,
@@ -51,6 +52,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory, nano: Path) -> Path:
 @pytest.fixture(scope="module")
 def base(folder: Path) -> Base:
     return load_base(folder)
+
+
+def answers(contender: Contender, asked: list[Item], decoding: Decoding, journal: Path | None = None) -> list[Answer]:
+    return answer_items(contender, asked, decoding, journal).answers
 
 
 def texts(found: list[Answer]) -> list[str]:
@@ -125,10 +130,10 @@ def test_a_router_sends_each_prompt_to_its_expert_or_to_the_base(base: Base):
 
 def test_greedy_samples_are_made_once_and_drawn_ones_each_with_its_seed(base: Base, monkeypatch: pytest.MonkeyPatch):
     contender = ModelContender("base", base)
-    greedy = answered(contender, items(3), Decoding(max_new_tokens=6, samples=4))
+    greedy = answer_items(contender, items(3), Decoding(max_new_tokens=6, samples=4))
     assert greedy.speed.answers == 3 and len(greedy.answers) == 12
     assert texts(greedy.answers)[:4] == [greedy.answers[0].text] * 4
-    drawn = answered(contender, items(3), DRAWN)
+    drawn = answer_items(contender, items(3), DRAWN)
     assert drawn.speed.answers == 9 and len(set(texts(drawn.answers))) > 6
     fewer = answers(contender, items(1, 2), Decoding(max_new_tokens=6, temperature=1.0, samples=2))
     assert fewer == [answer for answer in drawn.answers if answer.item_id == "i2"][:2]
@@ -137,13 +142,13 @@ def test_greedy_samples_are_made_once_and_drawn_ones_each_with_its_seed(base: Ba
 
 def test_speed_counts_what_was_made_now(base: Base, tmp_path: Path):
     contender, journal = ModelContender("base", base), tmp_path / "answers.jsonl"
-    first = answered(contender, items(4), SHORT, journal)
+    first = answer_items(contender, items(4), SHORT, journal)
     assert first.speed.answers == 4 and first.speed.tokens == sum(a.tokens or 0 for a in first.answers)
     assert first.speed.tokens_per_second and first.speed.peak_mib and first.speed.peak_mib > 50
     assert first.speed.endless == sum(answer.finish == "length" for answer in first.answers)
-    second = answered(contender, items(6), SHORT, journal)
+    second = answer_items(contender, items(6), SHORT, journal)
     assert second.speed.answers == 2 and second.answers[:4] == first.answers
-    third = answered(contender, items(6), SHORT, journal)
+    third = answer_items(contender, items(6), SHORT, journal)
     assert third.answers == second.answers and third.speed.tokens_per_second is None
 
 
@@ -151,7 +156,7 @@ def test_the_journal_knows_answers_by_what_made_them_not_by_name(base: Base, tmp
     journal = tmp_path / "answers.jsonl"
 
     def made(contender: Any, decoding: Decoding = SHORT, asked: Any = None) -> int:
-        return answered(contender, asked or items(3), decoding, journal).speed.answers
+        return answer_items(contender, asked or items(3), decoding, journal).speed.answers
 
     assert made(ModelContender("base", base)) == 3
     assert made(ModelContender("the same model by another name", base)) == 0
@@ -179,15 +184,15 @@ def test_scale_and_weights_make_an_adapter_not_its_papers(base: Base):
 
 def test_a_torn_last_line_is_made_again_and_a_damaged_one_is_an_error(base: Base, tmp_path: Path):
     contender, journal = ModelContender("base", base), tmp_path / "answers.jsonl"
-    whole = answered(contender, items(4), SHORT, journal)
+    whole = answer_items(contender, items(4), SHORT, journal)
     data = journal.read_bytes()
     journal.write_bytes(data[:-9])
-    again = answered(contender, items(4), SHORT, journal)
+    again = answer_items(contender, items(4), SHORT, journal)
     assert again.answers == whole.answers and again.speed.answers == 1
     assert sorted(journal.read_bytes().splitlines()) == sorted(data.splitlines())
     journal.write_bytes(b"{broken\n" + data)
     with pytest.raises(InputError, match="line 1"):
-        answered(contender, items(4), SHORT, journal)
+        answer_items(contender, items(4), SHORT, journal)
 
 
 def test_a_journal_has_one_writer(base: Base, tmp_path: Path):
@@ -198,7 +203,7 @@ def test_a_journal_has_one_writer(base: Base, tmp_path: Path):
     ):
         pass
     with open_journal(tmp_path / "j.jsonl") as free:
-        assert free.found == {}
+        assert free.lines == {}
 
 
 KILLED = """
@@ -220,7 +225,7 @@ def slowly(*arguments):
 
 answering._from_model = slowly
 decoding = Decoding(max_new_tokens=6, temperature=1.0, samples=2)
-answering.answers(ModelContender("base", Path(sys.argv[1])), items(4), decoding, Path(sys.argv[2]))
+answering.answer_items(ModelContender("base", Path(sys.argv[1])), items(4), decoding, Path(sys.argv[2]))
 """
 
 
@@ -241,7 +246,7 @@ def test_after_kill_nine_the_next_answer_is_made_and_none_twice(folder: Path, tm
     assert len(set(kept)) == 3
     decoding = Decoding(max_new_tokens=6, temperature=1.0, samples=2)
     contender = ModelContender("base", folder)
-    resumed = answered(contender, items(4), decoding, journal)
+    resumed = answer_items(contender, items(4), decoding, journal)
     assert resumed.speed.answers == 5 and len(journal.read_bytes().splitlines()) == 8
     assert resumed.answers == answers(contender, items(4), decoding)
 
@@ -262,7 +267,7 @@ def test_stored_answers_are_taken_as_they_are_and_missing_ones_named(base: Base)
     known = {(f"i{n}", s): (f"text {n} {s}", None, "stop") for n in range(3) for s in range(2)}
     contender = StoredContender("former", Path("former.jsonl"), known)
     two = Decoding(samples=2, temperature=1.0)
-    found = answered(contender, items(3), two)
+    found = answer_items(contender, items(3), two)
     assert [(a.contender, a.text, a.tokens) for a in found.answers][:2] == [
         ("former", "text 0 0", None), ("former", "text 0 1", None),
     ]  # fmt: skip

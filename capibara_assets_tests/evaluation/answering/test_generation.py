@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.answering import generation
-from capibara_assets.evaluation.answering.generation import Generated, choose, generate, keeps_rows_apart, stop_ids
+from capibara_assets.evaluation.answering.generation import BatchLimits, Generated, choose, generate, stop_ids
+from capibara_assets.evaluation.answering.slot_models import keeps_rows_apart
 from capibara_assets.evaluation.decoding import Decoding
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.modeling.cpu.column_major import column_major
@@ -101,7 +102,7 @@ def greedy(model: Any, prompt: Sequence[int], most: int, stops: frozenset[int] =
 def run(model: Any, prompts: Sequence[Sequence[int]], decoding: Decoding, **options: Any) -> list[list[Generated]]:
     seeds = [[100 * n + s for s in range(decoding.samples)] for n in range(len(prompts))]
     found: list[list[Any]] = [[None] * decoding.samples for _ in prompts]
-    for index, sample, done in generate(model, prompts, seeds, decoding, STOPS, **options):
+    for index, sample, done in generate(model, prompts, seeds, decoding, STOPS, BatchLimits(**options)):
         assert found[index][sample] is None
         found[index][sample] = done
     return found

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from capibara_assets.evaluation.answering.answer import Answer, answered
+from capibara_assets.evaluation.answering.answer import Answer, answer_items
 from capibara_assets.evaluation.contenders.contenders import EndpointContender, Framing
 from capibara_assets.evaluation.contenders.endpoints import Endpoint, EndpointError, Reply, client_of, reply
 from capibara_assets.evaluation.contenders.named import contender_of
@@ -196,13 +196,13 @@ def test_a_contender_behind_http_answers_every_item_once(server: Server, tmp_pat
     contender = contender_of(f"{server.url}/v1#m", name="remote")
     assert isinstance(contender, EndpointContender)
     decoding = Decoding(max_new_tokens=9, temperature=1.0, samples=2)
-    found = answered(contender, items(5), decoding, tmp_path / "j.jsonl")
+    found = answer_items(contender, items(5), decoding, tmp_path / "j.jsonl")
     assert [(a.contender, a.item_id, a.sample) for a in found.answers] == [
         ("remote", f"i{n}", s) for n in range(5) for s in range(2)
     ]
     assert all(a.text.startswith(f"Say {a.item_id[1:]}.") for a in found.answers)
     assert len({a.text for a in found.answers}) == 10 and found.speed.answers == 10 and found.speed.tokens == 30
-    again = answered(contender, items(6), decoding, tmp_path / "j.jsonl")
+    again = answer_items(contender, items(6), decoding, tmp_path / "j.jsonl")
     assert again.answers[:10] == found.answers and len(server.requests) == 12
 
 
@@ -214,11 +214,11 @@ def test_answers_before_a_failure_are_kept(server: Server, tmp_path: Any):
     endpoint = Endpoint("openai", server.url, "m", concurrent=1)
     contender = EndpointContender("remote", endpoint, Framing(system="Be short."))
     with pytest.raises(EndpointError, match="no message"):
-        answered(contender, items(4), Decoding(), tmp_path / "j.jsonl")
+        answer_items(contender, items(4), Decoding(), tmp_path / "j.jsonl")
     assert server.requests[0][1]["messages"][0] == {"role": "system", "content": "Be short."}
     kept = {json.loads(line)["item_id"] for line in (tmp_path / "j.jsonl").read_text().splitlines()}
     assert kept == {"i0", "i1"}
     server.replies, server.requests = [(200, openai("yes"))], []
-    found = answered(contender, items(4), Decoding(), tmp_path / "j.jsonl").answers
+    found = answer_items(contender, items(4), Decoding(), tmp_path / "j.jsonl").answers
     assert len(server.requests) == 4 - len(kept)
     assert all(isinstance(answer, Answer) and answer.text == "yes" for answer in found)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from capibara_assets.domains import Domain
 from capibara_assets.evaluation.decision.decide import VERDICTS, Arms, across_domains, decide, judge
-from capibara_assets.evaluation.decision.test_uses import Look
+from capibara_assets.evaluation.decision.test_uses import TestUse as Use
 from capibara_assets.evaluation.decision_rule import DecisionRule, ScoreRule
 from capibara_assets.evaluation.schema import Decision, Interval, ItemScore, read_decision
 from capibara_assets.storage.records import table
@@ -358,18 +358,18 @@ def test_items_of_one_group_count_once():
     assert (grouped.verdict, spread.verdict) == ("inconclusive", "promote")
 
 
-def test_a_look_that_is_refused_is_no_promotion():
+def test_a_refused_use_of_the_test_is_no_promotion():
     arms = scores({"base": passes(0.5), "consensus": passes(0.99)})
-    found = decide("python", arms, SPECIFIED, look=Look(2, 0.03, "another candidate of the same voters was judged"))
+    found = decide("python", arms, SPECIFIED, test_use=Use(2, 0.03, "another candidate of the same voters was judged"))
     assert (found.outcome, found.verdict) == ("second_look", "inconclusive")
     assert "Not judged: another candidate of the same voters was judged" in found.reason
 
 
-def test_a_later_look_is_judged_more_strictly():
+def test_a_later_use_is_judged_more_strictly():
     arms = scores({"base": passes(0.5), "consensus": passes(0.94)})
-    first, later = (decide("python", arms, SPECIFIED, look=look) for look in (Look(1, 0.03), Look(9, 0.0004)))
+    first, later = (decide("python", arms, SPECIFIED, test_use=use) for use in (Use(1, 0.03), Use(9, 0.0004)))
     assert (first.verdict, later.verdict) == ("promote", "inconclusive")
-    assert "This is look 9 at these items, so it is judged at the level 0.0004" in later.reason
+    assert "This is use 9 of these test items, so it is judged at the level 0.0004" in later.reason
     assert first.look == 1 and later.arms["consensus"].score.confidence == pytest.approx(0.9996)
 
 

@@ -17,7 +17,7 @@ from capibara_assets.datasets.tokens.tokenising import encode
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.contenders.model_folder import model_folder, require_its_base
 from capibara_assets.evaluation.diagnosis.catalogue import CATALOGUE, Diagnosis
-from capibara_assets.evaluation.diagnosis.diagnose import Circumstances, Examination, examine
+from capibara_assets.evaluation.diagnosis.diagnose import Examination, LoadingConditions, examine
 from capibara_assets.evaluation.diagnosis.files import check_quantised
 from capibara_assets.evaluation.diagnosis.placement import check_deepspeed, check_placement
 from capibara_assets.evaluation.diagnosis.sane_texts import SANE
@@ -328,9 +328,9 @@ def test_an_adapter_without_any_base(adapter: Path) -> None:
 def test_parts_on_two_devices_as_a_real_load_leaves_them(nano: Path) -> None:
     parts = {"model.embed_tokens": "cpu", "lm_head": "cpu", "model.norm": "cpu", "model.rotary_emb": "cpu"}
     parts |= {f"model.layers.{layer}": "cpu" if layer < 4 else "disk" for layer in range(6)}
-    found = only(examine(model_folder(nano), Circumstances(device_map=parts)))
+    found = only(examine(model_folder(nano), LoadingConditions(device_map=parts)))
     assert found.id == "split_devices" and found.evidence["parts"] == {"cpu": 8, "disk": 2}
-    assert examine(model_folder(nano), Circumstances(device_map={"": "cpu"})).diagnoses == []
+    assert examine(model_folder(nano), LoadingConditions(device_map={"": "cpu"})).diagnoses == []
 
 
 def test_parts_without_storage() -> None:

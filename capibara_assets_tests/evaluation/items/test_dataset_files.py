@@ -7,7 +7,7 @@ import pytest
 
 from capibara_assets.datasets.schema import Example
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.items.dataset_files import as_examples, is_benchmark, read_items
+from capibara_assets.evaluation.items.dataset_files import examples_of_items, is_benchmark, read_items
 from capibara_assets.executions.schema import Execution
 from capibara_assets.storage.records import table
 from capibara_assets_tests.evaluation.contenders.test_contenders import example
@@ -67,6 +67,6 @@ def test_items_become_examples_with_the_recorded_answer_last(tmp_path: Path):
     file = tmp_path / "examples.parquet"
     rows = table(Example, [example(1), example(3)])
     rows.write_parquet(file)
-    found = as_examples(read_items(file))
+    found = examples_of_items(read_items(file))
     assert found["example_id"].to_list() == ["e001", "e003"] and found["group_id"].to_list() == ["g0", "g1"]
     assert [json.loads(m) for m in found["messages"]] == [json.loads(m) for m in rows["messages"]]

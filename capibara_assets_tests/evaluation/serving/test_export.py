@@ -10,7 +10,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.evaluation.routing.router import Router, train_router
-from capibara_assets.evaluation.serving.export import PROMOTED, Parts, check_export, fitted, lay_out, max_lora_rank
+from capibara_assets.evaluation.serving.export import (
+    PROMOTED,
+    ExportParts,
+    check_export,
+    max_lora_rank,
+    servable_adapter,
+    write_export,
+)
 from capibara_assets.modeling.adapters import LoraAdapter, read_adapter, write_adapter
 from capibara_assets.modeling.base import load_base
 from capibara_assets_tests.evaluation.routing.test_router import ASKED, routes
@@ -26,7 +33,7 @@ def merged(tmp_path_factory: pytest.TempPathFactory, nano: Path) -> Path:
 
 
 @pytest.fixture
-def parts(merged: Path, tmp_path: Path) -> Parts:
+def parts(merged: Path, tmp_path: Path) -> ExportParts:
     model = load_base(merged).model
     for seed, name in enumerate(("sql", "python")):
         found = adapter(model, seed, 2 + seed, ("q_proj", "down_proj"))
@@ -35,7 +42,7 @@ def parts(merged: Path, tmp_path: Path) -> Parts:
     (tmp_path / "made" / "router").mkdir()
     train_router(routes(*ASKED), ["sql", "python"], 1).write(tmp_path / "made" / "router")
     adapters = {name: (str(SERVING["experts"][name]), tmp_path / "made" / name) for name in ("sql", "python")}  # type: ignore[index]
-    return Parts(
+    return ExportParts(
         promotion={"serving": SERVING, "domains": {}},
         number=3,
         base_name="tiny",
@@ -52,9 +59,9 @@ def generated(model: torch.nn.Module, folder: Path) -> int:
         return int(model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=3, do_sample=False).shape[1])
 
 
-def test_every_folder_opens_with_its_library_and_generates(parts: Parts, tmp_path: Path):
+def test_every_folder_opens_with_its_library_and_generates(parts: ExportParts, tmp_path: Path):
     out = tmp_path / "out"
-    document = lay_out(parts, out, "card\n")
+    document = write_export(parts, out, "card\n")
     model = AutoModelForCausalLM.from_pretrained(out / "merged").eval()
     assert generated(model, out / "merged") > 3
     for name in ("sql", "python"):
@@ -76,13 +83,13 @@ def test_every_folder_opens_with_its_library_and_generates(parts: Parts, tmp_pat
     }
 
 
-def test_every_byte_is_accounted_for(parts: Parts, tmp_path: Path):
+def test_every_byte_is_accounted_for(parts: ExportParts, tmp_path: Path):
     out = tmp_path / "out"
-    document = lay_out(parts, out, "card\n")
+    document = write_export(parts, out, "card\n")
     assert check_export(out) == document == json.loads((out / PROMOTED).read_text())
     files = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
     assert files == {*document["files"], PROMOTED}
-    again = lay_out(parts, tmp_path / "again", "card\n")
+    again = write_export(parts, tmp_path / "again", "card\n")
     assert again == document  # the same inputs, the same bytes
     config = out / "adapters" / "sql" / "adapter_config.json"
     config.unlink()
@@ -95,29 +102,31 @@ def test_every_byte_is_accounted_for(parts: Parts, tmp_path: Path):
         check_export(tmp_path)
 
 
-def test_large_files_are_linked_and_a_former_export_is_replaced_whole(parts: Parts, merged: Path, tmp_path: Path):
+def test_large_files_are_linked_and_a_former_export_is_replaced_whole(parts: ExportParts, merged: Path, tmp_path: Path):
     out = tmp_path / "out"
-    lay_out(parts, out, "card\n")
+    write_export(parts, out, "card\n")
     weights = out / "adapters" / "sql" / "adapter_model.safetensors"
     assert weights.stat().st_ino == (parts.adapters["sql"][1] / weights.name).stat().st_ino
-    fewer = Parts(parts.promotion, 4, "tiny", "b" * 64, {"sql": parts.adapters["sql"]})
-    lay_out(fewer, out, "card\n")
+    fewer = ExportParts(parts.promotion, 4, "tiny", "b" * 64, {"sql": parts.adapters["sql"]})
+    write_export(fewer, out, "card\n")
     assert not (out / "merged").exists() and check_export(out)["number"] == 4
     assert (parts.adapters["sql"][1] / weights.name).exists()
 
 
-def test_another_folder_is_not_overwritten_and_a_failure_leaves_nothing(parts: Parts, tmp_path: Path):
+def test_another_folder_is_not_overwritten_and_a_failure_leaves_nothing(parts: ExportParts, tmp_path: Path):
     out = tmp_path / "out"
     out.mkdir()
     (out / "mine.txt").write_text("mine")
     with pytest.raises(InputError, match="holds something else"):
-        lay_out(parts, out, "card\n")
-    broken = Parts(parts.promotion, 4, "tiny", "b" * 64, {"sql": ("s", tmp_path / "nothing")})
+        write_export(parts, out, "card\n")
+    broken = ExportParts(parts.promotion, 4, "tiny", "b" * 64, {"sql": ("s", tmp_path / "nothing")})
     with pytest.raises(InputError, match="is missing"):
-        lay_out(broken, tmp_path / "new", "card\n")
+        write_export(broken, tmp_path / "new", "card\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["made", "out"]
     with pytest.raises(InputError, match="made of the merged model, and none serves"):
-        lay_out(Parts(parts.promotion, 4, "tiny", "b" * 64), tmp_path / "new", "card\n", {"int8": lambda *_: {}})
+        write_export(
+            ExportParts(parts.promotion, 4, "tiny", "b" * 64), tmp_path / "new", "card\n", {"int8": lambda *_: {}}
+        )
 
 
 def test_ranks_and_scales_that_differ_become_one(tmp_path: Path, merged: Path):
@@ -129,14 +138,14 @@ def test_ranks_and_scales_that_differ_become_one(tmp_path: Path, merged: Path):
     pattern = {"model.layers.0.mlp.down_proj": 5}
     config = {**one.config, "rank_pattern": pattern, "alpha_pattern": {"model.layers.0.mlp.down_proj": 20}}
     write_adapter(LoraAdapter(config, odd), tmp_path / "odd")
-    before, fit = read_adapter(tmp_path / "odd"), fitted(tmp_path / "odd")
+    before, fit = read_adapter(tmp_path / "odd"), servable_adapter(tmp_path / "odd")
     assert fit.rank == 5 and fit.adapter is not None and fit.targets == ("down_proj", "q_proj")
     assert fit.adapter.config["rank_pattern"] == {} and fit.adapter.config["lora_alpha"] == fit.adapter.config["r"] == 5
     for module in before.modules:
         torch.testing.assert_close(fit.adapter.delta(module), before.delta(module))
         assert len(fit.adapter.a(module)) == 5
     write_adapter(one, tmp_path / "even")
-    assert fitted(tmp_path / "even").adapter is None
+    assert servable_adapter(tmp_path / "even").adapter is None
 
 
 def test_what_servers_do_not_take_is_refused(tmp_path: Path):
@@ -146,7 +155,7 @@ def test_what_servers_do_not_take_is_refused(tmp_path: Path):
     config = {"peft_type": "LORA", "bias": "none", "r": 513, "lora_alpha": 513}
     write_adapter(LoraAdapter(config, tensors), tmp_path / "wide")
     with pytest.raises(InputError, match="rank 513 is above 512"):
-        fitted(tmp_path / "wide")
+        servable_adapter(tmp_path / "wide")
     write_adapter(LoraAdapter({**config, "use_dora": True}, tensors), tmp_path / "dora")
     with pytest.raises(InputError, match="use_dora"):
-        fitted(tmp_path / "dora")
+        servable_adapter(tmp_path / "dora")

@@ -5,10 +5,10 @@ from dataclasses import replace
 import yaml
 from huggingface_hub import ModelCard
 
-from capibara_assets.evaluation.serving.model_card import Facts, Served, card, intervals
+from capibara_assets.evaluation.serving.model_card import CardFacts, ServedDomain, card, intervals
 
 GAIN = {"estimate": 0.25, "low": 0.2, "high": 0.3, "n": 60, "groups": 17}
-FACTS = Facts(
+FACTS = CardFacts(
     title="nano with experts for python",
     base_name="nano",
     base_digest="b" * 64,
@@ -18,10 +18,10 @@ FACTS = Facts(
     credits=["repo (CC-BY-4.0)"],
     examples=42,
     domains=[
-        Served(
+        ServedDomain(
             "python", "p" * 64, "better | <b>by far</b>", {"verdict": "promote", "gain_over_base": GAIN, "note": "x"}
         ),
-        Served("sql", None, "inconclusive", {"gain_over_base": GAIN}),
+        ServedDomain("sql", None, "inconclusive", {"gain_over_base": GAIN}),
     ],
     merged=None,
     router={
@@ -77,7 +77,7 @@ def test_other_licences_are_named_for_the_hub():
 
 
 def test_nothing_promoted_is_said_plainly():
-    nothing = replace(FACTS, domains=[Served("sql", None, "inconclusive")], router={}, routing={}, commands={})
+    nothing = replace(FACTS, domains=[ServedDomain("sql", None, "inconclusive")], router={}, routing={}, commands={})
     text = card(nothing)
     assert "The base alone serves." in text and "No adapter serves whose evaluation" in text and "There is none" in text
     assert ModelCard(text).data.eval_results is None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.serving.promotion import NOTHING, back, moves, promote, put, served
+from capibara_assets.evaluation.serving.promotion import NOTHING, moves, promote, promote_manually, roll_back, served
 
 PYTHON, SQL = Domain.PYTHON, Domain.SQL
 PASSES = {"verdict": "promote", "reason": "better"}
@@ -90,7 +90,7 @@ def test_the_same_decisions_in_another_order_give_the_same_document():
 def test_what_was_taken_back_is_not_promoted_again_until_it_is_another():
     first = pointer({PYTHON: "promote", SQL: "promote"})
     second = pointer({PYTHON: "promote", SQL: "promote"}, previous=first, edition="2")
-    taken = back(second, first, None, "by ana: worse answers")
+    taken = roll_back(second, first, None, "by ana: worse answers")
     assert taken["serving"] == first["serving"]
     again = pointer({PYTHON: "promote", SQL: "promote"}, previous=taken, edition="2")
     assert again["serving"]["experts"] == first["serving"]["experts"] and again["serving"]["merged"] == "merged-1"
@@ -107,18 +107,18 @@ def test_what_was_taken_back_is_not_promoted_again_until_it_is_another():
 def test_a_domain_goes_back_alone_but_with_the_merged_model():
     first = pointer({PYTHON: "promote", SQL: "promote"})
     second = pointer({PYTHON: "promote", SQL: "promote"}, previous=first, edition="2")
-    taken = back(second, first, ["python"], "by ana: why")
+    taken = roll_back(second, first, ["python"], "by ana: why")
     assert taken["serving"]["experts"] == {"python": "python-1", "sql": "sql-2"}
     assert taken["serving"]["merged"] == "merged-1" and taken["serving"]["router"] == "router-2"
     with pytest.raises(InputError, match="nothing to take back: python"):
-        back(taken, first, ["python"], "again")
+        roll_back(taken, first, ["python"], "again")
 
 
 def test_by_hand_a_held_digest_serves_again_and_stays():
     first = pointer({PYTHON: "promote"})
-    taken = back(first, NOTHING, None, "by ana: why")
+    taken = roll_back(first, NOTHING, None, "by ana: why")
     assert taken["serving"]["experts"] == {"python": None} and taken["serving"]["router"] is None
-    chosen = put(taken, "python", "python-1", "Promoted by bo: needed")
+    chosen = promote_manually(taken, "python", "python-1", "Promoted by bo: needed")
     assert set(chosen["held"]) == {"merged"}
     assert chosen["domains"]["python"] == {"verdict": "by hand", "reason": "Promoted by bo: needed"}
     kept = pointer({PYTHON: "reject"}, previous=chosen, edition="2")
@@ -126,10 +126,10 @@ def test_by_hand_a_held_digest_serves_again_and_stays():
 
 
 def test_experts_that_come_after_a_way_back_have_a_router():
-    taken = back(pointer({PYTHON: "promote"}), NOTHING, None, "by ana: why")
+    taken = roll_back(pointer({PYTHON: "promote"}), NOTHING, None, "by ana: why")
     after = promote({PYTHON: PASSES}, {PYTHON: "python-2"}, merged=None, router="router-1", previous=taken)
     assert after["serving"]["router"] == "router-1"
-    by_name = back(after, taken, ["router"], "by ana: it is slow")
+    by_name = roll_back(after, taken, ["router"], "by ana: it is slow")
     again = promote({PYTHON: PASSES}, {PYTHON: "python-3"}, merged=None, router="router-1", previous=by_name)
     assert again["serving"]["router"] is None and again["serving"]["experts"]["python"] == "python-3"
 
@@ -162,7 +162,7 @@ def test_the_gate_never_brings_back_what_a_person_took_away(rounds: list[dict[Do
     for number, one in enumerate(rounds):
         if number == when and any(served(document).values()):
             before = served(document)
-            document = back(document, NOTHING, None, "by hand")
+            document = roll_back(document, NOTHING, None, "by hand")
             taken = {(slot, digest) for slot, digest in before.items() if digest is not None}
         decisions = {domain: {"verdict": verdict, "reason": "r"} for domain, (verdict, _) in one.items()}
         checkpoints = {domain: digest for domain, (_, digest) in one.items()}

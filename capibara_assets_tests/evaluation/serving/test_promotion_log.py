@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from capibara_assets.errors import InputError, IntegrityError
-from capibara_assets.evaluation.serving.promotion import NOTHING, back, put, served
+from capibara_assets.evaluation.serving.promotion import NOTHING, promote_manually, roll_back, served
 from capibara_assets.evaluation.serving.promotion_log import Move, PromotionLog, state_before
 from capibara_assets.storage.store import ArtifactStore
 
@@ -24,12 +24,12 @@ Change = Callable[[dict[str, Any] | None, list[Move]], tuple[dict[str, Any], str
 
 
 def putting(slot: str, digest: str) -> Change:
-    return lambda now, _: (put(now, slot, digest, "why"), "because")
+    return lambda now, _: (promote_manually(now, slot, digest, "why"), "because")
 
 
 def going_back(slots: list[str] | None = None) -> Change:
     def change(now: dict[str, Any] | None, history: list[Move]) -> tuple[dict[str, Any], str]:
-        return back(now or NOTHING, state_before(history, slots)[1], slots, "by hand"), "back"
+        return roll_back(now or NOTHING, state_before(history, slots)[1], slots, "by hand"), "back"
 
     return change
 
@@ -61,7 +61,7 @@ def test_what_moves_nothing_is_not_noted(log: PromotionLog):
 
 
 def test_what_served_before_there_was_a_history_is_its_first_move(log: PromotionLog):
-    old = put(None, "sql", "old", "why")
+    old = promote_manually(None, "sql", "old", "why")
     log.move("gate", putting("python", "p"), by="gate", imported=old)
     first, second = log.moves()
     assert first.action == "imported" and first.promotion == old
@@ -113,7 +113,7 @@ def test_who_loses_the_race_sees_what_won(log: PromotionLog):
         if not seen:
             log.move("promote", putting("python", "theirs"), by="bo")  # between the look and the move
         seen.append(served(now).get("python"))
-        return put(now, "sql", "ours", "why"), "because"
+        return promote_manually(now, "sql", "ours", "why"), "because"
 
     document, move = log.move("promote", change, by="ana")
     assert seen == [None, "theirs"] and move is not None and move.number == 2

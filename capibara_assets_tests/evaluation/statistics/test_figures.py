@@ -7,7 +7,7 @@ import pytest
 
 from capibara_assets.evaluation.decision_rule import DecisionRule
 from capibara_assets.evaluation.statistics.figures import as_document, figures
-from capibara_assets.evaluation.statistics.points import Unfit
+from capibara_assets.evaluation.statistics.points import NotComparable
 from capibara_assets.evaluation.statistics.scores import LOSS, Score
 from capibara_assets.storage.records import table
 
@@ -67,7 +67,7 @@ def test_both_references_are_compared_where_they_exist():
 
 def test_a_contender_that_was_scored_on_other_items_is_refused():
     scores = scored("pass@1", {"base": [0.0] * 9, "consensus": [1.0] * 8})
-    with pytest.raises(Unfit, match="consensus"):
+    with pytest.raises(NotComparable, match="consensus"):
         figures(scores, RULE, NAMES, ["base"])
 
 

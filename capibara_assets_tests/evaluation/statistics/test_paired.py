@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from capibara_assets.evaluation.statistics.paired import (
-    Table,
+    PairedTable,
     mcnemar_exact,
     minimum_detectable_difference,
     paired_difference_interval,
@@ -154,7 +154,7 @@ def test_more_items_show_no_less(discordance: float, n: int):
 def test_a_table_counts_who_passed():
     first, second = np.array([1.0, 1.0, 0.0, 0.0, 1.0]), np.array([1.0, 0.0, 1.0, 0.0, 0.0])
     found = table_of(first, second)
-    assert found == Table(a=1, b=2, c=1, d=1) and found.n == 5
+    assert found == PairedTable(a=1, b=2, c=1, d=1) and found.n == 5
 
 
 @pytest.mark.parametrize(

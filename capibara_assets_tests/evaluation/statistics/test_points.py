@@ -15,7 +15,7 @@ from capibara_assets.evaluation.statistics.paired import (
     table_of,
     wilson_interval,
 )
-from capibara_assets.evaluation.statistics.points import Points, Unfit, compared, loss_scores
+from capibara_assets.evaluation.statistics.points import ContenderPoints, NotComparable, compared, loss_scores
 from capibara_assets.storage.records import conform, table
 
 RULE = DecisionRule(resamples=1_000)
@@ -40,8 +40,10 @@ def frame(groups: list[str] | None = None, weights: list[float] | None = None, *
     )
 
 
-def points(scores: pl.DataFrame, rule: ScoreRule = SHARE, names: tuple[str, ...] = ("base", "tuned")) -> Points:
-    return Points.of(scores, names, rule, RULE, 0.95)
+def points(
+    scores: pl.DataFrame, rule: ScoreRule = SHARE, names: tuple[str, ...] = ("base", "tuned")
+) -> ContenderPoints:
+    return ContenderPoints.of(scores, names, rule, RULE, 0.95)
 
 
 bits = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_size=40)
@@ -153,7 +155,7 @@ def test_contenders_are_adjusted_for_their_number():
 )
 def test_what_cannot_be_compared_is_named(change, why: str):
     rows = frame(base=[1.0, 0.0, 1.0], tuned=[1.0, 1.0, 1.0])
-    with pytest.raises(Unfit) as caught:
+    with pytest.raises(NotComparable) as caught:
         points(change(rows))
     assert why in str(caught.value)
 
