@@ -244,7 +244,7 @@ def _fault(
     election: str | None,
     candidates: Mapping[str, str] | None,
 ) -> tuple[Fault | None, str]:
-    """Why a ballot does not count, by itself; who sent it is settled before anything is held against a voter."""
+    """Why a ballot does not count, by itself; its sender is verified before anything is held against a voter."""
     if ballot.voter not in registered:
         return "stranger", f"{ballot.voter} is not registered"
     if keys is not None and ballot.voter in voting:
