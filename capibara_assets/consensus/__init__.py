@@ -1,7 +1,7 @@
 """Consensus of independent voters' adapters: vote, robust aggregation, choice, merges, mixtures, certificates.
 
-The public functions are those of `api`, and can be imported from here. May import `evaluation` and what lies below it; its
-modules import each other, never this package.
+The public functions are those of `api`, and can be imported from here. May import `evaluation` and what lies below it;
+its modules import each other, never this package.
 """
 
 from typing import TYPE_CHECKING, Any
