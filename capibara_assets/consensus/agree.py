@@ -20,6 +20,8 @@ from capibara_assets.consensus.certificates.model import (
 )
 from capibara_assets.consensus.choose.choosing import BASE, ConsensusChoice, Tried, choose, measure
 from capibara_assets.consensus.choose.integrated import read_strategies
+from capibara_assets.consensus.election.polling import Hold, hold_vote
+from capibara_assets.consensus.election.voter import DIGITS
 from capibara_assets.consensus.electorate import (
     AttestedVoters,
     CountedVote,
@@ -31,8 +33,6 @@ from capibara_assets.consensus.electorate import (
     voting_rounds,
 )
 from capibara_assets.consensus.recipe import ConsensusRecipe
-from capibara_assets.consensus.vote.polling import Hold, hold_vote
-from capibara_assets.consensus.vote.voter import DIGITS
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.base import Base

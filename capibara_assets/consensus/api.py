@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from capibara_assets.consensus.certificates.certificate import certify, verify_certificate
     from capibara_assets.consensus.choose.convex import convex_weights, simplex_least_squares
     from capibara_assets.consensus.choose.soups import soup
+    from capibara_assets.consensus.election.voting import vote
     from capibara_assets.consensus.merging.checkpoint_merge import merge_checkpoints
-    from capibara_assets.consensus.vote.voting import vote
     from capibara_assets.modeling.low_rank import merge_adapters
     from capibara_assets.training.strategies.privacy import dp_clipped_mean, dp_epsilon
 
@@ -59,7 +59,7 @@ _HOMES = {
     "simplex_least_squares": "consensus.choose.convex",
     "soup": "consensus.choose.soups",
     "verify_certificate": "consensus.certificates.certificate",
-    "vote": "consensus.vote.voting",
+    "vote": "consensus.election.voting",
 }
 
 

@@ -15,8 +15,7 @@ from capibara_assets.consensus.certificates.model import (
     verdict_reason,
 )
 from capibara_assets.consensus.choose.sampling import subsample
-from capibara_assets.consensus.recipe import ConsensusRecipe
-from capibara_assets.consensus.vote.attestation import (
+from capibara_assets.consensus.election.attestation import (
     Limits,
     Submission,
     Verdict,
@@ -24,9 +23,10 @@ from capibara_assets.consensus.vote.attestation import (
     majority_shapes,
     read_submission,
 )
-from capibara_assets.consensus.vote.polling import Poll
-from capibara_assets.consensus.vote.voter import Assignment
-from capibara_assets.consensus.vote.voting import Outcome, faults
+from capibara_assets.consensus.election.polling import Poll
+from capibara_assets.consensus.election.voter import Assignment
+from capibara_assets.consensus.election.voting import Outcome, faults
+from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.base import Base

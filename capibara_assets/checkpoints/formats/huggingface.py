@@ -41,8 +41,8 @@ def read(path: Path) -> Content:
 
     Weights are those that Transformers or PEFT would load; every other file of the folder belongs to the checkpoint
     unchanged (`beside.read_files`). A tensor that the files omit because the model ties it to another stays omitted;
-    one that safetensors' convention for shared tensors names in the header's `__metadata__` is a tie. An old `pytorch_model.bin` or `adapter_model.bin` is read
-    where there is no safetensors file, and is written as one.
+    one that safetensors' convention for shared tensors names in the header's `__metadata__` is a tie. An old
+    `pytorch_model.bin` or `adapter_model.bin` is read where there is no safetensors file, and is written as one.
 
     Raises:
         InputError: no weights, a damaged file, a tensor that is in two shards or not where the index says; it names the

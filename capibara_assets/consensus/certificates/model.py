@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 from capibara_assets import __version__
 from capibara_assets.consensus.choose.choosing import MergeStrategy, Tried
-from capibara_assets.consensus.vote.ballots import Ballot, election_id
-from capibara_assets.consensus.vote.voting import Outcome, Tally, VotingStrategy, vote
+from capibara_assets.consensus.election.ballots import Ballot, election_id
+from capibara_assets.consensus.election.voting import Outcome, Tally, VotingStrategy, vote
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 SCHEMA_VERSION = 2

@@ -18,8 +18,8 @@ from capibara_assets.consensus.certificates.model import (
 from capibara_assets.consensus.choose.choosing import Tried, choice_of, gate, rebuild
 from capibara_assets.consensus.choose.combining import combine
 from capibara_assets.consensus.choose.integrated import integrated_verdict, strategy_weights
-from capibara_assets.consensus.vote.attestation import Limits, attest, read_submission
-from capibara_assets.consensus.vote.voting import quality, vouched_best
+from capibara_assets.consensus.election.attestation import Limits, attest, read_submission
+from capibara_assets.consensus.election.voting import quality, vouched_best
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter
 

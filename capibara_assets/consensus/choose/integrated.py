@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from capibara_assets.consensus.vote.voting import quality
+from capibara_assets.consensus.election.voting import quality
 from capibara_assets.errors import InputError
 from capibara_assets.training.voter_manifest import VoterManifest
 

@@ -294,7 +294,7 @@ def run(body: str) -> subprocess.CompletedProcess[str]:
     """A process that makes a saver over a slow store, does `body`, and ends without closing it."""
     script = f"""
     import sys, time, torch
-    from capibara_assets.checkpoints.saving import AsyncSaver
+    from capibara_assets.checkpoints.store.saving import AsyncSaver
     class Slow:
         def save(self, state, step, model_name, **about):
             time.sleep(0.5)
@@ -394,8 +394,8 @@ def test_a_bad_field_is_an_error_too(store: CheckpointStore) -> None:
 def test_an_interpreter_that_ends_without_closing_leaves_nothing_half_there(tmp_path: Path) -> None:
     script = """
     import sys, torch
-    from capibara_assets.checkpoints.saving import AsyncSaver
-    from capibara_assets.checkpoints.store import CheckpointStore
+    from capibara_assets.checkpoints.store.saving import AsyncSaver
+    from capibara_assets.checkpoints.store.store import CheckpointStore
     saver = AsyncSaver(CheckpointStore(sys.argv[1]))
     saver.save({str(number): torch.rand(1 << 18) for number in range(40)}, 1, "m")
     """

@@ -25,7 +25,7 @@ from capibara_assets_tests.checkpoints.states import adapter, same, unsynced  # 
 
 WRITER = """
 import sys
-from capibara_assets.checkpoints.store import CheckpointStore
+from capibara_assets.checkpoints.store.store import CheckpointStore
 from capibara_assets_tests.checkpoints.states import adapter
 root, model, first, last = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 store = CheckpointStore(root, compression="none")

@@ -7,7 +7,7 @@ from pathlib import Path
 from capibara_assets_tests.conftest import REPOSITORY
 
 CALLEE = """
-from capibara_assets.consensus.kernel_compilation import compiled
+from capibara_assets.consensus.aggregation.kernel_compilation import compiled
 
 STEP = 10
 
@@ -17,7 +17,7 @@ def twice(x):
 """
 CALLER = """
 from callee_kernel import STEP, twice
-from capibara_assets.consensus.kernel_compilation import compiled
+from capibara_assets.consensus.aggregation.kernel_compilation import compiled
 
 @compiled()
 def stepped(x):

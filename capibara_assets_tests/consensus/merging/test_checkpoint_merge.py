@@ -181,7 +181,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
 GROWTH = """
 import sys, threading, time
 from pathlib import Path
-from capibara_assets.consensus.checkpoint_merge import merge_checkpoints
+from capibara_assets.consensus.merging.checkpoint_merge import merge_checkpoints
 
 base, one, other, small, out = map(Path, sys.argv[1:])
 wanted = {"density": 0.5}

@@ -18,8 +18,8 @@ from typing import Any
 
 import psutil
 
-from capibara_assets.consensus.vote.ballots import Ballot
-from capibara_assets.consensus.vote.voter import (
+from capibara_assets.consensus.election.ballots import Ballot
+from capibara_assets.consensus.election.voter import (
     ANSWER,
     FAILURE,
     PULSE,

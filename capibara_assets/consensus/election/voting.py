@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from capibara_assets.consensus.vote.ballots import Ballot, is_signed_by
+from capibara_assets.consensus.election.ballots import Ballot, is_signed_by
 
 __all__ = ["Ballot", "Outcome", "Refused", "Tally", "VotingStrategy", "faults", "quality", "vote", "vouched_best"]
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from capibara_assets.checkpoints.inspect.verify import adapter_digest
-from capibara_assets.consensus.vote.ballots import Ballot, examples_digest, new_key, public_key, signed
-from capibara_assets.consensus.vote.voting import quality, vouched_best
+from capibara_assets.consensus.election.ballots import Ballot, examples_digest, new_key, public_key, signed
+from capibara_assets.consensus.election.voting import quality, vouched_best
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, applied, read_adapter
 from capibara_assets.modeling.base import Base, load_base
