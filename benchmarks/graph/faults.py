@@ -13,7 +13,7 @@ from benchmarks.graph.run import run_command
 from benchmarks.output import print_result
 from capibara_assets.assets.inputs import Inputs
 from capibara_assets.cli.graph.instance import open_instance
-from capibara_assets.consensus.agree import agree_on_voters
+from capibara_assets.consensus.agree_on_artifacts import agree_on_voters
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS

@@ -25,7 +25,8 @@ def consensus_checkpoint(
     context: dg.AssetExecutionContext, store: Store, recipes: Recipes, base_model: BaseModel
 ) -> dg.MaterializeResult:
     """The adapter the voters agree on, and its certificate: who was accepted, who was rejected, why."""
-    from capibara_assets.consensus.agree import VOLATILE, agree_on_artifacts
+    from capibara_assets.consensus.agree import VOLATILE
+    from capibara_assets.consensus.agree_on_artifacts import agree_on_artifacts
     from capibara_assets.consensus.recipe import ConsensusRecipe
     from capibara_assets.lineage.card import consensus_subject, write_model_card
     from capibara_assets.modeling.adapters import write_adapter

@@ -1,6 +1,6 @@
-"""The artifact store together with its checkpoints: what the graph makes lies once, in `<root>/checkpoints`.
+"""The artifact store with its checkpoint store: weights that the graph makes are stored once, in `<root>/checkpoints`.
 
-Imports no torch: most of what is done with artifacts never looks at a weight.
+Imports no torch: most operations on artifacts read no weights.
 """
 
 from collections.abc import Mapping
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from capibara_assets.checkpoints.store.store import CheckpointStore
 
 FOLDER = "checkpoints"
-"""Of the checkpoints, below the root of a deployment's store."""
+"""Folder of the checkpoints below the root of a deployment's store."""
 FORMAT = "huggingface"
-"""What the graph writes: adapters in PEFT's format, models in Transformers'."""
+"""Format that the graph writes: adapters in PEFT's format, models in Transformers'."""
 
 
 def checkpoint_root(root: str | UPath) -> str:
-    """Where the checkpoints of an artifact store lie."""
+    """Address of the checkpoints of an artifact store."""
     return f"{str(root).rstrip('/')}/{FOLDER}"
 
 
 def open_artifacts(
     root: str | UPath, work: Path | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> ArtifactStore:
-    """The artifact store of a deployment, wired with its checkpoint store, which opens when it is first needed.
+    """The artifact store of a deployment with its checkpoint store, which is opened on first use.
 
     Raises:
         InputError: a remote root without a local work folder.
@@ -46,7 +46,7 @@ def checkpoints_of(store: ArtifactStore) -> "CheckpointStore":
     """The checkpoint store beside an artifact store.
 
     Raises:
-        InputError: it was opened without one, or it is encrypted and its key is not given.
+        InputError: the store was opened without one, or is encrypted and no key is given.
     """
     if not isinstance(store.checkpoints, GraphCheckpoints):
         raise InputError(f"{store.root} was opened without its checkpoints: use checkpoints.artifacts.open_artifacts")
@@ -54,7 +54,7 @@ def checkpoints_of(store: ArtifactStore) -> "CheckpointStore":
 
 
 class GraphCheckpoints:
-    """What an artifact store asks of the checkpoint store beside it."""
+    """The checkpoint store as an artifact store uses it."""
 
     def __init__(self, artifacts: ArtifactStore, storage_options: Mapping[str, Any] | None = None) -> None:
         self._root, self._work = artifacts.root / FOLDER, artifacts.work / FOLDER
@@ -67,15 +67,15 @@ class GraphCheckpoints:
         return open_store(self._root, work=self._work, storage_options=self._options)
 
     def put(self, folder: Path, about: Mapping[str, Any]) -> str:
-        """Keeps an adapter or model; raises InputError where it is neither."""
+        """Store an adapter or model; returns its id. Raises InputError: it is neither."""
         return self.store.write(*_read(folder, about)).id
 
     def mend(self, folder: Path, about: Mapping[str, Any]) -> str:
-        """The same where damaged packs hold some of it; raises IntegrityError where its manifest is damaged, too."""
+        """`put`, replacing damaged packs that hold some of it. Raises IntegrityError: its manifest is damaged too."""
         return self.store.mend(*_read(folder, about)).id
 
     def restore(self, checkpoint: str, folder: Path) -> None:
-        """Writes its files; raises IntegrityError where it is missing or damaged."""
+        """Write a checkpoint's files into a folder. Raises IntegrityError: it is missing or damaged."""
         from capibara_assets.checkpoints.store.store import MissingCheckpoint
 
         try:

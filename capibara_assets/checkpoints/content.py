@@ -1,4 +1,4 @@
-"""What a checkpoint holds, whatever its format: tensors and files, read piece by piece, and a tree of values."""
+"""The content of a checkpoint in any format: tensors and files, read in pieces, and a tree of values."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from capibara_assets.checkpoints.memory import empty
 from capibara_assets.errors import InputError
 
 PIECE = 8 << 20
-"""Bytes of a piece: what is hashed, compressed, encrypted and deduplicated at a time."""
+"""Bytes of a piece, the unit of hashing, compression, encryption and deduplication."""
 
 Kind = Literal["model", "adapter", "state"]
 
@@ -59,8 +59,8 @@ DTYPES = tuple(_TORCH)
 """Names of the element types, as safetensors spells them (and C128, which safetensors lacks)."""
 
 
-class Source(Protocol):
-    """One tensor, or one file, that is read in pieces and need not be in memory."""
+class PieceSource(Protocol):
+    """A tensor or file that is read in pieces and need not be in memory."""
 
     @property
     def dtype(self) -> str:
@@ -85,7 +85,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Content:
-    """Everything of one checkpoint.
+    """Everything in one checkpoint.
 
     Attributes:
         tensors: name -> tensor. Names of a nested state are paths: keys joined by `/`, `~` and `/` in a key
@@ -94,14 +94,14 @@ class Content:
         tree: the nested state as `tree.flatten` gives it; None where `tensors` is all there is, a flat dict.
         ties: name -> the name in `tensors` that shares its storage (tied embeddings); disjoint from `tensors`.
         files: relative POSIX name -> a file that belongs to it (config, tokenizer, adapter_config.json).
-        origin: what the format it came from needs to give the very bytes back: `format`, and JSON of that format.
+        origin: what the format it was read from needs to reproduce its bytes: `format`, and JSON of that format.
     """
 
-    tensors: Mapping[str, Source]
+    tensors: Mapping[str, PieceSource]
     kind: Kind = "state"
     tree: Any = None
     ties: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, Source] = field(default_factory=dict)
+    files: Mapping[str, PieceSource] = field(default_factory=dict)
     origin: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -148,7 +148,7 @@ class InFile:
 
 @dataclass(frozen=True)
 class Live:
-    """A source over a tensor anywhere, also in a mapped file: it comes to the CPU, row by row, only when it is read."""
+    """A source over a tensor on any device or in a mapped file; it is copied to the CPU only when it is read."""
 
     tensor: torch.Tensor = field(repr=False)
     name: str
@@ -160,7 +160,7 @@ class Live:
 
 
 def nbytes(dtype: str, shape: tuple[int, ...]) -> int:
-    """Bytes of a tensor."""
+    """Bytes of a tensor of this type and shape."""
     size = itemsize(dtype)
     for length in shape:
         size *= length
@@ -217,7 +217,9 @@ def of_numpy(array: np.ndarray[Any, Any], name: str = "array") -> InMemory:
     if plain.dtype.byteorder == ">" or (plain.dtype.byteorder == "=" and sys.byteorder == "big"):
         plain = plain.astype(plain.dtype.newbyteorder("<"))
     if plain.dtype not in _OF_NUMPY:
-        raise InputError(f"{name}: an array of {array.dtype} has no place in a checkpoint: {', '.join(DTYPES)} have")
+        raise InputError(
+            f"{name}: an array of {array.dtype} cannot be stored in a checkpoint; storable are {', '.join(DTYPES)}"
+        )
     return InMemory(_OF_NUMPY[plain.dtype], tuple(plain.shape), plain.reshape(-1).view(np.uint8).data)
 
 
@@ -231,7 +233,7 @@ def of_file(path: Path) -> InFile:
     return InFile(path, "U8", (path.stat().st_size,))
 
 
-def to_numpy(source: Source) -> np.ndarray[Any, Any]:
+def to_numpy(source: PieceSource) -> np.ndarray[Any, Any]:
     """The whole tensor as an array of its own memory, (shape)."""
     array = np.empty(source.shape, numpy_dtype(source.dtype))
     view = array.reshape(-1).view(np.uint8)
@@ -242,7 +244,7 @@ def to_numpy(source: Source) -> np.ndarray[Any, Any]:
     return array
 
 
-def to_torch(source: Source) -> torch.Tensor:
+def to_torch(source: PieceSource) -> torch.Tensor:
     """The whole tensor in its own CPU memory, (shape)."""
     tensor = empty(source.shape, torch_dtype(source.dtype))
     if not tensor.numel():
@@ -255,6 +257,6 @@ def to_torch(source: Source) -> torch.Tensor:
     return tensor
 
 
-def to_bytes(source: Source) -> bytes:
+def to_bytes(source: PieceSource) -> bytes:
     """All bytes of a small source, such as a config file."""
     return b"".join(bytes(piece) for piece in source.pieces())

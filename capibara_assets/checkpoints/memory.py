@@ -1,4 +1,4 @@
-"""Memory for tensors that are about to be filled."""
+"""Uninitialised CPU memory for tensors that are read from a file."""
 
 import ctypes
 import mmap
@@ -8,13 +8,13 @@ from collections.abc import Callable
 import torch
 
 _HUGE = 14  # MADV_HUGEPAGE of Linux
-_LARGE = 4 << 20  # bytes from which it pays, as numpy has it
+_LARGE = 4 << 20  # bytes from which huge pages pay off, the same as NumPy's
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor in CPU memory, not initialised; a large one in huge pages, where Linux gives them to whoever asks.
+    """An uninitialised tensor in CPU memory; a large one in huge pages, where Linux provides them.
 
-    The first touch of each page costs a fault: with pages of 2 MiB instead of 4 KiB, reading a file from the page
+    The first access to each page costs a fault: with pages of 2 MiB instead of 4 KiB, reading a file from the page
     cache into new memory takes a fifth of the time.
     """
     tensor = torch.empty(shape, dtype=dtype)
@@ -25,7 +25,7 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 
 
 def _find_madvise() -> Callable[[int, int, int], int] | None:
-    """Python's own is for its mmap objects alone."""
+    """The C library's madvise: Python's own works on its mmap objects only."""
     function = getattr(ctypes.CDLL(None), "madvise", None) if sys.platform == "linux" else None
     if function is not None:
         function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)

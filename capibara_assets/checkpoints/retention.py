@@ -1,4 +1,4 @@
-"""Which checkpoints a policy keeps, and why: pure functions of what their manifests say. Nothing is deleted here."""
+"""Retention plan: which checkpoints a policy keeps, and why. Pure functions of manifests; nothing is deleted here."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from capibara_assets.deployment.declarations import Declared
 from capibara_assets.errors import InputError
 
 PINS = ("promoted", "pinned")
-"""Tags that keep a checkpoint whatever the policy: promotion writes the one, a person the other."""
+"""Tags that keep a checkpoint under any policy: promotion writes the first, a user the second."""
 
 
 class RetentionPolicy(Declared):
@@ -37,8 +37,8 @@ class RetentionPolicy(Declared):
         return not (self.keep_last is None and self.keep_best is None and self.keep_every is None)
 
 
-class Kept(Protocol):
-    """What a plan needs to know of a checkpoint; `store.Checkpoint` is one."""
+class CheckpointVersion(Protocol):
+    """One version of a checkpoint, as a retention plan sees it; `store.checkpoint.Checkpoint` is one."""
 
     @property
     def id(self) -> str: ...
@@ -51,36 +51,36 @@ class Kept(Protocol):
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What becomes of one version, and every reason for it (for a removal: what each rule says against it)."""
+class RetentionDecision:
+    """Whether one version is kept, and every reason (for a removal: why each rule does not keep it)."""
 
-    checkpoint: Kept
+    checkpoint: CheckpointVersion
     keep: bool
     reasons: tuple[str, ...]
 
 
 def plan(
-    checkpoints: Iterable[Kept],
+    checkpoints: Iterable[CheckpointVersion],
     policy: RetentionPolicy,
     needed: Mapping[str, Sequence[str]] | None = None,
     models: Collection[str] | None = None,
-) -> list[Decision]:
+) -> list[RetentionDecision]:
     """Decide on every version, by model and version.
 
-    Always kept, whatever the policy: the newest version of a model (training goes on from it, and numbers count on
-    from it); what is tagged `promoted` or `pinned`; what `needed` names; and what any kept checkpoint names as its
-    base or among its sources. A *parent* is no reason: every checkpoint is whole without it. Versions of one
-    checkpoint (the same id) stay or go together.
+    Always kept, under any policy: the newest version of a model (training resumes from it, and version numbers
+    continue from it); versions tagged `promoted` or `pinned`; those in `needed`; and those that any kept checkpoint
+    names as its base or among its sources. A *parent* is no reason: every checkpoint is complete without it. Versions
+    of one checkpoint (the same id) stay or go together.
 
     `keep_every` counts steps, not versions, and a model none of whose checkpoints states the metric keeps them all:
     both so that planning again after a removal removes nothing more.
 
     Args:
-        checkpoints: all of the store's: what is not given cannot keep what it names.
+        checkpoints: all of the store: one that is left out cannot keep what it names.
         needed: id -> why it is needed by something outside, such as a certificate.
-        models: those that the policy is for; the others keep everything. None: all.
+        models: those that the policy applies to; the others keep everything. None: all.
     """
-    by_model: dict[str, list[Kept]] = {}
+    by_model: dict[str, list[CheckpointVersion]] = {}
     for checkpoint in checkpoints:
         by_model.setdefault(checkpoint.manifest.about.model, []).append(checkpoint)
     for versions in by_model.values():
@@ -88,27 +88,27 @@ def plan(
     everything = [one for _, versions in sorted(by_model.items()) for one in versions]
     why: dict[str, list[str]] = {}
     for model, versions in by_model.items():
-        asked = models is None or model in models
-        for name, reason in _by_rules(versions, policy if asked else RetentionPolicy()):
+        applies = models is None or model in models
+        for name, reason in _by_rules(versions, policy if applies else RetentionPolicy()):
             why.setdefault(name, []).append(reason)
     for one in everything:
         why.setdefault(one.id, []).extend(f"tagged {tag}" for tag in PINS if tag in one.manifest.about.tags)
         why[one.id] += (needed or {}).get(one.id, ())
     _keep_what_is_named(everything, why)
     return [
-        Decision(one, bool(why[one.id]), tuple(dict.fromkeys(why[one.id] or _against(one, policy))))
+        RetentionDecision(one, bool(why[one.id]), tuple(dict.fromkeys(why[one.id] or _against(one, policy))))
         for one in everything
     ]
 
 
 def names(manifest: CheckpointManifest) -> dict[str, str]:
-    """Digests that a checkpoint names as what it was made from -> under which name; its parent is not one."""
+    """Digest of everything that a checkpoint was made from -> its role; the parent is not one of them."""
     base = {manifest.about.base_digest: "base"} if manifest.about.base_digest else {}
     return base | {digest: f"source {name}" for name, digest in manifest.about.sources.items()}
 
 
-def by_any_id(checkpoints: Iterable[Kept]) -> dict[str, Kept]:
-    """Checkpoints by their ids, and by those they had before their store was encrypted or decrypted."""
+def by_any_id(checkpoints: Iterable[CheckpointVersion]) -> dict[str, CheckpointVersion]:
+    """Checkpoints by their ids, and by the ids they had before their store was encrypted or decrypted."""
     return {name: one for one in checkpoints for name in (one.id, *one.manifest.aliases)}
 
 
@@ -123,7 +123,7 @@ def pieces_of(manifest: CheckpointManifest) -> dict[str, int]:
     return lengths
 
 
-def freed(decisions: Iterable[Decision]) -> dict[str, int]:
+def freed(decisions: Iterable[RetentionDecision]) -> dict[str, int]:
     """Digest -> plain bytes, of the pieces that only removed checkpoints hold."""
     gone, stays = dict[str, int](), set[str]()
     for decision in decisions:
@@ -134,8 +134,8 @@ def freed(decisions: Iterable[Decision]) -> dict[str, int]:
     return {digest: length for digest, length in gone.items() if digest not in stays}
 
 
-def check_metric(checkpoints: Iterable[Kept], policy: RetentionPolicy) -> None:
-    """Raises InputError: no checkpoint at all states the metric that the policy goes by; names those there are."""
+def check_metric(checkpoints: Iterable[CheckpointVersion], policy: RetentionPolicy) -> None:
+    """Raises InputError where no checkpoint states the policy's metric; it names the metrics they state."""
     every = [one.manifest.about.metrics for one in checkpoints]
     if policy.metric is not None and every and not any(policy.metric in metrics for metrics in every):
         known = sorted({name for metrics in every for name in metrics})
@@ -144,8 +144,8 @@ def check_metric(checkpoints: Iterable[Kept], policy: RetentionPolicy) -> None:
         )
 
 
-def _by_rules(versions: list[Kept], policy: RetentionPolicy) -> Iterable[tuple[str, str]]:
-    """(id, reason) of what the rules keep of one model's versions, oldest first."""
+def _by_rules(versions: list[CheckpointVersion], policy: RetentionPolicy) -> Iterable[tuple[str, str]]:
+    """(id, reason) of the versions of one model that the rules keep; `versions`: oldest first."""
     ids = list(dict.fromkeys(one.id for one in reversed(versions)))
     yield ids[0], "the newest version"
     if not policy.rules:
@@ -160,25 +160,27 @@ def _by_rules(versions: list[Kept], policy: RetentionPolicy) -> Iterable[tuple[s
         yield from _best(versions, policy.keep_best, policy.metric, policy.mode)
 
 
-def _best(versions: list[Kept], number: int, metric: str, mode: str) -> Iterable[tuple[str, str]]:
-    """Of equals the newer is better; a NaN is no candidate."""
-    found = {one.id: _value(one, metric) for one in reversed(versions)}
-    stated = {name: value for name, value in found.items() if value is not None}
+def _best(versions: list[CheckpointVersion], number: int, metric: str, mode: str) -> Iterable[tuple[str, str]]:
+    """The best by a metric: of equals the newer one, and never NaN."""
+    values = {one.id: _value(one, metric) for one in reversed(versions)}
+    stated = {name: value for name, value in values.items() if value is not None}
     if not stated:
-        yield from ((name, f"no checkpoint of the model states {metric}: which is best is not known") for name in found)
+        yield from (
+            (name, f"no checkpoint of the model states {metric}: which is best is not known") for name in values
+        )
         return
     ranked = sorted(stated.items(), key=lambda item: item[1], reverse=mode == "max")
     for place, (name, value) in enumerate(ranked[:number], start=1):
         yield name, f"{metric} {value:g} is number {place} of the best {number}"
 
 
-def _value(checkpoint: Kept, metric: str) -> float | None:
+def _value(checkpoint: CheckpointVersion, metric: str) -> float | None:
     value = checkpoint.manifest.about.metrics.get(metric)
     return None if value is None or math.isnan(value) else value
 
 
-def _keep_what_is_named(everything: list[Kept], why: dict[str, list[str]]) -> None:
-    """Add a reason for everything that a kept checkpoint names, and so on from there."""
+def _keep_what_is_named(everything: list[CheckpointVersion], why: dict[str, list[str]]) -> None:
+    """Add a reason for every checkpoint that a kept one names, transitively."""
     known, by_id = by_any_id(everything), {one.id: one for one in everything}
     frontier = [one for one in by_id.values() if why[one.id]]
     reached = {one.id for one in frontier}
@@ -186,17 +188,17 @@ def _keep_what_is_named(everything: list[Kept], why: dict[str, list[str]]) -> No
         following = []
         for one in frontier:
             for digest, what in names(one.manifest).items():
-                found = known.get(digest)
-                if found is None or found.id == one.id:
+                source = known.get(digest)
+                if source is None or source.id == one.id:
                     continue
-                why[found.id].append(f"{what} of {one.manifest.about.model}@v{one.version}, which is kept")
-                if found.id not in reached:
-                    reached.add(found.id)
-                    following.append(by_id[found.id])
+                why[source.id].append(f"{what} of {one.manifest.about.model}@v{one.version}, which is kept")
+                if source.id not in reached:
+                    reached.add(source.id)
+                    following.append(by_id[source.id])
         frontier = following
 
 
-def _against(checkpoint: Kept, policy: RetentionPolicy) -> list[str]:
+def _against(checkpoint: CheckpointVersion, policy: RetentionPolicy) -> list[str]:
     about, reasons = checkpoint.manifest.about, []
     if policy.keep_last is not None:
         reasons.append(f"not among the last {policy.keep_last}")

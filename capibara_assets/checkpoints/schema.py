@@ -1,4 +1,4 @@
-"""The table of voters' adapters: one row per adapter that a domain's training left."""
+"""Schema of the table of voters' adapters: one row per adapter that a domain's training wrote."""
 
 from typing import ClassVar
 

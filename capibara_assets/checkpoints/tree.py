@@ -1,4 +1,4 @@
-"""Nested states as torch saves them, taken apart into named tensors and a JSON tree of the rest, and put together."""
+"""Nested states of torch split into named tensors and a JSON tree of the rest, and joined again."""
 
 import base64
 import math
@@ -24,7 +24,7 @@ def split(name: str) -> tuple[str, ...]:
 
 
 def flatten(state: Any) -> tuple[dict[str, torch.Tensor], Any, dict[str, str]]:
-    """(tensors by name, tree, ties): a name in `ties` is the very same tensor as the one it points to.
+    """Split a state into (tensors by name, tree, ties); a name in `ties` shares the tensor it points to.
 
     The tree is JSON: `{"tensor": name}`, `{"value": v}`, `{"dict": [[key, tree], ...]}` and so on.
 
@@ -83,7 +83,14 @@ def flatten(state: Any) -> tuple[dict[str, torch.Tensor], Any, dict[str, str]]:
 
 
 def unflatten(tree: Any, tensor: Callable[[str], torch.Tensor], ties: Mapping[str, str]) -> Any:
-    """The nested state again; tied names are one and the same tensor."""
+    """Join tree, tensors and ties into the nested state; tied names share one tensor.
+
+    Args:
+        tensor: a tensor by its name; called once for each.
+
+    Raises:
+        InputError: the tree was written by newer code.
+    """
     made: dict[str, torch.Tensor] = {}
     parameters: dict[tuple[str, bool], torch.nn.Parameter] = {}
 
@@ -151,7 +158,7 @@ def tensor_names(tree: Any) -> list[str]:
 
 
 def plain_values(tree: Any, keys: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Every leaf of a tree that is not a tensor, by name: what formats of tensors alone cannot carry.
+    """Every leaf of a tree that is not a tensor, by name: values that formats of tensors alone cannot carry.
 
     The versions of modules that `module.state_dict()` notes beside its tensors do not count.
     """
@@ -170,7 +177,7 @@ def plain_values(tree: Any, keys: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def _identity(tensor: torch.Tensor) -> tuple[Any, ...] | None:
-    """What two names of one tensor have in common: storage, place in it, shape. None: nothing can be shared."""
+    """Key that two names of one tensor share: storage, offset, shape. None: the tensor cannot be shared."""
     if tensor.layout != torch.strided or tensor.is_meta or tensor.numel() == 0:
         return None
     return (

@@ -1,6 +1,7 @@
-"""From independent voters' adapters to one checkpoint: the vote, robust aggregation, merges, privacy, certificates.
+"""Consensus of independent voters' adapters: vote, robust aggregation, choice, merges, mixtures, certificates.
 
-Its public functions are those of `api`, and may be imported from here. Modules of this package import each other.
+The public functions are those of `api`, and can be imported from here. May import `evaluation` and what lies below it;
+its modules import each other, never this package.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -13,7 +13,7 @@ from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.store import ArtifactStore
 
 if TYPE_CHECKING:
-    from capibara_assets.checkpoints.content import Source
+    from capibara_assets.checkpoints.content import PieceSource
     from capibara_assets.checkpoints.store.store import Checkpoint
 
 _SHORT = 12
@@ -174,7 +174,7 @@ def title(checkpoint: "Checkpoint") -> str:
     return f"{checkpoint.manifest.about.model}@v{checkpoint.version} {checkpoint.id}"
 
 
-def _holds(source: "Source", path: Path, needles: Sequence[str]) -> bool:
+def _holds(source: "PieceSource", path: Path, needles: Sequence[str]) -> bool:
     try:
         with path.open("wb") as file:
             for piece in source.pieces():

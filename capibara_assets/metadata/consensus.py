@@ -157,7 +157,7 @@ def distance_map(certificate: Document, measured: Document | None = None) -> str
     Args:
         measured: "order" and "distances" of more voters than the certificate's evidence has, the accepted ones.
     """
-    from capibara_assets.consensus.aggregation.scaling import classical_scaling
+    from capibara_assets.consensus.aggregation.geometry import classical_scaling
 
     evidence = certificate["evidence"] if measured is None else measured
     order, distances = evidence.get("order") or [], evidence.get("distances") or []

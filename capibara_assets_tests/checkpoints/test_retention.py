@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from capibara_assets.checkpoints.content import PIECE
 from capibara_assets.checkpoints.retention import (
-    Decision,
+    RetentionDecision,
     RetentionPolicy,
     check_metric,
     freed,
@@ -38,11 +38,11 @@ def saved(name: str, version: int, model: str = "python", tensors: Any = None, *
     return Saved(name, version, manifest)
 
 
-def kept(decisions: list[Decision]) -> set[str]:
+def kept(decisions: list[RetentionDecision]) -> set[str]:
     return {decision.checkpoint.id for decision in decisions if decision.keep}
 
 
-def reasons(decisions: list[Decision]) -> dict[str, tuple[str, ...]]:
+def reasons(decisions: list[RetentionDecision]) -> dict[str, tuple[str, ...]]:
     return {decision.checkpoint.id: decision.reasons for decision in decisions}
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from capibara_assets.consensus.agree import BASE, CONSENSUS, Agreement, ConsensusError, agree, read_privacy
+from capibara_assets.consensus.agree import BASE, CONSENSUS, Agreement, ConsensusError, agree
+from capibara_assets.consensus.agree_on_artifacts import read_privacy
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.errors import InputError
@@ -142,11 +143,11 @@ def test_a_voter_alone_has_nobody_to_vote_for_it(
     tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens], shards: dict[str, list[int]], on_disk: Writer
 ) -> None:
     alone = on_disk({"voter-2": honest["voter-2"]})
-    with pytest.raises(ConsensusError, match=r"voter-2 is alone.*Name two voters or more") as raised:
+    with pytest.raises(ConsensusError, match=r"voter-2 is the only candidate.*Name two voters or more") as raised:
         agree(tiny, alone, validation, shards, RECIPE, {})
     assert raised.value.reasons == {"voter-2": "alone"}
     left = on_disk({"voter-1": changed(honest["voter-1"], float("nan")), "voter-2": honest["voter-2"]})
-    with pytest.raises(ConsensusError, match=r"voter-2 is alone") as raised:
+    with pytest.raises(ConsensusError, match=r"voter-2 is the only candidate") as raised:
         agree(tiny, left, validation, shards, RECIPE, {})
     assert "not finite" in raised.value.reasons["voter-1"]
 

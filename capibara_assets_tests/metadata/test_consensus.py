@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capibara_assets.consensus.vote.voting import Ballot, vote
+from capibara_assets.consensus.election.voting import Ballot, vote
 from capibara_assets.metadata.consensus import (
     ballot_matrix,
     distance_map,

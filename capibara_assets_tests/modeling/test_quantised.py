@@ -10,7 +10,7 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
 
-from capibara_assets.consensus.merging.experts_merge import Merge, write_merged
+from capibara_assets.consensus.merging.experts_merge import ExpertsMerge, write_merged
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import applied, read_adapter
 from capibara_assets.modeling.base import Base, load_base
@@ -115,7 +115,7 @@ def test_a_merged_model_is_written_in_float_as_it_computes(quantised: Path, tmp_
     with pytest.warns(QuantisedMergeWarning), applied(base.model, adapter):
         expected = {module: plain_weight(base.model.get_submodule(module)) for module in adapter.modules}
     with pytest.warns(QuantisedMergeWarning):
-        write_merged(base, Merge(adapter.deltas(), {}), tmp_path / "merged")
+        write_merged(base, ExpertsMerge(adapter.deltas(), {}), tmp_path / "merged")
     written = load_base(tmp_path / "merged").model
     for module, weight in expected.items():
         assert torch.equal(written.get_submodule(module).weight.data, weight)

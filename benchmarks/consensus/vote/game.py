@@ -14,9 +14,9 @@ from benchmarks.consensus.vote.attacks import BACKDOOR, NOISE, Attack, Drawn, Na
 from benchmarks.consensus.vote.losses import LossBook, given, key_of
 from capibara_assets.consensus.choose.combining import combine
 from capibara_assets.consensus.choose.sampling import subsample
+from capibara_assets.consensus.election.attestation import Limits, attest
+from capibara_assets.consensus.election.voting import Ballot, Outcome, faults, quality, vote, vouched_best
 from capibara_assets.consensus.recipe import ConsensusRecipe
-from capibara_assets.consensus.vote.attestation import Limits, attest
-from capibara_assets.consensus.vote.voting import Ballot, Outcome, faults, quality, vote, vouched_best
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.training.data.order import validation_shard
 

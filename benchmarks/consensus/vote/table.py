@@ -118,7 +118,7 @@ def of_game(table: "Table", entrants: "Sequence[Entrant]", python: Path, script:
     from benchmarks.consensus.vote.game import TEST, consensus_of, judged
     from benchmarks.consensus.vote.losses import key_of
     from capibara_assets.consensus.choose.combining import combine
-    from capibara_assets.consensus.vote.voting import faults
+    from capibara_assets.consensus.election.voting import faults
 
     f = faults(len(entrants), table.recipe.fault_tolerance)
     honest = [one for one in entrants if not one.bad]

@@ -1,4 +1,4 @@
-"""Keys and ciphers of an encrypted checkpoint store: where a key comes from, and what it seals.
+"""Keys and ciphers of an encrypted checkpoint store: wrapping keys, key services, and the vault of data keys.
 
 Imports nothing of its siblings; `store` builds on it.
 """

@@ -1,7 +1,7 @@
-"""Where the key of an encrypted store comes from: the environment, a file, or Google Cloud KMS.
+"""Wrapping keys of an encrypted store: from the environment, a file, or Google Cloud KMS.
 
-Such a key wraps the store's data key and encrypts nothing else (see `slots`). Its value appears in no message and no
-repr; `key_id` names it, and says nothing about it.
+A wrapping key wraps the store's data key and encrypts nothing else (see `slots`). Its value appears in no message and
+no repr; `key_id` names it without revealing anything about it.
 """
 
 import base64
@@ -37,17 +37,17 @@ class WrappingKey(Protocol):
 
     @property
     def kind(self) -> Literal["key", "google-kms"]:
-        """Which of them it is, as slots write it."""
+        """Kind of key, as slots record it."""
         ...
 
     @property
     def key_id(self) -> str:
-        """Its name: 16 hex digits that say nothing about it."""
+        """Its name: 16 hex digits that reveal nothing about it."""
         ...
 
     @property
     def origin(self) -> str:
-        """Where it came from, for messages."""
+        """Where it was read from, for messages."""
         ...
 
     @property
@@ -56,16 +56,16 @@ class WrappingKey(Protocol):
         ...
 
     def wrap(self, data_key: bytes, binding: bytes) -> bytes:
-        """The data key as only this key gives it back. Raises InputError: the service refuses."""
+        """Wrap a data key. Raises InputError: the service refuses."""
         ...
 
     def unwrap(self, wrapped: bytes, binding: bytes) -> bytes:
-        """The inverse of `wrap`. Raises IntegrityError: this key did not make it; InputError: the service refuses."""
+        """Unwrap a data key. Raises IntegrityError: it was wrapped by another key; InputError: the service refuses."""
         ...
 
 
 class RawKey:
-    """A key in memory; it wraps by AES key wrap (RFC 3394)."""
+    """A wrapping key in memory, by AES key wrap (RFC 3394)."""
 
     __slots__ = ("_key", "key_id", "origin")
     kind: Literal["key"] = "key"
@@ -99,31 +99,31 @@ class RawKey:
 def given_key(
     environment: Mapping[str, str] = os.environ, *, key_file: Path | None = None, kms_key: str | None = None
 ) -> WrappingKey | None:
-    """The key that was given: by argument, else by the environment; None without one. Empty variables are absent.
+    """The wrapping key of the arguments, else of the environment; None without one. Empty variables count as unset.
 
     Raises:
         InputError: two keys, a key that is not 32 bytes, a file that others may read, or no address of a KMS key.
     """
-    found: dict[str, WrappingKey] = {}
+    given: dict[str, WrappingKey] = {}
     if key_file is not None:
-        found["--key-file"] = _of_file(key_file, f"the key file {key_file}")
+        given["--key-file"] = _of_file(key_file, f"the key file {key_file}")
     if kms_key is not None:
-        found["--kms"] = KmsKey(kms_key)
-    if not found:
+        given["--kms"] = KmsKey(kms_key)
+    if not given:
         if text := environment.get(KEY):
-            found[KEY] = RawKey(_parse(text, KEY), KEY)
+            given[KEY] = RawKey(_parse(text, KEY), KEY)
         if path := environment.get(KEY_FILE):
-            found[KEY_FILE] = _of_file(Path(path).expanduser(), f"the key file {path} ({KEY_FILE})")
+            given[KEY_FILE] = _of_file(Path(path).expanduser(), f"the key file {path} ({KEY_FILE})")
         if name := environment.get(KMS_KEY):
-            found[KMS_KEY] = KmsKey(name)
-    if len(found) > 1:
-        raise InputError(f"{' and '.join(found)} each give a checkpoint key: give one")
-    return next(iter(found.values()), None)
+            given[KMS_KEY] = KmsKey(name)
+    if len(given) > 1:
+        raise InputError(f"{' and '.join(given)} each give a checkpoint key: give one")
+    return next(iter(given.values()), None)
 
 
 def _of_file(path: Path, origin: str) -> RawKey:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # or a pipe would have us wait for its writer
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # or opening a pipe would wait for its writer
         with os.fdopen(fd, "rb") as file:
             mode = os.fstat(fd).st_mode
             text = file.read(_LONGEST_FILE + 1) if stat.S_ISREG(mode) else b""

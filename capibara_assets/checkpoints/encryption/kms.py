@@ -1,6 +1,7 @@
-"""A key in Google Cloud KMS: it wraps data keys and never leaves the service (envelope encryption).
+"""Wrapping keys in Google Cloud KMS, which never leave the service (envelope encryption).
 
-The service is asked once when a store is made, rotated or opened, never for a tensor. Both ways carry CRC32C checksums
+The service is called once when a store is created, rotated or opened, never for a tensor. Requests and answers carry
+CRC32C checksums
 (https://cloud.google.com/kms/docs/data-integrity-guidelines).
 """
 
@@ -23,7 +24,8 @@ class KmsKey:
     kind: Literal["google-kms"] = "google-kms"
 
     def __init__(self, address: str, client: Callable[[], Any] | None = None) -> None:
-        """
+        """A key by its address; the service is not called yet.
+
         Args:
             address: `gcp-kms://projects/P/locations/L/keyRings/R/cryptoKeys/K`; the scheme may be left out.
             client: makes the KeyManagementServiceClient; default: of the machine's own Google credentials.
@@ -57,7 +59,7 @@ class KmsKey:
         return bytes(answer.ciphertext)
 
     def unwrap(self, wrapped: bytes, binding: bytes) -> bytes:
-        """The data key again."""
+        """The data key, decrypted by the service."""
         answer = self._ask(
             "decrypt",
             ciphertext=wrapped,
@@ -105,7 +107,7 @@ def _default_client() -> Any:
 
 
 def _word(error: Any) -> str:
-    """Google's word for an error of its REST interface: HTTP 400 stands for several."""
+    """Google's status name of a REST error: HTTP 400 stands for several."""
     return str(error.response.json()["error"]["status"])
 
 

@@ -1,8 +1,8 @@
-"""What an encrypted store encrypts with: one data key, and from it a key for digests and one for each pack or document.
+"""Keys and ciphers of an encrypted store, derived from one data key: for digests, and for each pack or document.
 
 AES-256-GCM (NIST SP 800-38D) must never see a nonce twice under one key. Every pack and document has a key of its own,
 HKDF-SHA-256 (RFC 5869) of the data key and a random salt of 32 bytes, and in it nonces count messages. So it is enough
-that no salt is sealed with twice: only a salt that this process made itself, and only once, gives a cipher that seals.
+that no salt seals twice: only a salt that this process made itself gives a cipher that seals, and only once.
 
 The data key never leaves the store unwrapped: see `keys`.
 """
@@ -22,7 +22,7 @@ from capibara_assets.errors import IntegrityError
 KEY_BYTES = 32
 SALT_BYTES = 32
 TAG_BYTES = 16
-"""By how much a sealed message is longer than the plain one."""
+"""Bytes by which a sealed message is longer than the plain one."""
 
 _DIGESTS = b"capibara checkpoint digests 1"
 _MESSAGES = b"capibara checkpoint messages 1"
@@ -30,7 +30,7 @@ _NAME = b"capibara checkpoint key name 1"
 
 
 class Cipher:
-    """Seals and opens the numbered messages of one pack or document."""
+    """Cipher for the numbered messages of one pack or document."""
 
     __slots__ = ("_gcm", "_lock", "_process", "_sealed")
 
@@ -41,7 +41,7 @@ class Cipher:
         self._process = os.getpid() if seals else None
 
     def seal(self, number: int, data: bytes | memoryview, aad: bytes) -> bytes:
-        """Encrypt and authenticate message `number` together with `aad`: as long as `data`, and `TAG_BYTES` more.
+        """Encrypt and authenticate message `number` together with `aad`; the result is `TAG_BYTES` longer than `data`.
 
         Raises:
             RuntimeError: a second message of that number, or a salt that was not made here by `Vault.new_salt` (or
@@ -58,7 +58,7 @@ class Cipher:
         return self._gcm.encrypt(_nonce(number), data, aad)
 
     def open(self, number: int, data: bytes | memoryview, aad: bytes) -> bytes:
-        """The plain message.
+        """Decrypt a message.
 
         Raises:
             IntegrityError: it is not message `number` of this pack or document, or was sealed with another `aad`.
@@ -81,7 +81,7 @@ class Vault:
     """The keys of one encrypted store.
 
     Attributes:
-        key_id: name of the data key, 16 hex digits that say nothing about it; rotation does not change it.
+        key_id: name of the data key, 16 hex digits that reveal nothing about it; rotation does not change it.
     """
 
     __slots__ = ("_data_key", "_digest_key", "_lock", "_salts", "key_id")
@@ -97,7 +97,7 @@ class Vault:
 
     @classmethod
     def new(cls) -> "Vault":
-        """A vault with a data key of its own, from the operating system's random numbers."""
+        """A vault with a new data key from the operating system's random numbers."""
         return cls(os.urandom(KEY_BYTES))
 
     @property
@@ -106,7 +106,7 @@ class Vault:
         return self._data_key
 
     def digest(self, data: bytes | memoryview) -> str:
-        """HMAC-SHA-256 (RFC 2104), 64 hex digits: who has no key cannot tell which content it is the digest of."""
+        """HMAC-SHA-256 (RFC 2104), 64 hex digits: without the key it does not reveal the content."""
         return hmac.digest(self._digest_key, data, "sha256").hex()
 
     def new_salt(self) -> bytes:

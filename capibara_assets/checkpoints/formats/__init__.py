@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Format:
-    """One format.
+    """One checkpoint format.
 
     Attributes:
-        name: as it is given to `--to` and `--from`.
-        title: what it is, in a few words.
-        read: a file or folder -> what it holds, lazily: tensors are read piece by piece when they are asked for.
-        write: content, target -> None; the target appears whole or not at all. None: the format is only read.
-        detect: whether a file or folder is in this format; looks at names and first bytes only.
-        needs: the extra of this package that brings its libraries; None where they are always there.
+        name: as given to `--to` and `--from`.
+        title: a short description.
+        read: a file or folder -> its content; tensors are read in pieces on demand.
+        write: content, target -> None; the target appears whole or not at all. None: the format can only be read.
+        detect: whether a file or folder is in this format; reads names and first bytes only.
+        needs: the extra of this package that installs its libraries; None where they are always installed.
     """
 
     name: str
@@ -44,7 +44,7 @@ def _format(
     """The format whose functions `read`, `write` and `detect` are in the module of its name.
 
     Args:
-        libraries: modules that `needs` brings; `detect` works without them.
+        libraries: modules that `needs` installs; `detect` works without them.
     """
 
     def call(function: str) -> Callable[..., Any]:
@@ -89,10 +89,10 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
 
 
 def detect_format(path: Path) -> str:
-    """The format of a file or folder.
+    """Detect the format of a file or folder.
 
     Raises:
-        InputError: nothing is there, no format fits, or more than one does.
+        InputError: it does not exist, no format fits, or more than one does.
     """
     if not path.exists():
         raise InputError(f"{path} does not exist: give the file or folder of a checkpoint")
@@ -105,14 +105,14 @@ def detect_format(path: Path) -> str:
 
 
 def format_named(name: str) -> Format:
-    """The format of a name. Raises InputError: there is none."""
+    """A format by name. Raises InputError: there is none."""
     if name not in FORMATS:
         raise InputError(f"no format {name!r}: there are {', '.join(FORMATS)}")
     return FORMATS[name]
 
 
 def read(path: Path, from_: str | None = None) -> "Content":
-    """What a checkpoint holds; `from_` where its format cannot be told from its files.
+    """Read a checkpoint; `from_` where its format cannot be detected from its files.
 
     Raises:
         InputError: it does not exist, its format is unknown, or it is damaged.
@@ -123,11 +123,11 @@ def read(path: Path, from_: str | None = None) -> "Content":
 def convert(src: Path, dst: Path, to: str, from_: str | None = None) -> None:
     """Write a checkpoint in another format; `dst` appears whole or not at all.
 
-    Tensors pass one by one. Where the target's writer takes no pieces (`pytorch`), memory holds all of them.
+    Tensors are converted one by one. Where the target's writer takes no pieces (`pytorch`), memory holds all of them.
 
     Raises:
-        InputError: `dst` exists, the target is only read, the source is damaged or in no known format, or there is
-            something in it that the target cannot carry; the message names it.
+        InputError: `dst` exists, the target can only be read, the source is damaged or in no known format, or it holds
+            content that the target cannot; the message names it.
     """
     target = format_named(to)
     if target.write is None:

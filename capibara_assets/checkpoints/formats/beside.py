@@ -1,26 +1,26 @@
-"""The files that lie beside a checkpoint's tensors: config, tokenizer, model card, whatever else is in its folder."""
+"""The files of a checkpoint's folder other than its weights: config, tokenizer, model card and so on."""
 
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from capibara_assets.checkpoints.content import Source, of_file
+from capibara_assets.checkpoints.content import PieceSource, of_file
 from capibara_assets.checkpoints.formats.publish import write_source
 from capibara_assets.errors import InputError
 
-_PASSED_OVER = (".git", ".cache")  # version control's and huggingface_hub's own notes on the copy, not the checkpoint
+_PASSED_OVER = (".git", ".cache")  # of version control and huggingface_hub, not of the checkpoint
 
 
-def read_files(path: Path, taken: Iterable[str]) -> dict[str, Source]:
-    """Every file of a folder, at any depth, but those in `taken`: relative POSIX name -> its bytes.
+def read_files(path: Path, excluded: Iterable[str]) -> dict[str, PieceSource]:
+    """Relative POSIX name -> content, of every file below a folder except `excluded`.
 
-    The folders `.git` and `.cache` at the top are no part of a checkpoint.
+    The folders `.git` and `.cache` at the top are not part of a checkpoint.
 
     Raises:
         InputError: a link to a folder, which could lead anywhere.
     """
-    found: dict[str, Source] = {}
-    taken = set(taken)
+    files: dict[str, PieceSource] = {}
+    excluded = set(excluded)
     for folder, folders, names in os.walk(path):
         linked = [name for name in folders if (Path(folder) / name).is_symlink()]
         if linked:
@@ -28,16 +28,16 @@ def read_files(path: Path, taken: Iterable[str]) -> dict[str, Source]:
         folders[:] = sorted(set(folders) - set(_PASSED_OVER)) if Path(folder) == path else sorted(folders)
         for name in sorted(names):
             relative = (Path(folder) / name).relative_to(path).as_posix()
-            if relative not in taken:
-                found[relative] = of_file(path / relative)
-    return found
+            if relative not in excluded:
+                files[relative] = of_file(path / relative)
+    return files
 
 
-def write_files(files: Mapping[str, Source], folder: Path) -> None:
+def write_files(files: Mapping[str, PieceSource], folder: Path) -> None:
     """Write a checkpoint's files below `folder`.
 
     Raises:
-        InputError: a name that leads out of the folder, or that is taken by another file.
+        InputError: a name that leads out of the folder, or that another file has.
     """
     for name, source in files.items():
         target = folder / name

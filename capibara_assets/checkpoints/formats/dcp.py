@@ -1,8 +1,8 @@
-"""torch.distributed.checkpoint folders, of one process or many, read and written in one process without a group.
+"""torch.distributed.checkpoint folders, written by any number of processes; read and written here in one process.
 
-DCP itself turns keys into text, leaves out empty dictionaries and stores a tied tensor twice. So what is written here
-has a file beside it, `capibara_state.json`, with the exact tree and ties: other readers pass it over, ours needs it to
-give back the very same state. A checkpoint without it is read as DCP describes it.
+DCP itself turns keys into strings, omits empty dictionaries and stores a tied tensor twice. So the folders written here
+have a file `capibara_state.json` with the exact tree and ties: other readers ignore it, and this one restores the same
+state from it. A checkpoint without it is read as DCP describes it.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from torch.futures import Future
 
 from capibara_assets.checkpoints.content import (
     Content,
-    Source,
+    PieceSource,
     live,
     of_bytes,
     of_torch,
@@ -41,7 +41,7 @@ _FILE = 32 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Chunked:
-    """A tensor in one or more boxes, put together when it is read; memory: the tensor, and its largest box twice."""
+    """A tensor in one or more chunks, joined when it is read; memory: the tensor, and its largest chunk twice."""
 
     folder: Path
     name: str
@@ -69,39 +69,39 @@ def detect(path: Path) -> bool:
 
 
 def read(path: Path) -> Content:
-    """A checkpoint's state, whole however many ranks wrote it; tensors are read when they are asked for.
+    """Read a checkpoint's whole state, written by any number of ranks; tensors are read on demand.
 
-    Nothing is unpickled: see `dcp_metadata`; other values than tensors go through `torch.load(weights_only=True)`.
+    Nothing is unpickled (see `dcp_metadata`); values other than tensors are read by `torch.load(weights_only=True)`.
 
     Raises:
-        InputError: no `.metadata` or a damaged one, a missing file, a value that only unpickling could make; it names
-            the file and the tensor.
+        InputError: no `.metadata` or a damaged one, a missing file, a value that only unpickling could restore; it
+            names the file and the tensor.
     """
     metadata = dcp_metadata.read_metadata(path)
     files = {file for file, _, _ in metadata.values.values()}
     files |= {chunk.file for stored in metadata.tensors.values() for chunk in stored.chunks}
     beside = read_files(path, [dcp_metadata.NAME, _STATE, *files])
-    tensors: dict[str, Source] = {
+    tensors: dict[str, PieceSource] = {
         join(_keys(metadata, name)): _chunked(path, name, stored) for name, stored in metadata.tensors.items()
     }
     if (path / _STATE).is_file():
         return _as_written(path, metadata, tensors, beside)
     leaves = {name: _load(path, *place, name) for name, place in metadata.values.items()}
-    # a tensor goes through `flatten` as an empty one, and is found again by the name of its place
+    # an empty tensor stands for each in `flatten`, and is replaced by the name of its place
     leaves |= {name: torch.empty(0, dtype=stored.dtype) for name, stored in metadata.tensors.items()}
     inside, tree, ties = flatten(_nested({metadata.paths.get(name, (name,)): leaf for name, leaf in leaves.items()}))
-    found: dict[str, Source] = {name: live(tensor, name) for name, tensor in inside.items()}
-    return Content(found | tensors, "state", tree, ties, beside, {"format": "dcp"})
+    leaf_tensors: dict[str, PieceSource] = {name: live(tensor, name) for name, tensor in inside.items()}
+    return Content(leaf_tensors | tensors, "state", tree, ties, beside, {"format": "dcp"})
 
 
 def write(content: Content, path: Path) -> None:
     """Write a folder that `torch.distributed.checkpoint.load` reads, with the checkpoint's files beside.
 
-    Tensors pass through memory in groups of 32 MiB, or one by one where they are larger.
+    Memory holds 32 MiB of tensors at a time, or one larger tensor.
 
     Raises:
-        InputError: `path` exists, the state is no dictionary, two entries get the same name in DCP, or a file's name is
-            one of DCP's.
+        InputError: `path` exists, the state is not a dictionary, two entries get the same name in DCP, or a file has
+            one of DCP's names.
     """
     tensors, ties, tree = dict(content.tensors), dict(content.ties), content.tree
     if tree is None:  # a flat dictionary, whose keys are no paths
@@ -114,7 +114,7 @@ def write(content: Content, path: Path) -> None:
 
     def stand_in(name: str) -> torch.Tensor:
         source = tensors[name]
-        if name in in_tuples:  # DCP leaves a tuple, tensors and all, to torch.save
+        if name in in_tuples:  # DCP saves a tuple, with its tensors, by torch.save
             return to_torch(source)
         return torch.empty(source.shape, dtype=torch_dtype(source.dtype), device="meta")
 
@@ -123,13 +123,13 @@ def write(content: Content, path: Path) -> None:
     described = {"kind": content.kind, "tree": content.tree, "ties": dict(ties), "origin": dict(content.origin)}
     beside = {_STATE: of_bytes(json.dumps(described, allow_nan=False).encode())}
     with new_folder(path) as folder:
-        writer = _Writer(folder, single_file_per_rank=True, sync_files=False)
+        writer = _GroupedWriter(folder, single_file_per_rank=True, sync_files=False)
         try:
-            with warnings.catch_warnings():  # that one process saves is what is meant
+            with warnings.catch_warnings():  # saving from one process is intended
                 warnings.filterwarnings("ignore", message="torch.distributed is disabled")
                 torch_dcp.save(state, storage_writer=writer, planner=_Planner(sources), no_dist=True)
         except torch_dcp.CheckpointException as error:
-            failure, _ = error.failures[0]  # of the one rank there is
+            failure, _ = error.failures[0]  # of the only rank
             if isinstance(failure, ValueError):
                 raise InputError(f"dcp cannot carry this state ({failure}): rename one of the entries") from error
             raise (disk_error(failure) or failure) from error
@@ -137,19 +137,19 @@ def write(content: Content, path: Path) -> None:
 
 
 class _Planner(torch_dcp.DefaultSavePlanner):  # type: ignore[misc]
-    """Gives the writer each tensor only when it writes it; the state that it plans with has none, only shapes."""
+    """Planner that loads each tensor only when it is written; the planned state has shapes only."""
 
-    def __init__(self, sources: Mapping[str, Source]):
+    def __init__(self, sources: Mapping[str, PieceSource]):
         super().__init__()
         self._sources = sources
 
     def lookup_object(self, index: Any) -> Any:
-        found = super().lookup_object(index)
-        return to_torch(self._sources[index.fqn]) if isinstance(found, torch.Tensor) else found
+        value = super().lookup_object(index)
+        return to_torch(self._sources[index.fqn]) if isinstance(value, torch.Tensor) else value
 
 
-class _Writer(torch_dcp.FileSystemWriter):  # type: ignore[misc]
-    """Writes files of at most `_FILE` bytes, one after the other, and notes neither time nor place."""
+class _GroupedWriter(torch_dcp.FileSystemWriter):  # type: ignore[misc]
+    """Writer of files of at most `_FILE` bytes, one after another, without time or place in the metadata."""
 
     def write_data(self, plan: Any, planner: Any) -> Future[list[Any]]:
         results: list[Any] = []
@@ -179,8 +179,10 @@ def _groups(items: list[Any]) -> Iterator[list[Any]]:
     yield group
 
 
-def _as_written(path: Path, metadata: Metadata, tensors: Mapping[str, Source], files: Mapping[str, Source]) -> Content:
-    """The content that `write` was given: its tree from our file, its tensors from DCP's."""
+def _as_written(
+    path: Path, metadata: Metadata, tensors: Mapping[str, PieceSource], files: Mapping[str, PieceSource]
+) -> Content:
+    """The content that `write` was given: tree from our file, tensors from DCP's."""
     try:
         described = json.loads((path / _STATE).read_bytes())
         kind, tree, ties, origin = (described[key] for key in ("kind", "tree", "ties", "origin"))
@@ -190,25 +192,25 @@ def _as_written(path: Path, metadata: Metadata, tensors: Mapping[str, Source], f
         names = [name for name in tensor_names(tree) if name not in ties]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path / _STATE} is damaged ({error}): remove it to read the checkpoint without") from error
-    found = dict(tensors)
-    if not found.keys() >= set(names):
-        found |= _in_values(path, metadata)
-    missing = [name for name in names if name not in found]
+    available = dict(tensors)
+    if not available.keys() >= set(names):
+        available |= _in_values(path, metadata)
+    missing = [name for name in names if name not in available]
     if missing:
         raise InputError(
             f"{path / _STATE} names tensors that the checkpoint has not: {listed(missing)}; remove it to read the "
             "checkpoint without"
         )
-    return Content({name: found[name] for name in names}, kind, tree, ties, files, origin)
+    return Content({name: available[name] for name in names}, kind, tree, ties, files, origin)
 
 
-def _in_values(path: Path, metadata: Metadata) -> dict[str, Source]:
-    """The tensors within DCP's other values: those of tuples."""
-    found: dict[str, Source] = {}
+def _in_values(path: Path, metadata: Metadata) -> dict[str, PieceSource]:
+    """The tensors inside DCP's other values, such as tuples."""
+    tensors: dict[str, PieceSource] = {}
     for name, place in metadata.values.items():
         inside, _, _ = flatten(_load(path, *place, name))
-        found |= {f"{join(_keys(metadata, name))}/{place}": live(tensor, place) for place, tensor in inside.items()}
-    return found
+        tensors |= {f"{join(_keys(metadata, name))}/{place}": live(tensor, place) for place, tensor in inside.items()}
+    return tensors
 
 
 def _keys(metadata: Metadata, name: str) -> tuple[str, ...]:
@@ -216,7 +218,7 @@ def _keys(metadata: Metadata, name: str) -> tuple[str, ...]:
 
 
 def _nested(leaves: Mapping[tuple[str | int, ...], Any]) -> Any:
-    """Dictionaries and lists out of leaves and the keys that lead to them; a list's gaps (empty parts) are None."""
+    """Dictionaries and lists from leaves and their keys; gaps in a list (empty parts) are None."""
     if () in leaves:
         return leaves[()]
     parts: dict[str | int, dict[tuple[str | int, ...], Any]] = {}

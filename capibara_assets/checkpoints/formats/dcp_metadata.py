@@ -1,8 +1,8 @@
-"""The `.metadata` file of torch.distributed.checkpoint, read without giving its pickle any class to make but records.
+"""The `.metadata` file of torch.distributed.checkpoint, unpickled into inert records only.
 
 DCP defines this file as a pickle and torch offers no other way to read it: its own reader calls `pickle.load`, which
-runs whatever the file says. Here an unpickler knows the names of DCP's metadata classes and nothing else, and makes an
-inert record of each; a name that it does not know is an error.
+runs whatever the file says. Here an unpickler knows the names of DCP's metadata classes only, and creates an inert
+record for each; any other name is an error.
 """
 
 import math
@@ -23,11 +23,12 @@ _DAMAGE = (pickle.UnpicklingError, EOFError, ValueError, KeyError, IndexError, T
 
 @dataclass(frozen=True)
 class Chunk:
-    """One box of a tensor, and where its bytes are: a file of torch.save within a `.distcp` file.
+    """One chunk of a tensor, a box of its elements, and the place of its bytes (torch.save's, in a `.distcp` file).
 
     Attributes:
-        offsets: where the box begins, one number per dimension.
-        sizes: of the box.
+        offsets: first index of the box in each dimension.
+        sizes: of the box in each dimension.
+        file, start, length: file and range of bytes.
     """
 
     offsets: tuple[int, ...]
@@ -39,7 +40,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor's type and shape, and the boxes it was saved in, which together are all of it."""
+    """A tensor's type and shape, and the chunks that together cover it."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -48,12 +49,12 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a checkpoint's `.metadata` says.
+    """Content of a checkpoint's `.metadata`.
 
     Attributes:
         tensors: DCP's name -> tensor.
         values: DCP's name -> (file, start, length) of any other value, as torch.save wrote it.
-        paths: DCP's name -> the keys that lead to it in the nested state; empty where it was saved flat.
+        paths: DCP's name -> its keys in the nested state; empty where it was saved flat.
     """
 
     tensors: Mapping[str, StoredTensor]
@@ -65,8 +66,8 @@ def read_metadata(folder: Path) -> Metadata:
     """Read and check `.metadata`.
 
     Raises:
-        InputError: it is missing, damaged, names a class that is not DCP's, or its boxes overlap or leave out a part of
-            a tensor; it names the tensor.
+        InputError: it is missing, damaged, names a class that is not DCP's, or a tensor's chunks overlap or do not
+            cover it; it names the tensor.
     """
     path = folder / NAME
     if not path.is_file():
@@ -74,13 +75,13 @@ def read_metadata(folder: Path) -> Metadata:
     try:
         with path.open("rb") as file:
             document = _Restricted(file, path).load()
-        return _understood(document, path)
+        return _metadata(document, path)
     except _DAMAGE as error:
         raise InputError(f"{path} is damaged or of a torch that this one does not know ({error})") from error
 
 
-class _Record:
-    """Stands for an object of DCP's: its fields, no behaviour."""
+class _InertRecord:
+    """Stand-in for an object of DCP: its fields, without behaviour."""
 
     def __init__(self, *arguments: Any) -> None:
         self.arguments = arguments
@@ -89,10 +90,10 @@ class _Record:
         self.fields = state
 
 
-class _TensorMetadata(_Record): ...
+class _TensorMetadata(_InertRecord): ...
 
 
-class _BytesMetadata(_Record): ...
+class _BytesMetadata(_InertRecord): ...
 
 
 _RECORDS: Mapping[str, Mapping[str, Callable[..., Any]]] = {
@@ -100,19 +101,21 @@ _RECORDS: Mapping[str, Mapping[str, Callable[..., Any]]] = {
         "TensorStorageMetadata": _TensorMetadata,
         "BytesStorageMetadata": _BytesMetadata,
         **dict.fromkeys(
-            ("Metadata", "MetadataIndex", "ChunkStorageMetadata", "TensorProperties", "StorageMeta"), _Record
+            ("Metadata", "MetadataIndex", "ChunkStorageMetadata", "TensorProperties", "StorageMeta"), _InertRecord
         ),
-        "_MEM_FORMAT_ENCODING": _Record,
+        "_MEM_FORMAT_ENCODING": _InertRecord,
     },
-    "torch.distributed.checkpoint.filesystem": {"_StorageInfo": _Record},
-    "torch.serialization": {"_get_layout": _Record},
+    "torch.distributed.checkpoint.filesystem": {"_StorageInfo": _InertRecord},
+    "torch.serialization": {"_get_layout": _InertRecord},
     "torch": {"Size": tuple},
     "collections": {"OrderedDict": OrderedDict},
-    "pathlib": dict.fromkeys(("PosixPath", "WindowsPath", "PurePosixPath", "PureWindowsPath", "Path"), _Record),
+    "pathlib": dict.fromkeys(("PosixPath", "WindowsPath", "PurePosixPath", "PureWindowsPath", "Path"), _InertRecord),
 }
 
 
 class _Restricted(pickle.Unpickler):
+    """Unpickler that creates `_InertRecord`s for DCP's classes and refuses all others."""
+
     def __init__(self, file: IO[bytes], path: Path):
         super().__init__(file)
         self._path = path
@@ -128,7 +131,7 @@ class _Restricted(pickle.Unpickler):
             ) from None
 
 
-def _understood(document: _Record, path: Path) -> Metadata:
+def _metadata(document: _InertRecord, path: Path) -> Metadata:
     fields = document.fields
     places: dict[str, dict[tuple[int, ...] | None, tuple[str, int, int]]] = {}
     for index, info in fields["storage_data"].items():

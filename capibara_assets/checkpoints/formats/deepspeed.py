@@ -1,11 +1,11 @@
-"""Checkpoints of DeepSpeed's ZeRO, stages 1 to 3, put together to float32 weights; they are only read.
+"""Reader of DeepSpeed ZeRO checkpoints, stages 1 to 3, consolidated to float32 weights.
 
-ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054) keeps the float32 weights with the optimizer, cut into as many parts as
-there were processes. What is read here are these weights, as DeepSpeed's own zero_to_fp32 gives them; the optimizer's
-moments stay behind. DeepSpeed itself is not needed.
+ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054) keeps the float32 weights with the optimizer, cut into one part per
+process. These weights are read here, equal to those of DeepSpeed's own zero_to_fp32; the optimizer's moments are not
+read. DeepSpeed itself is not needed.
 
-Its files hold objects of a few of its own classes. `torch.load(weights_only=True)` gets a blank class for each of their
-names, so that none of DeepSpeed's code runs and any other class is refused.
+Its files hold objects of a few of its own classes. `torch.load(weights_only=True)` is given an empty class for each of
+their names, so that none of DeepSpeed's code runs and any other class is refused.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from capibara_assets.checkpoints.content import Content, Source, live, of_torch
+from capibara_assets.checkpoints.content import Content, PieceSource, live, of_torch
 from capibara_assets.checkpoints.formats import pytorch
 from capibara_assets.checkpoints.formats.beside import read_files
 from capibara_assets.checkpoints.formats.limits import listed
@@ -30,7 +30,7 @@ _WEIGHTS = re.compile(r"\.(safetensors|bin|pt|pth)$|\.index\.json$")
 
 
 class _Blank:
-    """Stands for an object of DeepSpeed's that is of no use here."""
+    """Stand-in for an object of DeepSpeed that is not used here."""
 
 
 _STAND_INS = [
@@ -42,11 +42,11 @@ _STAND_INS = [
 
 
 @dataclass(frozen=True)
-class Joined:
-    """A tensor in parts of flat, memory-mapped ones; memory while it is read: the tensor.
+class JoinedFragments:
+    """A tensor cut into parts of flat, memory-mapped tensors; reading it takes the memory of the tensor.
 
     Attributes:
-        parts: (flat tensor, begin, end), in order; what is beyond the shape is padding.
+        parts: (flat tensor, begin, end), in order; elements beyond the shape are padding.
     """
 
     parts: Sequence[tuple[torch.Tensor, int, int]] = field(repr=False)
@@ -66,15 +66,15 @@ def detect(path: Path) -> bool:
 
 
 def read(path: Path) -> Content:
-    """The weights of a checkpoint, float32, under the module's names; the tag that `latest` names, or `path` itself.
+    """Read the weights of a checkpoint under the module's names; of the tag that `latest` names, or of `path` itself.
 
-    Trained weights are ZeRO's float32 ones, frozen ones are in the type they had (those of stage 1, too, which
-    DeepSpeed's own script loses), floating-point buffers are float32; parameters that the module shares are ties. Files
-    beside the tags (a config, a tokenizer) belong to the checkpoint; other copies of weights do not.
+    Trained weights are ZeRO's float32 ones, frozen ones keep their type (also in stage 1, where DeepSpeed's own script
+    loses them), floating-point buffers are float32; parameters that the module shares are ties. Files beside the tags
+    (a config, a tokenizer) belong to the checkpoint; other copies of weights do not.
 
     Raises:
-        InputError: a file is missing or damaged, there are fewer or more of them than processes, weights are left over
-            or missing, the model was cut by tensor or pipeline parallelism, or a file holds objects of unknown classes.
+        InputError: a file is missing or damaged, there are fewer or more of them than processes, weights are missing or
+            too many, the model was cut by tensor or pipeline parallelism, or a file holds objects of unknown classes.
     """
     folder = _tag(path)
     optimizers = [_load(file) for file in _files(folder, _OPTIMIZER)]
@@ -82,7 +82,7 @@ def read(path: Path) -> Content:
     _check_files(folder, optimizers, models)
     stage = int(_states(optimizers[0])["zero_stage"])
     module = models[0]
-    tensors: dict[str, Source] = {}
+    tensors: dict[str, PieceSource] = {}
     for name in module["buffer_names"]:
         if name in module["module"]:
             buffer = module["module"][name]
@@ -110,10 +110,10 @@ def _files(folder: Path, pattern: str) -> list[Path]:
     def by_number(path: Path) -> list[Any]:
         return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name)]
 
-    found = sorted(folder.glob(pattern), key=by_number)
-    if not found:
+    files = sorted(folder.glob(pattern), key=by_number)
+    if not files:
         raise InputError(f"no {pattern} in {folder}: copy the whole checkpoint")
-    return found
+    return files
 
 
 def _load(path: Path) -> Any:
@@ -153,31 +153,31 @@ def _flat_key(stage: int) -> str:
     return "fp32_flat_groups" if stage == 3 else "single_partition_of_fp32_groups"
 
 
-def _frozen_whole(module: Any) -> dict[str, Source]:
+def _frozen_whole(module: Any) -> dict[str, PieceSource]:
     fragments = module.get("frozen_param_fragments") or {}
     return {name: live(fragments[name], name) for name in module.get("frozen_param_shapes") or {}}
 
 
-def _frozen_in_parts(folder: Path, models: list[Any]) -> dict[str, Source]:
-    found: dict[str, Source] = {}
+def _frozen_in_parts(folder: Path, models: list[Any]) -> dict[str, PieceSource]:
+    weights: dict[str, PieceSource] = {}
     for name, shape in (models[0].get("frozen_param_shapes") or {}).items():
         parts = [model["frozen_param_fragments"][name] for model in models]
-        found[name] = _joined([(part, 0, part.numel()) for part in parts], shape, f"{folder}: {name}")
-    return found
+        weights[name] = _joined([(part, 0, part.numel()) for part in parts], shape, f"{folder}: {name}")
+    return weights
 
 
-def _others(folder: Path, stage: int, rest: Mapping[str, Any]) -> dict[str, Source]:
-    """Stage 1 notes no frozen weights; they are in the module's state only, where zero_to_fp32 passes them over."""
+def _others(folder: Path, stage: int, rest: Mapping[str, Any]) -> dict[str, PieceSource]:
+    """Frozen weights of stage 1, which are in the module's state only, where zero_to_fp32 ignores them."""
     odd = [name for name, value in rest.items() if stage == 3 or not isinstance(value, torch.Tensor)]
     if odd:
         raise InputError(f"{folder} has {len(odd)} entries that are neither weights nor buffers: {listed(odd)}")
     return {name: live(tensor, name) for name, tensor in rest.items()}
 
 
-def _trained_in_a_row(folder: Path, optimizers: list[Any], module: Any) -> dict[str, Source]:
-    """Stages 1 and 2: a group's weights stand in a row, which is cut into one part per process."""
-    found: dict[str, Source] = {}
-    align = 2 * len(optimizers)  # the row was filled up to a multiple of this
+def _trained_in_a_row(folder: Path, optimizers: list[Any], module: Any) -> dict[str, PieceSource]:
+    """Trained weights of stages 1 and 2: a group's weights are concatenated and cut into one part per process."""
+    weights: dict[str, PieceSource] = {}
+    align = 2 * len(optimizers)  # the concatenation was padded to a multiple of this
     paddings = _states(optimizers[0]).get("param_alignment_paddings")
     for group, shapes in enumerate(module["param_shapes"]):
         flats = [_states(optimizer)[_flat_key(2)][group] for optimizer in optimizers]
@@ -187,31 +187,31 @@ def _trained_in_a_row(folder: Path, optimizers: list[Any], module: Any) -> dict[
         at, whole = 0, sum(flat.numel() for flat in flats)
         for (name, shape), gap in zip(shapes.items(), gaps, strict=True):
             size = math.prod(shape)
-            found[name] = _joined(_cut(flats, at, at + size), shape, f"{folder}: {name}")
+            weights[name] = _joined(_cut(flats, at, at + size), shape, f"{folder}: {name}")
             at += size + gap
         if math.ceil(at / align) != math.ceil(whole / align):
             raise InputError(f"{folder}: the weights of group {group} are {at} numbers, its parts have {whole}")
-    return found
+    return weights
 
 
-def _trained_each(folder: Path, optimizers: list[Any], module: Any) -> dict[str, Source]:
-    """Stage 3: each weight is cut into equal parts, the last one filled up; a process has its parts in a row."""
-    found: dict[str, Source] = {}
+def _trained_each(folder: Path, optimizers: list[Any], module: Any) -> dict[str, PieceSource]:
+    """Trained weights of stage 3: each is padded and cut into equal parts; a process has its parts concatenated."""
+    weights: dict[str, PieceSource] = {}
     rows = [_states(optimizer)[_flat_key(3)] for optimizer in optimizers]
     at = 0
     for name, shape in ((name, shape) for shapes in module["param_shapes"] for name, shape in shapes.items()):
         size = math.ceil(math.prod(shape) / len(optimizers))
         parts = [part for row in rows for part in _cut(row, at, at + size)]
-        found[name] = _joined(parts, shape, f"{folder}: {name}")
+        weights[name] = _joined(parts, shape, f"{folder}: {name}")
         at += size
     for rank, row in enumerate(rows):
         if (whole := sum(flat.numel() for flat in row)) != at:
             raise InputError(f"{folder}: the weights are {at} numbers per process, process {rank} has {whole}")
-    return found
+    return weights
 
 
 def _cut(flats: Sequence[torch.Tensor], begin: int, end: int) -> list[tuple[torch.Tensor, int, int]]:
-    """The parts of flat tensors that together are numbers `begin` to `end` of their row."""
+    """The parts of flat tensors that are elements `begin` to `end` of their concatenation."""
     starts = itertools.accumulate((flat.numel() for flat in flats), initial=0)
     return [
         (flat, max(begin - start, 0), min(end - start, flat.numel()))
@@ -220,16 +220,16 @@ def _cut(flats: Sequence[torch.Tensor], begin: int, end: int) -> list[tuple[torc
     ]
 
 
-def _joined(parts: list[tuple[torch.Tensor, int, int]], shape: Any, what: str) -> Source:
+def _joined(parts: list[tuple[torch.Tensor, int, int]], shape: Any, what: str) -> PieceSource:
     flats = [(flat.reshape(-1), begin, end) for flat, begin, end in parts]
     held = sum(end - begin for _, begin, end in flats)
     if held < math.prod(shape):
         raise InputError(f"{what}, of shape {list(shape)}, has {held} numbers only: the checkpoint is not whole")
     dtype = flats[0][0].dtype if flats else torch.float32
-    return Joined(flats, of_torch(torch.empty(0, dtype=dtype)).dtype, tuple(shape))
+    return JoinedFragments(flats, of_torch(torch.empty(0, dtype=dtype)).dtype, tuple(shape))
 
 
-def _beside(path: Path, folder: Path) -> Mapping[str, Source]:
+def _beside(path: Path, folder: Path) -> Mapping[str, PieceSource]:
     """Files beside the tags, without DeepSpeed's own and without other copies of the weights."""
     if folder == path:
         return {}

@@ -1,4 +1,4 @@
-"""msgpack as flax.serialization writes it: nested state with arrays as extension types, read in place and streamed out.
+"""msgpack of flax.serialization: nested state with arrays as extension types, read in place and written as a stream.
 
 Arrays are extension type 1 (numpy scalars 3), each a msgpack tuple (shape, dtype name, row-major bytes); an array
 above 1 GiB is a map of flat parts, `__msgpack_chunked_array__`. Source: flax/serialization.py, flax 0.12.
@@ -11,15 +11,15 @@ from math import prod
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from capibara_assets.checkpoints.content import DTYPES, InFile, Source, itemsize, nbytes, numpy_dtype
-from capibara_assets.checkpoints.formats.zarr import Joined, Taker
+from capibara_assets.checkpoints.content import DTYPES, InFile, PieceSource, itemsize, nbytes, numpy_dtype
+from capibara_assets.checkpoints.formats.zarr import JoinedSources, Taker
 from capibara_assets.errors import InputError
 
 if TYPE_CHECKING:
     import msgpack
 
 LARGEST = 1 << 30
-"""Bytes of an array beyond which flax cuts it into parts (msgpack's own limit is 2 GiB)."""
+"""Largest array in bytes that flax writes in one part (msgpack's own limit is 2 GiB)."""
 
 _CHUNKED = "__msgpack_chunked_array__"
 _ARRAY, _COMPLEX, _SCALAR = 1, 2, 3
@@ -31,14 +31,14 @@ _WIDTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 
 
 @dataclass(frozen=True)
 class Inline:
-    """An array that lies in the msgpack file itself; `scalar`: flax gives it back as a numpy scalar."""
+    """An array inside the msgpack file; `scalar`: flax restores it as a numpy scalar."""
 
-    source: Source
+    source: PieceSource
     scalar: bool = False
 
 
 def read(path: Path) -> Any:
-    """The nested state; every array is an `Inline` whose bytes stay in the file until they are asked for.
+    """Read the nested state; every array is an `Inline` whose bytes stay in the file until they are needed.
 
     Raises:
         InputError: not msgpack, cut off, or of types that flax does not write; it names the entry.
@@ -63,7 +63,7 @@ def read(path: Path) -> Any:
 
 
 def write(state: Any, file: IO[bytes]) -> None:
-    """Write a nested state of dictionaries, lists, plain values and `Inline` arrays, an array's bytes as they come."""
+    """Write a nested state of dictionaries, lists, plain values and `Inline` arrays, arrays as a stream of bytes."""
     packer = _packer()
     if isinstance(state, dict):
         file.write(packer.pack_map_header(len(state)))
@@ -121,7 +121,7 @@ def _header(codes: tuple[int, int, int], size: int) -> bytes:
 
 
 class _Reader:
-    """A walk over a mapped file: the library decodes what is small, arrays are only located."""
+    """Parser of a mapped file: the library decodes small values, arrays are only located."""
 
     def __init__(self, path: Path, data: mmap.mmap) -> None:
         self.at = 0
@@ -129,7 +129,7 @@ class _Reader:
         self._data = data
 
     def value(self, keys: tuple[str, ...]) -> Any:
-        """The value at the present place."""
+        """Parse the value at the current position."""
         if len(keys) > _DEEPEST:
             raise InputError(f"{self._path} is nested deeper than {_DEEPEST}: it is no checkpoint")
         code = self._data[self.at]
@@ -143,17 +143,17 @@ class _Reader:
         return self._small(lambda unpacker: unpacker.unpack())
 
     def _map(self, keys: tuple[str, ...]) -> Any:
-        found: dict[Any, Any] = {}
+        entries: dict[Any, Any] = {}
         for _ in range(self._small(lambda unpacker: unpacker.read_map_header())):
             key = self._small(lambda unpacker: unpacker.unpack())
-            if not isinstance(key, str | int) or key in found:
+            if not isinstance(key, str | int) or key in entries:
                 raise InputError(f"{self._path}: {'/'.join(keys) or 'the state'} has {key!r} as a key, or has it twice")
-            found[key] = self.value((*keys, str(key)))
-        if _CHUNKED not in found:
-            return found
-        parts = [found["chunks"][str(index)].source for index in range(len(found["chunks"]))]
-        shape = tuple(found["shape"][str(axis)] for axis in range(len(found["shape"])))
-        return Inline(Joined(parts[0].dtype, shape, tuple(parts)))
+            entries[key] = self.value((*keys, str(key)))
+        if _CHUNKED not in entries:
+            return entries
+        parts = [entries["chunks"][str(index)].source for index in range(len(entries["chunks"]))]
+        shape = tuple(entries["shape"][str(axis)] for axis in range(len(entries["shape"])))
+        return Inline(JoinedSources(parts[0].dtype, shape, tuple(parts)))
 
     def _extension(self, keys: tuple[str, ...]) -> Inline:
         start = self.at
@@ -183,7 +183,7 @@ class _Reader:
         return Inline(InFile(self._path, dtype, shape, first), scalar=kind == _SCALAR)
 
     def _length(self, code: int, at: int) -> tuple[int, int]:
-        """(length, place after it) of a binary, text or extension whose code is just before `at`."""
+        """(length, position after it) of a binary, text or extension whose code is just before `at`."""
         if 0xA0 <= code <= 0xBF:  # old msgpack writes short byte strings as short texts
             return code & 0x1F, at
         if code not in _WIDTHS:
@@ -192,7 +192,7 @@ class _Reader:
         return int.from_bytes(self._data[at : at + width], "big"), at + width
 
     def _small(self, decode: "Callable[[msgpack.Unpacker], Any]") -> Any:
-        """Something small at the present place, by the library; moves on behind it."""
+        """Decode a small value at the current position by the library, and move past it."""
         import msgpack
 
         for reach in (1 << 12, 1 << 20, len(self._data) - self.at):

@@ -1,4 +1,4 @@
-"""Models and PEFT adapters as Transformers keeps them: safetensors beside JSON, whole or in shards."""
+"""Transformers models and PEFT adapters: safetensors with JSON configs, whole or in shards."""
 
 import json
 from collections.abc import Mapping
@@ -7,10 +7,9 @@ from typing import Any
 
 from huggingface_hub import split_state_dict_into_shards_factory
 
-from capibara_assets.checkpoints.content import Content, Kind, Source, nbytes, of_bytes
+from capibara_assets.checkpoints.content import Content, Kind, PieceSource, nbytes, of_bytes, to_bytes
 from capibara_assets.checkpoints.formats import pytorch
 from capibara_assets.checkpoints.formats.beside import read_files, write_files
-from capibara_assets.checkpoints.formats.huggingface_ties import left_out
 from capibara_assets.checkpoints.formats.limits import listed, refuse
 from capibara_assets.checkpoints.formats.nested import flat_names
 from capibara_assets.checkpoints.formats.publish import new_file, new_folder
@@ -38,13 +37,12 @@ def detect(path: Path) -> bool:
 
 
 def read(path: Path) -> Content:
-    """A folder, or one `.safetensors` file; the tensors stay in their files until they are read.
+    """Read a folder, or one `.safetensors` file; the tensors stay in their files until they are needed.
 
-    Weights are those that Transformers or PEFT would load; any other file of the folder belongs to the checkpoint as it
-    is (`beside.read_files`). A tensor that the files leave out, since the model
-    ties it to another, stays left out; one that safetensors' own convention for shared tensors names in the header's
-    `__metadata__` is a tie. An old `pytorch_model.bin` or `adapter_model.bin` is read where there is no safetensors
-    file; written again, it is one.
+    Weights are those that Transformers or PEFT would load; every other file of the folder belongs to the checkpoint
+    unchanged (`beside.read_files`). A tensor that the files omit because the model ties it to another stays omitted;
+    one that safetensors' convention for shared tensors names in the header's `__metadata__` is a tie. An old
+    `pytorch_model.bin` or `adapter_model.bin` is read where there is no safetensors file, and is written as one.
 
     Raises:
         InputError: no weights, a damaged file, a tensor that is in two shards or not where the index says; it names the
@@ -73,15 +71,14 @@ def read(path: Path) -> Content:
 def write(content: Content, path: Path, *, max_shard_size: str | int = MAX_SHARD_SIZE) -> None:
     """Write a folder, or one file where `path` ends in `.safetensors`; one piece of one tensor is in memory at a time.
 
-    What was read in this format and still has the same names, types and shapes gets its own headers and shards back,
-    so its files have the very same bytes. Otherwise headers are those that the safetensors library writes, models are
-    cut into shards of at most `max_shard_size`, adapters stay whole. A tied tensor is stored once where whoever loads
-    it makes the tie (`huggingface_ties.left_out`), else under each of its names; either way the tie is noted in
-    `__metadata__`.
+    A checkpoint that was read in this format and still has the same names, types and shapes gets its own headers and
+    shards, so its files have the same bytes. Otherwise headers are those that the safetensors library writes, models
+    are cut into shards of at most `max_shard_size`, adapters stay whole. A tied tensor is stored once where the loader
+    makes the tie (`implied_ties`), else under each of its names; either way the tie is noted in `__metadata__`.
 
     Raises:
         InputError: `path` exists; a nested state, values that are no tensors, an element type that safetensors lacks,
-            or files beside a single `.safetensors` file: it names what cannot be carried.
+            or files beside a single `.safetensors` file: it names what cannot be written.
     """
     tensors, ties = flat_names(content, "huggingface")
     files = dict(content.files)
@@ -111,7 +108,7 @@ def write(content: Content, path: Path, *, max_shard_size: str | int = MAX_SHARD
 
 
 def _weights(path: Path) -> tuple[list[str], str | None]:
-    """(names of the safetensors files that a loader takes, name of the index), in a loader's order of preference."""
+    """(names of the safetensors files, name of the index), in the order of preference of a loader."""
     if (path / ADAPTER_CONFIG).is_file() and (path / ADAPTER_WEIGHTS).is_file():
         return [ADAPTER_WEIGHTS], None
     if (path / _MODEL).is_file():
@@ -124,7 +121,7 @@ def _weights(path: Path) -> tuple[list[str], str | None]:
 
 
 def _legacy(path: Path) -> list[str]:
-    """Names of the torch.save files of a model or adapter from before safetensors."""
+    """Names of the torch.save files of a model or adapter without safetensors."""
     if (path / _LEGACY_INDEX).is_file():
         return _shards(path, _LEGACY_INDEX)
     return [name for name in _LEGACY if (path / name).is_file()][:1]
@@ -142,18 +139,18 @@ def _shards(path: Path, index: str) -> list[str]:
 
 def _weight_map(index: Path) -> dict[str, str]:
     try:
-        found = json.loads(index.read_bytes())["weight_map"]
+        places = json.loads(index.read_bytes())["weight_map"]
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{index} is damaged: it is not JSON with a weight_map; copy it again") from error
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
+    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
         raise InputError(f"{index} is damaged: its weight_map does not name a file for each tensor")
-    return found
+    return places
 
 
 def _read_weights(
     path: Path, names: list[str], index: str | None
-) -> tuple[dict[str, Source], dict[str, str], dict[str, Any]]:
-    tensors: dict[str, Source] = {}
+) -> tuple[dict[str, PieceSource], dict[str, str], dict[str, Any]]:
+    tensors: dict[str, PieceSource] = {}
     places: dict[str, str] = {}
     metadata: dict[str, str] = {}
     headers: list[list[str]] = []
@@ -172,7 +169,7 @@ def _read_weights(
         del tensors[name]
     kept = (
         None if index is None else [index, (path / index).read_bytes().decode()]
-    )  # as it is: read_text would change its line ends
+    )  # bytes: read_text would change its line ends
     return tensors, ties, {"format": "huggingface", "weights": headers, "index": kept, "metadata": metadata}
 
 
@@ -187,10 +184,10 @@ def _check_index(index: Path, places: Mapping[str, str]) -> None:
         )
 
 
-def _noted_ties(tensors: Mapping[str, Source], metadata: Mapping[str, str]) -> dict[str, str]:
-    """Ties as `safetensors.torch.save_model` notes them: the name that was left out -> the name that was kept.
+def _noted_ties(tensors: Mapping[str, PieceSource], metadata: Mapping[str, str]) -> dict[str, str]:
+    """Ties as `safetensors.torch.save_model` notes them: omitted name -> the name that was kept.
 
-    `write` notes them for names that it stores twice, too; these count only while both still have the same bytes.
+    `write` notes them also for names that it stores twice; these count only while both have the same bytes.
     """
     return {
         name: kept
@@ -202,13 +199,13 @@ def _noted_ties(tensors: Mapping[str, Source], metadata: Mapping[str, str]) -> d
     }
 
 
-def _same(one: Source, other: Source) -> bool:
+def _same(one: PieceSource, other: PieceSource) -> bool:
     alike = (one.dtype, one.shape) == (other.dtype, other.shape)
     return alike and all(a == b for a, b in zip(one.pieces(), other.pieces(), strict=True))
 
 
-def _read_legacy(path: Path, names: list[str]) -> tuple[dict[str, Source], dict[str, str]]:
-    tensors: dict[str, Source] = {}
+def _read_legacy(path: Path, names: list[str]) -> tuple[dict[str, PieceSource], dict[str, str]]:
+    tensors: dict[str, PieceSource] = {}
     ties: dict[str, str] = {}
     for name in names:
         held, tied = flat_names(pytorch.read(path / name), f"{path / name}, a file of a model's weights,")
@@ -221,7 +218,7 @@ def _read_legacy(path: Path, names: list[str]) -> tuple[dict[str, Source], dict[
 
 
 def _kept_headers(
-    origin: Mapping[str, Any], tensors: Mapping[str, Source], ties: Mapping[str, str]
+    origin: Mapping[str, Any], tensors: Mapping[str, PieceSource], ties: Mapping[str, str]
 ) -> dict[str, str] | None:
     """File name -> the header it was read with, if these still describe exactly these tensors and ties."""
     if origin.get("format") != "huggingface" or not origin.get("weights"):
@@ -241,10 +238,10 @@ def _group(name: str, ties: Mapping[str, str]) -> set[str]:
 
 
 def _fresh_headers(
-    content: Content, tensors: Mapping[str, Source], ties: Mapping[str, str], limit: str | int | None
+    content: Content, tensors: Mapping[str, PieceSource], ties: Mapping[str, str], limit: str | int | None
 ) -> dict[str, str]:
     """File name -> header, for tensors that have no headers yet or whose headers no longer fit."""
-    implied = left_out(content.files, ties)
+    implied = implied_ties(content.files, ties)
     stored = {name: tensors[ties.get(name, name)] for name in (*tensors, *ties) if name not in implied}
     noted: dict[str, str] = {}
     for kept in sorted(set(ties.values())):
@@ -270,7 +267,56 @@ def _fresh_headers(
     }
 
 
-def _index(headers: Mapping[str, str], sources: Mapping[str, Source]) -> Source:
+def implied_ties(files: Mapping[str, PieceSource], ties: Mapping[str, str]) -> set[str]:
+    """Tied names that the weight files may omit, because the loader makes the tie.
+
+    With a `config.json`, the model's own class says which: it is built from the config on the meta device, without
+    weights. A class that Transformers lacks is assumed to tie nothing. With an `adapter_config.json` nothing is
+    omitted: PEFT silently takes a missing name for an untrained one. Without either, a checkpoint is for
+    `safetensors.torch.load_model`, which wants each shared tensor once.
+
+    Args:
+        files: the checkpoint's files.
+        ties: name -> the name whose storage it shares.
+
+    Raises:
+        InputError: the config is not JSON, or its class cannot be built from it.
+    """
+    if not ties or ADAPTER_CONFIG in files:
+        return set()
+    if CONFIG not in files:
+        return set(ties)
+    try:
+        settings = json.loads(to_bytes(files[CONFIG]))
+        names = settings.get("architectures") or []
+    except (ValueError, AttributeError) as error:
+        raise InputError(
+            f"config.json is no JSON object: which of {', '.join(ties)} the model ties is unknown"
+        ) from error
+
+    def kept(name: str) -> str:
+        return ties.get(name, name)
+
+    known = {name: source for architecture in names for name, source in _ties_of(architecture, settings).items()}
+    return {name for name, to in known.items() if kept(name) == kept(to) in ties.values()}
+
+
+def _ties_of(architecture: str, settings: Mapping[str, object]) -> dict[str, str]:
+    import torch
+    import transformers
+
+    known = getattr(transformers, architecture, None)
+    if known is None or not hasattr(known, "config_class"):
+        return {}
+    try:
+        with torch.device("meta"):
+            model = known(known.config_class.from_dict(dict(settings)))
+    except (TypeError, ValueError, KeyError, AttributeError, RuntimeError) as error:
+        raise InputError(f"config.json does not describe a {architecture} that can be built: {error}") from error
+    return dict(model.all_tied_weights_keys)
+
+
+def _index(headers: Mapping[str, str], sources: Mapping[str, PieceSource]) -> PieceSource:
     places = {name: file for file, text in headers.items() for name in layout(text)}
     size = sum(nbytes(sources[name].dtype, sources[name].shape) for name in places)
     index = {"metadata": {"total_size": size}, "weight_map": places}

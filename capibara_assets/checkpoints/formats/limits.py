@@ -1,4 +1,4 @@
-"""What a format cannot carry, said in one way: every such entry is counted and the first few are named."""
+"""Errors for content that a format cannot hold: such entries are counted, and the first few are named."""
 
 from collections.abc import Iterable
 
@@ -14,18 +14,22 @@ def listed(names: Iterable[str], most: int = 5) -> str:
 
 
 def refuse(target: str, names: Iterable[str], what: str, remedy: str) -> None:
-    """Nothing, if there are no names.
+    """Raise where there are names that `target` cannot hold.
+
+    Args:
+        what: what the names are, for the message.
+        remedy: what to do instead.
 
     Raises:
-        InputError: `target` cannot carry these; what they are, and what to do instead.
+        InputError: there is at least one name.
     """
-    found = list(names)
-    if found:
-        raise InputError(f"{target} cannot carry {len(found)} {what}: {listed(found)}; {remedy}")
+    entries = list(names)
+    if entries:
+        raise InputError(f"{target} cannot carry {len(entries)} {what}: {listed(entries)}; {remedy}")
 
 
 def refuse_metadata(content: Content, target: str) -> None:
-    """Raises InputError: the safetensors file it came from has text of its own in its header, which would be lost."""
+    """Raises InputError where the source's safetensors header has its own metadata, which would be lost."""
     own = {key for key in content.origin.get("metadata", {}) if key != "format" and key not in content.ties}
     refuse(
         target,

@@ -1,8 +1,8 @@
-"""A content as the nested dictionaries that JAX formats hold, and back; what they have no room for is a small note.
+"""Conversion between a content and the nested dictionaries of JAX formats.
 
-Flat names (`encoder.block.0.weight`, as torch has them) are split at their points when a JAX checkpoint is written.
-The *note* says so, and what else plain nesting loses (ties, the kind, ordered dictionaries), so that the very same
-content comes back; a format keeps it in its own metadata. A checkpoint of others has no note: its names are paths.
+Flat names (`encoder.block.0.weight`, as in torch) are split at their dots when a JAX checkpoint is written. A *note* in
+the format's own metadata records that, and what else plain nesting loses (ties, the kind, ordered dictionaries), so
+that the same content is read back. Checkpoints of other programs have no note: their names are paths.
 """
 
 import base64
@@ -10,17 +10,17 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from capibara_assets.checkpoints.content import Content, Source
+from capibara_assets.checkpoints.content import Content, PieceSource
 from capibara_assets.checkpoints.formats.limits import listed, refuse
 from capibara_assets.checkpoints.tree import join, plain_values, split
 from capibara_assets.errors import InputError
 
 NESTED = ("t5x", "orbax")
-"""Formats whose nested dictionaries are what others keep under names with points, so these stand for each other."""
+"""Formats whose nested dictionaries correspond to dotted names in other formats."""
 
 _LEAVES = frozenset({"tensor", "parameter", "frozen"})
 _PLAIN = frozenset({"dict", "list", "value", "float", "bytes", "tensor"})
-"""Kinds of nodes that come back from nesting as they were."""
+"""Kinds of nodes that nesting preserves."""
 
 Refuse = Callable[[tuple[str, ...], Any], str | None]
 
@@ -29,35 +29,35 @@ def nest(content: Content, format: str, kinds: Collection[str], refuse: Refuse) 
     """(nested state with sources as leaves, note).
 
     Args:
-        format: name of the format that is written, for messages and to see whose `origin` it is.
-        kinds: kinds of tree nodes that the format carries.
-        refuse: (keys, leaf) -> why the format cannot carry that entry; None if it can.
+        format: name of the format to write, for messages and to recognise its own `origin`.
+        kinds: kinds of tree nodes that the format can hold.
+        refuse: (keys, leaf) -> why the format cannot hold that entry; None if it can.
 
     Raises:
-        InputError: entries that the format cannot carry, all of them; names that are both a leaf and a folder.
+        InputError: entries that the format cannot hold, or names that are both a leaf and a folder; it names them.
     """
     problems: dict[str, str] = {}
     if is_flat(content):
         state: Any = _split(content, problems)
     else:
         state = _build(content.tree, content, kinds, (), problems)
-    _look(state, (), refuse, problems)
+    _check_leaves(state, (), refuse, problems)
     if problems:
         named = listed(f"{name} ({why})" for name, why in problems.items())
         raise InputError(
-            f"{format} cannot carry {len(problems)} of the checkpoint's entries: {named}; leave them out, or take "
+            f"{format} cannot carry {len(problems)} of the checkpoint's entries: {named}; leave them out, or choose "
             "another format"
         )
     return state, _note(content, format)
 
 
-def unnest(state: Any, note: Mapping[str, Any], origin: Mapping[str, Any], files: Mapping[str, Source]) -> Content:
+def unnest(state: Any, note: Mapping[str, Any], origin: Mapping[str, Any], files: Mapping[str, PieceSource]) -> Content:
     """The content of a nested state with sources as leaves.
 
     Raises:
-        InputError: an entry that has no place in a content.
+        InputError: an entry that a content cannot hold.
     """
-    tensors: dict[str, Source] = {}
+    tensors: dict[str, PieceSource] = {}
     tree = _tree(state, (), tensors)
     ties = dict(note.get("ties", {}))
     if note.get("names") == "flat":
@@ -74,10 +74,10 @@ def unnest(state: Any, note: Mapping[str, Any], origin: Mapping[str, Any], files
 
 
 def flat(content: Content) -> Content:
-    """A nested content under flat names: keys joined by points, as torch and Hugging Face have them.
+    """A nested content under flat names: keys joined by dots, as in torch and Hugging Face.
 
     Raises:
-        InputError: a key with a point in it, or an entry that is no tensor in a dictionary; it names them.
+        InputError: a key with a dot in it, or an entry that is not a tensor in a dictionary; it names them.
     """
     if content.tree is None:
         return content
@@ -96,11 +96,11 @@ def flat(content: Content) -> Content:
     )
 
 
-def flat_names(content: Content, target: str) -> tuple[Mapping[str, Source], Mapping[str, str]]:
+def flat_names(content: Content, target: str) -> tuple[Mapping[str, PieceSource], Mapping[str, str]]:
     """(tensors, ties) of a checkpoint that is a flat dictionary of tensors, under its own keys.
 
     Raises:
-        InputError: a nested state, or values that are no tensors; it names them.
+        InputError: a nested state, or values that are not tensors; it names them.
     """
     if content.origin.get("format") in NESTED:
         content = flat(content)
@@ -130,7 +130,7 @@ def flat_names(content: Content, target: str) -> tuple[Mapping[str, Source], Map
 
 
 def is_flat(content: Content) -> bool:
-    """Is it one dictionary of tensors under names with points (as `model.state_dict()` gives it)?"""
+    """Whether it is one dictionary of tensors under dotted names, as `model.state_dict()` returns it."""
     if content.tree is None:
         return True
     if content.origin.get("format") in NESTED:
@@ -145,7 +145,7 @@ def is_flat(content: Content) -> bool:
 
 
 def _node(node: Any) -> tuple[str, Any]:
-    """(kind, children or value) of a tree's node; a module's state dictionary is the dictionary that it is."""
+    """(kind, children or value) of a tree's node; a module's state dictionary counts as a dictionary."""
     [(kind, value)] = node.items()
     return _node(value["items"]) if kind == "state_dict" else (kind, value)
 
@@ -177,13 +177,13 @@ def _build(node: Any, content: Content, kinds: Collection[str], keys: tuple[str,
         problems[join(keys) or "the state"] = f"a {kind}"
         return None
     if kind in ("dict", "odict"):
-        found = {}
+        entries = {}
         for key, child in value:
             if isinstance(key, str):
-                found[key] = _build(child, content, kinds, (*keys, key), problems)
+                entries[key] = _build(child, content, kinds, (*keys, key), problems)
             else:
                 problems[join((*keys, str(key)))] = "its key is no text"
-        return found
+        return entries
     if kind in ("list", "tuple"):
         children = (_build(child, content, kinds, (*keys, str(index)), problems) for index, child in enumerate(value))
         return tuple(children) if kind == "tuple" else list(children)
@@ -196,15 +196,16 @@ def _build(node: Any, content: Content, kinds: Collection[str], keys: tuple[str,
     return value
 
 
-def _look(node: Any, keys: tuple[str, ...], refuse: Refuse, problems: dict[str, str]) -> None:
+def _check_leaves(node: Any, keys: tuple[str, ...], refuse: Refuse, problems: dict[str, str]) -> None:
+    """Add every leaf that the format refuses to `problems`."""
     if isinstance(node, dict | list | tuple) and node:
         for key, child in node.items() if isinstance(node, dict) else enumerate(node):
-            _look(child, (*keys, str(key)), refuse, problems)
+            _check_leaves(child, (*keys, str(key)), refuse, problems)
     elif why := refuse(keys, node):
         problems.setdefault(join(keys), why)
 
 
-def _tensor(content: Content, name: str) -> Source:
+def _tensor(content: Content, name: str) -> PieceSource:
     return content.tensors[content.ties.get(name, name)]
 
 
@@ -232,7 +233,7 @@ def _is_plain(node: Any) -> bool:
     return kind in _PLAIN
 
 
-def _tree(node: Any, keys: tuple[str, ...], tensors: dict[str, Source]) -> Any:
+def _tree(node: Any, keys: tuple[str, ...], tensors: dict[str, PieceSource]) -> Any:
     if isinstance(node, dict):
         for key in node:
             if not isinstance(key, str):
@@ -253,7 +254,7 @@ def _tree(node: Any, keys: tuple[str, ...], tensors: dict[str, Source]) -> Any:
 
 
 def _uneven(node: Any, keys: tuple[str, ...]) -> Iterator[str]:
-    """Nodes that flat names lose: sequences, and folders with nothing in them."""
+    """Nodes that flat names cannot express: sequences, and empty dictionaries."""
     kind, value = _node(node)
     if kind in ("list", "tuple") or (kind in ("dict", "odict") and not value):
         yield f"{join(keys) or 'the state'} ({'empty' if not value else kind})"

@@ -1,7 +1,7 @@
-"""Checkpoints of Orbax: nested state in TensorStore (OCDBT or plain zarr), with `_METADATA` that names every leaf.
+"""Orbax checkpoints: nested state in TensorStore (OCDBT or plain zarr), with every leaf named in `_METADATA`.
 
-Orbax reads the tree and writes the folder; tensors pass by it, piece by piece, so that memory holds no whole
-checkpoint.
+Orbax itself reads the tree and writes the folder; tensors are streamed past it in pieces, so that memory never holds a
+whole checkpoint.
 Source: orbax-checkpoint 0.12, `PyTreeCheckpointHandler`; its docs, "Checkpoint format guide".
 """
 
@@ -36,21 +36,21 @@ _NAMES = {numpy_dtype(name): name for name in DTYPES}
 
 
 def detect(path: Path) -> bool:
-    """Is it a checkpoint of Orbax: an item with `_METADATA`, a step of such items, or a manager's folder of steps?"""
+    """Whether it is an Orbax checkpoint: an item with `_METADATA`, a step of items, or a manager's folder of steps."""
     return path.is_dir() and bool(_items(path) or any(_items(step) for step in _steps(path)))
 
 
 def read(path: Path) -> Content:
-    """Everything of one checkpoint, as numpy values, whatever devices and sharding it was saved from.
+    """Read one checkpoint as numpy values, saved from any devices and sharding.
 
-    One item (`default`, or the folder itself) gives its own tree; several items of a step give one tree under each of
-    their names. Other files of the folder, such as a step's metrics, are files.
+    A single item (`default`, or the folder itself) is read as its own tree; several items of a step as one tree with
+    an entry for each. Other files of the folder, such as a step's metrics, become files of the content.
 
     Args:
         path: an item's folder, a step's, or a `CheckpointManager`'s with one step in it.
 
     Raises:
-        InputError: no checkpoint of Orbax, several steps, or a leaf that has no place here; it names it.
+        InputError: not an Orbax checkpoint, several steps, or a leaf that a content cannot hold; it names it.
     """
     step = _step(path)
     items = _items(step)
@@ -58,7 +58,7 @@ def read(path: Path) -> Content:
     notes: dict[str, Any] = {}
     custom: dict[str, Any] = {}
     scalars: list[str] = []
-    taken: set[str] = set()
+    own: set[str] = set()
     for name, folder in items.items():
         keys = (name,) if len(items) > 1 else ()
         trees[name], metadata = _tree(folder, keys, scalars)
@@ -66,10 +66,10 @@ def read(path: Path) -> Content:
         notes[name] = json.loads(metadata[NOTE]) if NOTE in metadata else {}
         arrays = {".".join(leaf) for leaf, value in _walk(trees[name], ()) if not isinstance(value, str | type(None))}
         prefix = "" if folder == step else f"{folder.relative_to(step).as_posix()}/"
-        taken |= {f"{prefix}{file}" for file in read_files(folder, []) if _is_own(file, arrays)}
+        own |= {f"{prefix}{file}" for file in read_files(folder, []) if _is_own(file, arrays)}
     files = {
         name: source
-        for name, source in read_files(step, taken).items()
+        for name, source in read_files(step, own).items()
         if not _OWN.fullmatch(name) and not name.endswith("/commit_success.txt")
     }
     origin: dict[str, Any] = {"format": "orbax", "scalars": scalars}
@@ -86,10 +86,10 @@ def read(path: Path) -> Content:
 def write(content: Content, path: Path) -> None:
     """Write an item's folder (OCDBT) that Orbax's `StandardCheckpointer` and `PyTreeCheckpointer` restore.
 
-    Flat names are split at their points. Tied tensors lie there under each of their names: JAX knows no ties.
+    Flat names are split at their dots. Tied tensors are stored under each of their names: JAX has no ties.
 
     Raises:
-        InputError: `path` exists; entries that Orbax has no room for (empty tensors, keys that are no text, other
+        InputError: `path` exists; entries that Orbax cannot hold (empty tensors, keys that are no text, other
             objects): it names them.
     """
     state, note = nest(content, "orbax", _KINDS, _refuse)
@@ -98,8 +98,8 @@ def write(content: Content, path: Path) -> None:
     _check_names(state)
     own = content.origin.get("custom_metadata", {}) if content.origin.get("format") == "orbax" else {}
     scalars = set(content.origin.get("scalars", ())) if content.origin.get("format") == "orbax" else set()
-    if taken := [name for name in content.files if _OWN.fullmatch(name)]:
-        raise InputError(f"the checkpoint has files called {listed(taken)}, as Orbax calls its own: rename them")
+    if clashing := [name for name in content.files if _OWN.fullmatch(name)]:
+        raise InputError(f"the checkpoint has files called {listed(clashing)}, as Orbax calls its own: rename them")
     custom = {**own, NOTE: json.dumps(note)} if note else own
     from capibara_assets.checkpoints.formats import orbax_saving  # the library of the extra `tpu`
 
@@ -120,7 +120,7 @@ def _refuse(keys: tuple[str, ...], leaf: Any) -> str | None:
 
 
 def _check_names(state: Any) -> None:
-    """Raises InputError: two leaves that Orbax would store in one place, since it joins keys by points."""
+    """Raises InputError where Orbax, which joins keys by dots, would store two leaves in one place."""
     seen: dict[str, tuple[str, ...]] = {}
     for keys, _ in _walk(state, ()):
         name = ".".join(keys)
@@ -154,16 +154,17 @@ def _step(path: Path) -> Path:
 
 
 def _items(path: Path) -> dict[str, Path]:
-    """Name -> folder of the trees of a step; the folder itself, under no name, if it is one."""
+    """Name -> folder of the items of a step; {"": path} where the folder itself is an item."""
     if (path / _METADATA).is_file():
         return {"": path}
-    found = sorted(child for child in path.iterdir() if child.is_dir()) if path.is_dir() else []
-    return {child.name: child for child in found if (child / _METADATA).is_file() and not _STEP.fullmatch(child.name)}
+    folders = sorted(child for child in path.iterdir() if child.is_dir()) if path.is_dir() else []
+    return {child.name: child for child in folders if (child / _METADATA).is_file() and not _STEP.fullmatch(child.name)}
 
 
 def _steps(path: Path) -> list[Path]:
-    found = [child for child in path.iterdir() if child.is_dir() and _STEP.fullmatch(child.name)]
-    return sorted(found, key=lambda child: int(_STEP.fullmatch(child.name)[1]))  # type: ignore[index]
+    """Folders of a manager's steps, in ascending order."""
+    steps = [child for child in path.iterdir() if child.is_dir() and _STEP.fullmatch(child.name)]
+    return sorted(steps, key=lambda child: int(_STEP.fullmatch(child.name)[1]))  # type: ignore[index]
 
 
 def _tree(folder: Path, keys: tuple[str, ...], scalars: list[str]) -> tuple[Any, Mapping[str, Any]]:
@@ -190,15 +191,15 @@ def _tree(folder: Path, keys: tuple[str, ...], scalars: list[str]) -> tuple[Any,
         if node is None:
             return None
         if isinstance(node, ocp.metadata.StringMetadata):
-            found = strings
+            value = strings
             for part in node.name.split("/"):
-                found = found[part]
-            return found
+                value = value[part]
+            return value
         stated = getattr(node, "dtype", None)
         dtype = _NAMES.get(np.dtype(stated)) if stated is not None else None
         if dtype is None:
             raise InputError(
-                f"{folder}: {join(keys)} is of {stated}, which has no place here: {', '.join(DTYPES)} have"
+                f"{folder}: {join(keys)} is of {stated}, which cannot be read: known are {', '.join(DTYPES)}"
             )
         place: dict[str, Any] = {"driver": "file", "path": f"{folder.absolute()}/"}
         if ocdbt:
@@ -220,5 +221,5 @@ def _tree(folder: Path, keys: tuple[str, ...], scalars: list[str]) -> tuple[Any,
 
 
 def _is_own(file: str, arrays: set[str]) -> bool:
-    """Is it a file of Orbax, or in plain zarr of an array, whose folder is the leaf's name?"""
+    """Whether it is one of Orbax's files, or in plain zarr a file in an array's folder."""
     return bool(_OWN.fullmatch(file)) or any(parent.as_posix() in arrays for parent in PurePosixPath(file).parents)

@@ -1,4 +1,4 @@
-"""Orbax's own writer, given tensors that are not in memory: it asks for one at a time, a band of chunks at a time."""
+"""Orbax's writer for tensors that are not in memory: one tensor at a time, a band of chunks at a time."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import tensorstore as ts
 
-from capibara_assets.checkpoints.content import Source, nbytes, numpy_dtype, of_numpy, to_numpy
+from capibara_assets.checkpoints.content import PieceSource, nbytes, numpy_dtype, of_numpy, to_numpy
 from capibara_assets.checkpoints.formats import zarr
 from capibara_assets.checkpoints.tree import join
 
@@ -19,15 +19,15 @@ _SAVING = "saving"
 
 
 def save(folder: Path, state: Any, scalars: Collection[str], custom_metadata: dict[str, Any] | None) -> None:
-    """Fill a folder with an item in OCDBT.
+    """Write an item in OCDBT into a folder.
 
     Args:
         state: nested dictionaries, lists, tuples and plain values with sources as leaves.
         scalars: paths of the leaves that were numpy scalars.
 
     Raises:
-        OSError: the disk refused it.
-        Exception: whatever a source raised while it was read.
+        OSError: of the disk.
+        Exception: raised by a source while it was read.
     """
     failures: list[Exception] = []
     scalar = _Scalars(failures)
@@ -38,7 +38,7 @@ def save(folder: Path, state: Any, scalars: Collection[str], custom_metadata: di
         (np.number, scalar),
         (str, ocp.type_handlers.StringHandler()),
     )
-    inside = folder / _SAVING  # Orbax makes a folder of its own beside it and renames that
+    inside = folder / _SAVING  # Orbax writes a temporary folder beside it and renames it
     handler = ocp.PyTreeCheckpointHandler(type_handler_registry=registry)
     arguments = ocp.args.PyTreeSave(_leaves(state, (), scalars), custom_metadata=custom_metadata)
     with quiet(), zarr.as_os_error(), ocp.Checkpointer(handler) as checkpointer:
@@ -53,9 +53,9 @@ def save(folder: Path, state: Any, scalars: Collection[str], custom_metadata: di
 
 
 class _Leaf:
-    """A tensor as Orbax sees it while it writes: an array whose values come when they are asked for."""
+    """A tensor as Orbax's writer sees it: an array whose values are read when they are written."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: PieceSource) -> None:
         self.source = source
         self.shape = source.shape
         self.dtype = numpy_dtype(source.dtype)
@@ -67,8 +67,8 @@ class _Leaf:
 class _Streaming(ocp.type_handlers.NumpyHandler):  # type: ignore[misc]
     """Orbax's handler of numpy arrays, for arrays that are not in memory: one at a time, a band of chunks at a time.
 
-    A failure is kept for `save` to raise: raised here, Orbax would go on with other arrays in threads of its own while
-    their folder is being removed.
+    A failure is recorded and raised by `save`: raised here, Orbax would continue with other arrays in its own threads
+    while their folder is being removed.
     """
 
     def __init__(self, failures: list[Exception]) -> None:
@@ -83,7 +83,7 @@ class _Streaming(ocp.type_handlers.NumpyHandler):  # type: ignore[misc]
 
 
 class _Scalars(ocp.type_handlers.ScalarHandler):  # type: ignore[misc]
-    """Orbax's handler of numbers, which keeps failures as `_Streaming` does."""
+    """Orbax's handler of numbers, which records failures as `_Streaming` does."""
 
     def __init__(self, failures: list[Exception]) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class _Scalars(ocp.type_handlers.ScalarHandler):  # type: ignore[misc]
 
 
 async def _write(
-    source: Source, chunks: tuple[int, ...], tspec: dict[str, Any], context: ts.Context, failures: list[Exception]
+    source: PieceSource, chunks: tuple[int, ...], tspec: dict[str, Any], context: ts.Context, failures: list[Exception]
 ) -> None:
     if failures:
         return
@@ -121,7 +121,7 @@ def _leaves(node: Any, keys: tuple[str, ...], scalars: Collection[str]) -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Orbax logs each step of a save at INFO and its failures twice; what fails is raised, too."""
+    """Context without Orbax's log, which has each step of a save, and twice each failure, which is raised anyway."""
     logger = logging.getLogger("absl")
     before = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all: made beside their place, synced, then renamed."""
+"""Atomic publication of files and folders: written beside their target, synced, then renamed."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from capibara_assets.checkpoints.content import Source, nbytes
+from capibara_assets.checkpoints.content import PieceSource, nbytes
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.commit import no_room
 from capibara_assets.storage.jsonfiles import sync_folder
@@ -17,10 +17,10 @@ from capibara_assets.storage.jsonfiles import sync_folder
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """A folder to fill, which becomes `target` if the block ends well and is gone if it does not.
+    """Context with a new folder, which becomes `target` if the block succeeds and is deleted if it fails.
 
     Raises:
-        InputError: `target` exists, or there is no room on the disk.
+        InputError: `target` exists, or the disk is full.
     """
     with _beside(target) as beside:
         beside.mkdir()
@@ -34,10 +34,10 @@ def new_folder(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_file(target: Path) -> Iterator[BinaryIO]:
-    """A file to write, which becomes `target` if the block ends well and is gone if it does not.
+    """Context with a new file, which becomes `target` if the block succeeds and is deleted if it fails.
 
     Raises:
-        InputError: `target` exists, or there is no room on the disk.
+        InputError: `target` exists, or the disk is full.
     """
     with _beside(target) as beside:
         with beside.open("xb") as file:
@@ -45,17 +45,17 @@ def new_file(target: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         try:
-            os.link(beside, target)  # unlike a rename, a link never replaces what somebody else put there meanwhile
+            os.link(beside, target)  # unlike a rename, a link never replaces a file that was created meanwhile
         except FileExistsError:
             raise _exists(target) from None
         beside.unlink()
 
 
-def write_source(source: Source, name: str, file: BinaryIO) -> None:
+def write_source(source: PieceSource, name: str, file: BinaryIO) -> None:
     """Append a tensor's or file's bytes, piece by piece.
 
     Raises:
-        IntegrityError: the source gave more or fewer bytes than its shape has.
+        IntegrityError: the source has more or fewer bytes than its shape says.
     """
     expected, written = nbytes(source.dtype, source.shape), 0
     for piece in source.pieces():
@@ -66,7 +66,7 @@ def write_source(source: Source, name: str, file: BinaryIO) -> None:
 
 
 def disk_error(error: BaseException | None) -> OSError | None:
-    """The OSError beneath an error: torch.save answers one with a RuntimeError about positions in its archive."""
+    """The OSError that caused an error: torch.save turns one into a RuntimeError about positions in its archive."""
     while error is not None and not isinstance(error, OSError):
         error = error.__cause__ or error.__context__
     return error

@@ -1,7 +1,7 @@
-"""Files of torch.save: read without ever unpickling a class, written as the nested state that was read.
+"""Files of torch.save: read without unpickling any class, written as the nested state that was read.
 
-`torch.load(weights_only=True)` has a pickle machine of its own that makes tensors, numbers, text and containers and
-calls nothing else; CPython's pickle, which runs whatever a file tells it to, is never used.
+`torch.load(weights_only=True)` has its own unpickler, which creates tensors, numbers, strings and containers only;
+CPython's pickle, which runs any code a file names, is never used.
 """
 
 import pickle
@@ -26,7 +26,7 @@ _DAMAGE = (RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, 
 
 
 def detect(path: Path) -> bool:
-    """Whether this is a file of torch.save, or a folder with nothing but one of them for weights."""
+    """Whether this is a file of torch.save, or a folder whose only weights are one."""
     if path.is_file():
         return path.suffix in SUFFIXES
     return _folder_file(path) is not None and not any(
@@ -35,13 +35,13 @@ def detect(path: Path) -> bool:
 
 
 def read(path: Path) -> Content:
-    """The state in a file, or in a folder's `pytorch_model.bin` or `adapter_model.bin` beside other files.
+    """Read the state in a file, or in a folder's `pytorch_model.bin` or `adapter_model.bin` with its other files.
 
-    The file is mapped into memory, not read: a tensor's pages come in when it is read. (A file in the format from
-    before torch 1.6 cannot be mapped; it is read whole.)
+    The file is mapped into memory: a tensor's pages are read when it is read. (A file in the format from before torch
+    1.6 cannot be mapped; it is read whole.)
 
     Raises:
-        InputError: the file is missing or damaged, or holds an object that only unpickling could make; it names the
+        InputError: the file is missing or damaged, or holds an object that only unpickling could restore; it names the
             classes and says how to save the file without them.
     """
     if path.is_dir():
@@ -65,7 +65,7 @@ def read(path: Path) -> Content:
 def write(content: Content, path: Path) -> None:
     """Write a file if `path` ends in .pt, .pth or .bin, else a folder with the checkpoint's files beside the state.
 
-    Every tensor is in memory at the same time: torch.save takes no pieces. Tied names share one storage in the file;
+    All tensors are in memory at the same time: torch.save takes no pieces. Tied names share one storage in the file;
     the same content gives the same bytes.
 
     Raises:
@@ -95,7 +95,7 @@ def state_of(content: Content) -> Any:
 
 
 def load(path: Path) -> Any:
-    """What torch.save wrote, with tensors on the CPU and, where the file allows it, mapped and not read.
+    """Load a file of torch.save, with tensors on the CPU and, where the format allows it, mapped into memory.
 
     Raises:
         InputError: as `read`.
@@ -110,7 +110,7 @@ def load(path: Path) -> Any:
 
 
 def load_stream(source: Path | IO[bytes], what: str, *, mapped: bool = False) -> Any:
-    """As `load`, of an open file; errors call it `what`. Raises InputError: as `read`."""
+    """`load` from an open file; errors name it `what`. Raises InputError: as `read`."""
     if not isinstance(source, Path):
         source.seek(0)
     try:
@@ -128,7 +128,7 @@ def _folder_file(path: Path) -> Path | None:
 def _unpicklable(what: str, error: Exception) -> InputError:
     classes = sorted(set(re.findall(r"(?:GLOBAL|Unsupported class|unrecognized function) (\S+)", str(error))))
     if not classes:
-        # torch's own message would have the reader load it with weights_only=False
+        # torch's own message advises to load it with weights_only=False
         return InputError(f"{what} is damaged or no file of torch.save: copy it again")
     return InputError(
         f"{what} holds objects of {listed(classes)}: nothing is unpickled here, since that runs code of the "

@@ -1,4 +1,4 @@
-"""One safetensors file: its header checked to the byte, its tensors as ranges of the file, and the way back.
+"""Reader and writer of one safetensors file: header checked to the byte, tensors as ranges of the file.
 
 The format (github.com/huggingface/safetensors): the header's length as 8 bytes, little-endian; the header, JSON, padded
 with spaces; then the tensors' bytes, row-major and little-endian, with neither gaps nor overlaps.
@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from capibara_assets.checkpoints.content import DTYPES, InFile, Source, nbytes
+from capibara_assets.checkpoints.content import DTYPES, InFile, PieceSource, nbytes
 from capibara_assets.checkpoints.formats.limits import refuse
 from capibara_assets.checkpoints.formats.publish import write_source
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.files import read_safetensors_header
 
-# The library lays tensors out by falling element type, in this order, then by name.
+# The library orders tensors by element type, the last of these first, then by name.
 _ORDER = (
     *("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "I16", "U16", "F16", "BF16"),
     *("I32", "U32", "F32", "C64", "F64", "I64", "U64"),
@@ -27,10 +27,10 @@ METADATA = "__metadata__"
 
 @dataclass(frozen=True)
 class SafetensorsFile:
-    """What a file holds.
+    """Content of a safetensors file.
 
     Attributes:
-        header: the JSON text with its padding, exactly as it is in the file.
+        header: the JSON text with its padding, exactly as in the file.
         metadata: the header's `__metadata__`.
         tensors: name -> range of the file, in the order of the bytes.
     """
@@ -41,12 +41,12 @@ class SafetensorsFile:
 
 
 def read_file(path: Path) -> SafetensorsFile:
-    """Read and check a file's header; the tensors stay where they are.
+    """Read and check a file's header; the tensors are not read.
 
     Raises:
-        InputError: the file is cut off or has bytes too many; its header is no safetensors header; an entry is there
-            twice, has an unknown type, another size than its shape, lies outside of the file, overlaps another or
-            leaves a gap. It names the file and the tensor.
+        InputError: the file is too short or too long; its header is not a safetensors header; an entry is duplicated,
+            has an unknown type or another size than its shape, is outside of the file, overlaps another or leaves a
+            gap. It names the file and the tensor.
     """
     raw = read_safetensors_header(path)
     entries = _entries(raw, path)
@@ -56,11 +56,11 @@ def read_file(path: Path) -> SafetensorsFile:
     return SafetensorsFile(raw.decode(), metadata, _ranges(entries, path, 8 + len(raw), path.stat().st_size))
 
 
-def header(tensors: Mapping[str, Source], metadata: Mapping[str, str]) -> str:
+def header(tensors: Mapping[str, PieceSource], metadata: Mapping[str, str]) -> str:
     """The header under which the safetensors library would write these tensors, padded to 8 bytes.
 
     Raises:
-        InputError: an element type that safetensors lacks, or a name that is reserved or no Unicode text.
+        InputError: an element type that safetensors lacks, or a name that is reserved or not Unicode text.
     """
     unknown = [f"{name} ({source.dtype})" for name, source in tensors.items() if source.dtype not in _ORDER]
     refuse("safetensors", unknown, "tensors of a type that it lacks", "write them as pytorch or dcp")
@@ -82,11 +82,11 @@ def header(tensors: Mapping[str, Source], metadata: Mapping[str, str]) -> str:
     return text
 
 
-def write_file(file: BinaryIO, header: str, tensors: Mapping[str, Source]) -> None:
-    """Write a header, exactly as it is, and the tensors in the order of its offsets, piece by piece.
+def write_file(file: BinaryIO, header: str, tensors: Mapping[str, PieceSource]) -> None:
+    """Write a header unchanged, and the tensors in the order of its offsets, piece by piece.
 
     Raises:
-        IntegrityError: a tensor's bytes are not as many as its type and shape make.
+        IntegrityError: a tensor has more or fewer bytes than its type and shape say.
     """
     raw = header.encode()
     file.write(struct.pack("<Q", len(raw)))
@@ -96,7 +96,7 @@ def write_file(file: BinaryIO, header: str, tensors: Mapping[str, Source]) -> No
 
 
 def layout(header: str) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """name -> (element type, shape), in the order of the bytes. Raises InputError: it is no header."""
+    """Name -> (element type, shape), in the order of the bytes. Raises InputError: not a header."""
     entries = _entries(header.encode(), Path("the header that the checkpoint was read with"))
     entries.pop(METADATA, None)
     order = sorted(entries, key=lambda name: entries[name]["data_offsets"])
@@ -110,12 +110,12 @@ def names_of(header: str) -> Iterable[str]:
 
 def _entries(raw: bytes, path: Path) -> dict[str, Any]:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
+        entries = dict(pairs)
+        if len(entries) != len(pairs):
             names = [key for key, _ in pairs]
             twice = next(key for key in names if names.count(key) > 1)
             raise InputError(f"{path} is damaged: its header has the entry {twice!r} twice")
-        return found
+        return entries
 
     try:
         entries = json.loads(raw.decode(), object_pairs_hook=once)
@@ -128,7 +128,7 @@ def _entries(raw: bytes, path: Path) -> dict[str, Any]:
 
 def _ranges(entries: dict[str, Any], path: Path, start: int, size: int) -> dict[str, InFile]:
     spans: list[tuple[int, int, str]] = []
-    found: dict[str, InFile] = {}
+    ranges: dict[str, InFile] = {}
     for name, entry in entries.items():
         dtype, shape, begin, end = _entry(name, entry, path)
         if end - begin != nbytes(dtype, shape):
@@ -139,7 +139,7 @@ def _ranges(entries: dict[str, Any], path: Path, start: int, size: int) -> dict[
         if start + end > size:
             raise InputError(f"{path} is damaged: {name} ends {start + end - size} bytes behind the end of the file")
         spans.append((begin, end, name))
-        found[name] = InFile(path, dtype, shape, start + begin)
+        ranges[name] = InFile(path, dtype, shape, start + begin)
     at, before = 0, "the header"
     for begin, end, name in sorted(spans):
         if begin != at:
@@ -148,7 +148,7 @@ def _ranges(entries: dict[str, Any], path: Path, start: int, size: int) -> dict[
         at, before = end, name
     if start + at != size:
         raise InputError(f"{path} is damaged: {size} bytes where its header says {start + at}; copy it again")
-    return {name: found[name] for _, _, name in sorted(spans)}
+    return {name: ranges[name] for _, _, name in sorted(spans)}
 
 
 def _entry(name: str, entry: Any, path: Path) -> tuple[str, tuple[int, ...], int, int]:

@@ -1,4 +1,4 @@
-"""How a parameter of T5 is laid out in T5X and in Transformers: turned around, by heads, stacked by layer."""
+"""Layouts of T5's parameters in T5X and in Transformers: transposed, split by heads, stacked by layer."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -7,25 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from capibara_assets.checkpoints.content import Source, numpy_dtype, to_numpy
+from capibara_assets.checkpoints.content import PieceSource, numpy_dtype, to_numpy
 from capibara_assets.checkpoints.formats.zarr import InZarr, regroup
 
 _BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
-class View:
-    """An array out of another: one layer of a stack, its dimensions merged to a matrix, that matrix turned around.
+class LayerView:
+    """A view of an array: one layer of a stack, its dimensions merged to a matrix, that matrix transposed.
 
-    Reading it takes the memory of the one tensor it is cut from, or of its layer where that lies in zarr.
+    Reading it takes the memory of the source tensor, or of its layer where the source is in zarr.
 
     Attributes:
-        shape: what comes out; as many elements as `matrix`, or as the layer, has.
+        shape: of the result; as many elements as `matrix`, or as the layer, has.
         layer: (axis, index) of the layer in a stacked source; None where the source is one layer.
-        matrix: (rows, columns) before it is turned; None: it is not turned.
+        matrix: (rows, columns) before the transposition; None: it is not transposed.
     """
 
-    source: Source = field(repr=False)
+    source: PieceSource = field(repr=False)
     dtype: str
     shape: tuple[int, ...]
     layer: tuple[int, int] | None = None
@@ -42,14 +42,14 @@ class View:
 
 
 @dataclass(frozen=True)
-class Stack:
-    """Layers in one array along axis 1, as flax's scan has them by default.
+class LayerStack:
+    """Layers stacked in one array along axis 1, the default of flax's scan.
 
     Attributes:
         shape: (first dimension of a layer, layers, other dimensions).
     """
 
-    layers: tuple[Source, ...] = field(repr=False)
+    layers: tuple[PieceSource, ...] = field(repr=False)
     dtype: str
     shape: tuple[int, ...]
 
@@ -60,36 +60,36 @@ class Stack:
         return _pieces(stack)
 
 
-def turned(source: Source, shape: tuple[int, ...] | None = None) -> View:
-    """The transpose of a matrix; in `shape`, if its columns or rows are to be split by heads."""
+def turned(source: PieceSource, shape: tuple[int, ...] | None = None) -> LayerView:
+    """The transpose of a matrix; in `shape`, to split its columns or rows by heads."""
     rows, columns = source.shape
-    return View(source, source.dtype, shape or (columns, rows), matrix=(rows, columns))
+    return LayerView(source, source.dtype, shape or (columns, rows), matrix=(rows, columns))
 
 
-def stacked(layers: tuple[Source, ...]) -> Stack:
-    """Layers of one shape as one array."""
+def stacked(layers: tuple[PieceSource, ...]) -> LayerStack:
+    """Layers of equal shape as one array."""
     first, *rest = layers[0].shape
-    return Stack(layers, layers[0].dtype, (first, len(layers), *rest))
+    return LayerStack(layers, layers[0].dtype, (first, len(layers), *rest))
 
 
-def unturned(source: Source, layer: tuple[int, int] | None, *, rows: int | None) -> View:
-    """A layer as Transformers has it: (out, in), or the vector that it is.
+def unturned(source: PieceSource, layer: tuple[int, int] | None, *, rows: int | None) -> LayerView:
+    """A layer of T5X in Transformers' layout: a matrix (out, in), or a vector.
 
     Args:
         layer: (axis, index) in a stacked source.
-        rows: how many of its leading dimensions T5X's kernel (in, out) has as inputs; None for a vector.
+        rows: number of leading dimensions of T5X's kernel that are inputs; None for a vector.
     """
     shape = list(source.shape)
     if layer is not None:
         del shape[layer[0]]
     if rows is None:
-        return View(source, source.dtype, tuple(shape), layer)
+        return LayerView(source, source.dtype, tuple(shape), layer)
     matrix = (prod(shape[:rows]), prod(shape[rows:]))
-    return View(source, source.dtype, matrix[::-1], layer, matrix)
+    return LayerView(source, source.dtype, matrix[::-1], layer, matrix)
 
 
-def same(one: Source, other: Source) -> bool:
-    """Do two sources have the same type, shape and bytes?"""
+def same(one: PieceSource, other: PieceSource) -> bool:
+    """Whether two sources have the same type, shape and bytes."""
     if one is other:
         return True
     if (one.dtype, one.shape) != (other.dtype, other.shape):
@@ -98,7 +98,7 @@ def same(one: Source, other: Source) -> bool:
 
 
 def _pieces(array: np.ndarray[Any, Any]) -> Iterator[memoryview]:
-    """The bytes of an array in row-major order, whatever its order in memory; copied a block of rows at a time."""
+    """The bytes of an array in row-major order; copied a block of rows at a time."""
     step = max(1, _BLOCK // max(1, prod(array.shape[1:])))
     blocks = (np.ascontiguousarray(array[start : start + step]) for start in range(0, len(array), step))
     return regroup(block.reshape(-1).view(np.uint8).data for block in blocks)

@@ -1,7 +1,7 @@
-"""The parameters of T5 models under T5X's names and under Transformers', whatever their size: by name and shape.
+"""Conversion of T5 models of any size between T5X's parameter names and Transformers'.
 
 T5 v1.1 and mT5 (gated, `t5x/examples/t5`), umT5 (a relative position bias in each layer, `t5x/examples/scalable_t5`,
-its layers also scanned, that is stacked in one array), and T5 v1.0 (no gate, logits from the embedding). T5X keeps
+its layers also scanned, that is stacked in one array), and T5 v1.0 (no gate, logits from the embedding). T5X stores
 kernels as (in, out), Transformers as (out, in). Sources: t5x/examples/t5/network.py, its twin in scalable_t5, and
 transformers/models/t5/modeling_t5.py.
 """
@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from capibara_assets.checkpoints.content import Content, Source, of_bytes, of_numpy, to_bytes
+from capibara_assets.checkpoints.content import Content, PieceSource, of_bytes, of_numpy, to_bytes
 from capibara_assets.checkpoints.formats.limits import listed
 from capibara_assets.checkpoints.formats.t5_arrays import same, stacked, turned, unturned
 from capibara_assets.checkpoints.tree import split
@@ -51,23 +51,23 @@ _LAYER: Mapping[str, Mapping[str, str]] = {
 
 
 def to_transformers(content: Content, *, optimizer: Literal["refuse", "leave out"] = "refuse") -> Content:
-    """The model in a checkpoint of T5X under Transformers' names, with a `config.json` if it brings none.
+    """Convert a T5X checkpoint's model to Transformers' names, with a `config.json` if it has none.
 
-    What shapes do not tell is T5's own in that config: 128 as the largest distance of a position, gelu in the gate.
+    Settings that do not follow from shapes are T5's defaults in that config: 128 as the largest relative position, gelu
+    in the gate.
 
     Args:
         content: names `target/encoder/layers_0/...`, or `target/encoder/encoder/...` where the layers are scanned.
-        optimizer: what to do with optimizer state, which a model of Transformers has no place for.
+        optimizer: what to do with optimizer state, which a Transformers model cannot hold.
 
     Raises:
-        InputError: no encoder-decoder of T5: parameters that are missing, unknown or of another shape are named; or
-            optimizer state.
+        InputError: not a T5 encoder-decoder (it names missing, unknown or misshapen parameters), or optimizer state.
     """
     others = [name for name in content.tensors if not name.startswith("target/") and name != "state/step"]
     if others and optimizer == "refuse":
         raise InputError(
             f"Transformers has no place for {len(others)} tensors of optimizer state, {listed(others)}: leave them "
-            "out, or take a format that keeps them"
+            "out, or choose a format that keeps them"
         )
     target = {
         name.removeprefix("target/"): content.tensors[content.ties.get(name, name)]
@@ -76,31 +76,31 @@ def to_transformers(content: Content, *, optimizer: Literal["refuse", "leave out
     }
     if _EMBEDDING not in target:
         raise InputError(f"this is no T5 of T5X: target/{_EMBEDDING} is not in it")
-    found = {"shared.weight": target.pop(_EMBEDDING)}
+    parameters = {"shared.weight": target.pop(_EMBEDDING)}
     if head := target.pop(_HEAD, None):
-        found["lm_head.weight"] = turned(head)
+        parameters["lm_head.weight"] = turned(head)
     for stack in _LAYER:
-        found |= _their_stack(stack, target)
+        parameters |= _their_stack(stack, target)
     if target:
         raise InputError(
             f"T5 has no parameters {listed(f'target/{name}' for name in target)}: other models are not mapped"
         )
-    _check(found)
+    _check(parameters)
     files = dict(content.files)
-    files.setdefault(CONFIG, of_bytes(json.dumps(_config(found), indent=2).encode()))
-    return Content(found, kind="model", files=files)
+    files.setdefault(CONFIG, of_bytes(json.dumps(_config(parameters), indent=2).encode()))
+    return Content(parameters, kind="model", files=files)
 
 
 def to_t5x(content: Content, *, step: int = 0, scan: bool = False) -> Content:
-    """A T5 of Transformers under T5X's names: `target`, and a `state` with the step and no optimizer state.
+    """Convert a Transformers T5 to T5X's names: `target`, and a `state` with the step and no optimizer state.
 
     Args:
         content: flat names, as `T5ForConditionalGeneration` and `UMT5ForConditionalGeneration` save them.
-        step: steps done, as T5X counts them.
-        scan: layers stacked along axis 1, as scalable_t5 has them by default; needs a position bias in each (umT5).
+        step: training steps done.
+        scan: stack the layers along axis 1, the default of scalable_t5; needs a position bias in each layer (umT5).
 
     Raises:
-        InputError: parameters that are missing, unknown or of another shape; embeddings that should be one and differ.
+        InputError: parameters that are missing, unknown or misshapen; shared embeddings that differ.
     """
     known = dict(content.tensors) | {name: content.tensors[other] for name, other in content.ties.items()}
     shared = known.get("shared.weight")
@@ -124,14 +124,14 @@ def to_t5x(content: Content, *, step: int = 0, scan: bool = False) -> Content:
     return Content(tensors, tree=_tree(tensors), files=content.files)
 
 
-def _their_stack(stack: str, target: dict[str, Source]) -> dict[str, Source]:
-    """A stack's parameters under Transformers' names, taken out of `target`."""
+def _their_stack(stack: str, target: dict[str, PieceSource]) -> dict[str, PieceSource]:
+    """A stack's parameters under Transformers' names, removed from `target`."""
     norm = target.pop(f"{stack}/{stack}_norm/scale", None)
     if norm is None:
         raise InputError(f"target/{stack}/{stack}_norm/scale is missing: only encoder-decoders are mapped")
-    found: dict[str, Source] = {f"{stack}.final_layer_norm.weight": norm}
+    parameters: dict[str, PieceSource] = {f"{stack}.final_layer_norm.weight": norm}
     if bias := target.pop(f"{stack}/{_BIAS}", None):
-        found[f"{stack}.block.0.{_THEIR_BIAS}"] = turned(bias)
+        parameters[f"{stack}.block.0.{_THEIR_BIAS}"] = turned(bias)
     scale = target.get(f"{stack}/{stack}/pre_mlp_layer_norm/scale")
     axis = 0 if scale is not None and scale.shape[0] != norm.shape[0] else 1
     layered = re.compile(rf"{stack}/(?:layers_(\d+)|{stack})/(.+)")
@@ -142,19 +142,24 @@ def _their_stack(stack: str, target: dict[str, Source]) -> dict[str, Source]:
         source, theirs = target.pop(name), _LAYER[stack][match[2]]
         rows = None if match[2].endswith("/scale") else -1 if match[2].endswith("/out/kernel") else 1
         if match[1] is not None:
-            found[f"{stack}.block.{int(match[1])}.{theirs}"] = unturned(source, None, rows=rows)
+            parameters[f"{stack}.block.{int(match[1])}.{theirs}"] = unturned(source, None, rows=rows)
         else:
             for index in range(source.shape[axis]):
-                found[f"{stack}.block.{index}.{theirs}"] = unturned(source, (axis, index), rows=rows)
-    return found
+                parameters[f"{stack}.block.{index}.{theirs}"] = unturned(source, (axis, index), rows=rows)
+    return parameters
 
 
-def _our_stack(stack: str, known: Mapping[str, Source], each: bool, scan: bool) -> dict[str, Source]:
-    """A stack's parameters under T5X's names; `each`: it is scalable_t5's, with biases and heads in each layer."""
-    found: dict[str, Source] = {f"{stack}/{stack}_norm/scale": known[f"{stack}.final_layer_norm.weight"]}
+def _our_stack(stack: str, known: Mapping[str, PieceSource], each: bool, scan: bool) -> dict[str, PieceSource]:
+    """A stack's parameters under T5X's names.
+
+    Args:
+        each: scalable_t5's layout, with position biases and split heads in each layer.
+        scan: stack the layers in one array.
+    """
+    parameters: dict[str, PieceSource] = {f"{stack}/{stack}_norm/scale": known[f"{stack}.final_layer_norm.weight"]}
     bias = known[f"{stack}.block.0.{_THEIR_BIAS}"]
     if not each:
-        found[f"{stack}/{_BIAS}"] = turned(bias)
+        parameters[f"{stack}/{_BIAS}"] = turned(bias)
     for ours, theirs in _LAYER[stack].items():
         if f"{stack}.block.0.{theirs}" not in known or (ours == _BIAS and not each):
             continue
@@ -163,13 +168,13 @@ def _our_stack(stack: str, known: Mapping[str, Source], each: bool, scan: bool) 
             for index in range(_layers(known, stack))
         )
         if scan:
-            found[f"{stack}/{stack}/{ours}"] = stacked(layers)
+            parameters[f"{stack}/{stack}/{ours}"] = stacked(layers)
         else:
-            found |= {f"{stack}/layers_{index}/{ours}": layer for index, layer in enumerate(layers)}
-    return found
+            parameters |= {f"{stack}/layers_{index}/{ours}": layer for index, layer in enumerate(layers)}
+    return parameters
 
 
-def _ours(name: str, source: Source, heads: int | None) -> Source:
+def _ours(name: str, source: PieceSource, heads: int | None) -> PieceSource:
     if name.endswith("/scale"):
         return source
     columns, rows = source.shape
@@ -180,13 +185,13 @@ def _ours(name: str, source: Source, heads: int | None) -> Source:
     return turned(source, (rows, heads, columns // heads))
 
 
-def _layers(known: Mapping[str, Source], stack: str) -> int:
+def _layers(known: Mapping[str, PieceSource], stack: str) -> int:
     numbers = {int(name.split(".")[2]) for name in known if re.match(rf"{stack}\.block\.\d+\.", name)}
     return max(numbers, default=-1) + 1
 
 
-def _check(known: Mapping[str, Source]) -> None:
-    """Raises InputError: this is no whole encoder-decoder of T5; it names what is missing, unknown or misshapen."""
+def _check(known: Mapping[str, PieceSource]) -> None:
+    """Raises InputError unless this is a complete T5; it names missing, unknown or misshapen parameters."""
     first = "encoder.block.0.layer.0.SelfAttention"
     needed = ("shared.weight", f"{first}.q.weight", f"{first}.{_SUFFIX}", _WO)
     if poor := [name for name in needed if name not in known or len(known[name].shape) != 2]:
@@ -219,7 +224,7 @@ def _check(known: Mapping[str, Source]) -> None:
 
 
 def _shape(name: str, width: int, inner: int, ff: int, buckets: tuple[int, ...]) -> tuple[int, ...]:
-    """Shape in Transformers of a layer's parameter."""
+    """Shape of a layer's parameter in Transformers."""
     if name.endswith("/scale"):
         return (width,)
     if name == _BIAS:
@@ -229,7 +234,7 @@ def _shape(name: str, width: int, inner: int, ff: int, buckets: tuple[int, ...])
     return (width, inner) if name.endswith("/out/kernel") else (inner, width)
 
 
-def _config(known: Mapping[str, Source]) -> dict[str, Any]:
+def _config(known: Mapping[str, PieceSource]) -> dict[str, Any]:
     buckets, heads = known[f"encoder.block.0.{_THEIR_BIAS}"].shape
     inner, width = known["encoder.block.0.layer.0.SelfAttention.q.weight"].shape
     each = f"encoder.block.1.{_THEIR_BIAS}" in known
@@ -258,10 +263,10 @@ def _config(known: Mapping[str, Source]) -> dict[str, Any]:
 
 
 def _check_scale(content: Content, tied: bool) -> None:
-    """Raises InputError: the model's config scales the decoder's outputs otherwise than T5X does.
+    """Raises InputError where the model's config scales the decoder's outputs otherwise than T5X does.
 
-    T5X scales them where logits come from the embedding. Transformers has a switch, set by what `tie_word_embeddings`
-    was when the config was made (true of v1.0 alone).
+    T5X scales them where logits come from the embedding. Transformers has a switch, set by the value of
+    `tie_word_embeddings` when the config was made (true for v1.0 only).
     """
     if CONFIG not in content.files:
         return
@@ -277,7 +282,7 @@ def _check_scale(content: Content, tied: bool) -> None:
         )
 
 
-def _tree(tensors: Mapping[str, Source]) -> Any:
+def _tree(tensors: Mapping[str, PieceSource]) -> Any:
     """The tree of nested dictionaries whose paths are the tensors' names."""
     nested: dict[str, Any] = {}
     for name in tensors:

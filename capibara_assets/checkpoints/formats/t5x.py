@@ -1,8 +1,8 @@
-"""Checkpoints of T5X: a msgpack index, `checkpoint`, and a zarr folder beside it for each array.
+"""T5X checkpoints: a msgpack index, `checkpoint`, and a zarr folder beside it for each array.
 
-The index is `{version: 3, optimizer: {state: {step, param_states}, target}}`; an array that lies in zarr stands there
-as a TensorStore spec whose path is its folder, `target.decoder.layers_0.mlp.wo.kernel`. Paths may be of another bucket
-or machine: only their last part counts. Source: t5x/checkpoints.py, version 3 (since June 2021).
+The index is `{version: 3, optimizer: {state: {step, param_states}, target}}`; an array in zarr is represented by a
+TensorStore spec whose path is its folder, `target.decoder.layers_0.mlp.wo.kernel`. Paths may be of another bucket or
+machine: only their last part counts. Source: t5x/checkpoints.py, version 3 (since June 2021).
 """
 
 import json
@@ -16,7 +16,7 @@ import numpy as np
 from capibara_assets.checkpoints.content import (
     DTYPES,
     Content,
-    Source,
+    PieceSource,
     itemsize,
     numpy_dtype,
     of_numpy,
@@ -32,7 +32,7 @@ from capibara_assets.errors import InputError, IntegrityError
 
 INDEX = "checkpoint"
 NOTE = "capibara"
-"""Key of our note in the index, beside `version` and `optimizer`; T5X looks at these two only."""
+"""Key of our note in the index, beside `version` and `optimizer`, the only keys that T5X reads."""
 
 _KINDS = frozenset({"dict", "odict", "list", "value", "float", "bytes", "tensor", "parameter"})
 _PARTS = frozenset({"target", "state", "flax_mutables"})
@@ -42,7 +42,7 @@ _STEP = re.compile(r"checkpoint_(\d+)")
 
 
 def detect(path: Path) -> bool:
-    """Is it a checkpoint of T5X: its folder, a model directory with `checkpoint_<step>` folders, or an index alone?"""
+    """Whether it is a T5X checkpoint: its folder, an index file, or a model directory with `checkpoint_<step>`."""
     for index in _indexes(path):
         with index.open("rb") as file:
             if _FIRST.match(file.read(16)):
@@ -51,14 +51,14 @@ def detect(path: Path) -> bool:
 
 
 def read(path: Path) -> Content:
-    """Everything of one checkpoint: step, optimizer state and target, under paths such as `target/decoder/...`.
+    """Read one checkpoint: step, optimizer state and target, under paths such as `target/decoder/...`.
 
     Args:
         path: `checkpoint_<step>/`, a model directory that has one of these, or an index file.
 
     Raises:
-        InputError: no checkpoint of T5X, or one of version 1 or with arrays of a type that we do not know; it says so.
-        IntegrityError: an array's folder is missing, or not what the index says.
+        InputError: not a T5X checkpoint, or one of version 1 or with arrays of an unknown type.
+        IntegrityError: an array's folder is missing, or differs from the index.
     """
     index = _index(path)
     state = flax_msgpack.read(index)
@@ -90,11 +90,11 @@ def read(path: Path) -> Content:
 def write(content: Content, path: Path) -> None:
     """Write a checkpoint folder that T5X's own `Checkpointer` restores.
 
-    A state of T5X (`target`, `state`) is written as it is. Anything else becomes the target, its flat names split at
-    their points, at step 0 and without optimizer state.
+    A T5X state (`target`, `state`) is written unchanged. Any other state becomes the target, its flat names split at
+    their dots, at step 0 and without optimizer state.
 
     Raises:
-        InputError: `path` exists; entries that msgpack, zarr or T5X have no room for: it names them.
+        InputError: `path` exists; entries that msgpack, zarr or T5X cannot hold: it names them.
     """
     nested, note = nest(content, "t5x", _KINDS, _refuse)
     note["complete"] = True  # every chunk is written: a missing one is damage, not zeros
@@ -104,11 +104,11 @@ def write(content: Content, path: Path) -> None:
         nested = {"state": {"step": step}, "target": nested}
     known = content.origin if content.origin.get("format") == "t5x" else {}
     with new_folder(path) as folder:
-        arrays: dict[str, Source] = {}
+        arrays: dict[str, PieceSource] = {}
         optimizer = _place(nested, (), arrays, set(known.get("inline", ())), set(known.get("scalars", ())))
-        taken = sorted({INDEX, *arrays} & {name.partition("/")[0] for name in content.files})
-        if taken:
-            raise InputError(f"the checkpoint has files called {listed(taken)}, as T5X calls its own: rename them")
+        clashing = sorted({INDEX, *arrays} & {name.partition("/")[0] for name in content.files})
+        if clashing:
+            raise InputError(f"the checkpoint has files called {listed(clashing)}, as T5X calls its own: rename them")
         for name, source in arrays.items():
             spec = _spec(source, name)
             zarr.write({**spec, "kvstore": {"driver": "file", "path": f"{folder / name}/"}}, source)
@@ -133,24 +133,24 @@ def _indexes(path: Path) -> list[Path]:
     if not path.is_dir():
         return []
     steps = {int(match[1]): child for child in path.iterdir() if (match := _STEP.fullmatch(child.name))}
-    found = [child / INDEX if child.is_dir() else child for _, child in sorted(steps.items())]
-    return [index for index in found if index.is_file()]
+    indexes = [child / INDEX if child.is_dir() else child for _, child in sorted(steps.items())]
+    return [index for index in indexes if index.is_file()]
 
 
 def _index(path: Path) -> Path:
-    found = _indexes(path)
-    if not found:
+    indexes = _indexes(path)
+    if not indexes:
         raise InputError(f"{path} is no checkpoint of T5X: there is no file {INDEX!r} in it")
-    if len(found) > 1:
-        steps = ", ".join(index.parent.name if index.name == INDEX else index.name for index in found)
+    if len(indexes) > 1:
+        steps = ", ".join(index.parent.name if index.name == INDEX else index.name for index in indexes)
         raise InputError(f"{path} has several checkpoints: name one of {steps}")
-    return found[0]
+    return indexes[0]
 
 
 def _resolve(
     node: Any, keys: tuple[str, ...], folder: Path, folders: set[str], inline: list[str], scalars: list[str]
 ) -> Any:
-    """The state with a source for every array, those of TensorStore specs in `folder`."""
+    """The state with a source for every array; arrays of TensorStore specs are in `folder`."""
     if isinstance(node, Inline):
         inline.append(join(keys))
         if node.scalar:
@@ -172,7 +172,7 @@ def _resolve(
 
 
 def _open(spec: Any, keys: tuple[str, ...], folder: Path) -> zarr.InZarr:
-    """The array that a spec in the index means: its type and shape, and the folder here that has its last name."""
+    """The array of a spec in the index: its type and shape, in the folder here with the last part of its path."""
     path = str(spec["kvstore"].get("path") or spec.get("path") or "")
     name = path.rstrip("/").rpartition("/")[2]
     if spec["driver"] != "zarr" or name in ("", ".", ".."):
@@ -196,7 +196,7 @@ def _open(spec: Any, keys: tuple[str, ...], folder: Path) -> zarr.InZarr:
 
 
 def _dtype(stored: str) -> str | None:
-    """Our name of a zarr type: numpy's spelling (`<f4`), or ml_dtypes' name (`bfloat16`)."""
+    """Our name of a zarr type in numpy's spelling (`<f4`) or ml_dtypes' (`bfloat16`); None where unknown."""
     if stored in _NAMES:
         return _NAMES[stored]
     try:
@@ -206,7 +206,7 @@ def _dtype(stored: str) -> str | None:
 
 
 def _halves(node: Any, keys: tuple[str, ...]) -> Iterator[str]:
-    """Paths of the arrays of uint16 in zarr."""
+    """Paths of the uint16 arrays in zarr."""
     if isinstance(node, dict):
         for key, child in node.items():
             yield from _halves(child, (*keys, str(key)))
@@ -215,7 +215,7 @@ def _halves(node: Any, keys: tuple[str, ...]) -> Iterator[str]:
 
 
 def _complete(node: Any) -> Any:
-    """The state whose arrays have every chunk, so that a missing one is an error and not a block of zeros."""
+    """The state with arrays in which a missing chunk is an error, not a block of zeros."""
     if isinstance(node, zarr.InZarr):
         return zarr.InZarr({**node.spec, "fill_missing_data_reads": False}, node.where, node.dtype, node.shape)
     if isinstance(node, dict):
@@ -223,8 +223,8 @@ def _complete(node: Any) -> Any:
     return [_complete(child) for child in node] if isinstance(node, list) else node
 
 
-def _files(folder: Path, arrays: set[str]) -> dict[str, Source]:
-    """What else lies beside the index: the iterator's state (`train_ds-...`), or a model's config."""
+def _files(folder: Path, arrays: set[str]) -> dict[str, PieceSource]:
+    """Other files beside the index: the iterator's state (`train_ds-...`), or a model's config."""
     return {
         name: source for name, source in read_files(folder, [INDEX]).items() if name.partition("/")[0] not in arrays
     }
@@ -233,12 +233,12 @@ def _files(folder: Path, arrays: set[str]) -> dict[str, Source]:
 def _place(
     node: Any,
     keys: tuple[str, ...],
-    arrays: dict[str, Source],
+    arrays: dict[str, PieceSource],
     inline: set[str],
     scalars: set[str],
     listed: bool = False,
 ) -> Any:
-    """The index: arrays go to folders, unless T5X had them in the index or could not read them from a folder."""
+    """The index; arrays are moved to folders unless T5X had them in the index or cannot read them from a folder."""
     if isinstance(node, dict):
         return {key: _place(child, (*keys, key), arrays, inline, scalars, listed) for key, child in node.items()}
     if isinstance(node, list):
@@ -246,7 +246,7 @@ def _place(
     if isinstance(node, Inline) or node is None or isinstance(node, bool | int | float | str | bytes):
         return node
     path, name = join(keys), ".".join(keys)
-    # T5X takes every uint16 in zarr for a bfloat16 of version 2, zarr has no empty chunks, and a list is one leaf.
+    # T5X reads every uint16 in zarr as a bfloat16 of version 2, zarr has no empty chunks, and a list is one leaf
     if listed or not node.shape or 0 in node.shape or node.dtype == "U16" or path in inline:
         return Inline(node, scalar=path in scalars and not node.shape)
     if name in arrays:
@@ -255,8 +255,8 @@ def _place(
     return _spec(node, name)
 
 
-def _spec(source: Source, name: str) -> dict[str, Any]:
-    """The TensorStore spec of an array's folder, as the index has it: the path is relative."""
+def _spec(source: PieceSource, name: str) -> dict[str, Any]:
+    """The TensorStore spec of an array's folder in the index, with a relative path."""
     chunks = zarr.chunk_shape(source.shape, itemsize(source.dtype), zarr.CHUNK)
     return {
         "driver": "zarr",

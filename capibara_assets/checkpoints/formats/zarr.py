@@ -1,4 +1,4 @@
-"""Arrays in zarr, as T5X and Orbax keep them: read and written through TensorStore, a band of chunks at a time."""
+"""Arrays in zarr of T5X and Orbax, read and written through TensorStore, a band of chunks at a time."""
 
 import os
 import re
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capibara_assets.checkpoints.content import PIECE, Source, itemsize, nbytes, numpy_dtype
+from capibara_assets.checkpoints.content import PIECE, PieceSource, itemsize, nbytes, numpy_dtype
 from capibara_assets.errors import IntegrityError
 
 if TYPE_CHECKING:
     import tensorstore as ts
 
 CHUNK = 4 << 20
-"""Bytes of a chunk, at most, where we choose it. T5X aims at 64 MiB and reads any.
+"""Largest chunk, in bytes, that is written here. T5X aims at 64 MiB and reads any.
 
-TensorStore holds a few at once, and each of its threads keeps about two freed ones in a heap of its own: at 16 MiB
+TensorStore holds a few chunks at once, and each of its threads keeps about two freed ones in its own heap: at 16 MiB
 that was 290 MiB on a busy machine.
 """
 
@@ -33,7 +33,7 @@ class InZarr:
     """A source over an array that TensorStore opens.
 
     Attributes:
-        spec: what `tensorstore.open` is given, with `fill_missing_data_reads` false where no chunk may be missing.
+        spec: argument of `tensorstore.open`, with `fill_missing_data_reads` false where no chunk may be missing.
         where: file or folder for messages.
     """
 
@@ -46,7 +46,7 @@ class InZarr:
         return regroup(self._bands())
 
     def layer(self, axis: int, index: int) -> np.ndarray[Any, Any]:
-        """The part at `index` of dimension `axis`, which the result lacks; no other chunks are read."""
+        """The part at `index` of dimension `axis`, without that dimension; no other chunks are read."""
         with self._damage():
             return np.asarray(self._open()[(slice(None),) * axis + (index,)].read().result())
 
@@ -81,11 +81,11 @@ class InZarr:
             raise IntegrityError(f"{self.where} is damaged or incomplete: {reason}") from error
 
 
-def write(spec: Mapping[str, Any], source: Source) -> None:
+def write(spec: Mapping[str, Any], source: PieceSource) -> None:
     """Create the array of `spec` (its metadata names shape and chunks) and fill it; memory is a band of chunks.
 
     Raises:
-        OSError: the disk refused it, for instance because it is full.
+        OSError: of the disk, for instance because it is full.
     """
     import tensorstore as ts
 
@@ -97,7 +97,7 @@ def write(spec: Mapping[str, Any], source: Source) -> None:
 
 @contextmanager
 def as_os_error() -> Iterator[None]:
-    """TensorStore reports what the system refused as a ValueError with the error's number in its text."""
+    """Context that turns TensorStore's ValueError for a failed system call into the OSError in its text."""
     try:
         yield
     except ValueError as error:
@@ -107,11 +107,11 @@ def as_os_error() -> Iterator[None]:
 
 
 def chunks_of(array: "ts.TensorStore") -> tuple[int, ...]:
-    """The chunk that an array is written and decoded by."""
+    """Shape of the chunks that an array is written and decoded in."""
     return tuple(int(length or 1) for length in array.chunk_layout.write_chunk.shape or ())
 
 
-def blocks(source: Source, chunk: tuple[int, ...]) -> Iterator[tuple[Region, np.ndarray[Any, Any]]]:
+def blocks(source: PieceSource, chunk: tuple[int, ...]) -> Iterator[tuple[Region, np.ndarray[Any, Any]]]:
     """The values of a source, region by region of whole chunks, in order."""
     dtype = numpy_dtype(source.dtype)
     taker = Taker(source.pieces())
@@ -123,9 +123,9 @@ def blocks(source: Source, chunk: tuple[int, ...]) -> Iterator[tuple[Region, np.
 
 
 def regions(shape: tuple[int, ...], chunk: tuple[int, ...], size: int, limit: int = CHUNK) -> Iterator[Region]:
-    """Boxes that cover an array in row-major order, each contiguous in it and made of whole chunks.
+    """Boxes that cover an array in row-major order, each contiguous and made of whole chunks.
 
-    So no chunk is decoded twice. A box is at most `limit` bytes, unless a row of chunks is larger: the box is that row.
+    So no chunk is decoded twice. A box is at most `limit` bytes, or one row of chunks where that is larger.
     """
     if not shape:
         yield ()
@@ -145,7 +145,7 @@ def regions(shape: tuple[int, ...], chunk: tuple[int, ...], size: int, limit: in
 def chunk_shape(shape: tuple[int, ...], size: int, limit: int) -> tuple[int, ...]:
     """The largest chunk within `limit` bytes that is contiguous in a row-major array of elements of `size` bytes.
 
-    It divides its dimension evenly where a divisor is near, as T5X wants it for its partitioned reads.
+    It divides its dimension evenly where a divisor is near, which T5X's partitioned reads need.
     """
     for axis, length in enumerate(shape):
         inner = size * prod(shape[axis + 1 :])
@@ -183,7 +183,7 @@ def regroup(blocks: Iterable[memoryview], size: int = PIECE) -> Iterator[memoryv
 
 
 class Taker:
-    """Takes bytes from pieces in the portions that are asked for."""
+    """Reader of bytes from a sequence of pieces, in portions of any size."""
 
     def __init__(self, pieces: Iterator[memoryview]) -> None:
         self._pieces = pieces
@@ -211,12 +211,12 @@ class Taker:
 
 
 @dataclass(frozen=True)
-class Joined:
-    """A source whose bytes are those of others, one after another."""
+class JoinedSources:
+    """A source that concatenates the bytes of others."""
 
     dtype: str
     shape: tuple[int, ...]
-    parts: tuple[Source, ...] = field(repr=False)
+    parts: tuple[PieceSource, ...] = field(repr=False)
 
     def pieces(self) -> Iterator[memoryview]:
         total = sum(nbytes(part.dtype, part.shape) for part in self.parts)

@@ -1,4 +1,4 @@
-"""Answers about checkpoints: what one holds, how two differ, whether an adapter is sane.
+"""Inspection of checkpoints: description of one, differences of two, and attestation of an adapter.
 
 Imports `store`, `content` and `retention`; only commands, `lineage` and `consensus` import it.
 """

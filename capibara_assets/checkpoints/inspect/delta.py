@@ -1,4 +1,4 @@
-"""How far the weight changes of two LoRA adapters are apart, scale * B @ A each, without forming one of them."""
+"""Differences of two LoRA adapters' weight changes scale * B @ A, computed from the factors."""
 
 import json
 import math
@@ -21,16 +21,16 @@ Matrix = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True)
 class DeltaDiff:
-    """The weight change of one module, (out, in), on both sides. Distances are None where a factor is not finite."""
+    """Difference of one module's weight change (out, in). Distances are None where a factor is not finite."""
 
     module: str
-    """As the base model spells it."""
+    """Name in the base model."""
     ranks: tuple[int, int]
     scales: tuple[float, float]
     l2: float | None
     """Frobenius norm of the difference."""
     relative: float | None
-    """That over the norm of A's change; None where that is 0."""
+    """`l2` over the norm of A's change; None where that is 0."""
     cosine: float | None
     """None where a change is 0."""
     norms: tuple[float | None, float | None]
@@ -42,8 +42,8 @@ def deltas(
     """(differing weight changes, by module; notes on what could not be compared).
 
     Args:
-        equal: tensors that are the same on both sides; a module whose factors and scale are equal is left out.
-        names: what the user called the two.
+        equal: names of equal tensors; a module whose factors and scale are equal is left out.
+        names: the user's names of the two sides, for messages.
 
     Raises:
         InputError: an adapter_config.json that is not JSON, or lacks `r` or `lora_alpha`.
@@ -58,7 +58,7 @@ def deltas(
         configs.append(_config(to_bytes(content.files[ADAPTER_CONFIG]), called))
     if any(config.get("use_dora") for config in configs):
         return (), ("weight changes are not compared: DoRA's are more than scale * B @ A",)
-    found = list[DeltaDiff]()
+    differing = list[DeltaDiff]()
     for name_a, (module, name_b) in pairs.items():
         scales = tuple(LoraAdapter(config, {}).scale(module) for config in configs)
         if name_a in equal and name_b in equal and scales[0] == scales[1]:
@@ -67,12 +67,12 @@ def deltas(
             tuple(to_numpy(content.tensors[name]).astype(np.float64) for name in (name_a, name_b)) for content in (a, b)
         ]
         if all(_fits(*pair) for pair in factors) and _outer(*factors[0]) == _outer(*factors[1]):
-            found.append(_difference(module, factors[0], factors[1], (scales[0], scales[1])))
-    return tuple(found), ()
+            differing.append(_difference(module, factors[0], factors[1], (scales[0], scales[1])))
+    return tuple(differing), ()
 
 
 def _pair(name: str, a: Content, b: Content) -> tuple[str, str] | None:
-    """(module, name of B) of the name of an A that both sides have with its B."""
+    """(module, name of B) for the name of an A whose B both sides have; None for other names."""
     match = _A.match(name)
     if match is None:
         return None
@@ -81,11 +81,11 @@ def _pair(name: str, a: Content, b: Content) -> tuple[str, str] | None:
 
 
 def _difference(module: str, a: tuple[Matrix, ...], b: tuple[Matrix, ...], scales: tuple[float, float]) -> DeltaDiff:
-    """From the factors A (r, in) and B (out, r) of both sides.
+    """The difference from the factors A (r, in) and B (out, r) of both sides.
 
-    The difference is a product of stacked factors, [s2 B2, -s1 B1] [A2; A1], and its norm that of the product of
-    their triangular factors (QR): rounding stays at that of float64, where the difference of Gram products,
-    |D2|^2 - 2 <D1, D2> + |D1|^2, cancels and loses half of the digits of two adapters that are nearly the same.
+    It is a product of stacked factors, [s2 B2, -s1 B1] [A2; A1], and its norm that of the product of their triangular
+    factors (QR), which is accurate to float64's rounding. The difference of Gram products,
+    |D2|^2 - 2 <D1, D2> + |D1|^2, would cancel and lose half of the digits of two nearly equal adapters.
     """
     ranks = (a[0].shape[0], b[0].shape[0])
     if not all(np.isfinite(factor).all() for factor in (*a, *b)):

@@ -1,4 +1,4 @@
-"""What can be said of a checkpoint from its manifest and its neighbours': the answers of `capibara checkpoint show`."""
+"""Description of a checkpoint from its manifest and those of its store, for `capibara checkpoint show`."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,13 +7,13 @@ from typing import Any
 
 from capibara_assets.checkpoints.content import nbytes
 from capibara_assets.checkpoints.inspect.diff import layer_of
-from capibara_assets.checkpoints.retention import Kept, by_any_id, names, pieces_of
+from capibara_assets.checkpoints.retention import CheckpointVersion, by_any_id, names, pieces_of
 from capibara_assets.checkpoints.store.manifest import CheckpointManifest
 
 
 @dataclass(frozen=True)
 class ElementType:
-    """All tensors of one element type."""
+    """Totals of the tensors of one element type."""
 
     tensors: int
     elements: int
@@ -22,17 +22,17 @@ class ElementType:
 
 @dataclass(frozen=True)
 class Ancestor:
-    """A checkpoint that training went on from, and before it the one that that one went on from."""
+    """A checkpoint that training resumed from, directly or through later ones."""
 
     id: str
     version: str | None
-    """`model@v7`; None where it was pruned: what it named is then not known, and nothing needs it."""
+    """`model@v7`; None where it was removed: its own parent is then unknown."""
     step: int | None
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """Another checkpoint that holds some of the same pieces, which are stored once."""
+    """Another checkpoint that shares pieces, which are stored once."""
 
     id: str
     version: str
@@ -43,15 +43,15 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Description:
-    """One checkpoint. All digests are hexadecimal SHA-256, keyed under encryption."""
+    """Description of one checkpoint. Digests are hexadecimal SHA-256, keyed in an encrypted store."""
 
     id: str
     version: str
     """`model@v7`."""
     also: tuple[str, ...]
-    """Other versions that are this very checkpoint."""
+    """Other versions of the same checkpoint."""
     former_ids: tuple[str, ...]
-    """Those it had before its store was encrypted or decrypted: they still find it."""
+    """Ids it had before its store was encrypted or decrypted, which still find it."""
     kind: str
     step: int
     created: str
@@ -60,7 +60,7 @@ class Description:
     metrics: Mapping[str, float]
     base_digest: str | None
     base_version: str | None
-    """The checkpoint that is the base model, where it is in this store."""
+    """The version of the base model, where it is in this store."""
     dataset_digest: str | None
     recipe: Mapping[str, Any] | None
     code_version: str | None
@@ -80,22 +80,25 @@ class Description:
     files: Mapping[str, int]
     """Name -> bytes."""
     plain_bytes: int
-    """Bytes of its tensors and files as its formats write them."""
+    """Bytes of its tensors and files without deduplication or compression."""
     distinct_bytes: int
     """Plain bytes of its distinct pieces."""
     stored_bytes: int | None
-    """Bytes that its pieces take in the store; shared ones count in every checkpoint that holds them."""
+    """Bytes of its pieces in the store; shared pieces count in every checkpoint that holds them."""
     exclusive_bytes: int
-    """Plain bytes of the pieces that no other checkpoint holds: what goes with it."""
+    """Plain bytes of the pieces that no other checkpoint holds, which removing it frees."""
     shares: tuple[Neighbour, ...]
-    """Most first."""
+    """Neighbours that share the most first."""
 
 
-def describe(checkpoint: Kept, everything: Sequence[Kept], stored_bytes: int | None = None) -> Description:
-    """All that the manifests of a store say of one of its checkpoints.
+def describe(
+    checkpoint: CheckpointVersion, everything: Sequence[CheckpointVersion], stored_bytes: int | None = None
+) -> Description:
+    """Describe a checkpoint from the manifests of its store.
 
     Args:
         everything: every checkpoint of the store.
+        stored_bytes: of its pieces in the store, where known.
     """
     manifest, about = checkpoint.manifest, checkpoint.manifest.about
     known = by_any_id(everything)
@@ -138,7 +141,7 @@ def describe(checkpoint: Kept, everything: Sequence[Kept], stored_bytes: int | N
     )
 
 
-def version_of(checkpoint: Kept) -> str:
+def version_of(checkpoint: CheckpointVersion) -> str:
     """`model@v7`: a reference that the store opens."""
     return f"{checkpoint.manifest.about.model}@v{checkpoint.version}"
 
@@ -148,39 +151,39 @@ def plain_bytes(manifest: CheckpointManifest) -> int:
     return sum(nbytes(entry.dtype, entry.shape) for entry in (*manifest.tensors.values(), *manifest.files.values()))
 
 
-def _parents(checkpoint: Kept, known: Mapping[str, Kept]) -> Iterable[Ancestor]:
+def _parents(checkpoint: CheckpointVersion, known: Mapping[str, CheckpointVersion]) -> Iterable[Ancestor]:
     seen = {checkpoint.id}
     name = checkpoint.manifest.about.parent
     while name is not None:
-        found = known.get(name)
-        if found is None:
+        parent = known.get(name)
+        if parent is None:
             yield Ancestor(name, None, None)
             return
-        if found.id in seen:
+        if parent.id in seen:
             return
-        seen.add(found.id)
-        yield Ancestor(found.id, version_of(found), found.manifest.about.step)
-        name = found.manifest.about.parent
+        seen.add(parent.id)
+        yield Ancestor(parent.id, version_of(parent), parent.manifest.about.step)
+        name = parent.manifest.about.parent
 
 
 def _types(manifest: CheckpointManifest) -> dict[str, ElementType]:
-    found: dict[str, ElementType] = {}
+    types: dict[str, ElementType] = {}
     for entry in manifest.tensors.values():
-        before = found.get(entry.dtype, ElementType(0, 0, 0))
-        found[entry.dtype] = ElementType(
+        before = types.get(entry.dtype, ElementType(0, 0, 0))
+        types[entry.dtype] = ElementType(
             before.tensors + 1,
             before.elements + math.prod(entry.shape),
             before.bytes + nbytes(entry.dtype, entry.shape),
         )
-    return dict(sorted(found.items(), key=lambda item: -item[1].bytes))
+    return dict(sorted(types.items(), key=lambda item: -item[1].bytes))
 
 
 def _shares(
-    pieces: Mapping[str, int], held: Mapping[str, set[str]], others: Mapping[str, Kept]
+    pieces: Mapping[str, int], held: Mapping[str, set[str]], others: Mapping[str, CheckpointVersion]
 ) -> tuple[Neighbour, ...]:
-    found = [
+    neighbours = [
         Neighbour(name, version_of(others[name]), len(common), sum(pieces[digest] for digest in common))
         for name, common in held.items()
         if common
     ]
-    return tuple(sorted(found, key=lambda one: (-one.bytes, one.version)))
+    return tuple(sorted(neighbours, key=lambda one: (-one.bytes, one.version)))

@@ -1,4 +1,4 @@
-"""How far two checkpoints are apart: per tensor, per layer, and for LoRA per weight change; streaming, in float64."""
+"""Differences of two checkpoints per tensor, per layer, and for LoRA per weight change; streamed, in float64."""
 
 import hashlib
 import math
@@ -9,13 +9,13 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from capibara_assets.checkpoints.content import Content, Source, itemsize, numpy_dtype
+from capibara_assets.checkpoints.content import Content, PieceSource, itemsize, numpy_dtype
 from capibara_assets.checkpoints.inspect.delta import DeltaDiff, deltas
 from capibara_assets.checkpoints.store.checkpoint import Checkpoint
 from capibara_assets.checkpoints.store.reading import StoredSource, piece_lengths
 from capibara_assets.checkpoints.tree import plain_values
 
-_BLOCK = 1 << 16  # elements in flight: half a MiB of float64 each, which stay in the cache and need no new pages
+_BLOCK = 1 << 16  # elements per block: half a MiB of float64, which stays in the cache
 _NUMBERED = re.compile(r"^(.*?(?:^|[./_-])\d+)(?=[./]|$)")
 _PREFIX = re.compile(r"^base_model\.model\.")
 _LORA = re.compile(r"\.lora_.*$")
@@ -26,13 +26,13 @@ Status = Literal["equal", "changed", "other dtype", "other shape"]
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two.
+    """One of the two checkpoints.
 
     Attributes:
-        name: what the user called it.
+        name: the user's name of it.
         content: its tensors and files.
-        store: which store the digests of its pieces are of; None: it is not in one. Two sides of one store are read
-            only where their digests differ.
+        store: address of its store; None: it is not in one. Two sides of one store are read only where the digests of
+            their pieces differ.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Side:
 
 @dataclass(frozen=True)
 class TensorDiff:
-    """One tensor that both sides have.
+    """Difference of one tensor that both sides have.
 
     Distances are sums in float64 over the elements that are finite on both sides. They are None where nothing was
     read (equal), where shapes differ, and where float64 cannot hold them; `relative` and `cosine` also where a norm
@@ -57,20 +57,20 @@ class TensorDiff:
     l2: float | None = None
     """Euclidean norm of B - A."""
     relative: float | None = None
-    """That over the norm of A."""
+    """`l2` over the norm of A."""
     max_abs: float | None = None
     cosine: float | None = None
     norms: tuple[float | None, float | None] = (None, None)
     differing: int = 0
-    """Elements whose values differ; NaN differs from everything."""
+    """Number of elements that differ; NaN differs from everything."""
     elements: int = 0
     not_finite: tuple[int, int] = (0, 0)
-    """NaN and infinite elements of A and of B."""
+    """Numbers of NaN and infinite elements of A and of B."""
 
 
 @dataclass(frozen=True)
 class LayerDiff:
-    """All differing tensors of a layer together."""
+    """Difference of a layer: all its differing tensors together."""
 
     layer: str
     tensors: int
@@ -87,8 +87,8 @@ class LayerDiff:
 
 
 @dataclass(frozen=True)
-class Names:
-    """What only one side has, and what both have otherwise."""
+class NameDiff:
+    """Names that only one side has, and names whose values differ."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -100,40 +100,40 @@ class Names:
 
 @dataclass(frozen=True)
 class Diff:
-    """Everything in which B differs from A."""
+    """All differences of B from A."""
 
     a: str
     b: str
     tensors: tuple[TensorDiff, ...]
-    """Those of both sides, equal ones too, by name."""
+    """Tensors of both sides, also equal ones, by name."""
     added: tuple[str, ...]
     removed: tuple[str, ...]
     layers: tuple[LayerDiff, ...]
-    """Layers that moved, most first: non-finite numbers, then the relative distance (of weight changes for LoRA)."""
+    """Layers that differ, most first: new non-finite numbers, then relative distance (for LoRA of weight changes)."""
     deltas: tuple[DeltaDiff, ...]
-    files: Names
-    values: Names
-    """Numbers and texts of the nested state, such as a learning rate."""
+    files: NameDiff
+    values: NameDiff
+    """Numbers and strings of the nested state, such as a learning rate."""
     notes: tuple[str, ...] = ()
     """What could not be compared, and why."""
 
     @property
     def equal(self) -> bool:
-        """Whether nothing differs, to the bit."""
+        """Whether both are equal to the bit."""
         changed = any(tensor.status != "equal" for tensor in self.tensors) or any(one.l2 != 0 for one in self.deltas)
         return not (changed or self.added or self.removed or self.files or self.values)
 
 
 def stored_side(name: str, checkpoint: Checkpoint) -> Side:
-    """A checkpoint of a store."""
+    """A checkpoint of a store as a side to compare."""
     return Side(name, checkpoint.content(), checkpoint.backing.place.root)
 
 
 def diff(a: Side, b: Side) -> Diff:
-    """Compare two checkpoints; one tensor is in flight at a time, of a large one a few MiB.
+    """Compare two checkpoints; memory holds a few MiB of one tensor at a time.
 
     Raises:
-        InputError: a damaged file of a checkpoint on disk, or an adapter_config.json that is none.
+        InputError: a damaged file of a checkpoint on disk, or an invalid adapter_config.json.
         IntegrityError: stored bytes are not what was written.
     """
     left, right = _named(a.content), _named(b.content)
@@ -165,17 +165,17 @@ def layer_of(name: str) -> str:
     `target/encoder/layers_0`; `model.norm.weight` -> `model.norm`. PEFT's prefix does not count.
     """
     name = _LORA.sub("", plain := _PREFIX.sub("", name))
-    if found := _NUMBERED.match(name):
-        return found.group(1)
+    if numbered := _NUMBERED.match(name):
+        return numbered.group(1)
     return re.sub(r"[./][^./]+$", "", plain) if name == plain else name
 
 
-def _named(content: Content) -> dict[str, Source]:
-    """Every name that has values, tied ones too."""
+def _named(content: Content) -> dict[str, PieceSource]:
+    """Every tensor by name, tied names included."""
     return dict(content.tensors) | {name: content.tensors[target] for name, target in content.ties.items()}
 
 
-def _tensor(name: str, a: Source, b: Source, one_store: bool) -> TensorDiff:
+def _tensor(name: str, a: PieceSource, b: PieceSource, one_store: bool) -> TensorDiff:
     shapes, dtypes = (tuple(a.shape), tuple(b.shape)), (a.dtype, b.dtype)
     layer, elements = layer_of(name), math.prod(b.shape)
     if shapes[0] != shapes[1]:
@@ -209,11 +209,11 @@ def _tensor(name: str, a: Source, b: Source, one_store: bool) -> TensorDiff:
         status="equal" if same_bits else ("other dtype" if dtypes[0] != dtypes[1] else "changed"),
         dtypes=dtypes,
         shapes=shapes,
-        l2=_held(l2),
-        relative=_held(l2 / norm_a) if norm_a else None,
-        max_abs=_held(sums.largest),
-        cosine=_held(max(-1.0, min(1.0, sums.dot / norm_a / norm_b))) if known else None,
-        norms=(_held(norm_a), _held(norm_b)),
+        l2=_finite(l2),
+        relative=_finite(l2 / norm_a) if norm_a else None,
+        max_abs=_finite(sums.largest),
+        cosine=_finite(max(-1.0, min(1.0, sums.dot / norm_a / norm_b))) if known else None,
+        norms=(_finite(norm_a), _finite(norm_b)),
         differing=sums.differing,
         elements=elements,
         not_finite=(sums.not_finite[0], sums.not_finite[1]),
@@ -221,7 +221,7 @@ def _tensor(name: str, a: Source, b: Source, one_store: bool) -> TensorDiff:
 
 
 def _part(source: StoredSource, numbers: list[int]) -> StoredSource:
-    """Some pieces of a stored tensor, as a flat tensor of their own."""
+    """Some pieces of a stored tensor, as a flat tensor."""
     lengths, entry = piece_lengths(source.entry), source.entry
     part = entry.model_copy(
         update={
@@ -234,7 +234,7 @@ def _part(source: StoredSource, numbers: list[int]) -> StoredSource:
 
 @dataclass
 class _Sums:
-    """What a distance is made of, added up block by block."""
+    """Sums that distances are computed from, over blocks."""
 
     squares: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     """Of A, B and B - A."""
@@ -244,7 +244,7 @@ class _Sums:
     not_finite: list[int] = field(default_factory=lambda: [0, 0])
 
     def add(self, x: Wide, y: Wide) -> None:
-        """A block of A and of B; the same object where they are equal to the bit."""
+        """Add a block of A and of B; the same object where they are equal to the bit."""
         with np.errstate(over="ignore", invalid="ignore"):
             if y is not x:
                 self.differing += int(np.count_nonzero(x != y))
@@ -267,8 +267,8 @@ class _Sums:
             self.largest = max(self.largest, float(np.abs(moved).max()))
 
 
-def _blocks(a: Source, b: Source) -> Iterator[tuple[memoryview, memoryview]]:
-    """Bytes of the same elements of both, whatever the sizes of pieces and elements."""
+def _blocks(a: PieceSource, b: PieceSource) -> Iterator[tuple[memoryview, memoryview]]:
+    """Blocks of the same elements of both sides, for any sizes of pieces and elements."""
     sizes = itemsize(a.dtype), itemsize(b.dtype)
     rest, sources = [memoryview(b""), memoryview(b"")], (a.pieces(), b.pieces())
     while True:
@@ -283,7 +283,7 @@ def _blocks(a: Source, b: Source) -> Iterator[tuple[memoryview, memoryview]]:
 
 
 def _same(ours: memoryview, theirs: memoryview) -> bool:
-    """Whether the bytes are equal; memoryviews compare theirs one by one."""
+    """Whether the bytes are equal; faster than comparing memoryviews, which go byte by byte."""
     return bool(np.array_equal(np.frombuffer(ours, np.uint8), np.frombuffer(theirs, np.uint8)))
 
 
@@ -294,12 +294,12 @@ def _wide(data: memoryview, dtype: str) -> Wide:
 
 
 def _dot(x: Wide, y: Wide) -> float:
-    """The real part of <x, y>; summed pairwise, and without BLAS, whose threads cost more than they do here."""
+    """The real part of <x, y>, summed pairwise; without BLAS, whose threads cost more than they gain here."""
     return float(np.add.reduce(x.view(np.float64) * y.view(np.float64)))
 
 
-def _held(value: float) -> float | None:
-    """None where float64 overflowed."""
+def _finite(value: float) -> float | None:
+    """The value; None where float64 overflowed."""
     return value if math.isfinite(value) else None
 
 
@@ -310,8 +310,10 @@ def _layers(tensors: Iterable[TensorDiff], weight_changes: Iterable[DeltaDiff]) 
     changes: dict[str, list[DeltaDiff]] = {}
     for change in weight_changes:
         changes.setdefault(layer_of(change.module + ".weight"), []).append(change)
-    found = [_layer(layer, members.get(layer, []), changes.get(layer, [])) for layer in members.keys() | changes.keys()]
-    moved = [one for one in found if one.changed or one.delta_l2]
+    layers = [
+        _layer(layer, members.get(layer, []), changes.get(layer, [])) for layer in members.keys() | changes.keys()
+    ]
+    moved = [one for one in layers if one.changed or one.delta_l2]
     return tuple(sorted(moved, key=lambda one: (*(-value for value in _rank(one)), one.layer)))
 
 
@@ -334,10 +336,10 @@ def _layer(layer: str, tensors: list[TensorDiff], changes: list[DeltaDiff]) -> L
 
 
 def _together(norms: list[float | None]) -> float | None:
-    """The norm of several parts; None where there is none, or one is not known."""
+    """The norm of several parts together; None where there is none, or one is unknown."""
     if not norms or any(norm is None for norm in norms):
         return None
-    return _held(math.hypot(*cast("list[float]", norms)))
+    return _finite(math.hypot(*cast("list[float]", norms)))
 
 
 def _ratio(part: float | None, whole: float | None) -> float | None:
@@ -345,7 +347,7 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
 
 
 def _rank(layer: LayerDiff) -> tuple[float, float, float]:
-    """What moved out of the finite numbers comes first; then what moved from nothing, or by what cannot be told."""
+    """Sort key: first layers with new non-finite numbers; then those that moved from 0 or by an unknown distance."""
     l2 = layer.l2 if layer.delta_l2 is None else layer.delta_l2
     relative = layer.relative if layer.delta_l2 is None else layer.delta_relative
     if relative is None:
@@ -353,14 +355,16 @@ def _rank(layer: LayerDiff) -> tuple[float, float, float]:
     return float(layer.not_finite[1] > layer.not_finite[0]), relative, l2 if l2 is not None else math.inf
 
 
-def _files(a: Side, b: Side) -> Names:
+def _files(a: Side, b: Side) -> NameDiff:
     left, right = a.content.files, b.content.files
     both = sorted(left.keys() & right.keys())
     changed = [name for name in both if _sha256(left[name]) != _sha256(right[name])]
-    return Names(tuple(sorted(right.keys() - left.keys())), tuple(sorted(left.keys() - right.keys())), tuple(changed))
+    return NameDiff(
+        tuple(sorted(right.keys() - left.keys())), tuple(sorted(left.keys() - right.keys())), tuple(changed)
+    )
 
 
-def _sha256(source: Source) -> str:
+def _sha256(source: PieceSource) -> str:
     if isinstance(source, StoredSource) and source.entry.sha256 is not None:
         return source.entry.sha256
     digest = hashlib.sha256()
@@ -369,7 +373,9 @@ def _sha256(source: Source) -> str:
     return digest.hexdigest()
 
 
-def _values(a: Content, b: Content) -> Names:
+def _values(a: Content, b: Content) -> NameDiff:
     left, right = (plain_values(one.tree) if one.tree is not None else {} for one in (a, b))
     changed = sorted(name for name in left.keys() & right.keys() if left[name] != right[name])
-    return Names(tuple(sorted(right.keys() - left.keys())), tuple(sorted(left.keys() - right.keys())), tuple(changed))
+    return NameDiff(
+        tuple(sorted(right.keys() - left.keys())), tuple(sorted(left.keys() - right.keys())), tuple(changed)
+    )

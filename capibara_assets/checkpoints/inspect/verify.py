@@ -1,4 +1,4 @@
-"""What can be said about an adapter before anyone computes with it: its digest, and whether it fits and is finite."""
+"""Attestation of one adapter before it is used: its digest, and whether it fits the model and is finite."""
 
 import math
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ Shapes = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True)
 class Attested:
-    """Findings about one adapter.
+    """Result of attesting one adapter.
 
     Attributes:
-        problems: in words, empty for a sound adapter.
+        problems: in words; empty for a sound adapter.
         finite: no NaN, no infinity, and a delta whose norm float64 can hold.
         norm: Frobenius norm of all weight changes together; None when not finite.
     """
@@ -33,7 +33,7 @@ class Attested:
 
 
 def adapter_digest(folder: Path) -> str:
-    """SHA-256 over names and bytes of an adapter's config and weights; manifests, curves and logs do not count.
+    """SHA-256 over names and bytes of an adapter's config and weights, without manifests, curves and logs.
 
     Raises:
         InputError: one of the two files is missing.
@@ -46,7 +46,7 @@ def adapter_digest(folder: Path) -> str:
 
 
 def digest_of(adapter: LoraAdapter) -> str:
-    """The `adapter_digest` that an adapter's files have once written."""
+    """The `adapter_digest` of an adapter in memory, as its files would have it."""
     return combine({name: sha256_bytes(content) for name, content in adapter_files(adapter)})
 
 
@@ -72,7 +72,7 @@ def attest(adapter: LoraAdapter, shapes: Shapes) -> Attested:
 def delta_norm(adapter: LoraAdapter) -> float:
     """Frobenius norm of all weight changes together, from the factors alone: ||BA||^2 = <B'B, AA'>.
 
-    Infinity or NaN where float64 cannot hold it.
+    Infinity or NaN where float64 overflows.
     """
     total = 0.0
     for module in adapter.modules:

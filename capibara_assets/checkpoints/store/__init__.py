@@ -1,4 +1,4 @@
-"""The checkpoint store: packs of tensors under their digests, published whole or not at all, collected and scrubbed.
+"""The checkpoint store: packs of content-addressed pieces, atomic publication, garbage collection, scrubbing.
 
 Imports `content`, `tree`, `encryption` and `formats`; `inspect`, `retention` and `artifacts` build on it.
 """

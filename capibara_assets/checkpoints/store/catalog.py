@@ -1,4 +1,4 @@
-"""Which pack holds which piece: the indexes of a store's packs, read once per process since packs never change."""
+"""Catalog of which pack holds which piece: the packs' indexes, read once per process since packs never change."""
 
 import threading
 from collections.abc import Collection, Iterable
@@ -6,25 +6,25 @@ from collections.abc import Collection, Iterable
 from capibara_assets.checkpoints.encryption.vault import Vault
 from capibara_assets.checkpoints.store import packs
 from capibara_assets.checkpoints.store.packs import PackIndex, Stored, read_index
-from capibara_assets.checkpoints.store.places import Place
+from capibara_assets.checkpoints.store.places import StorePlace
 from capibara_assets.errors import IntegrityError
 
 CONDEMNED = "condemned"
 
 
 class Catalog:
-    """The packs of one store, as far as they have been looked at. Safe to use from several threads."""
+    """The packs of one store whose indexes were read so far. Safe to use from several threads."""
 
-    def __init__(self, place: Place, vault: Vault | None) -> None:
+    def __init__(self, place: StorePlace, vault: Vault | None) -> None:
         self._place, self._vault = place, vault
         self._lock = threading.Lock()
         self._packs: dict[str, PackIndex] = {}
         self._pieces: dict[str, Stored] = {}
         self.damaged: dict[str, IntegrityError] = {}
-        """Packs whose index cannot be read: nothing in them is known."""
+        """Packs whose index cannot be read, and why."""
 
     def refresh(self) -> dict[str, PackIndex]:
-        """Look at what is there now: id -> index, of every pack that can be read."""
+        """Read the indexes of the packs that exist now; id -> index, of every readable one."""
         there = self.listed()
         with self._lock:
             if gone := self._packs.keys() - there.keys():
@@ -35,48 +35,48 @@ class Catalog:
             return dict(self._packs)
 
     def load(self, ids: Iterable[str]) -> None:
-        """Look at these packs, where they are not known; one that is gone is left out."""
+        """Read the indexes of these packs where they are not known; missing packs are left out."""
         with self._lock:
             self._load(ids)
 
     def add(self, index: PackIndex) -> None:
-        """A pack that this process has just written."""
+        """Add a pack that this process has just written."""
         with self._lock:
             self._packs[index.id] = index
             self._pieces.update(index.pieces)
 
     def find(self, digest: str) -> Stored | None:
-        """Where a piece lies, as far as is known."""
+        """Where a piece is stored; None where no known pack has it."""
         return self._pieces.get(digest)
 
     def packs(self) -> dict[str, PackIndex]:
-        """Id -> index, of what is known."""
+        """Id -> index, of all known packs."""
         with self._lock:
             return dict(self._packs)
 
     def index(self, pack: str) -> PackIndex:
-        """What is in a pack. Raises FileNotFoundError: it is not, or no longer, known."""
+        """The index of a pack. Raises FileNotFoundError: it is not, or no longer, known."""
         try:
             return self._packs[pack]
         except KeyError:
             raise FileNotFoundError(pack) from None
 
     def forget(self, pack: str) -> None:
-        """A pack turned out to be gone."""
+        """Remove a pack whose file is gone."""
         with self._lock:
             self._forget({pack})
 
     def without(self, packs_left_out: Collection[str]) -> dict[str, Stored]:
-        """digest -> place, of everything known that does not lie in these packs alone."""
+        """Digest -> where it is stored, of every known piece outside of these packs."""
         with self._lock:
-            found: dict[str, Stored] = {}
+            pieces: dict[str, Stored] = {}
             for pack, index in self._packs.items():
                 if pack not in packs_left_out:
-                    found.update(index.pieces)
-            return found
+                    pieces.update(index.pieces)
+            return pieces
 
     def listed(self) -> dict[str, int]:
-        """id -> bytes of every pack there is, readable or not."""
+        """Id -> bytes of every pack that exists, readable or not."""
         return {
             name.removesuffix(packs.SUFFIX): size
             for name, size in self._place.list(packs.FOLDER).items()
@@ -84,7 +84,7 @@ class Catalog:
         }
 
     def condemned(self) -> set[str]:
-        """Ids of the packs that may be deleted any time, and are not to be relied on."""
+        """Ids of the packs that may be deleted at any time, so that no writer relies on them."""
         return set(self._place.list(CONDEMNED))
 
     def _load(self, ids: Iterable[str]) -> None:

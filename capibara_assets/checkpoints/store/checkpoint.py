@@ -1,4 +1,4 @@
-"""One checkpoint of a store: its manifest, and its tensors and files, read when they are asked for."""
+"""One checkpoint of a store: its manifest, and its tensors and files, read on demand."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -8,32 +8,32 @@ from typing import Any
 import torch
 
 from capibara_assets.checkpoints import tree
-from capibara_assets.checkpoints.content import PIECE, Content, Source, torch_dtype
+from capibara_assets.checkpoints.content import PIECE, Content, PieceSource, torch_dtype
 from capibara_assets.checkpoints.encryption.vault import Vault
 from capibara_assets.checkpoints.memory import empty
 from capibara_assets.checkpoints.store.catalog import Catalog
 from capibara_assets.checkpoints.store.manifest import CheckpointManifest, TensorEntry
 from capibara_assets.checkpoints.store.packs import Stored
-from capibara_assets.checkpoints.store.places import Place
-from capibara_assets.checkpoints.store.reading import Job, Reader, StoredSource, piece_lengths
+from capibara_assets.checkpoints.store.places import StorePlace
+from capibara_assets.checkpoints.store.reading import PieceRead, Reader, StoredSource, piece_lengths
 from capibara_assets.errors import InputError, IntegrityError
 
 
 @dataclass(frozen=True)
 class Backing:
-    """Where a checkpoint's pieces come from."""
+    """The store that a checkpoint's pieces are read from."""
 
-    place: Place
+    place: StorePlace
     vault: Vault | None
     catalog: Catalog
 
     def reader(self, manifest: CheckpointManifest, identity: str, verify: bool) -> Reader:
-        """What reads the pieces of a checkpoint."""
+        """A reader of a checkpoint's pieces."""
         self.catalog.load(manifest.packs)
         return Reader(self.place, self.vault, self.catalog, identity[:12], verify)
 
     def places(self, manifest: CheckpointManifest, identity: str) -> dict[str, Stored]:
-        """Digest -> where it lies, of every piece of a checkpoint.
+        """Digest -> where it is stored, of every piece of a checkpoint.
 
         Raises:
             IntegrityError: no pack has one of them.
@@ -43,14 +43,14 @@ class Backing:
         wanted = {digest: name for name, entry in entries.items() for digest in entry.pieces}
         if any(self.catalog.find(digest) is None for digest in wanted):
             self.catalog.refresh()
-        found = {}
+        places = {}
         for digest, name in wanted.items():
             if (place := self.catalog.find(digest)) is None:
                 raise IntegrityError(
                     f"{self.place.root} lacks the piece {digest[:12]} of {name} of checkpoint {identity[:12]}"
                 )
-            found[digest] = place
-        return found
+            places[digest] = place
+        return places
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class Checkpoint:
     """One version of a model in a store.
 
     Attributes:
-        id: digest of what it is, 64 hex digits.
+        id: digest of its content and description, 64 hex digits.
         version: its number under its model, from 1 on.
-        manifest: all of it but the bytes.
+        manifest: everything but the bytes.
     """
 
     id: str
@@ -69,14 +69,14 @@ class Checkpoint:
     backing: Backing = field(repr=False, compare=False)
 
     def content(self, verify: bool = True) -> Content:
-        """Everything, read piece by piece when it is asked for.
+        """The whole content, read piece by piece on demand.
 
         Reading raises IntegrityError (it names pack, checkpoint and tensor) where a piece is missing or, unless
         `verify` is off, is not what was written.
         """
         reader = self.backing.reader(self.manifest, self.id, verify)
 
-        def sources(entries: Mapping[str, TensorEntry]) -> dict[str, Source]:
+        def sources(entries: Mapping[str, TensorEntry]) -> dict[str, PieceSource]:
             return {name: StoredSource(name, entry, reader) for name, entry in entries.items()}
 
         manifest = self.manifest
@@ -102,7 +102,7 @@ class Checkpoint:
         return self.tensors([name], verify)[name]
 
     def tensors(self, names: Iterable[str] | None = None, verify: bool = True) -> dict[str, torch.Tensor]:
-        """Tensors by name, read at once on several threads, each in CPU memory of its own; without ties.
+        """Tensors by name, read on several threads, each in its own CPU memory; without ties.
 
         Raises:
             IntegrityError: as `content`.
@@ -115,7 +115,7 @@ class Checkpoint:
                 continue
             view = memoryview(made[name].reshape(-1).view(torch.uint8).numpy()).cast("B")
             for number, (digest, length) in enumerate(zip(entry.pieces, piece_lengths(entry), strict=True)):
-                jobs.append(Job(name, digest, view[number * PIECE : number * PIECE + length]))
+                jobs.append(PieceRead(name, digest, view[number * PIECE : number * PIECE + length]))
         self.backing.reader(self.manifest, self.id, verify).read_all(jobs)
         return made
 
@@ -132,7 +132,7 @@ class Checkpoint:
 
     @cached_property
     def stored_bytes(self) -> int:
-        """Bytes that its pieces take in packs, each counted once; other checkpoints may need the same ones."""
+        """Bytes of its pieces in packs, each counted once; other checkpoints may share them."""
         return sum(place.stored for place in self.backing.places(self.manifest, self.id).values())
 
 

@@ -1,15 +1,15 @@
-"""Lossless compression of pieces: numbers by byte planes, bytes as they are, and raw where it does not pay.
+"""Lossless compression of pieces: numbers by byte planes, files as bytes, and raw where nothing is saved.
 
 The sign and the mantissa of trained weights are noise; their exponents are not (2.6 of 8 bits for a normal
 distribution). So elements are rotated left by one bit, which moves the sign behind the mantissa and makes the first
 byte of bfloat16 and float32 the bare exponent, and each of their k bytes goes to a plane of its own; planes that do not
-shrink are stored as they are (Hershcovitch et al., ZipNN, arXiv 2411.05239).
+shrink are stored raw (Hershcovitch et al., ZipNN, arXiv 2411.05239).
 
 Encodings:
     raw: the bytes themselves.
     zstd, gzip: one frame of RFC 8878, one member of RFC 1952.
     planes<k>-zstd: k lengths (u32, little-endian), k planes from the least significant byte to the most, and the
-        bytes that are left after the last whole element. A plane as long as there are elements is stored raw, a
+        bytes that remain after the last whole element. A plane as long as there are elements is stored raw, a
         shorter one is a zstd frame.
 """
 
@@ -34,24 +34,24 @@ _WIDTH: Mapping[str, int] = MappingProxyType(
         "U64": 8, "I64": 8, "F64": 8, "C128": 8,
     }
 )  # fmt: skip
-"""Bytes of what is rotated and split; the other element types have one byte, and no planes."""
+"""Bytes of the words that are rotated and split; other element types have one byte, and no planes."""
 
 _WORDS: Mapping[int, np.dtype[Any]] = MappingProxyType({width: np.dtype(f"<u{width}") for width in (2, 4, 8)})
 
 _SMALLEST = 256  # bytes: below, a frame's headers eat what it saves
-_PAYS = 0.97  # what is not at least 3 % smaller is not worth unpacking
+_PAYS = 0.97  # less than 3 % saved is not worth the unpacking
 _RUNS, _RUN = 16, 1024  # a sample: this many runs of this many elements
 _BLOCK = 1 << 16  # elements rotated at a time: two blocks of them stay in the processor's cache
 _GZIP_LEVEL = 1  # on weights, level 6 takes three times as long and saves 1 % more
 
 
 class _Scratch(threading.local):
-    """What a thread packs and unpacks with: contexts are not to be shared, and large buffers not to be made anew."""
+    """A thread's compression contexts, which must not be shared, and its buffers, which are reused."""
 
     def __init__(self) -> None:
         # Exponents have no order to find, only an uneven distribution: with the least possible search for matches
         # all is left to Huffman's code, which takes 0.4 of level 1's time and gives 10 % less (matches found by chance
-        # cost more than they save). Negative levels leave Huffman's code out.
+        # cost more than they save). Negative levels omit Huffman's code.
         self.of_planes = zstandard.ZstdCompressor(
             compression_params=zstandard.ZstdCompressionParameters(
                 strategy=zstandard.STRATEGY_FAST, window_log=17, hash_log=6, min_match=7, target_length=0
@@ -75,7 +75,7 @@ _scratch = _Scratch()
 def encode(piece: memoryview, dtype: str, compression: Compression) -> tuple[str, bytes | memoryview]:
     """Compress one piece of a tensor of `dtype` (one of `content.DTYPES`), or of a file (U8).
 
-    Returns the encoding, for `decode`, and what to store: the piece itself, uncopied, when that is `raw`, as it is
+    Returns the encoding, for `decode`, and the bytes to store: the piece itself, uncopied, under `raw`, which is used
     unless at least 3 % are saved. The same piece always gives the same bytes.
     """
     if compression == "none" or len(piece) < _SMALLEST:
@@ -91,7 +91,7 @@ def encode(piece: memoryview, dtype: str, compression: Compression) -> tuple[str
 
 
 def decode(encoding: str, stored: memoryview, out: memoryview) -> None:
-    """Fill `out`, which is as long as the plain piece, with what `encode` was given.
+    """Fill `out`, which is as long as the plain piece, with the piece that `encode` was given.
 
     Takes no more memory than `out` has bytes, whatever `stored` claims.
 
@@ -130,7 +130,7 @@ def _to_planes(piece: memoryview, width: int) -> bytes | memoryview:
 
 
 def _planes_that_pay(words: np.ndarray[Any, Any], width: int) -> list[int]:
-    """Numbers of the planes to try: those of which a sample becomes smaller. All of them, where a sample is all."""
+    """Numbers of the planes to compress: those of which a sample becomes smaller; all of them in a short piece."""
     if len(words) <= _RUNS * _RUN:
         return list(range(width))
     starts = np.linspace(0, len(words) - _RUN, _RUNS).astype(np.int64)
@@ -212,7 +212,7 @@ def _unpack(frame: memoryview, out: memoryview, encoding: str) -> None:
 
 
 def _gzip(piece: memoryview) -> bytes | memoryview:
-    """The piece as it is where a sample of it hardly shrinks: deflate spends longest on noise."""
+    """The gzip member, or the piece itself where a sample hardly shrinks: deflate takes longest on noise."""
     size = _RUNS * _RUN
     sample = piece[len(piece) // 2 :][:size] if len(piece) > 4 * size else piece
     if len(packed := zlib.compress(sample, _GZIP_LEVEL, 31)) >= _PAYS * len(sample):

@@ -1,14 +1,14 @@
-"""Freeing what no checkpoint needs, beside writers that are at work.
+"""Garbage collection of a checkpoint store, safe while writers are active.
 
 What makes it safe, without a lock that writers wait for:
 
-- A writer takes its lease before it looks which packs there are, and gives it back after it published.
-- A pack is marked *condemned* before it is deleted, and the mark then lists the leases that were alive. Whoever began
-  later sees the mark and does not rely on the pack; for the others the pack waits until all their leases are gone, and
-  what they published is looked at after that. A pack that turns out to be needed loses its mark.
-- Looking goes: packs and manifests, then leases, then versions. So whatever is there, and whose writer is not, has its
-  version in view by then, or never will.
-- Names of packs and manifests never come back, so a late deletion cannot hit a new file.
+- A writer acquires its lease before it lists the packs, and releases it after it has published.
+- A pack is marked *condemned* before it is deleted, and the mark then lists the leases that were alive. Writers that
+  begin later see the mark and do not rely on the pack; for the others the pack waits until all their leases are gone,
+  and the versions they published are read after that. A pack that turns out to be needed loses its mark.
+- A survey reads packs and manifests, then leases, then versions. So a file that exists and whose writer is gone has
+  its version in the survey by then, or never will.
+- Names of packs and manifests are never reused, so a late deletion cannot hit a new file.
 """
 
 import json
@@ -24,18 +24,18 @@ from capibara_assets.checkpoints.store.catalog import CONDEMNED, Catalog
 from capibara_assets.checkpoints.store.documents import unwrap, wrap
 from capibara_assets.checkpoints.store.leases import GRACE_S, LIFE_S, Lease, hold
 from capibara_assets.checkpoints.store.packs import PackIndex, PackReader, PackWriter, Stored, pack_name
-from capibara_assets.checkpoints.store.places import PARTS, Place
+from capibara_assets.checkpoints.store.places import PARTS, StorePlace
 from capibara_assets.checkpoints.store.versions import MANIFESTS, MODELS, Versions
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.digests import canonical_json
 
 _PURPOSE = "collect"
 _DEAD = 0.5
-"""A pack is rewritten when less than this share of its bytes is needed."""
+"""Least share of a pack's bytes that is needed; below it the pack is rewritten."""
 
 
-class Item(NamedTuple):
-    """A file that a collection dealt with."""
+class CollectedFile(NamedTuple):
+    """A file that a collection deleted, kept waiting or rewrote, and why."""
 
     name: str
     bytes: int
@@ -44,19 +44,19 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True)
 class Collected:
-    """What a collection did, or, as a dry run, would do.
+    """Result of a collection, or of a dry run.
 
     Attributes:
-        deleted: files that are gone.
-        waiting: packs that go once the writers that are at work now are done.
+        deleted: files that were deleted.
+        waiting: packs that are deleted by a later collection, when the writers active now are done.
         repacked: packs whose needed pieces were copied into a new pack; they are deleted, or wait, like others.
-        left: packs that should have been repacked and cannot be read.
+        left: packs that should have been repacked but cannot be read.
     """
 
-    deleted: tuple[Item, ...] = ()
-    waiting: tuple[Item, ...] = ()
-    repacked: tuple[Item, ...] = ()
-    left: tuple[Item, ...] = ()
+    deleted: tuple[CollectedFile, ...] = ()
+    waiting: tuple[CollectedFile, ...] = ()
+    repacked: tuple[CollectedFile, ...] = ()
+    left: tuple[CollectedFile, ...] = ()
 
     @property
     def bytes_freed(self) -> int:
@@ -66,31 +66,31 @@ class Collected:
 
 @dataclass(frozen=True)
 class _View:
-    """A store as it was found, looked at in the order that the module's text gives."""
+    """A survey of a store, read in the order that the module's docstring gives."""
 
     packs: dict[str, PackIndex]
     marks: dict[str, frozenset[str] | None]
-    """Condemned pack -> the leases that it waits for; None: not known yet."""
+    """Condemned pack -> the leases that it waits for; None: not written yet."""
     parts: dict[str, tuple[int, float]]
     """Name -> bytes, time of the last write."""
     manifests: dict[str, int]
     alive: dict[str, str]
     """Lease -> purpose."""
     gone: frozenset[str]
-    """Leases whose files are there and whose writers are not."""
+    """Leases whose files exist and whose writers are gone."""
     referenced: frozenset[str]
     """Manifests that versions point at."""
     needed: frozenset[str]
     """Digests of the pieces of every checkpoint."""
     homes: dict[str, frozenset[str]]
-    """Pack -> the needed pieces that lie there and are counted nowhere else."""
+    """Pack -> the needed pieces in it that are counted in no other pack."""
 
     def live_bytes(self, pack: str) -> int:
-        """Bytes of a pack that are needed and counted nowhere else."""
+        """Bytes of a pack that are needed and counted in no other."""
         return sum(self.packs[pack].pieces[digest].stored for digest in self.homes.get(pack, ()))
 
     def has_dead(self, pack: str) -> bool:
-        """Whether there is a piece in a pack that nothing needs, or that is needed and counted elsewhere."""
+        """Whether a pack holds a piece that nothing needs, or that is counted in another pack."""
         return len(self.homes.get(pack, ())) < len(self.packs[pack].pieces)
 
     def ready(self, pack: str) -> bool:
@@ -100,7 +100,7 @@ class _View:
 
 
 def collect(
-    place: Place,
+    place: StorePlace,
     vault: Vault | None,
     catalog: Catalog,
     versions: Versions,
@@ -108,14 +108,14 @@ def collect(
     dry_run: bool = False,
     thorough: bool = False,
 ) -> Collected:
-    """Delete what no version needs: packs, manifests, files of interrupted writers; rewrite packs that are mostly dead.
+    """Delete packs, manifests and files of interrupted writers that no version needs; rewrite mostly unneeded packs.
 
     Args:
-        thorough: rewrite every pack that holds anything dead.
+        thorough: rewrite every pack that holds any unneeded piece.
 
     Raises:
         InputError: another collection is running, or no room for a rewritten pack.
-        IntegrityError: a version or a manifest is damaged, so nobody knows what it needs; nothing was deleted.
+        IntegrityError: a version or a manifest is damaged, so what it needs is unknown; nothing was deleted.
     """
     collector = _Collector(place, vault, catalog, versions, thorough)
     if dry_run:
@@ -126,30 +126,34 @@ def collect(
         return collector.run(lease)
 
 
-def condemn(place: Place, vault: Vault | None, packs: Iterable[str]) -> None:
-    """Mark packs that are not to be relied on, such as damaged ones: writers store again what these hold.
+def condemn(place: StorePlace, vault: Vault | None, packs: Iterable[str]) -> None:
+    """Mark packs that writers must not rely on, such as damaged ones: their pieces are then stored again.
 
-    A collection takes a mark away again where a pack is needed after all; a thorough one first copies what can be read.
+    A collection removes the mark where a pack is needed after all; a thorough one first copies its readable pieces.
     """
     for pack in packs:
         _write_mark(place, vault, pack, None)
 
 
-def _write_mark(place: Place, vault: Vault | None, pack: str, waits_for: Collection[str] | None) -> None:
+def _write_mark(place: StorePlace, vault: Vault | None, pack: str, waits_for: Collection[str] | None) -> None:
     name = f"{CONDEMNED}/{pack}"
     body = canonical_json({"leases": None if waits_for is None else sorted(waits_for)})
-    # not synced: a mark that a crash took away, or tore, is made anew
+    # not synced: a mark that a crash lost or tore is written again
     place.replace(name, wrap(body, name, vault), durable=False)
 
 
 class _Collector:
-    def __init__(self, place: Place, vault: Vault | None, catalog: Catalog, versions: Versions, thorough: bool) -> None:
+    """One collection of a store."""
+
+    def __init__(
+        self, place: StorePlace, vault: Vault | None, catalog: Catalog, versions: Versions, thorough: bool
+    ) -> None:
         self._place, self._vault, self._catalog, self._versions = place, vault, catalog, versions
         self._thorough = thorough
 
     def plan(self) -> Collected:
-        """What `run` would do if no writer was at work and none came."""
-        view = self._look()
+        """What `run` would do if no writer were active."""
+        view = self._survey()
         dead = self._dead(view) + [pack for pack in view.marks if pack in view.packs and not view.homes.get(pack)]
         items = [self._pack_item(view, pack, "no checkpoint needs it") for pack in dead]
         waits = bool(view.alive)
@@ -160,14 +164,17 @@ class _Collector:
         )
 
     def run(self, lease: Lease) -> Collected:
-        view = self._look(lease)
+        """Repack, condemn and delete, under this lease."""
+        view = self._survey(lease)
         repacked, left = self._repack(view, lease)
         if repacked:
-            view = self._look(lease)
+            view = self._survey(lease)
         self._condemn(view, lease)
-        view = self._look(lease)
+        view = self._survey(lease)
         for folder in self._versions.folders():
-            self._place.settle(f"{MODELS}/{folder}")  # or a crash may bring back a version whose pieces go now
+            self._place.sync_names(
+                f"{MODELS}/{folder}"
+            )  # or a crash could bring back a version whose pieces are deleted now
         lease.check()
         deleted = self._rubbish(view)
         for item in deleted:
@@ -175,9 +182,9 @@ class _Collector:
         waiting = []
         for pack in sorted(view.marks):
             if pack not in view.packs:
-                self._place.delete(f"{CONDEMNED}/{pack}")  # its pack went, and the one that deleted it too
+                self._place.delete(f"{CONDEMNED}/{pack}")  # its pack is gone, and so is the process that deleted it
             elif view.homes.get(pack):
-                self._place.delete(f"{CONDEMNED}/{pack}")  # somebody published what needs it
+                self._place.delete(f"{CONDEMNED}/{pack}")  # a version that needs it was published
             elif view.ready(pack):
                 deleted.append(self._pack_item(view, pack, "no checkpoint needs it"))
                 self._place.delete(pack_name(pack))
@@ -187,7 +194,8 @@ class _Collector:
                 waiting.append(self._pack_item(view, pack, f"writers at work: {', '.join(view.alive.values())}"))
         return Collected(tuple(deleted), tuple(waiting), tuple(repacked), tuple(left))
 
-    def _look(self, lease: Lease | None = None) -> _View:
+    def _survey(self, lease: Lease | None = None) -> _View:
+        """Read the store in the order that makes a collection safe; `lease`: the collection's own, not counted."""
         packs = self._catalog.refresh()
         marks = {pack: self._waits_for(pack) for pack in self._place.list(CONDEMNED)}
         manifests = dict(self._place.list(MANIFESTS))
@@ -197,18 +205,18 @@ class _Collector:
         if lease is not None:
             alive.pop(lease.id, None)
         gone = frozenset(there - alive.keys() - ({lease.id} if lease is not None else set()))
-        found = dict(self._versions.standing(self._versions.all()))
+        standing = dict(self._versions.standing(self._versions.all()))
         needed = frozenset(
             digest
-            for manifest in found.values()
+            for manifest in standing.values()
             for entry in (*manifest.tensors.values(), *manifest.files.values())
             for digest in entry.pieces
         )
-        referenced = frozenset(version.manifest for version in found)
+        referenced = frozenset(version.manifest for version in standing)
         return _View(packs, marks, parts, manifests, alive, gone, referenced, needed, _homes(packs, marks, needed))
 
     def _dead(self, view: _View) -> list[str]:
-        """Packs that nobody needs and no writer at work has just written."""
+        """Packs that no version needs and no active writer has just written."""
         return [
             pack
             for pack, index in sorted(view.packs.items())
@@ -216,7 +224,7 @@ class _Collector:
         ]
 
     def _sparse(self, view: _View) -> list[str]:
-        """Packs of which little is needed."""
+        """Packs to rewrite: of which little is needed."""
         return [
             pack
             for pack, index in sorted(view.packs.items())
@@ -226,8 +234,8 @@ class _Collector:
             and (view.live_bytes(pack) < _DEAD * index.payload or (self._thorough and view.has_dead(pack)))
         ]
 
-    def _repack(self, view: _View, lease: Lease) -> tuple[list[Item], list[Item]]:
-        """Copy what is needed out of sparse packs into one new pack; (packs copied from, packs that cannot be read)."""
+    def _repack(self, view: _View, lease: Lease) -> tuple[list[CollectedFile], list[CollectedFile]]:
+        """Copy needed pieces of sparse packs into one new pack; (packs copied from, packs that cannot be read)."""
         copied, left = [], []
         writer: PackWriter | None = None
         try:
@@ -256,7 +264,7 @@ class _Collector:
             yield digest, index.pieces[digest], reader.encoded(digest, index.pieces[digest])
 
     def _condemn(self, view: _View, lease: Lease) -> None:
-        """Mark what is dead, then say in the marks which writers must be gone before it may be deleted."""
+        """Mark unneeded packs, then write into the marks which writers must be gone before they are deleted."""
         lease.check()
         fresh = self._dead(view)
         for pack in fresh:
@@ -273,25 +281,25 @@ class _Collector:
     def _waits_for(self, pack: str) -> frozenset[str] | None:
         name = f"{CONDEMNED}/{pack}"
         try:
-            found = json.loads(unwrap(self._place.read(name), name, self._vault, self._place.root))["leases"]
+            waits_for = json.loads(unwrap(self._place.read(name), name, self._vault, self._place.root))["leases"]
         except IntegrityError:
-            return None  # torn by a crash: it marks the pack, and says again whom it waits for
-        return None if found is None else frozenset(found)
+            return None  # torn by a crash: it still marks the pack, and its leases are written again
+        return None if waits_for is None else frozenset(waits_for)
 
-    def _rubbish(self, view: _View) -> list[Item]:
+    def _rubbish(self, view: _View) -> list[CollectedFile]:
         """Files that nothing refers to and whose writers are gone."""
         oldest = time.time() - LIFE_S - GRACE_S
-        found = [
-            Item(f"{MANIFESTS}/{file}", size, "no version points at it")
+        rubbish = [
+            CollectedFile(f"{MANIFESTS}/{file}", size, "no version points at it")
             for file, size in sorted(view.manifests.items())
             if file not in view.referenced and file.partition("-")[2] not in view.alive
         ]
         for name, (size, written) in sorted(view.parts.items()):
             if name.partition(".")[0] not in view.alive and (name.endswith(".pack") or written < oldest):
-                found.append(Item(f"{PARTS}/{name}", size, "its writer was interrupted"))
-        found += [Item(f"{leases.FOLDER}/{lease}", 0, "its writer is gone") for lease in sorted(view.gone)]
-        found += [Item(name, 0, "newer versions exist") for name in self._versions.needless_marks()]
-        return found
+                rubbish.append(CollectedFile(f"{PARTS}/{name}", size, "its writer was interrupted"))
+        rubbish += [CollectedFile(f"{leases.FOLDER}/{lease}", 0, "its writer is gone") for lease in sorted(view.gone)]
+        rubbish += [CollectedFile(name, 0, "newer versions exist") for name in self._versions.needless_marks()]
+        return rubbish
 
     def _delete(self, name: str) -> None:
         folder, _, file = name.partition("/")
@@ -300,26 +308,27 @@ class _Collector:
         else:
             self._place.delete(name)
 
-    def _pack_item(self, view: _View, pack: str, why: str) -> Item:
-        return Item(pack_name(pack), view.packs[pack].size, why)
+    def _pack_item(self, view: _View, pack: str, why: str) -> CollectedFile:
+        return CollectedFile(pack_name(pack), view.packs[pack].size, why)
 
     def _share(self, view: _View, pack: str) -> str:
         live, payload = view.live_bytes(pack), view.packs[pack].payload
         return f"{live} of {payload} bytes are needed"
 
 
-def _parts(place: Place) -> dict[str, tuple[int, float]]:
-    found = {}
+def _parts(place: StorePlace) -> dict[str, tuple[int, float]]:
+    """Name -> (bytes, time of the last write) of the files that are being written."""
+    parts = {}
     for path in place.parts.iterdir():
-        with suppress(FileNotFoundError):  # finished while we looked
-            found[path.name] = (path.stat().st_size, path.stat().st_mtime)
-    return found
+        with suppress(FileNotFoundError):  # finished meanwhile
+            parts[path.name] = (path.stat().st_size, path.stat().st_mtime)
+    return parts
 
 
 def _homes(
     packs: Mapping[str, PackIndex], marks: Collection[str], needed: Collection[str]
 ) -> dict[str, frozenset[str]]:
-    """Pack -> needed pieces, each counted in one pack: uncondemned ones first, then those that are needed most."""
+    """Pack -> needed pieces, each counted in one pack: packs without a mark first, then those needed most."""
     wanted = {pack: index.pieces.keys() & needed for pack, index in packs.items()}
 
     def order(pack: str) -> tuple[bool, float, str]:

@@ -1,8 +1,8 @@
-"""Small files of a store (manifests, versions, leases, marks): every byte is covered, and each knows its own name.
+"""Envelope of a store's small files (manifests, versions, leases, marks): a checksum over every byte and the name.
 
 Plain: a line `capibara-document/1 <SHA-256 of name, NUL and body>`, then the body. Sealed, in an encrypted store: a
 line `capibara-sealed/1 <salt>`, then the body under AES-256-GCM with the name as associated data. Either way a flipped
-bit, and a file under another file's name, is found when it is read. A line feed ends the file: some ways of uploading
+bit, and a file under another file's name, is detected on reading. A line feed ends the file: some ways of uploading
 small objects (multipart, as parsed by e-mail libraries) lose a carriage return that happens to be last.
 """
 
@@ -18,7 +18,7 @@ _HEADER = re.compile(rb"(?:%s|%s)([0-9a-f]{64})\n" % (_PLAIN, _SEALED))
 
 
 def wrap(body: bytes, name: str, vault: Vault | None) -> bytes:
-    """The bytes of the file `name` that says `body`."""
+    """The bytes of the file `name` with this body."""
     if vault is None:
         return _PLAIN + _digest(name, body) + b"\n" + body + _END
     salt = vault.new_salt()
@@ -26,7 +26,7 @@ def wrap(body: bytes, name: str, vault: Vault | None) -> bytes:
 
 
 def unwrap(data: bytes, name: str, vault: Vault | None, place: str) -> bytes:
-    """What the file says.
+    """The body of a file.
 
     Raises:
         IntegrityError: these are not the bytes that were written under this name; it names the file.

@@ -1,7 +1,7 @@
-"""Every change that a checkpoint store makes to the local file system: one call, one system call.
+"""Every change that a checkpoint store makes to the local file system, one system call per function.
 
-The store calls these as `files.pwrite(...)`, looked up at call time, so that a test can record what was written in
-which order, replay a part of it, and fail it anywhere.
+The store calls these as `files.pwrite(...)`, looked up at call time, so that a test can record the writes and their
+order, replay a part of them, and let any of them fail.
 """
 
 import ctypes
@@ -35,32 +35,32 @@ def sync(fd: int) -> None:
 
 
 def close(fd: int) -> None:
-    """Give a descriptor back."""
+    """Close a descriptor."""
     os.close(fd)
 
 
 def link(source: Path, target: Path) -> None:
-    """A second name for a file. Raises FileExistsError: `target` is taken."""
+    """Give a file a second name. Raises FileExistsError: `target` exists."""
     os.link(source, target)
 
 
 def rename(source: Path, target: Path) -> None:
-    """Another name for a file, in one step; what was there under it is gone."""
+    """Rename a file atomically, replacing `target`."""
     os.rename(source, target)  # noqa: PTH104 - one system call each
 
 
 def unlink(path: Path) -> None:
-    """Take a name away; one that is not there is fine."""
+    """Delete a file if it exists."""
     path.unlink(missing_ok=True)
 
 
 def make_folder(path: Path, mode: int = 0o777) -> None:
-    """A new folder; one that is there already is fine."""
+    """Create a folder if it does not exist."""
     path.mkdir(mode, exist_ok=True)
 
 
 def remove_folder(path: Path) -> None:
-    """Take a folder away if it is empty; one that is not, or is not there, is fine."""
+    """Delete a folder if it exists and is empty."""
     try:
         path.rmdir()
     except OSError as error:
@@ -78,13 +78,13 @@ def sync_folder(path: Path) -> None:
 
 
 def write_back(fd: int, offset: int, length: int) -> None:
-    """Have the disk begin to write a range now, without waiting for it: the sync at the end is short then. A hint."""
+    """Start writing a range to disk without waiting, so that the sync at the end is short. A hint."""
     if _sync_file_range is not None:
         _sync_file_range(fd, offset, length, _WRITE)
 
 
 def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    """Linux has it, Python's os module does not."""
+    """The C library's sync_file_range, which Linux has and Python's os module lacks."""
     function = getattr(ctypes.CDLL(None), "sync_file_range", None)
     if function is not None:
         function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)

@@ -1,11 +1,11 @@
-"""The file that says what kind of store a place holds: its format, and whether it is encrypted, or where it went."""
+"""`store.json`: a store's format, and whether it is encrypted, or to which folder it moved."""
 
 import json
 import re
 from typing import NamedTuple
 
 from capibara_assets.checkpoints.store.documents import unwrap, wrap
-from capibara_assets.checkpoints.store.places import Place
+from capibara_assets.checkpoints.store.places import StorePlace
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.digests import canonical_json
 
@@ -16,24 +16,24 @@ _GENERATION = re.compile(r"generation-([1-9][0-9]*)")
 
 
 class Moved(NamedTuple):
-    """Where the checkpoints of a place went when they were encrypted or decrypted (see `resealing`)."""
+    """The folder that a store moved to when it was encrypted or decrypted (see `resealing`)."""
 
     at: str
     """Folder below the store's root."""
     left: str | None = None
-    """Folder they left, `` for the root itself, as long as something may lie there; None afterwards."""
+    """Folder it left, "" for the root itself, while files may remain there; None afterwards."""
 
 
-def check_kind(place: Place, encrypted: bool, *, create: bool) -> bool:
-    """See that a place holds a store of this kind; where there is none yet, `create` makes one. Whether there is one.
+def check_kind(place: StorePlace, encrypted: bool, *, create: bool) -> bool:
+    """Check that a place holds a store of this kind; `create` makes one where there is none. Whether there is one.
 
     Raises:
-        InputError: it is encrypted and was opened as if it were not, or the other way round, or it moved.
+        InputError: it is encrypted and was opened as plain, or the other way round, or it moved.
         IntegrityError: the file is damaged, missing though there are checkpoints, or of a newer format.
     """
     name = f"{place.root}/{STORE}"
     try:
-        found = place.read(STORE)
+        document = place.read(STORE)
     except NotADirectoryError:
         raise InputError(f"{place.root} is a file: a checkpoint store is a folder") from None
     except FileNotFoundError:
@@ -42,23 +42,23 @@ def check_kind(place: Place, encrypted: bool, *, create: bool) -> bool:
         if not create:
             return False
         place.create(STORE, _document(encrypted))
-        found = place.read(STORE)
-    if found == _document(encrypted):
+        document = place.read(STORE)
+    if document == _document(encrypted):
         return True
-    if found == _document(not encrypted):
+    if document == _document(not encrypted):
         raise InputError(
             f"{name}: this store is {'not ' if encrypted else ''}encrypted; open_store opens either kind, with its keys"
         )
-    if (there := _moved(place, found)) is not None:
+    if (there := _moved(place, document)) is not None:
         raise InputError(
             f"{place.root} was encrypted or decrypted, its checkpoints are in {there.at} now: open it anew, by "
             "open_store, with its key if it has one"
         )
-    raise IntegrityError(f"{name} is damaged, or of a newer format: {found[:80]!r}")
+    raise IntegrityError(f"{name} is damaged, or of a newer format: {document[:80]!r}")
 
 
-def exists(place: Place) -> bool:
-    """Whether there is a store, of whatever kind."""
+def exists(place: StorePlace) -> bool:
+    """Whether there is a store of any kind."""
     try:
         place.read(STORE)
     except FileNotFoundError:
@@ -66,16 +66,16 @@ def exists(place: Place) -> bool:
     return True
 
 
-def says_encrypted(place: Place) -> bool:
-    """Whether there is a store that was made as an encrypted one."""
+def says_encrypted(place: StorePlace) -> bool:
+    """Whether the store's own file says that it is encrypted."""
     try:
         return place.read(STORE) == _document(True)
     except FileNotFoundError:
         return False
 
 
-def moved(place: Place) -> Moved | None:
-    """Where the checkpoints of a place went; None if they are there, or there are none.
+def moved(place: StorePlace) -> Moved | None:
+    """The folder that a store moved to; None if it did not move, or there is none.
 
     Raises:
         InputError: the place is a file.
@@ -89,23 +89,23 @@ def moved(place: Place) -> Moved | None:
         raise InputError(f"{place.root} is a file: a checkpoint store is a folder") from None
 
 
-def point(place: Place, to: Moved) -> None:
-    """Have who opens this place go on to another one, in one step."""
+def point(place: StorePlace, to: Moved) -> None:
+    """Redirect whoever opens this place to another folder, atomically."""
     body = canonical_json({"format": _POINTER, "at": to.at, "left": to.left})
     place.replace(STORE, wrap(body, STORE, None))
 
 
-def generations(place: Place) -> dict[str, int]:
-    """Folders to which checkpoints may have gone, or been going, and their numbers."""
-    return {name: int(found[1]) for name in place.folders("") if (found := _GENERATION.fullmatch(name))}
+def generations(place: StorePlace) -> dict[str, int]:
+    """Folders that the store may have moved to, or begun to, and their numbers."""
+    return {name: int(match[1]) for name in place.folders("") if (match := _GENERATION.fullmatch(name))}
 
 
-def new_generation(place: Place) -> str:
-    """Name of a folder that is not there."""
+def new_generation(place: StorePlace) -> str:
+    """Name of a new folder for the store to move to."""
     return f"generation-{1 + max(generations(place).values(), default=0)}"
 
 
-def _moved(place: Place, data: bytes) -> Moved | None:
+def _moved(place: StorePlace, data: bytes) -> Moved | None:
     if data in (_document(True), _document(False)):
         return None
     body = json.loads(unwrap(data, STORE, None, place.root))

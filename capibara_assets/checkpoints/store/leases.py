@@ -1,4 +1,4 @@
-"""Leases: how a writer that has not published yet tells `collect` that it is at work.
+"""Leases of active writers, which `collect` respects until they have published.
 
 A lease is a small file that its writer renews; a writer whose lease ran out does not publish. Whoever reads leases
 waits a while longer than their writers do, so that clocks which differ by less than `GRACE_S` do no harm.
@@ -18,7 +18,7 @@ import psutil
 
 from capibara_assets.checkpoints.encryption.vault import Vault
 from capibara_assets.checkpoints.store.documents import unwrap, wrap
-from capibara_assets.checkpoints.store.places import Place
+from capibara_assets.checkpoints.store.places import StorePlace
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.digests import canonical_json
 
@@ -31,14 +31,14 @@ _log = logging.getLogger(__name__)
 
 
 class LeaseExpired(InputError):
-    """A writer stood still for so long that what it relies on may have been collected; nothing was published."""
+    """A writer stalled so long that pieces it relies on may have been collected; nothing was published."""
 
 
 class Lease:
-    """A lease that is held by this process."""
+    """A lease held by this process."""
 
-    def __init__(self, place: Place, vault: Vault | None, purpose: str) -> None:
-        """Raises InputError: no room."""
+    def __init__(self, place: StorePlace, vault: Vault | None, purpose: str) -> None:
+        """Write the lease's file. Raises InputError: the disk is full."""
         self.id = uuid.uuid4().hex
         self._place, self._vault, self._purpose = place, vault, purpose
         self._expires = 0.0
@@ -46,11 +46,11 @@ class Lease:
 
     @property
     def name(self) -> str:
-        """Of its file, in the store."""
+        """Name of its file in the store."""
         return f"{FOLDER}/{self.id}"
 
     def check(self) -> None:
-        """Raises LeaseExpired: it ran out, so the writer must begin anew."""
+        """Raises LeaseExpired where the lease has expired, so that the writer has to start again."""
         if time.time() >= self._expires:
             raise LeaseExpired(
                 f"writing to {self._place.root} stood still for over {LIFE_S / 60:.0f} minutes (a suspended process?): "
@@ -58,7 +58,7 @@ class Lease:
             )
 
     def renew(self) -> None:
-        """Hold it for `LIFE_S` from now on. Raises LeaseExpired: too late."""
+        """Extend it to `LIFE_S` from now. Raises LeaseExpired: it has expired."""
         self.check()
         self._write()
 
@@ -72,14 +72,14 @@ class Lease:
             "started": process.create_time(),
             "purpose": self._purpose,
         }
-        # not synced: what a power cut tears belongs to a process that it ended
+        # not synced: a power cut that tears it also ends its process
         self._place.replace(self.name, wrap(canonical_json(body), self.name, self._vault), durable=False)
         self._expires = expires
 
 
 @contextmanager
-def hold(place: Place, vault: Vault | None, purpose: str) -> Iterator[Lease]:
-    """A lease for as long as the block runs, renewed by a thread. Raises InputError: no room."""
+def hold(place: StorePlace, vault: Vault | None, purpose: str) -> Iterator[Lease]:
+    """Hold a lease while the block runs, renewed by a thread. Raises InputError: the disk is full."""
     lease = Lease(place, vault, purpose)
     done = threading.Event()
     renewing = threading.Thread(target=_keep, args=(lease, done), name=f"lease-{lease.id[:8]}", daemon=True)
@@ -92,21 +92,21 @@ def hold(place: Place, vault: Vault | None, purpose: str) -> Iterator[Lease]:
         place.delete(lease.name)
 
 
-def alive(place: Place, vault: Vault | None) -> dict[str, str]:
-    """Ids of the leases whose writers may still publish, and what they do."""
-    found = {}
+def alive(place: StorePlace, vault: Vault | None) -> dict[str, str]:
+    """Id -> purpose of the leases whose writers may still publish."""
+    purposes = {}
     for lease in place.list(FOLDER):
         name = f"{FOLDER}/{lease}"
         try:
             body = json.loads(unwrap(place.read(name), name, vault, place.root))
         except FileNotFoundError:
-            continue  # given back while we looked
+            continue  # released meanwhile
         except IntegrityError as error:
-            _log.warning("%s; it counts as given back: only a crash of its machine leaves one like that", error)
+            _log.warning("%s; it counts as released: only a crash of its machine leaves one like that", error)
             continue
         if time.time() < body["expires"] + GRACE_S and not _dead(body):
-            found[lease] = str(body["purpose"])
-    return found
+            purposes[lease] = str(body["purpose"])
+    return purposes
 
 
 def _keep(lease: Lease, done: threading.Event) -> None:
@@ -120,7 +120,7 @@ def _keep(lease: Lease, done: threading.Event) -> None:
 
 
 def _dead(body: dict[str, object]) -> bool:
-    """Whether the process is known to be gone: only its own machine can tell."""
+    """Whether the writer's process is known to be gone; only its own machine can tell."""
     if body["host"] != _host():
         return False
     try:
@@ -130,7 +130,7 @@ def _dead(body: dict[str, object]) -> bool:
 
 
 def _host() -> str:
-    """Within one of these a process id means one process: a boot of a machine, and a container's process namespace."""
+    """Scope in which a process id is unique: a boot of a machine, and a container's process namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').stat().st_ino}"

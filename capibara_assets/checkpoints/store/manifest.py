@@ -1,4 +1,4 @@
-"""The document that is a checkpoint: its tensors and files by digest, and where it came from."""
+"""The manifest of a checkpoint: its tensors and files by digest, and its provenance."""
 
 from typing import Any, Literal
 

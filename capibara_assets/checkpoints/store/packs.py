@@ -1,9 +1,9 @@
-"""Packs: files of many pieces, written once. The layout, the writer, and the index that says where a piece lies.
+"""Packs: immutable files of many pieces. The layout, the writer, the reader, and the index of the pieces.
 
 A pack is a safetensors file of two U8 entries, `payload` (the stored pieces, one behind the other) and `index`; the
 header takes a fixed 512 bytes, is written last, and follows from the two lengths and the salt, so every byte of the
 file is covered by the index or by itself, and the index by the file's name. In an encrypted store pieces and index are
-sealed under a key of this pack alone; what is in the clear is the salt and how long the two entries are.
+sealed under a key of this pack alone; only the salt and the lengths of the two entries are not encrypted.
 """
 
 import base64
@@ -22,7 +22,7 @@ from capibara_assets.checkpoints.encryption.vault import SALT_BYTES, Cipher, Vau
 from capibara_assets.checkpoints.store import files
 from capibara_assets.checkpoints.store.codec import decode
 from capibara_assets.checkpoints.store.files import Data
-from capibara_assets.checkpoints.store.places import Place, room
+from capibara_assets.checkpoints.store.places import StorePlace, room
 from capibara_assets.errors import IntegrityError
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
@@ -37,30 +37,30 @@ _LENGTH = struct.Struct("<Q")
 
 
 class Stored(NamedTuple):
-    """Where and how a piece lies."""
+    """Where and how a piece is stored."""
 
     pack: str
     number: int
     offset: int
-    """Of its first byte in the file."""
+    """Position of its first byte in the file."""
     stored: int
     """Bytes in the file."""
     plain: int
     """Bytes of the piece itself."""
     encoding: str
     sha256: str | None
-    """Of the stored bytes; None where the piece's own digest, or the seal, speaks for them."""
+    """Of the stored bytes; None where the piece's own digest, or the cipher's tag, covers them."""
 
 
 @dataclass(frozen=True)
 class PackIndex:
-    """What is in one pack.
+    """The index of one pack.
 
     Attributes:
         id: digest of the stored index, and name of the file.
         lease: the lease under which it was written.
         salt: of its key; empty in a plain store.
-        pieces: digest -> place.
+        pieces: digest -> where it is stored.
         size: bytes of the file.
     """
 
@@ -72,7 +72,7 @@ class PackIndex:
 
     @property
     def name(self) -> str:
-        """Of the file, in the store."""
+        """Name of its file in the store."""
         return pack_name(self.id)
 
     @property
@@ -82,17 +82,17 @@ class PackIndex:
 
 
 def pack_name(pack: str) -> str:
-    """File name, in the store, of a pack."""
+    """Name of a pack's file in the store."""
     return f"{FOLDER}/{pack}{SUFFIX}"
 
 
 def associated(salt: bytes, digest: str, plain: int, encoding: str) -> bytes:
-    """What a sealed piece is bound to: its pack, its content, its length and how to decode it."""
+    """Associated data of a sealed piece: its pack, content, length and encoding."""
     return salt + bytes.fromhex(digest) + _LENGTH.pack(plain) + encoding.encode()
 
 
 def header(payload: int, index: int, salt: bytes) -> bytes:
-    """The one header of a pack with entries of these lengths."""
+    """The header of a pack with entries of these lengths."""
     text = json.dumps(
         {
             "__metadata__": {"format": FORMAT, "salt": salt.hex()},
@@ -107,10 +107,10 @@ def header(payload: int, index: int, salt: bytes) -> bytes:
 
 
 class PackWriter:
-    """Writes one pack: pieces in the order of `add`, then `finish`. Used by one thread."""
+    """Writer of one pack: pieces in the order of `add`, then `finish`. Used by one thread."""
 
-    def __init__(self, place: Place, lease: str, vault: Vault | None) -> None:
-        """Raises InputError: no room."""
+    def __init__(self, place: StorePlace, lease: str, vault: Vault | None) -> None:
+        """Create the file. Raises InputError: the disk is full."""
         self._place, self._lease, self._vault = place, lease, vault
         self.salt = vault.new_salt() if vault is not None else b""
         self.cipher: Cipher | None = vault.cipher(self.salt) if vault is not None else None
@@ -122,7 +122,7 @@ class PackWriter:
             self._fd = files.create(self._path, place.file_mode)
 
     def add(self, digest: str, plain: int, encoding: str, stored: Data, sha256: str | None) -> None:
-        """The next piece, encoded and sealed. Raises InputError: no room."""
+        """Append a piece, encoded and sealed. Raises InputError: the disk is full."""
         length = memoryview(stored).nbytes
         with room(self._place):
             files.pwrite(self._fd, stored, self._end)
@@ -131,14 +131,14 @@ class PackWriter:
         self._end += length
 
     def copy(self, digest: str, stored: Stored, encoded: memoryview) -> None:
-        """The next piece, as `PackReader.encoded` gave it from another pack. Raises InputError: no room."""
+        """Append a piece from another pack, as `PackReader.encoded` returns it. Raises InputError: the disk is full."""
         if self.cipher is not None:
             bound = associated(self.salt, digest, stored.plain, stored.encoding)
             encoded = memoryview(self.cipher.seal(len(self._pieces), encoded, bound))
         self.add(digest, stored.plain, stored.encoding, encoded, stored.sha256)
 
     def finish(self) -> PackIndex | None:
-        """Make it durable and visible. None, and no file, if nothing was added. Raises InputError: no room."""
+        """Publish the pack durably; None, and no file, if nothing was added. Raises InputError: the disk is full."""
         if not self._pieces:
             self.abandon()
             return None
@@ -154,7 +154,7 @@ class PackWriter:
         return PackIndex(name, self._lease, self.salt, pieces, self._end + len(index))
 
     def abandon(self) -> None:
-        """Leave nothing behind; fine after `finish`."""
+        """Delete the unfinished file; no effect after `finish`."""
         self._close()
         files.unlink(self._path)
 
@@ -165,20 +165,20 @@ class PackWriter:
 
 
 class PackReader:
-    """Reads pieces of one pack, checked. Safe to use from several threads."""
+    """Reader of one pack's pieces, which verifies them. Safe to use from several threads."""
 
-    def __init__(self, place: Place, index: PackIndex, vault: Vault | None) -> None:
-        """Raises FileNotFoundError: it is gone."""
+    def __init__(self, place: StorePlace, index: PackIndex, vault: Vault | None) -> None:
+        """Open the file. Raises FileNotFoundError: it was deleted."""
         self._reading = place.open(index.name)
         self._salt = index.salt
         self._cipher = vault.cipher(index.salt) if vault is not None else None
 
     def read(self, digest: str, stored: Stored, out: memoryview, verify: bool = True) -> None:
-        """Fill `out` with a piece. What is sealed is verified in any case.
+        """Fill `out` with a piece. Sealed pieces are verified in any case.
 
         Raises:
             IntegrityError: the file does not hold what was written.
-            FileNotFoundError: it is gone.
+            FileNotFoundError: it was deleted.
         """
         if self._cipher is None and stored.encoding == "raw":
             self._reading.read_into(out, stored.offset)
@@ -188,7 +188,7 @@ class PackReader:
         decode(stored.encoding, self.encoded(digest, stored, verify), out)
 
     def encoded(self, digest: str, stored: Stored, verify: bool = True) -> memoryview:
-        """A piece as it was encoded, without its seal. Raises as `read`."""
+        """A piece in its encoding, decrypted. Raises as `read`."""
         kept = memoryview(bytearray(stored.stored))
         self._reading.read_into(kept, stored.offset)
         if self._cipher is not None:
@@ -199,12 +199,12 @@ class PackReader:
         return kept
 
     def will_read(self, stored: Stored) -> None:
-        """A hint that this piece is next."""
+        """Hint that this piece is read next."""
         self._reading.will_read(stored.offset, stored.stored)
 
 
-def read_index(place: Place, pack: str, vault: Vault | None) -> PackIndex:
-    """What is in a pack. Header, index and length of the file are checked.
+def read_index(place: StorePlace, pack: str, vault: Vault | None) -> PackIndex:
+    """Read the index of a pack, with checks of header, index and length of the file.
 
     Raises:
         IntegrityError: it is damaged; the message names the file.

@@ -1,4 +1,4 @@
-"""Where a checkpoint store lies: a local folder, or an object store such as gs://, through the same few operations.
+"""File operations of a checkpoint store, on a local folder or an object store such as gs://.
 
 Names are relative POSIX paths. A name appears with all of its bytes or not at all, and on a disk it is durable when the
 call returns (unless told otherwise).
@@ -24,12 +24,12 @@ _REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR})
 Entries = list[tuple[str, dict[str, Any]]]  # in the classes below, `list` is a method
 
 
-class Place(Protocol):
-    """The operations a store needs of where it lies."""
+class StorePlace(Protocol):
+    """The file operations that a checkpoint store needs."""
 
     @property
     def root(self) -> str:
-        """The address, for messages and lineage."""
+        """Address, for messages and lineage."""
         ...
 
     @property
@@ -39,66 +39,66 @@ class Place(Protocol):
 
     @property
     def file_mode(self) -> int:
-        """Mode of new files there, less the umask."""
+        """Mode of new files, less the umask."""
         ...
 
     def read(self, name: str) -> bytes:
-        """All bytes. Raises FileNotFoundError."""
+        """All bytes of a file. Raises FileNotFoundError."""
         ...
 
     def size(self, name: str) -> int:
-        """Bytes under a name. Raises FileNotFoundError."""
+        """Size of a file in bytes. Raises FileNotFoundError."""
         ...
 
-    def open(self, name: str) -> "Reading":
-        """For reads of ranges. Raises FileNotFoundError."""
+    def open(self, name: str) -> "RangeReader":
+        """Open a file for reads of ranges. Raises FileNotFoundError."""
         ...
 
     def create(self, name: str, data: bytes, *, durable: bool = True) -> bool:
-        """Write a new name; False, and nothing done, if it is there. One of many writers at once gets True."""
+        """Write a new file; False, and no effect, if the name exists. Exactly one of concurrent writers gets True."""
         ...
 
     def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        """Write a name, over what is there."""
+        """Write a file, replacing an existing one."""
         ...
 
     def publish(self, part: Path, name: str) -> None:
-        """Give a finished, synced file of `parts` its name, which nobody else uses; the part is gone then."""
+        """Move a finished, synced file of `parts` to its final, unique name."""
         ...
 
     def list(self, folder: str) -> Mapping[str, int]:
-        """Names right below a folder with their sizes, files only; none if there is no such folder."""
+        """Name -> size of the files directly in a folder; empty if there is no such folder."""
         ...
 
     def folders(self, folder: str) -> tuple[str, ...]:
-        """Names of the folders right below a folder, sorted."""
+        """Names of the folders directly in a folder, sorted."""
         ...
 
-    def settle(self, folder: str) -> None:
-        """Wait until every name that is in a folder now is durable, also those that others are just putting there.
+    def sync_names(self, folder: str) -> None:
+        """Wait until every name now in a folder is durable, also names that other processes are just creating.
 
-        Whoever relies on what another process made needs it: that process may still be waiting for its own sync.
+        Needed before relying on another process's file: that process may still be waiting for its own sync.
         """
         ...
 
     def delete(self, name: str, *, durable: bool = False) -> None:
-        """Take a name away; one that is not there is fine."""
+        """Delete a file if it exists."""
         ...
 
     def delete_folder(self, folder: str) -> None:
-        """Take a folder away if it is empty; one that is not, or is not there, is fine."""
+        """Delete a folder if it exists and is empty."""
         ...
 
 
-class Reading(Protocol):
-    """A name that is open for reading, closed with its last use; safe to use from several threads at once."""
+class RangeReader(Protocol):
+    """A file open for reading, closed with its last use; safe to use from several threads."""
 
     def read_into(self, view: memoryview, offset: int) -> None:
-        """Fill `view` from `offset` on. Raises IntegrityError: it ends before that; FileNotFoundError: it is gone."""
+        """Fill `view` from `offset`. Raises IntegrityError: the file is too short; FileNotFoundError: deleted."""
         ...
 
     def will_read(self, offset: int, length: int) -> None:
-        """A hint that this range comes soon."""
+        """Hint that this range is read soon."""
         ...
 
 
@@ -108,12 +108,12 @@ def open_place(
     work: Path | None = None,
     storage_options: Mapping[str, Any] | None = None,
     private: bool = False,
-) -> Place:
-    """The place at an address.
+) -> StorePlace:
+    """The store's place at an address, local or remote.
 
     Args:
-        work: local folder for files on their way; a remote place needs one.
-        private: files and folders are readable by their owner alone (local places).
+        work: local folder for unfinished files; a remote place needs one.
+        private: make files and folders readable by their owner only (local places).
 
     Raises:
         InputError: a remote place without `work`.
@@ -126,13 +126,13 @@ def open_place(
         return LocalPlace(Path(location.path).absolute(), private)
     if work is None:
         raise InputError(f"the checkpoint store {root} is remote: name a local folder for work in progress")
-    # one folder per store: whose parts are abandoned is for the store's own leases to say
+    # one folder per store: only the store's own leases tell which parts are abandoned
     return RemotePlace(location, Path(work).absolute() / PARTS / sha256_bytes(str(location).encode())[:16])
 
 
 @contextmanager
-def room(place: Place) -> Iterator[None]:
-    """A full disk, or one that may not be written to, becomes an InputError."""
+def room(place: StorePlace) -> Iterator[None]:
+    """Turn the error of a full or read-only disk into an InputError."""
     try:
         yield
     except OSError as error:
@@ -148,7 +148,7 @@ class LocalPlace:
         self._root = root
         self._file_mode = files.PRIVATE_FILE if private else 0o666
         self._folder_mode = files.PRIVATE_FOLDER if private else 0o777
-        self._settled: set[Path] = set()  # folders whose own names this process knows to be durable
+        self._durable: set[Path] = set()  # folders whose names this process knows to be durable
 
     @property
     def root(self) -> str:
@@ -169,8 +169,8 @@ class LocalPlace:
     def size(self, name: str) -> int:
         return (self._root / name).stat().st_size
 
-    def open(self, name: str) -> "LocalReading":
-        return LocalReading(self._root / name)
+    def open(self, name: str) -> "LocalRangeReader":
+        return LocalRangeReader(self._root / name)
 
     def create(self, name: str, data: bytes, *, durable: bool = True) -> bool:
         with self._written(data, durable) as part:
@@ -197,18 +197,18 @@ class LocalPlace:
             files.sync_folder(target.parent)
 
     def list(self, folder: str) -> Mapping[str, int]:
-        found = {}
+        sizes = {}
         try:
             with os.scandir(self._root / folder) as entries:
                 for entry in entries:
                     try:
                         if entry.is_file(follow_symlinks=False):
-                            found[entry.name] = entry.stat(follow_symlinks=False).st_size
+                            sizes[entry.name] = entry.stat(follow_symlinks=False).st_size
                     except FileNotFoundError:
-                        continue  # it went while we looked
+                        continue  # deleted meanwhile
         except FileNotFoundError:
             return {}
-        return found
+        return sizes
 
     def folders(self, folder: str) -> tuple[str, ...]:
         try:
@@ -217,7 +217,7 @@ class LocalPlace:
         except FileNotFoundError:
             return ()
 
-    def settle(self, folder: str) -> None:
+    def sync_names(self, folder: str) -> None:
         with room(self):
             files.sync_folder(self._folder(folder))
 
@@ -236,7 +236,7 @@ class LocalPlace:
 
     @contextmanager
     def _written(self, data: bytes, durable: bool) -> Iterator[Path]:
-        """A part file with these bytes; its name is gone afterwards."""
+        """A part file with these bytes, deleted afterwards."""
         with room(self):
             part = self.parts / f"{uuid.uuid4().hex}.part"
             try:
@@ -252,7 +252,7 @@ class LocalPlace:
                 if part.exists():
                     raise
                 raise InputError(
-                    f"{part} was swept up before it was in its place: this process stood still for too long (was it "
+                    f"{part} was collected before it was published: this process stalled for too long (was it "
                     "suspended?); nothing was written, do it again"
                 ) from error
             finally:
@@ -263,25 +263,25 @@ class LocalPlace:
         return self._folder(folder) / file
 
     def _folder(self, name: str) -> Path:
-        """A folder below the root; made, durably, where it is not there."""
+        """A folder below the root; created, durably, where it does not exist."""
         path = self._root / name if name else self._root
         self._make(path)
         return path
 
     def _make(self, path: Path) -> None:
         inside = self._root in path.parents
-        if path.is_dir() and (not inside or path in self._settled):
+        if path.is_dir() and (not inside or path in self._durable):
             return
         self._make(path.parent)
         with room(self):
-            # it may be there: whoever made it may still be waiting for the sync
+            # it may exist: the process that created it may still be waiting for the sync
             files.make_folder(path, self._folder_mode)
             files.sync_folder(path.parent)
-        self._settled.add(path)
+        self._durable.add(path)
 
 
-class LocalReading:
-    """A local file that is open for reading."""
+class LocalRangeReader:
+    """A local file open for reading."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -299,13 +299,13 @@ class LocalReading:
             os.posix_fadvise(self._fd, offset, length, os.POSIX_FADV_WILLNEED)
 
     def __del__(self) -> None:
-        # with its last user: another thread may be reading when the first is done with it
+        # with its last user: another thread may still be reading
         if (fd := getattr(self, "_fd", -1)) >= 0:
             os.close(fd)
 
 
 class RemotePlace:
-    """A folder of an object store, through fsspec: objects appear whole, and are created on a condition."""
+    """A folder of an object store, through fsspec: objects appear whole, and are created conditionally."""
 
     def __init__(self, root: UPath, parts: Path) -> None:
         self._root = root
@@ -324,7 +324,7 @@ class RemotePlace:
 
     @property
     def file_mode(self) -> int:
-        """Parts of what may be a sealed store lie in a folder of this user alone."""
+        """Private: the store may be encrypted, and its parts are not sealed yet."""
         return files.PRIVATE_FILE
 
     def read(self, name: str) -> bytes:
@@ -334,8 +334,8 @@ class RemotePlace:
         self._fs.invalidate_cache()
         return int(self._fs.info(f"{self._base}/{name}")["size"])
 
-    def open(self, name: str) -> "RemoteReading":
-        return RemoteReading(self._fs, f"{self._base}/{name}")
+    def open(self, name: str) -> "RemoteRangeReader":
+        return RemoteRangeReader(self._fs, f"{self._base}/{name}")
 
     def create(self, name: str, data: bytes, *, durable: bool = True) -> bool:
         try:
@@ -357,8 +357,8 @@ class RemotePlace:
     def folders(self, folder: str) -> tuple[str, ...]:
         return tuple(sorted(name for name, entry in self._entries(folder) if entry["type"] == "directory"))
 
-    def settle(self, folder: str) -> None:
-        """Objects are durable once they can be seen."""
+    def sync_names(self, folder: str) -> None:
+        """Nothing to do: objects are durable once they are visible."""
 
     def delete(self, name: str, *, durable: bool = False) -> None:
         try:
@@ -367,21 +367,21 @@ class RemotePlace:
             return
 
     def delete_folder(self, folder: str) -> None:
-        """Object stores have none."""
+        """Nothing to do: object stores have no folders."""
 
     def _entries(self, folder: str) -> Entries:
         path = f"{self._base}/{folder}".rstrip("/")
         try:
-            found = self._fs.ls(path, detail=True, refresh=True)
+            entries = self._fs.ls(path, detail=True, refresh=True)
         except FileNotFoundError:
             return []
         # a folder may list itself, as a marker object
-        return [(entry["name"].rstrip("/").rpartition("/")[2], entry) for entry in found
+        return [(entry["name"].rstrip("/").rpartition("/")[2], entry) for entry in entries
                 if entry["name"].strip("/") != path.strip("/")]  # fmt: skip
 
 
-class RemoteReading:
-    """An object that is read by ranges."""
+class RemoteRangeReader:
+    """An object read by ranges."""
 
     def __init__(self, fs: Any, path: str) -> None:
         self._fs, self._path = fs, path
@@ -395,4 +395,4 @@ class RemoteReading:
         view[:] = data
 
     def will_read(self, offset: int, length: int) -> None:
-        """Object stores take no hints."""
+        """Nothing to do: object stores take no hints."""

@@ -1,4 +1,4 @@
-"""From packs to tensors: pieces are read, checked and decoded on several threads, straight into their place."""
+"""Reader of a checkpoint's pieces: read, verified and decoded on several threads, directly into their destination."""
 
 import threading
 from collections import deque
@@ -12,34 +12,34 @@ from capibara_assets.checkpoints.encryption.vault import Vault
 from capibara_assets.checkpoints.store.catalog import Catalog
 from capibara_assets.checkpoints.store.manifest import TensorEntry
 from capibara_assets.checkpoints.store.packs import PackReader, Stored, pack_name
-from capibara_assets.checkpoints.store.places import Place
+from capibara_assets.checkpoints.store.places import StorePlace
 from capibara_assets.checkpoints.store.writing import threads
 from capibara_assets.errors import IntegrityError
 
 _OPEN = 200  # packs that one reader keeps open
-_AHEAD = 2  # pieces that are fetched before they are asked for
+_AHEAD = 2  # pieces that are read ahead
 
 
-class Job(NamedTuple):
-    """One piece to read, and where it goes."""
+class PieceRead(NamedTuple):
+    """One piece to read, and the memory to read it into."""
 
     where: str
-    """The tensor or file it belongs to, for messages."""
+    """Name of its tensor or file, for messages."""
     digest: str
     out: memoryview
 
 
 class Reader:
-    """Reads pieces of one checkpoint. Safe to use from several threads; what is open is closed with the last use."""
+    """Reader of one checkpoint's pieces. Safe to use from several threads; files are closed with the last use."""
 
-    def __init__(self, place: Place, vault: Vault | None, catalog: Catalog, checkpoint: str, verify: bool) -> None:
+    def __init__(self, place: StorePlace, vault: Vault | None, catalog: Catalog, checkpoint: str, verify: bool) -> None:
         self._place, self._vault, self._catalog = place, vault, catalog
         self._checkpoint, self._verify = checkpoint, verify
         self._lock = threading.Lock()
         self._open: dict[str, PackReader] = {}
         self._pool: ThreadPoolExecutor | None = None
 
-    def read(self, job: Job) -> None:
+    def read(self, job: PieceRead) -> None:
         """Fill `job.out` with a piece.
 
         Raises:
@@ -52,15 +52,15 @@ class Reader:
                 return
             except FileNotFoundError:
                 self._drop(stored.pack)
-                stored = self._find(job)  # a repacked piece lies elsewhere by now
+                stored = self._find(job)  # the pack was collected: the piece is in another one
             except IntegrityError as error:
                 name = pack_name(stored.pack)
                 raise IntegrityError(
                     f"{self._place.root}/{name} is damaged at {job.where} of checkpoint {self._checkpoint}: {error}"
                 ) from error
 
-    def read_all(self, jobs: Iterable[Job]) -> None:
-        """Fill everything, in the order in which it lies on disk. Raises IntegrityError: as `read`."""
+    def read_all(self, jobs: Iterable[PieceRead]) -> None:
+        """Fill all of them, in their order on disk. Raises IntegrityError: as `read`."""
         placed = sorted(jobs, key=lambda job: self._find(job)[:3])
         if not placed:
             return
@@ -89,11 +89,11 @@ class Reader:
                 done.result()
 
     def pieces(self, where: str, entry: TensorEntry) -> Iterator[memoryview]:
-        """The pieces of an entry in order, with read-ahead; each is valid until the next is asked for."""
+        """The pieces of an entry in order, with read-ahead; each is valid until the next is requested."""
         lengths = piece_lengths(entry)
         if len(lengths) == 1:
             out = memoryview(bytearray(lengths[0]))
-            self.read(Job(where, entry.pieces[0], out))
+            self.read(PieceRead(where, entry.pieces[0], out))
             yield out
             return
         buffers = [memoryview(bytearray(PIECE)) for _ in range(min(len(lengths), _AHEAD + 1))]
@@ -102,7 +102,7 @@ class Reader:
         try:
             for number, (digest, length) in enumerate(zip(entry.pieces, lengths, strict=True)):
                 out = buffers[number % len(buffers)][:length]
-                coming.append((out, pool.submit(self.read, Job(where, digest, out))))
+                coming.append((out, pool.submit(self.read, PieceRead(where, digest, out))))
                 if len(coming) > _AHEAD:
                     ready, done = coming.popleft()
                     done.result()
@@ -114,7 +114,7 @@ class Reader:
             for _, done in coming:
                 done.cancel()
 
-    def _find(self, job: Job) -> Stored:
+    def _find(self, job: PieceRead) -> Stored:
         stored = self._catalog.find(job.digest)
         if stored is None:
             self._catalog.refresh()
@@ -134,20 +134,20 @@ class Reader:
 
     def _pack(self, pack: str) -> PackReader:
         with self._lock:
-            found = self._open.get(pack)
-        if found is None:
-            found = PackReader(self._place, self._catalog.index(pack), self._vault)
+            reader = self._open.get(pack)
+        if reader is None:
+            reader = PackReader(self._place, self._catalog.index(pack), self._vault)
             with self._lock:
                 if len(self._open) < _OPEN:
-                    self._open[pack] = found
-        return found
+                    self._open[pack] = reader
+        return reader
 
-    def _hint(self, job: Job) -> None:
+    def _hint(self, job: PieceRead) -> None:
         stored = self._find(job)
         with self._lock:
-            found = self._open.get(stored.pack)
-        if found is not None:
-            found.will_read(stored)
+            reader = self._open.get(stored.pack)
+        if reader is not None:
+            reader.will_read(stored)
 
     def _drop(self, pack: str) -> None:
         with self._lock:

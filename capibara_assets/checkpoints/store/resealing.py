@@ -1,13 +1,13 @@
-"""Encrypting a whole plain store, and decrypting it again: checkpoints move to a new folder below the store's root.
+"""Encryption and decryption of a whole store: its checkpoints move to a new folder below the store's root.
 
-They are copied to `generation-<n>/`, a store of its own, under the digests of the new kind, with their versions and
-with their old ids as aliases. When that is complete and was read back, one file is replaced, `store.json` at the root:
-it points there from then on, and `open_store` follows. What was left is deleted last. So readers see all checkpoints,
-of the one kind or of the other, at any moment; after a crash at any point, doing the same again finishes it; and
-nothing is renamed, so it is the same on an object store.
+They are copied to `generation-<n>/`, a complete store, under the digests of the new kind, with their versions, and with
+their old ids as aliases. When the copy is complete and was read back, `store.json` at the root is replaced: it points
+to the copy, and `open_store` follows. The old folder is deleted last. So readers see all checkpoints, of one kind or
+the other, at any moment; after a crash at any point, running it again finishes it; and nothing is renamed, so it works
+the same on an object store.
 
-Writers that were at work at that moment go on in the folder that was left, under leases: they are waited for, and what
-they published comes along. Those that begin later find out from `store.json`, under their lease, before they write.
+Writers active at that moment continue in the old folder, under leases: the move waits for them, and copies what they
+published. Writers that begin later read `store.json`, under their lease, before they write.
 """
 
 import json
@@ -37,7 +37,7 @@ from capibara_assets.checkpoints.store.kind import (
 )
 from capibara_assets.checkpoints.store.leases import GRACE_S, LIFE_S, Lease, alive, hold
 from capibara_assets.checkpoints.store.manifest import CheckpointManifest, TensorEntry
-from capibara_assets.checkpoints.store.places import Place, open_place
+from capibara_assets.checkpoints.store.places import StorePlace, open_place
 from capibara_assets.checkpoints.store.slots import create_vault, is_encrypted, open_vault
 from capibara_assets.checkpoints.store.store import CheckpointStore
 from capibara_assets.checkpoints.store.versions import Version, manifest_id
@@ -47,19 +47,19 @@ from capibara_assets.storage.digests import canonical_json
 _PURPOSE = "reseal"
 _CONTENT = ("models", "manifests", "packs", "condemned", "leases", "parts", "keys")  # in the order of their deletion
 _COPIED = "copied"
-_LOOK_EVERY_S = 0.2
+_POLL_S = 0.2
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Resealed:
-    """What encrypting or decrypting a store did.
+    """Result of encrypting or decrypting a store.
 
     Attributes:
-        root: where the checkpoints are now.
+        root: address of the checkpoints now.
         ids: former id -> id, of every checkpoint that was copied this time.
-        deleted: files of the former kind that are gone.
+        deleted: number of files of the former kind that were deleted.
     """
 
     root: str
@@ -69,7 +69,7 @@ class Resealed:
 
 @dataclass(frozen=True)
 class _Address:
-    """How stores below one root are opened."""
+    """Options to open the stores below one root."""
 
     root: UPath
     work: Path | None
@@ -77,7 +77,7 @@ class _Address:
     compression: Compression
     private: bool
 
-    def place(self, folder: str) -> Place:
+    def place(self, folder: str) -> StorePlace:
         return open_place(self._at(folder), work=self.work, storage_options=self.options, private=self.private)
 
     def store(self, folder: str, vault: Vault | None) -> CheckpointStore:
@@ -101,13 +101,13 @@ def encrypt(
     work: Path | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Resealed:
-    """Encrypt a whole store under a new data key, wrapped by `key`; or finish that where it was interrupted.
+    """Encrypt a whole store under a new data key, wrapped by `key`; or finish an interrupted encryption.
 
-    It takes the room of a second copy while it runs. Ids change; the former ones still find their checkpoints. Files of
+    It needs space for a second copy while it runs. Ids change; the former ids still find their checkpoints. Files of
     the former kind are deleted, not overwritten: a disk, its snapshots and backups may still hold them.
 
     Raises:
-        InputError: no store, another key than the store has already, no room, or another process at the same work.
+        InputError: no store, another key than the store has already, no space, or another process is doing the same.
         IntegrityError: the store is damaged; nothing was deleted.
     """
     return _reseal(_address(root, work, storage_options, compression, private=True), key, encrypted=True)
@@ -121,7 +121,7 @@ def decrypt(
     work: Path | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Resealed:
-    """The inverse of `encrypt`; its key slots go, too. A store that was never changed gets its former ids back.
+    """Decrypt a whole store and delete its key slots; an otherwise unchanged store gets its former ids back.
 
     Raises:
         InputError: as `encrypt`, or the key does not open the store.
@@ -138,7 +138,7 @@ def rotate(
     work: Path | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Have an encrypted store open with `new_key` alone; its data key and its payload stay (see `slots.rotate`).
+    """Replace the key of an encrypted store by `new_key`; data key and payload are unchanged (see `slots.rotate`).
 
     Raises:
         InputError: the store is not encrypted, or neither key opens it.
@@ -172,13 +172,13 @@ def _reseal(address: _Address, key: WrappingKey, *, encrypted: bool) -> Resealed
         return _leave(address, there.left, now, target, key)
     source = address.store(now, None if encrypted else open_vault(address.place(now), key))
     with hold(source.place, source.vault, _PURPOSE) as lease:
-        _alone(source, lease)
+        _require_alone(source, lease)
         folder, target = _target(address, now, key, encrypted)
         copier = _Copier(source, target)
         copier.copy()
         if damages := target.verify():
             raise IntegrityError(f"what was written to {target.root} is damaged: {damages[0]}; nothing was deleted")
-        copier.copy()  # what was published while that was read
+        copier.copy()  # what was published while the copy was read back
         target.place.replace(_COPIED, wrap(canonical_json(sorted(copier.ids)), _COPIED, target.vault))
         point(top, Moved(folder, left=now))
     done = _leave(address, now, folder, target, key)
@@ -186,7 +186,7 @@ def _reseal(address: _Address, key: WrappingKey, *, encrypted: bool) -> Resealed
 
 
 def _target(address: _Address, now: str, key: WrappingKey, encrypted: bool) -> tuple[str, CheckpointStore]:
-    """The unfinished copy of an interrupted attempt, or an empty one; what else lies about is deleted."""
+    """The unfinished copy of an interrupted attempt, or a new store; other leftover folders are deleted."""
     keep = None
     for folder in generations(address.place("")).keys() - {now}:
         place = address.place(folder)
@@ -194,7 +194,7 @@ def _target(address: _Address, now: str, key: WrappingKey, encrypted: bool) -> t
             if exists(place) and is_encrypted(place) == encrypted:
                 keep = folder, address.store(folder, open_vault(place, key) if encrypted else None)
         except (InputError, IntegrityError) as error:
-            _log.warning("an interrupted attempt in %s cannot be gone on with, beginning anew: %s", place.root, error)
+            _log.warning("an interrupted attempt in %s cannot be continued, starting again: %s", place.root, error)
     _delete_others(address, now, *(keep or ())[:1])
     if keep is None:
         folder = new_generation(address.place(""))
@@ -203,33 +203,34 @@ def _target(address: _Address, now: str, key: WrappingKey, encrypted: bool) -> t
     return keep
 
 
-def _alone(store: CheckpointStore, lease: Lease) -> None:
+def _require_alone(store: CheckpointStore, lease: Lease) -> None:
+    """Raise InputError where another process is encrypting or decrypting the store."""
     if _PURPOSE in [what for one, what in alive(store.place, store.vault).items() if one != lease.id]:
         raise InputError(f"{store.root} is being encrypted or decrypted by another process: let it finish")
 
 
 class _Copier:
-    """Copies versions from one store to another, which may have some of them."""
+    """Copier of versions from one store to another, which may already have some of them."""
 
     def __init__(self, source: CheckpointStore, target: CheckpointStore, copied: Collection[str] | None = None) -> None:
-        """`copied`: ids of what was copied before the target was in use; what was retired there since, stays so."""
+        """`copied`: ids that were copied before the target was in use; those retired there since stay retired."""
         self._source, self._target, self._copied = source, target, copied
         self._entries: dict[TensorEntry, TensorEntry] = {}  # tensors that checkpoints share are read once
         self.ids: dict[str, str] = {}
-        """Former id -> id, of all that both have."""
+        """Former id -> id, of the checkpoints that both stores have."""
 
     def copy(self) -> None:
-        """Bring the target up to the source, until nobody publishes meanwhile."""
+        """Copy until a pass finds nothing new."""
         with hold(self._target.place, self._target.vault, _PURPOSE) as lease:
             while self._pass(lease):
                 continue
 
     def _pass(self, lease: Lease) -> int:
-        """Copy what is new, take away what was retired. How many versions were copied."""
+        """Copy new versions and remove retired ones; returns how many were copied."""
         standing = self._source.versions.standing(self._source.versions.all())
-        found = [(version, manifest) for version, manifest in standing if version.id not in (self._copied or ())]
-        there = {version.id: version for version, _ in found}
-        manifests = {version.id: manifest for version, manifest in found}
+        wanted = [(version, manifest) for version, manifest in standing if version.id not in (self._copied or ())]
+        there = {version.id: version for version, _ in wanted}
+        manifests = {version.id: manifest for version, manifest in wanted}
         former_ids = {former: identity for identity, one in manifests.items() for former in (identity, *one.aliases)}
         for version in list(self._target.versions.all()):
             known = self._target.versions.manifest(version)
@@ -250,7 +251,7 @@ class _Copier:
     def _write(self, version: Version, former: CheckpointManifest, former_ids: Mapping[str, str], lease: Lease) -> None:
         target, content = self._target, self._source.checkpoint(version).content()
         while True:
-            known = self._entries if self._copied is None else {}  # a target in use is collected
+            known = self._entries if self._copied is None else {}  # a target in use may be collected meanwhile
             unknown = Content(
                 {name: one for name, one in content.tensors.items() if former.tensors[name] not in known},
                 files={name: one for name, one in content.files.items() if former.files[name] not in known},
@@ -277,7 +278,7 @@ class _Copier:
         manifest = manifest.model_copy(update={"aliases": tuple(aliases)})
         file = target.versions.write_manifest(manifest, identity, lease)
         copied = Version(target.versions.folder(former.about.model), version.number, identity, file)
-        if not target.versions.place(copied, lease):  # a number that was given since is not given back
+        if not target.versions.place(copied, lease):  # the number was assigned meanwhile: take the next
             target.versions.publish(former.about.model, identity, file, lease)
         self.ids[version.id] = identity
         self._remember(former, manifest)
@@ -287,7 +288,7 @@ class _Copier:
             self._entries.update((old[name], new[name]) for name in old)
 
     def _keep_numbers(self, there: Mapping[str, Version], manifests: Mapping[str, CheckpointManifest]) -> None:
-        """Numbers of versions that were retired at the end of a model's are not given again."""
+        """Mark numbers of retired newest versions, so that they are not assigned again."""
         for folder, model in {(there[identity].folder, one.about.model) for identity, one in manifests.items()}:
             following, target = self._source.versions.next(folder), self._target.versions
             if target.next(target.folder(model)) < following:
@@ -295,7 +296,7 @@ class _Copier:
 
 
 def _parents_first(manifests: Mapping[str, CheckpointManifest], former_ids: Mapping[str, str]) -> Sequence[str]:
-    """Ids in an order in which a parent that is among them comes before its children."""
+    """Ids in an order in which parents come before their children."""
     order: dict[str, None] = {}
     for identity in manifests:
         line = []
@@ -308,7 +309,7 @@ def _parents_first(manifests: Mapping[str, CheckpointManifest], former_ids: Mapp
 
 
 def _leave(address: _Address, left: str, now: str, target: CheckpointStore, key: WrappingKey) -> Resealed:
-    """After the switch: bring along what late writers published, then delete what was left."""
+    """After the switch: copy what late writers published, then delete the old folder."""
     place, ids = address.place(left), {}
     if left:
         point(place, Moved(now))
@@ -325,26 +326,27 @@ def _leave(address: _Address, left: str, now: str, target: CheckpointStore, key:
     return Resealed(target.root, ids, deleted)
 
 
-def _wait_for_writers(place: Place, vault: Vault | None) -> None:
+def _wait_for_writers(place: StorePlace, vault: Vault | None) -> None:
+    """Wait until no writer is active; raises InputError after a lease's lifetime."""
     end, told = time.monotonic() + LIFE_S + GRACE_S, False
     while writers := alive(place, vault):
         if time.monotonic() > end:
-            raise InputError(f"writers are still at work in {place.root}: {', '.join(writers.values())}; try again")
+            raise InputError(f"writers are still active in {place.root}: {', '.join(writers.values())}; try again")
         if not told:
-            _log.warning("waiting for writers that are at work in %s: %s", place.root, ", ".join(writers.values()))
+            _log.warning("waiting for active writers in %s: %s", place.root, ", ".join(writers.values()))
             told = True
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_S)
 
 
 def _delete_others(address: _Address, *keep: str) -> int:
-    """Delete what interrupted attempts left, in folders other than these and, if the store moved, at the root."""
+    """Delete the folders of interrupted attempts except these; returns the number of files."""
     top = address.place("")
     others = [folder for folder in generations(top) if folder not in keep]
     return sum(_delete(address.place(folder), whole=True) for folder in others)
 
 
-def _delete(place: Place, *, whole: bool) -> int:
-    """Delete what a store has in its folders, and, if `whole`, that it is one. How many files."""
+def _delete(place: StorePlace, *, whole: bool) -> int:
+    """Delete a store's folders and, if `whole`, the files that make it a store; returns the number of files."""
     deleted = sum(_empty(place, folder) for folder in _CONTENT)
     if whole:
         for name in place.list(""):
@@ -354,7 +356,8 @@ def _delete(place: Place, *, whole: bool) -> int:
     return deleted
 
 
-def _empty(place: Place, folder: str) -> int:
+def _empty(place: StorePlace, folder: str) -> int:
+    """Delete a folder with everything in it; returns the number of files."""
     deleted = sum(_empty(place, f"{folder}/{inner}") for inner in place.folders(folder))
     for name in place.list(folder):
         place.delete(f"{folder}/{name}")

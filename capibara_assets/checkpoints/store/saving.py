@@ -1,8 +1,8 @@
-"""Saving beside the work: the caller waits for a copy in host memory, one thread writes it to the store.
+"""Asynchronous saving: the caller waits for a copy to host memory, and a thread writes it to the store.
 
-What is handed to a store must not change while it is written, and an optimizer changes weights and moments in place.
-So a save copies first, into buffers that it keeps, and the next save waits until they are free again: never more than
-one copy in memory, never more than one write.
+A state must not change while it is written, and an optimizer changes weights and moments in place. So a save copies
+first, into buffers that it keeps, and the next save waits until they are free: at most one copy in memory, and at most
+one write at a time.
 """
 
 import os
@@ -24,7 +24,7 @@ from capibara_assets.checkpoints.tree import flatten, unflatten
 
 
 class Saves(Protocol):
-    """What is needed of a store; `CheckpointStore` has it."""
+    """The method of a store that `AsyncSaver` needs; `CheckpointStore` has it."""
 
     def save(self, state: Any, step: int, model_name: str, *, files: Mapping[str, bytes], **about: Any) -> str:
         """Write a nested state; returns the checkpoint's id."""
@@ -32,41 +32,41 @@ class Saves(Protocol):
 
 
 class AsyncSaver:
-    """Saves to a store in the background, one checkpoint at a time; used by one thread, in the process that made it.
+    """Saver to a store in the background, one checkpoint at a time; used by one thread, in the process that made it.
 
-    A save that failed is raised, as the very error, by the next `save`, `check`, `wait` or `close`, once. Leaving the
-    `with` block closes; an error that is on its way then is not replaced by a failed save's, which is noted on it.
-    Close it: an interpreter that ends before waits for the write, but gives it no more threads, so that a large one
-    fails; stderr says so then, and nothing is half there.
+    The error of a failed save is raised, once, by the next `save`, `check`, `wait` or `close`. Leaving the `with` block
+    closes; an error already being raised is not replaced by a failed save's, which is added to it as a note. Close it:
+    an interpreter that exits before that waits for the write but allows no new threads, so that a large write fails,
+    which is printed to stderr; nothing is half published.
     """
 
     def __init__(self, store: Saves):
         self._store = store
         self._copies = _HostCopies()
-        # A thread that waits for work: starting one each time would hand Python's lock to it in the middle of a step.
+        # One waiting thread: starting one for each save would hand it Python's lock in the middle of a step
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending = _Pending()
         self._process = os.getpid()
         self._closed = False
-        # A saver that was forgotten, or an interpreter that has ended, has nobody left to raise at.
-        weakref.finalize(self, _tell, self._pending, self._process)
+        # A saver that was never closed, or an interpreter that exits, has no caller left to raise to
+        weakref.finalize(self, _report_failure, self._pending, self._process)
 
     def save(
         self, state: Any, step: int, model_name: str, *, files: Mapping[str, bytes | Path] | None = None, **about: Any
     ) -> Future[str]:
-        """Copy the state, begin to write it, and return; waits for the save before this one.
+        """Copy the state, start writing it, and return; waits for the previous save first.
 
         Args:
             state: nested tensors and plain values, on any device; may be changed as soon as this returns. Ties stay.
-            files: name -> bytes or a local file, which is read now.
+            files: name -> bytes, or a local file, which is read now.
             about: as of `CheckpointStore.save`.
 
         Returns:
             The checkpoint's id, once it is published and durable.
 
         Raises:
-            InputError: something in the state that no checkpoint can hold.
-            Exception: whatever the save before this one failed with; this one has not begun.
+            InputError: the state holds something that a checkpoint cannot.
+            Exception: the error of the previous save; this one was not started.
         """
         self._require_usable()
         self.wait()
@@ -80,18 +80,18 @@ class AsyncSaver:
         return self._pending.save
 
     def check(self) -> None:
-        """Raise what the last save failed with, if it has ended; never waits. Call it at every step."""
+        """Raise the error of the last save, if it has ended; never waits. Call it at every step."""
         if self._pending.save is not None and self._pending.save.done():
             self.wait()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the running save, if there is one, has ended; for `timeout` seconds at most.
+        """Wait until the running save, if any, has ended; at most `timeout` seconds.
 
         Returns:
-            Whether it has; if not, the write goes on.
+            Whether it has ended; if not, the write continues.
 
         Raises:
-            Exception: whatever it failed with.
+            Exception: the error of the save.
         """
         if self._process != os.getpid() or self._pending.save is None:
             return True  # after a fork the write is the parent's
@@ -104,8 +104,8 @@ class AsyncSaver:
     def close(self, timeout: float | None = None) -> bool:
         """Refuse further saves and `wait`.
 
-        A process that was told to stop has a budget, which is `timeout`: whoever leaves after it all the same leaves
-        nothing half there, and `close` may be called again.
+        A process that has to stop passes its remaining time as `timeout`: exiting after it leaves nothing half
+        published, and `close` may be called again.
         """
         self._closed = True
         self._writer.shutdown(wait=False)
@@ -133,19 +133,19 @@ class AsyncSaver:
 
 
 class _Pending:
-    """The save whose end nobody has asked for yet."""
+    """The save whose result has not been checked yet."""
 
     save: Future[str] | None = None
 
 
 class _HostCopies:
-    """Buffers in host memory that hold the last state copied; pinned for what comes from a GPU."""
+    """Buffers in host memory with the last copied state; pinned for tensors of a GPU."""
 
     def __init__(self) -> None:
         self._buffers: dict[tuple[str, torch.Size, torch.dtype, bool], Tensor] = {}
 
     def of(self, state: Any) -> Any:
-        """A copy of a nested state that shares nothing with it; the one before is overwritten.
+        """A copy of a nested state that shares no memory with it; the previous copy is overwritten.
 
         Raises:
             InputError: something that is neither a tensor with plain bytes nor plain data; the message names it.
@@ -153,7 +153,7 @@ class _HostCopies:
         tensors, tree, ties = flatten(state)
         places = {name: (name, tensor.shape, tensor.dtype, tensor.is_cuda) for name, tensor in tensors.items()}
         self._buffers = {place: self._buffers[place] for place in places.values() if place in self._buffers}
-        for name, place in places.items():  # those of other shapes and types are gone before new ones come
+        for name, place in places.items():  # buffers of other shapes and types are freed before new ones are allocated
             if place not in self._buffers:
                 self._buffers[place] = _buffer(name, tensors[name])
         copies = {name: self._buffers[place] for name, place in places.items()}
@@ -166,7 +166,7 @@ class _HostCopies:
 
 def _buffer(name: str, tensor: Tensor) -> Tensor:
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
-        of_torch(tensor, name)  # raises: says what is wrong with it
+        of_torch(tensor, name)  # raises, with the reason
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
 
 
@@ -179,8 +179,8 @@ def _write(store: Saves, state: Any, step: int, model_name: str, **rest: Any) ->
         raise
 
 
-def _tell(pending: _Pending, process: int) -> None:
-    """A failure that no call is left to raise goes to stderr, now or when the save ends."""
+def _report_failure(pending: _Pending, process: int) -> None:
+    """Print the error of an unchecked save to stderr, now or when it ends."""
     if process == os.getpid() and pending.save is not None:
         pending.save.add_done_callback(_print_error)
 

@@ -1,4 +1,4 @@
-"""Reading every byte of a store, and saying which file is not as it was written, and which tensors that takes along."""
+"""Scrubbing: read every byte of a store, and report damaged files and the tensors that are lost with them."""
 
 import re
 from collections import defaultdict
@@ -11,7 +11,7 @@ from capibara_assets.checkpoints.store.catalog import Catalog
 from capibara_assets.checkpoints.store.checkpoint import Checkpoint
 from capibara_assets.checkpoints.store.manifest import CheckpointManifest
 from capibara_assets.checkpoints.store.packs import FOLDER, SUFFIX, PackIndex, PackReader, pack_name
-from capibara_assets.checkpoints.store.places import Place
+from capibara_assets.checkpoints.store.places import StorePlace
 from capibara_assets.checkpoints.store.slots import damaged_slots
 from capibara_assets.checkpoints.store.versions import MANIFESTS, MODELS, Version, Versions
 from capibara_assets.checkpoints.store.writing import threads
@@ -22,50 +22,52 @@ _PACK = re.compile(r"[0-9a-f]{64}" + re.escape(SUFFIX))
 _VERSION = re.compile(r"v(\d{6,})(\.retired)?")
 
 Users = Mapping[str, list[tuple[str, str]]]
-"""Digest of a piece -> (checkpoint, tensor or file) that it belongs to."""
+"""Digest of a piece -> (checkpoint, tensor or file) of each use."""
 
 
 class Damage(NamedTuple):
-    """Something that is not as it was written."""
+    """One damage: a file that is not what was written."""
 
     file: str
     """Its name in the store."""
     checkpoint: str | None
-    """Id of the checkpoint that suffers; None: no checkpoint, or nobody can tell which."""
+    """Id of the damaged checkpoint; None: no checkpoint, or unknown."""
     tensor: str | None
-    """The tensor or file of the checkpoint; None: all of it, or nobody can tell which."""
+    """The damaged tensor or file of the checkpoint; None: all of it, or unknown."""
     problem: str
 
 
 class _Known(NamedTuple):
+    """A checkpoint whose manifest could be read."""
+
     id: str
     manifest: CheckpointManifest
 
 
-class _Found(NamedTuple):
-    """What has been found out so far."""
+class _Findings(NamedTuple):
+    """Damages found so far, and the versions' files of the checkpoints read."""
 
     damages: list[Damage]
     versions: dict[str, str]
     """Id of a checkpoint -> name of its version's file."""
 
 
-def scrub(place: Place, vault: Vault | None, only: Checkpoint | None = None) -> list[Damage]:
-    """Every damage of a store, or of what one checkpoint needs; nothing that was read before is believed.
+def scrub(place: StorePlace, vault: Vault | None, only: Checkpoint | None = None) -> list[Damage]:
+    """Every damage of a store, or of the files one checkpoint needs; indexes and manifests are read again.
 
-    Leases, marks, and what interrupted writers left in `parts/` are not looked at: nobody reads content from them.
+    Leases, marks, and parts of interrupted writers are not read: no content comes from them.
     """
-    found = _Found([], {})
-    damages = found.damages
+    findings = _Findings([], {})
+    damages = findings.damages
     catalog = Catalog(place, vault)
     if only is None:
-        known = list(_checkpoints(place, Versions(place, vault), found))
+        known = list(_checkpoints(place, Versions(place, vault), findings))
         catalog.refresh()
         slots = damaged_slots(place, vault) if vault is not None else {}
         damages += [Damage(file, None, None, problem) for file, problem in slots.items()]
         damages += [Damage(f"{FOLDER}/{name}", None, None, _STRAY) for name in place.list(FOLDER) if not _is_pack(name)]
     else:
-        known = list(_one(Versions(place, vault), only, found))
+        known = list(_one(Versions(place, vault), only, findings))
         catalog.load(pack for one in known for pack in one.manifest.packs)
     users: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for one in known:
@@ -78,59 +80,61 @@ def scrub(place: Place, vault: Vault | None, only: Checkpoint | None = None) -> 
     with ThreadPoolExecutor(threads(), thread_name_prefix="scrub") as pool:
         for index in catalog.packs().values():
             damages += _pieces(pool, place, vault, index, users, everything=only is None)
-    retired = {damage.checkpoint for damage in damages if damage.checkpoint and not _there(place, found, damage)}
+    retired = {damage.checkpoint for damage in damages if damage.checkpoint and not _there(place, findings, damage)}
     return [damage for damage in damages if damage.checkpoint is None or damage.checkpoint not in retired]
 
 
 _STRAY = "it does not belong to the store"
 
 
-def _checkpoints(place: Place, versions: Versions, found: _Found) -> Iterator[_Known]:
-    """Every checkpoint whose version and manifest can be read; manifests without a version are read, too."""
+def _checkpoints(place: StorePlace, versions: Versions, findings: _Findings) -> Iterator[_Known]:
+    """Every checkpoint whose version and manifest can be read; manifests without a version are checked, too."""
     referenced: set[str] = set()
     for folder in versions.folders():
         for name, size in sorted(place.list(f"{MODELS}/{folder}").items()):
             file = f"{MODELS}/{folder}/{name}"
             match = re.fullmatch(_VERSION, name)
             if match is None or (match[2] and size):
-                found.damages.append(Damage(file, None, None, _STRAY))
+                findings.damages.append(Damage(file, None, None, _STRAY))
             elif not match[2]:
                 try:
                     version = versions.read(folder, int(match[1]))
                 except FileNotFoundError:
-                    continue  # retired while we looked
+                    continue  # retired meanwhile
                 except IntegrityError as error:
-                    found.damages.append(Damage(file, None, None, str(error)))
+                    findings.damages.append(Damage(file, None, None, str(error)))
                     continue
                 referenced.add(version.manifest)
-                yield from _manifest(versions, version.manifest, version.id, version, found)
+                yield from _manifest(versions, version.manifest, version.id, version, findings)
     for name in sorted(place.list(MANIFESTS).keys() - referenced):
         if _MANIFEST.fullmatch(name) is None:
-            found.damages.append(Damage(f"{MANIFESTS}/{name}", None, None, _STRAY))
+            findings.damages.append(Damage(f"{MANIFESTS}/{name}", None, None, _STRAY))
         else:
-            list(_manifest(versions, name, name.partition("-")[0], None, found))
+            list(_manifest(versions, name, name.partition("-")[0], None, findings))
 
 
-def _one(versions: Versions, checkpoint: Checkpoint, found: _Found) -> Iterator[_Known]:
+def _one(versions: Versions, checkpoint: Checkpoint, findings: _Findings) -> Iterator[_Known]:
     version = versions.read(versions.folder(checkpoint.manifest.about.model), checkpoint.version)
-    yield from _manifest(versions, version.manifest, version.id, version, found)
+    yield from _manifest(versions, version.manifest, version.id, version, findings)
 
 
-def _manifest(versions: Versions, file: str, identity: str, version: Version | None, found: _Found) -> Iterator[_Known]:
+def _manifest(
+    versions: Versions, file: str, identity: str, version: Version | None, findings: _Findings
+) -> Iterator[_Known]:
     if version is not None:
-        found.versions[identity] = version.name
+        findings.versions[identity] = version.name
     try:
         manifest = versions.read_manifest(file, identity) if version is None else versions.manifest(version)
     except FileNotFoundError:
-        return  # retired, and collected, while we looked
+        return  # retired and collected meanwhile
     except IntegrityError as error:
-        found.damages.append(Damage(f"{MANIFESTS}/{file}", None if version is None else identity, None, str(error)))
+        findings.damages.append(Damage(f"{MANIFESTS}/{file}", None if version is None else identity, None, str(error)))
         return
     if version is None:
         return
     if versions.folder(manifest.about.model) != version.folder:
         problem = f"it names a checkpoint of {manifest.about.model}"
-        found.damages.append(Damage(version.name, identity, None, problem))
+        findings.damages.append(Damage(version.name, identity, None, problem))
     yield _Known(identity, manifest)
 
 
@@ -144,7 +148,7 @@ def _unreadable(catalog: Catalog, known: list[_Known], users: Users, *, everythi
             continue
         for checkpoint, tensor in belongs:
             packs = packs_of[checkpoint]
-            # where it was, if that is damaged; else, since it may have been repacked, whatever is damaged
+            # the pack it was written to, if damaged; else any damaged one, since it may have been repacked
             damaged = [pack for pack in packs if pack in catalog.damaged] or list(catalog.damaged)
             missing = [pack for pack in packs if pack not in there]
             if damaged:
@@ -161,18 +165,18 @@ def _unreadable(catalog: Catalog, known: list[_Known], users: Users, *, everythi
 
 def _pieces(
     pool: ThreadPoolExecutor,
-    place: Place,
+    place: StorePlace,
     vault: Vault | None,
     index: PackIndex,
     users: Users,
     *,
     everything: bool,
 ) -> Iterator[Damage]:
-    """Pieces of a pack that are not what was written."""
+    """Damages of a pack's pieces."""
     try:
         reader = PackReader(place, index, vault)
     except FileNotFoundError:
-        return  # collected while we looked; what is needed of it lies elsewhere
+        return  # collected meanwhile; its needed pieces are in another pack
 
     def check(digest: str) -> str | None:
         try:
@@ -194,10 +198,10 @@ def _is_pack(name: str) -> bool:
     return _PACK.fullmatch(name) is not None
 
 
-def _there(place: Place, found: _Found, damage: Damage) -> bool:
-    """Whether a checkpoint is there still: of one that was retired while we looked, collection takes the pieces."""
+def _there(place: StorePlace, findings: _Findings, damage: Damage) -> bool:
+    """Whether a checkpoint still exists: a collection deletes the pieces of one that was retired meanwhile."""
     try:
-        place.size(found.versions[str(damage.checkpoint)])
+        place.size(findings.versions[str(damage.checkpoint)])
     except FileNotFoundError:
         return False
     return True

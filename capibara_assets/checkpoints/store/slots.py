@@ -1,7 +1,7 @@
 """Key slots: the data key of an encrypted store, wrapped by each key that may open it, in `keys/<n>.json`.
 
-A store with a slot is encrypted. Rotation adds a slot for the new key and takes the old ones away: the data key stays,
-so no payload is written again.
+A store with a slot is encrypted. Rotation adds a slot for the new key and deletes the old ones: the data key stays, so
+no payload is written again.
 """
 
 import base64
@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from capibara_assets.checkpoints.encryption.keys import HOW_TO_GIVE, WrappingKey
 from capibara_assets.checkpoints.encryption.vault import KEY_BYTES, Vault
 from capibara_assets.checkpoints.store.kind import says_encrypted
-from capibara_assets.checkpoints.store.places import Place
+from capibara_assets.checkpoints.store.places import StorePlace
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.digests import canonical_json
 
@@ -41,13 +41,13 @@ class Slot(BaseModel):
     check: str = Field(default="", description="SHA-256 of the other fields, to tell damage from a wrong key")
 
     def to_json(self) -> bytes:
-        """Its file: canonical JSON with `check` filled in."""
+        """The slot's file: canonical JSON with `check` filled in."""
         rest = self.model_dump(mode="json", exclude={"check"})
         return canonical_json({**rest, "check": sha256(canonical_json(rest)).hexdigest()})
 
 
-def read_slots(place: Place) -> tuple[dict[str, Slot], dict[str, str]]:
-    """(whole slots by file name, what is wrong with the damaged ones by file name); both empty in a plain store."""
+def read_slots(place: StorePlace) -> tuple[dict[str, Slot], dict[str, str]]:
+    """(file -> intact slot, file -> problem of a damaged slot); both empty in a plain store."""
     whole: dict[str, Slot] = {}
     damaged: dict[str, str] = {}
     for number in _numbers(place):
@@ -56,7 +56,7 @@ def read_slots(place: Place) -> tuple[dict[str, Slot], dict[str, str]]:
             data = place.read(file)
             slot = Slot.model_validate_json(data)
         except FileNotFoundError:
-            continue  # a rotation took it away
+            continue  # a rotation deleted it
         except ValidationError as error:
             damaged[file] = f"no key slot: {error.errors()[0]['msg']}"
             continue
@@ -67,11 +67,11 @@ def read_slots(place: Place) -> tuple[dict[str, Slot], dict[str, str]]:
     return whole, damaged
 
 
-def is_encrypted(place: Place) -> bool:
+def is_encrypted(place: StorePlace) -> bool:
     """Whether a store has key slots.
 
     Raises:
-        IntegrityError: it has none, and says that it is encrypted.
+        IntegrityError: it has none, though its own file says that it is encrypted.
     """
     if _numbers(place):
         return True
@@ -83,19 +83,19 @@ def is_encrypted(place: Place) -> bool:
     return False
 
 
-def create_vault(place: Place, key: WrappingKey) -> Vault:
-    """Make the store at a place an encrypted one, with a new data key; or open the vault that is there already."""
+def create_vault(place: StorePlace, key: WrappingKey) -> Vault:
+    """Make a store encrypted, with a new data key; or open its vault where it already is."""
     vault = Vault.new()
     if place.create(_file(1), _slot(vault, key).to_json()):
         return vault
     return open_vault(place, key)
 
 
-def open_vault(place: Place, key: WrappingKey | None) -> Vault:
+def open_vault(place: StorePlace, key: WrappingKey | None) -> Vault:
     """The vault of an encrypted store.
 
     Raises:
-        InputError: no key, or not the one that opens it.
+        InputError: no key, or another than the one that opens it.
         IntegrityError: the slot is damaged, or belongs to another store.
     """
     whole, damaged = read_slots(place)
@@ -121,11 +121,11 @@ def open_vault(place: Place, key: WrappingKey | None) -> Vault:
     )
 
 
-def rotate(place: Place, key: WrappingKey, new_key: WrappingKey) -> None:
-    """Have a store open with `new_key` and no longer with any other; its payload stays as it is.
+def rotate(place: StorePlace, key: WrappingKey, new_key: WrappingKey) -> None:
+    """Make `new_key` the only key that opens a store; its payload is not changed.
 
-    The new slot is on disk, and was opened with the new key, before an old one goes: after a crash at any point one of
-    the two keys opens the store, and rotating again finishes what was begun.
+    The new slot is on disk, and was opened with the new key, before an old one is deleted: after a crash at any point
+    one of the two keys opens the store, and rotating again finishes the rotation.
 
     Raises:
         InputError: neither `key` nor `new_key` opens the store.
@@ -140,10 +140,10 @@ def rotate(place: Place, key: WrappingKey, new_key: WrappingKey) -> None:
         kept = _add(place, _slot(vault, new_key))
         open_vault(place, new_key)
     for file in {*before, *damaged} - {kept}:
-        place.delete(file, durable=True)  # a power cut must not give a revoked key back
+        place.delete(file, durable=True)  # a power cut must not restore a revoked key
 
 
-def damaged_slots(place: Place, vault: Vault) -> dict[str, str]:
+def damaged_slots(place: StorePlace, vault: Vault) -> dict[str, str]:
     """File -> problem, of every slot that is damaged or wraps another data key than `vault`'s."""
     whole, damaged = read_slots(place)
     strange = {file: "of another store" for file, slot in whole.items() if slot.vault != vault.key_id}
@@ -161,8 +161,8 @@ def _slot(vault: Vault, key: WrappingKey) -> Slot:
     )
 
 
-def _add(place: Place, slot: Slot) -> str:
-    """Write a slot under the next number; another rotation may take that first."""
+def _add(place: StorePlace, slot: Slot) -> str:
+    """Write a slot under the next free number, and return its file."""
     data = slot.to_json()
     number = max(_numbers(place)) + 1
     while not place.create(_file(number), data):
@@ -181,7 +181,7 @@ def _unwrap(where: str, slot: Slot, key: WrappingKey) -> Vault:
 
 
 def _binding(vault: str) -> bytes:
-    """What a key service is asked to bind a wrapped key to."""
+    """Associated data that a key service binds a wrapped key to."""
     return f"capibara checkpoint data key {vault}".encode()
 
 
@@ -195,6 +195,6 @@ def _file(number: int) -> str:
     return f"{FOLDER}/{number}.json"
 
 
-def _numbers(place: Place) -> list[int]:
-    """Numbers of the slots there are, the oldest first."""
+def _numbers(place: StorePlace) -> list[int]:
+    """Numbers of the existing slots, the oldest first."""
     return sorted(int(match[1]) for name in place.list(FOLDER) if (match := _FILE.fullmatch(name)))

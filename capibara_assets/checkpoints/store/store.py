@@ -1,4 +1,4 @@
-"""The checkpoint store: save a state or any content, find it again by id, version or step, and read it back checked."""
+"""The checkpoint store: save a state or any content, find it by id, version or step, and read it back verified."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ from capibara_assets.checkpoints.store.leases import Lease, LeaseExpired, hold
 from capibara_assets.checkpoints.store.manifest import About, CheckpointManifest, TensorEntry
 from capibara_assets.checkpoints.store.packs import FOLDER as PACKS
 from capibara_assets.checkpoints.store.packs import SUFFIX
-from capibara_assets.checkpoints.store.places import Place, open_place
+from capibara_assets.checkpoints.store.places import StorePlace, open_place
 from capibara_assets.checkpoints.store.scrub import Damage, scrub
 from capibara_assets.checkpoints.store.slots import create_vault, is_encrypted, open_vault
 from capibara_assets.checkpoints.store.versions import MANIFESTS, Version, Versions, manifest_id
@@ -37,7 +37,7 @@ _ID = re.compile(r"[0-9a-f]{8,64}")
 
 
 class MissingCheckpoint(InputError):
-    """A checkpoint that was asked for by name is not in the store."""
+    """The store has no checkpoint of this name or id."""
 
 
 __all__ = ["Checkpoint", "CheckpointStore", "Collected", "Damage", "MissingCheckpoint", "open_store"]
@@ -49,8 +49,9 @@ Damages = list[Damage]
 class CheckpointStore:
     """Immutable checkpoints under one root, local or on an object store.
 
-    Layout: `packs/<id>.safetensors` holds pieces of tensors, `manifests/<checkpoint>-<lease>` what a checkpoint is, and
-    `models/<model>/v000007` makes it visible. See docs/decisions/0005. Safe to use from several threads and processes.
+    Layout: `packs/<id>.safetensors` holds pieces of tensors, `manifests/<checkpoint>-<lease>` describes a
+    checkpoint, and `models/<model>/v000007` makes it visible. See docs/decisions/0005. Safe to use from several threads
+    and processes.
     """
 
     def __init__(
@@ -62,12 +63,12 @@ class CheckpointStore:
         work: Path | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Nothing is read or written yet.
+        """Reads and writes nothing yet.
 
         Args:
             vault: the keys of an encrypted store; `open_store` finds out whether one is needed.
-            compression: of what is written from now on; reading takes any.
-            work: local folder for files on their way to a remote root.
+            compression: of new pieces; any can be read.
+            work: local folder for unfinished files of a remote root.
 
         Raises:
             InputError: a remote root without `work`.
@@ -80,7 +81,7 @@ class CheckpointStore:
 
     @property
     def root(self) -> str:
-        """Where it lies."""
+        """The store's address."""
         return self.place.root
 
     def save(
@@ -92,17 +93,17 @@ class CheckpointStore:
         files: Mapping[str, bytes | Path] = {},
         **about: Any,
     ) -> str:
-        """Save a nested state of torch tensors and plain data. Its id; the same state again has the same one.
+        """Save a nested state of torch tensors and plain data; returns its id, the same for the same state.
 
-        The tensors must not change meanwhile. They may be on any device; each comes to the CPU when it is its turn.
+        The tensors must not change meanwhile. They may be on any device; they are copied to the CPU one by one.
 
         Args:
-            state: dictionaries, lists and tuples of tensors, numbers and text, as `state_dict` gives them.
+            state: dictionaries, lists and tuples of tensors, numbers and text, as `state_dict` returns them.
             files: name -> bytes, or a local file, that belong to it.
             about: further fields of `manifest.About`.
 
         Raises:
-            InputError: something that a checkpoint cannot hold, a bad field, or no room; nothing was published.
+            InputError: a value that a checkpoint cannot hold, an invalid field, or a full disk; nothing was published.
         """
         tensors, nested, ties = tree.flatten(state)
         content = Content(
@@ -115,21 +116,21 @@ class CheckpointStore:
         try:
             known = About(model=model_name, step=step, **fields)
         except ValidationError as error:
-            raise InputError(f"what was said about checkpoint {model_name!r} of step {step}: {error}") from error
+            raise InputError(f"invalid description of checkpoint {model_name!r}, step {step}: {error}") from error
         return self.write(content, known).id
 
     def write(self, content: Content, about: About) -> Checkpoint:
         """Store any content, piece by piece; pieces that the store has are not written again.
 
-        Content that this model has already is not stored again: the version there is comes back.
+        Where the model already has this content, its existing version is returned.
 
         Raises:
-            InputError: bad names, or no room; nothing was published.
+            InputError: invalid names, or a full disk; nothing was published.
         """
         _check(content, about)
         self._prepare()
         with hold(self.place, self.vault, f"save {about.model} step {about.step}") as lease:
-            self._still_the_place()
+            self._require_same_place()
             while True:
                 entries, used = self.write_pieces(content, lease)
                 manifest = CheckpointManifest(
@@ -144,37 +145,37 @@ class CheckpointStore:
                     created=datetime.now(UTC).isoformat(timespec="milliseconds"),
                 )
                 if self.still_there(used):
-                    break  # else a collection came between: what it took is written anew
+                    break  # else a collection deleted some of them: write those again
             identity = manifest_id(manifest, self.vault)
             same = self.versions.same(about.model, identity)
             for version, known in self.versions.standing([same] if same is not None else []):
                 return self._of(version, known)
             file = self.versions.write_manifest(manifest, identity, lease)
             version = self.versions.publish(about.model, identity, file, lease)
-            self._stand_by(version, used, lease)
+            self._confirm(version, used, lease)
             return self.checkpoint(version)  # read back, while the lease keeps it from being collected
 
     def mend(self, content: Content, about: About) -> Checkpoint:
-        """`write`, where packs that hold some of it are damaged: that is stored anew, and the damaged packs go.
+        """`write` content whose packs are damaged: its pieces are stored again, and the damaged packs are collected.
 
         Raises:
             InputError: as `write`, or another collection is running.
-            IntegrityError: its version or manifest is damaged: only a copy of that file mends it.
+            IntegrityError: its version or manifest is damaged, which only a copy of that file repairs.
         """
-        found = self.write(content, about)
-        damaged = {Path(damage.file).name.removesuffix(SUFFIX) for damage in self.verify(found.id)}
+        checkpoint = self.write(content, about)
+        damaged = {Path(damage.file).name.removesuffix(SUFFIX) for damage in self.verify(checkpoint.id)}
         condemn(self.place, self.vault, sorted(damaged & self.catalog.listed().keys()))
-        found = self.write(content, about)
+        checkpoint = self.write(content, about)
         self.collect(thorough=True)
-        return found
+        return checkpoint
 
     def open(self, ref: str) -> Checkpoint:
-        """A checkpoint by id, unique beginning of an id (8 digits or more), `model` (the latest), `model@latest`,
+        """Open a checkpoint by id, unique prefix of an id (8 digits or more), `model` (its latest), `model@latest`,
         `model@v7` or `model@step:20` (the latest of that step).
 
         Raises:
-            MissingCheckpoint: there is none; the message says what there is.
-            InputError: the beginning fits several.
+            MissingCheckpoint: there is none; the message lists the existing ones.
+            InputError: the prefix fits several.
             IntegrityError: it is damaged; the message names the file.
         """
         self._prepare(write=False)
@@ -187,10 +188,10 @@ class CheckpointStore:
         at = _AT.fullmatch(ref)
         model, number, step = at.group("model", "number", "step") if at else (ref, None, None)
         # a model may be called like a version of another
-        found = self._newest(model, number, step) or (self._newest(ref, None, None) if at else None)
-        if found is None:
-            raise MissingCheckpoint(self._what_there_is(ref, model))
-        return found
+        newest = self._newest(model, number, step) or (self._newest(ref, None, None) if at else None)
+        if newest is None:
+            raise MissingCheckpoint(self._missing(ref, model))
+        return newest
 
     def list(self, model: str | None = None) -> Checkpoints:
         """Every checkpoint, of one model or of all, by model and version.
@@ -200,15 +201,15 @@ class CheckpointStore:
         """
         self._prepare(write=False)
         versions = self.versions.all() if model is None else self.versions.of(self.versions.folder(model))
-        found = [self._of(version, manifest) for version, manifest in self.versions.standing(versions)]
-        return sorted(found, key=lambda checkpoint: (checkpoint.manifest.about.model, checkpoint.version))
+        checkpoints = [self._of(version, manifest) for version, manifest in self.versions.standing(versions)]
+        return sorted(checkpoints, key=lambda checkpoint: (checkpoint.manifest.about.model, checkpoint.version))
 
     def load(self, ref: str, format: str = "state", out: Path | None = None, *, verify: bool = True) -> Any:
-        """A checkpoint as the nested state that was saved, or written to `out` in another format.
+        """Load a checkpoint as the nested state that was saved, or write it to `out` in another format.
 
         Raises:
             MissingCheckpoint: there is none.
-            InputError: an unknown format, no `out`, or something the format cannot carry.
+            InputError: an unknown format, no `out`, or content that the format cannot hold.
             IntegrityError: it is damaged; the message names pack, checkpoint and tensor.
         """
         checkpoint = self.open(ref)
@@ -225,41 +226,41 @@ class CheckpointStore:
         return out
 
     def retire(self, ids: Iterable[str]) -> None:
-        """Take checkpoints away: they are not found any more; `collect` frees what no other needs.
+        """Remove checkpoints from the listing; `collect` then frees the pieces that no other needs.
 
         Raises:
-            MissingCheckpoint: there is none of such an id; nothing was taken away.
+            MissingCheckpoint: an id is not in the store; nothing was removed.
         """
         self._prepare(write=False)
         versions = []
         for identity in ids:
-            found = [
+            named = [
                 version
                 for version, manifest in self.versions.standing(self.versions.find(identity))
                 if identity in (version.id, *manifest.aliases)
             ]
-            if not found:
-                raise MissingCheckpoint(self._what_there_is(identity, identity))
-            versions += found
+            if not named:
+                raise MissingCheckpoint(self._missing(identity, identity))
+            versions += named
         for version in versions:
             self.versions.retire(version)
 
     def collect(self, *, dry_run: bool = False, thorough: bool = False) -> Collected:
-        """Free what no checkpoint needs; safe beside writers and readers. See checkpoints/store/collect.py.
+        """Free the space that no checkpoint needs; safe while writers and readers are active. See `store.collect`.
 
         Args:
-            thorough: leave not one dead byte, however little a rewritten pack saves: what *forget* asks for.
+            thorough: leave no unneeded byte, however little a rewritten pack saves; *forget* needs this.
 
         Raises:
-            InputError: another collection is running, or no room for a rewritten pack.
-            IntegrityError: a version or a manifest is damaged, so nobody knows what it needs; nothing was deleted.
+            InputError: another collection is running, or no space for a rewritten pack.
+            IntegrityError: a version or a manifest is damaged, so what it needs is unknown; nothing was deleted.
         """
         if not self._prepare(write=False):
             return Collected()
         return collect(self.place, self.vault, self.catalog, self.versions, dry_run=dry_run, thorough=thorough)
 
     def verify(self, ref: str | None = None) -> Damages:
-        """Read every byte of the store, or of one checkpoint, and say what is not as it was written; [] is sound.
+        """Read every byte of the store, or of one checkpoint, and list the damages; empty where there are none.
 
         Raises:
             MissingCheckpoint: there is none of this name.
@@ -272,7 +273,11 @@ class CheckpointStore:
         return damages + scrub(self.place, self.vault, None if ref is None else self.open(ref))
 
     def write_pieces(self, content: Content, lease: Lease) -> tuple[dict[tuple[str, str], TensorEntry], set[str]]:
-        """Store what a checkpoint will need. Entries of tensors ("t", name) and files ("f", name), and their packs."""
+        """Store the pieces of a content.
+
+        Returns:
+            Entries of tensors ("t", name) and files ("f", name), and the ids of the packs that hold their pieces.
+        """
         self.catalog.refresh()
         known = self.catalog.without(self.catalog.condemned())
         with PieceWriter(self.place, lease.id, self.vault, self.compression, known) as writer:
@@ -284,21 +289,26 @@ class CheckpointStore:
             self.catalog.add(index)
             used.add(index.id)
         elif used:
-            self.place.settle(PACKS)  # as publishing a pack does: those of others may have come just now
+            self.place.sync_names(
+                PACKS
+            )  # packs of other processes may have appeared just now, and may not be durable yet
         return {name: one.entry() for name, one in pending.items()}, used
 
     def still_there(self, used: set[str]) -> bool:
-        """Whether these packs can be relied on: present, whole as far as their length tells, and not condemned."""
-        there, known = self.catalog.listed(), self.catalog.packs()  # another thread may have noticed that one is gone
+        """Whether these packs can be relied on: present, of the right length, and not condemned."""
+        there, known = (
+            self.catalog.listed(),
+            self.catalog.packs(),
+        )  # another thread may have removed one from the catalog
         return used.isdisjoint(self.catalog.condemned()) and all(
             pack in known and there.get(pack) == known[pack].size for pack in used
         )
 
-    def _stand_by(self, version: Version, used: set[str], lease: Lease) -> None:
-        """A process that was suspended between its last look at its lease and publishing finds out here.
+    def _confirm(self, version: Version, used: set[str], lease: Lease) -> None:
+        """Check the lease after publishing: the process may have been suspended between the last check and publishing.
 
         Raises:
-            LeaseExpired: what it relied on was collected meanwhile; the version was taken back.
+            LeaseExpired: pieces it relied on were collected meanwhile; the version was retired again.
         """
         try:
             lease.check()
@@ -316,7 +326,7 @@ class CheckpointStore:
             try:
                 checkpoint = self.checkpoint(self.versions.read(folder, there))
             except FileNotFoundError:
-                continue  # retired while we looked
+                continue  # retired meanwhile
             if step is None or checkpoint.manifest.about.step == int(step):
                 return checkpoint
         return None
@@ -334,8 +344,9 @@ class CheckpointStore:
         backing = Backing(self.place, self.vault, self.catalog)
         return Checkpoint(version.id, version.number, manifest, backing)
 
-    def _what_there_is(self, ref: str, model: str) -> str:
-        self._checked = False  # it may have been encrypted since, and lie elsewhere
+    def _missing(self, ref: str, model: str) -> str:
+        """The message for a missing checkpoint: which ones there are."""
+        self._checked = False  # it may have been encrypted since, and moved
         there = self.list()
         same = [
             f"v{one.version} (step {one.manifest.about.step})" for one in there if one.manifest.about.model == model
@@ -345,17 +356,17 @@ class CheckpointStore:
         models = dict.fromkeys(one.manifest.about.model for one in there)
         return f"no checkpoint {ref} in {self.root}: " + (f"there is {some(models)}" if models else "it is empty")
 
-    def _still_the_place(self) -> None:
-        """Under a lease: see that the store was not encrypted or decrypted, to another folder, since it was opened.
+    def _require_same_place(self) -> None:
+        """Under a lease: check that the store was not moved by encryption or decryption since it was opened.
 
         Raises:
-            InputError: it was.
+            InputError: it was moved.
         """
         if not check_kind(self.place, self.vault is not None, create=False):
             raise InputError(f"{self.root} is no longer there: open the store anew")
 
     def _prepare(self, write: bool = True) -> bool:
-        """Once: see that this is such a store; before the first write, make it one. False: there is nothing yet."""
+        """Check once that this is such a store; before the first write, create it. False: there is no store yet."""
         self._checked = self._checked or check_kind(self.place, self.vault is not None, create=write)
         return self._checked
 
@@ -369,16 +380,16 @@ def open_store(
     storage_options: Mapping[str, Any] | None = None,
     create: bool = True,
 ) -> CheckpointStore:
-    """The store at an address, opened with its keys if it is encrypted; a new one is encrypted if a key is given.
+    """Open the store at an address, with its keys if it is encrypted; a new one is encrypted if a key is given.
 
     Args:
-        key: what opens an encrypted store; None: the one that the environment gives (`keys.given_key`).
+        key: key of an encrypted store; None: the one in the environment (`keys.given_key`).
         create: whether the key slot of a new encrypted store may be written.
 
     Raises:
         InputError: a remote root without `work`; an encrypted store, and no key, or not its key; a key, and a store
             that is not encrypted, or, without `create`, none.
-        IntegrityError: a key slot is damaged, or the store went to a folder that is not there.
+        IntegrityError: a key slot is damaged, or the folder that the store moved to is missing.
     """
     place = open_place(root, work=work, storage_options=storage_options, private=True)
     if (there := moved(place)) is not None:
@@ -395,11 +406,11 @@ def open_store(
     return CheckpointStore(root, vault=vault, compression=compression, work=work, storage_options=storage_options)
 
 
-def _new_vault(place: Place, key: WrappingKey, create: bool) -> Vault:
-    """Raises InputError: there is a plain store, or, without `create`, none."""
+def _new_vault(place: StorePlace, key: WrappingKey, create: bool) -> Vault:
+    """The vault of a new encrypted store. Raises InputError: there is a plain store, or, without `create`, none."""
     if exists(place):
         if is_encrypted(place):
-            return open_vault(place, key)  # another process has just made it
+            return open_vault(place, key)  # another process has just created it
         raise InputError(
             f"the checkpoint store {place.root} is not encrypted, and {key.origin} gives a key: encrypt the store "
             "(`capibara checkpoint encrypt`), or do not give a key"
@@ -412,7 +423,7 @@ def _new_vault(place: Place, key: WrappingKey, create: bool) -> Vault:
 
 
 def _check(content: Content, about: About) -> None:
-    """Raises InputError: names that cannot be stored."""
+    """Raises InputError where names or description cannot be stored."""
     for name in content.files:
         try:
             check_relative(name)
@@ -420,10 +431,10 @@ def _check(content: Content, about: About) -> None:
             raise InputError(f"a file of checkpoint {about.model!r}: {error}") from error
     for name, tied in content.ties.items():
         if tied not in content.tensors or name in content.tensors:
-            raise InputError(f"{name} is tied to {tied}, and one of the two is not as it should be among the tensors")
+            raise InputError(f"{name} is tied to {tied}: only the latter may be among the tensors")
     try:
         canonical_json(about.model_dump())
     except ValueError as error:
         raise InputError(
-            f"what was said about checkpoint {about.model!r} is no JSON (NaN, infinity?): {error}"
+            f"the description of checkpoint {about.model!r} is not JSON (NaN, infinity?): {error}"
         ) from error

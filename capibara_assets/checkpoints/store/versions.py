@@ -1,7 +1,7 @@
-"""Manifests and the versions that point at them: what is visible of a store, and how it is found and named.
+"""Manifests and the versions that name them: what is visible in a store.
 
-`models/<model>/v000007` names a manifest; creating it, if it is not there, is the one step that publishes. A manifest's
-file is named by the checkpoint's id and by its writer's lease, so what was deleted never comes back under its old name.
+`models/<model>/v000007` names a manifest; creating this file, if it does not exist, publishes a checkpoint. A
+manifest's file is named by the checkpoint's id and its writer's lease, so the name of a deleted one is never reused.
 """
 
 import json
@@ -17,18 +17,18 @@ from capibara_assets.checkpoints.encryption.vault import Vault
 from capibara_assets.checkpoints.store.documents import unwrap, wrap
 from capibara_assets.checkpoints.store.leases import Lease
 from capibara_assets.checkpoints.store.manifest import CheckpointManifest
-from capibara_assets.checkpoints.store.places import Place
+from capibara_assets.checkpoints.store.places import StorePlace
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 MODELS, MANIFESTS = "models", "manifests"
 _VERSION = re.compile(r"v(\d{6,})")
 _RETIRED = re.compile(r"v(\d{6,})\.retired")
-_LONGEST = 200  # of a folder's name; file systems take 255
+_LONGEST = 200  # of a folder's name; file systems allow 255
 
 
 class Version(NamedTuple):
-    """One version as its file says."""
+    """One version of a model, as its file states it."""
 
     folder: str
     """Name of the model's folder below `models/`."""
@@ -39,12 +39,12 @@ class Version(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of its file, in the store."""
+        """Name of its file in the store."""
         return f"{MODELS}/{self.folder}/v{self.number:06d}"
 
 
 def manifest_id(manifest: CheckpointManifest, vault: Vault | None) -> str:
-    """Digest of what a checkpoint is: all of its manifest but when, by which run and where it was written."""
+    """A checkpoint's id: digest of its manifest without time, run, packs and aliases."""
     content = manifest.model_dump(exclude={"created": True, "packs": True, "aliases": True, "about": {"run"}})
     data = canonical_json(content)
     return sha256_bytes(data) if vault is None else str(vault.digest(data))
@@ -53,7 +53,7 @@ def manifest_id(manifest: CheckpointManifest, vault: Vault | None) -> str:
 class Versions:
     """The manifests and versions of one store."""
 
-    def __init__(self, place: Place, vault: Vault | None) -> None:
+    def __init__(self, place: StorePlace, vault: Vault | None) -> None:
         self._place, self._vault = place, vault
         self._manifests: dict[str, CheckpointManifest] = {}  # they never change
 
@@ -81,23 +81,23 @@ class Versions:
 
     def numbers(self, folder: str) -> list[int]:
         """Numbers of a model's versions, sorted."""
-        return sorted(int(found[1]) for name in self._names(folder) if (found := _VERSION.fullmatch(name)))
+        return sorted(int(match[1]) for name in self._names(folder) if (match := _VERSION.fullmatch(name)))
 
     def read(self, folder: str, number: int) -> Version:
-        """One version. Raises IntegrityError: damaged; FileNotFoundError: it is not there."""
+        """Read one version. Raises IntegrityError: damaged; FileNotFoundError: there is none."""
         version = Version(folder, number, "", "")
         body = json.loads(unwrap(self._place.read(version.name), version.name, self._vault, self._place.root))
         return version._replace(id=body["id"], manifest=body["manifest"])
 
     def of(self, folder: str) -> list[Version]:
         """All versions of a model, the oldest first. Raises IntegrityError: one is damaged."""
-        found = []
+        versions = []
         for number in self.numbers(folder):
             try:
-                found.append(self.read(folder, number))
+                versions.append(self.read(folder, number))
             except FileNotFoundError:
-                continue  # retired while we looked
-        return found
+                continue  # retired meanwhile
+        return versions
 
     def all(self) -> Iterator[Version]:
         """Every version of every model. Raises IntegrityError: one is damaged."""
@@ -105,7 +105,7 @@ class Versions:
             yield from self.of(folder)
 
     def manifest(self, version: Version) -> CheckpointManifest:
-        """What a version points at.
+        """The manifest of a version.
 
         Raises:
             FileNotFoundError: the version was retired meanwhile, and its manifest collected.
@@ -114,12 +114,12 @@ class Versions:
         try:
             return self.read_manifest(version.manifest, version.id)
         except FileNotFoundError:
-            self._place.read(version.name)  # raises FileNotFoundError: a manifest goes only after its version went
+            self._place.read(version.name)  # raises FileNotFoundError: a manifest is deleted only after its version
             name = f"{self._place.root}/{MANIFESTS}/{version.manifest}"
             raise IntegrityError(f"{name} is missing: it is checkpoint {version.id}") from None
 
     def standing(self, versions: Iterable[Version]) -> Iterator[tuple[Version, CheckpointManifest]]:
-        """Each version with its manifest, but for those that were retired meanwhile. Raises IntegrityError."""
+        """Each version with its manifest, without those retired meanwhile. Raises IntegrityError."""
         for version in versions:
             try:
                 yield version, self.manifest(version)
@@ -127,7 +127,7 @@ class Versions:
                 continue
 
     def read_manifest(self, file: str, wanted: str) -> CheckpointManifest:
-        """A manifest by the name of its file, and by its id.
+        """Read a manifest by the name of its file, and check its id.
 
         Raises:
             FileNotFoundError: there is none.
@@ -148,35 +148,35 @@ class Versions:
         return manifest
 
     def find(self, prefix: str) -> list[Version]:
-        """Versions of the checkpoints whose id, or else one of whose former ids, begins like this.
+        """Versions of the checkpoints whose id, or else a former id, has this prefix.
 
         Raises:
             IntegrityError: one is damaged.
         """
-        found: dict[str, Version] = {}
+        by_id: dict[str, Version] = {}
         for file in sorted(self._place.list(MANIFESTS)):
             identity = file.partition("-")[0]
-            if not file.startswith(prefix) or identity in found:
+            if not file.startswith(prefix) or identity in by_id:
                 continue
             try:
                 model = self.read_manifest(file, identity).about.model
             except FileNotFoundError:
-                continue  # collected while we looked
+                continue  # collected meanwhile
             for version in reversed(self.of(self.folder(model))):
                 if version.id == identity:
-                    found[identity] = version
+                    by_id[identity] = version
                     break
-        if not found:
+        if not by_id:
             for version, manifest in self.standing(self.all()):
                 if any(alias.startswith(prefix) for alias in manifest.aliases):
-                    found[version.id] = version
-        return list(found.values())
+                    by_id[version.id] = version
+        return list(by_id.values())
 
     def write_manifest(self, manifest: CheckpointManifest, identity: str, lease: Lease) -> str:
-        """Make a manifest durable; nobody finds it before a version points at it. Name of its file below `manifests/`.
+        """Write a manifest durably, invisible until a version names it; returns its file's name below `manifests/`.
 
         Raises:
-            InputError: no room.
+            InputError: the disk is full.
         """
         file = f"{identity}-{lease.id}"
         name = f"{MANIFESTS}/{file}"
@@ -185,16 +185,16 @@ class Versions:
         return file
 
     def publish(self, model: str, identity: str, file: str, lease: Lease) -> Version:
-        """Give a checkpoint the next version of its model, or find the one that it has.
+        """Publish a checkpoint as its model's next version; or return the version that it already has.
 
         Raises:
-            LeaseExpired: too late; nothing was published.
-            InputError: no room.
+            LeaseExpired: the lease has expired; nothing was published.
+            InputError: the disk is full.
         """
         folder = self.folder(model)
         while True:
             number = self.next(folder)
-            # manifests after versions: whoever has a version by now had a manifest before, and who comes later collides
+            # manifests are listed after versions: a writer with a version had a manifest before; a later one collides
             if (version := self.same(model, identity, file)) is not None:
                 return version
             version = Version(folder, number, identity, file)
@@ -202,35 +202,39 @@ class Versions:
                 return version
 
     def place(self, version: Version, lease: Lease) -> bool:
-        """Publish under this very number; False, and nothing done, if it is taken.
+        """Publish under this number; False, and no effect, if it is in use.
 
         Raises:
-            LeaseExpired: too late; nothing was published.
-            InputError: no room.
+            LeaseExpired: the lease has expired; nothing was published.
+            InputError: the disk is full.
         """
         body = canonical_json({"id": version.id, "manifest": version.manifest})
         lease.check()
         return self._place.create(version.name, wrap(body, version.name, self._vault))
 
     def same(self, model: str, identity: str, file: str = "") -> Version | None:
-        """The version that a checkpoint has already, durably; `file` is a manifest that has none yet."""
+        """The version that a checkpoint already has, made durable; None where it has none.
+
+        Args:
+            file: a manifest of this checkpoint that has no version yet.
+        """
         if all(other == file or not other.startswith(identity) for other in self._place.list(MANIFESTS)):
             return None
         folder = self.folder(model)
-        found = next((version for version in reversed(self.of(folder)) if version.id == identity), None)
-        if found is not None:
-            self._place.settle(f"{MODELS}/{folder}")
-        return found
+        existing = next((version for version in reversed(self.of(folder)) if version.id == identity), None)
+        if existing is not None:
+            self._place.sync_names(f"{MODELS}/{folder}")
+        return existing
 
     def retire(self, version: Version) -> None:
-        """Take a version away; its number is not given again."""
-        # the newest one leaves a mark, or the next save would be called like it. Both are durable: a version that a
-        # crash brings back would be one whose pieces may be gone
+        """Delete a version; its number is not used again."""
+        # a mark remains, or the next save would reuse the newest number. Both are durable: the pieces of a version that
+        # a crash brings back may already be deleted
         self.mark(version)
         self._place.delete(version.name, durable=True)
 
     def mark(self, version: Version) -> None:
-        """See to it that a version's number is not given again."""
+        """Write the mark that keeps a version's number from being used again."""
         self._place.replace(f"{version.name}.retired", b"")
 
     def needless_marks(self) -> Iterator[str]:
@@ -238,15 +242,15 @@ class Versions:
         for folder in self.folders():
             newest = self.next(folder) - 1
             for name in self._names(folder):
-                if (found := _RETIRED.fullmatch(name)) and int(found[1]) < newest:
+                if (match := _RETIRED.fullmatch(name)) and int(match[1]) < newest:
                     yield f"{MODELS}/{folder}/{name}"
 
     def next(self, folder: str) -> int:
         """The number of a model's next version."""
-        taken = [
-            found for name in self._names(folder) if (found := _VERSION.fullmatch(name) or _RETIRED.fullmatch(name))
+        used = [
+            match for name in self._names(folder) if (match := _VERSION.fullmatch(name) or _RETIRED.fullmatch(name))
         ]
-        return 1 + max((int(found[1]) for found in taken), default=0)
+        return 1 + max((int(match[1]) for match in used), default=0)
 
     def _names(self, folder: str) -> list[str]:
         return list(self._place.list(f"{MODELS}/{folder}"))

@@ -1,7 +1,7 @@
-"""From tensors to a pack: pieces are hashed, looked up, encoded and sealed on several threads, and written in order.
+"""Writer of a content's pieces: hashed, looked up, encoded and sealed on several threads, and written in order.
 
-Hashing, compression and encryption release Python's lock, so the threads really run at once, and the file is being
-written meanwhile. What is in flight is bounded, whatever the size of a tensor.
+Hashing, compression and encryption release Python's lock, so the threads run in parallel with each other and with the
+writing. The number of pieces in flight is bounded for tensors of any size.
 """
 
 import hashlib
@@ -12,24 +12,24 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import NamedTuple
 
-from capibara_assets.checkpoints.content import InMemory, Live, Source
+from capibara_assets.checkpoints.content import InMemory, Live, PieceSource
 from capibara_assets.checkpoints.encryption.vault import Vault
 from capibara_assets.checkpoints.store.codec import Compression, encode
 from capibara_assets.checkpoints.store.files import Data
 from capibara_assets.checkpoints.store.manifest import TensorEntry
 from capibara_assets.checkpoints.store.packs import PackIndex, PackWriter, associated
-from capibara_assets.checkpoints.store.places import Place
+from capibara_assets.checkpoints.store.places import StorePlace
 
-_SMALL = 1 << 16  # bytes; handing less to another thread costs more than doing it
+_SMALL = 1 << 16  # bytes: below, handing a piece to a thread costs more than the work
 
 
 def threads() -> int:
-    """How many threads work on pieces: enough to keep a disk busy, few enough to bound memory."""
+    """Number of threads for pieces: enough to keep a disk busy, few enough to bound memory."""
     return max(2, min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2))
 
 
 class Pending(NamedTuple):
-    """A tensor or file that is being written."""
+    """A tensor or file whose pieces are being written."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -37,11 +37,13 @@ class Pending(NamedTuple):
     sha256: str | None
 
     def entry(self) -> TensorEntry:
-        """What a manifest says of it; call this after `finish`."""
+        """Its entry in the manifest; complete after `finish`."""
         return TensorEntry(dtype=self.dtype, shape=self.shape, pieces=tuple(self.digests), sha256=self.sha256)
 
 
 class _Hashed(NamedTuple):
+    """A piece that is being hashed."""
+
     digests: list[str]
     data: memoryview
     dtype: str
@@ -49,23 +51,27 @@ class _Hashed(NamedTuple):
 
 
 class _Encoded(NamedTuple):
+    """A piece as it is stored."""
+
     encoding: str
     stored: Data
     sha256: str | None
 
 
 class _Ready(NamedTuple):
+    """A new piece that is being encoded."""
+
     digest: str
     plain: int
     work: "Future[_Encoded] | _Encoded"
 
 
 class PieceWriter:
-    """Writes the pieces that a store lacks into one new pack. Used as a context, by one thread."""
+    """Writer of the pieces that a store lacks into one new pack. Used as a context, by one thread."""
 
     def __init__(
         self,
-        place: Place,
+        place: StorePlace,
         lease: str,
         vault: Vault | None,
         compression: Compression,
@@ -79,17 +85,17 @@ class PieceWriter:
         self._encoding: deque[_Ready] = deque()
         self._new: set[str] = set()
         self.reused: set[str] = set()
-        """Digests that were not written, since the store has them."""
+        """Digests of pieces that the store already has."""
 
-    def add(self, source: Source, *, file: bool = False) -> "Pending":
-        """Take in a tensor, or a file; its entry can be had once `finish` returned.
+    def add(self, source: PieceSource, *, file: bool = False) -> "Pending":
+        """Add a tensor or file; its entry is complete once `finish` has returned.
 
         Raises:
-            InputError: no room, or the source cannot be read.
+            InputError: the disk is full, or the source cannot be read.
         """
         digests: list[str] = []
         whole = hashlib.sha256() if file else None
-        stable = isinstance(source, InMemory | Live)  # else a piece is overwritten by the next
+        stable = isinstance(source, InMemory | Live)  # other sources overwrite a piece with the next one
         for piece in source.pieces():
             data = piece if stable else memoryview(bytes(piece))
             if whole is not None:
@@ -100,7 +106,7 @@ class PieceWriter:
         return Pending(source.dtype, tuple(source.shape), digests, whole.hexdigest() if whole is not None else None)
 
     def finish(self) -> PackIndex | None:
-        """Write what is in flight, and publish the pack; None if the store had every piece."""
+        """Write the remaining pieces, and publish the pack; None if the store had every piece."""
         self._hand_on(0)
         self._write(0)
         return self._pack.finish()
@@ -115,7 +121,7 @@ class PieceWriter:
         self._pack.abandon()
 
     def _hand_on(self, keep: int) -> None:
-        """Look up what is hashed, and have encoded what is new, until only `keep` pieces are being hashed."""
+        """Look up hashed pieces and start encoding new ones, until at most `keep` pieces are being hashed."""
         while len(self._hashing) > keep:
             digests, data, dtype, hashed = self._hashing.popleft()
             digest = hashed if isinstance(hashed, str) else hashed.result()
@@ -127,17 +133,17 @@ class PieceWriter:
                 continue
             number = len(self._new)
             self._new.add(digest)
-            idle = len(data) < _SMALL or (self._compression == "none" and self._vault is None)
+            cheap = len(data) < _SMALL or (self._compression == "none" and self._vault is None)
             work = (
                 self._encode(data, dtype, digest, number)
-                if idle
+                if cheap
                 else self._pool.submit(self._encode, data, dtype, digest, number)
             )
             self._encoding.append(_Ready(digest, len(data), work))
             self._write(self._depth)
 
     def _write(self, keep: int) -> None:
-        """Write, in order, what is encoded, until only `keep` pieces are being encoded."""
+        """Write encoded pieces in order, until at most `keep` are being encoded."""
         while len(self._encoding) > keep:
             digest, plain, work = self._encoding.popleft()
             encoding, stored, sha256 = work if isinstance(work, _Encoded) else work.result()

@@ -13,7 +13,7 @@ from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError, IntegrityError
 
 if TYPE_CHECKING:
-    from capibara_assets.checkpoints.retention import Decision, RetentionPolicy
+    from capibara_assets.checkpoints.retention import RetentionDecision, RetentionPolicy
     from capibara_assets.checkpoints.store.checkpoint import Checkpoint
     from capibara_assets.checkpoints.store.store import CheckpointStore
     from capibara_assets.storage.store import ArtifactStore
@@ -126,7 +126,7 @@ def _policy(given: dict[str, Any], recipe: Path | None) -> "tuple[RetentionPolic
 
 def _decide(
     store: "CheckpointStore", every: "list[Checkpoint]", policy: "RetentionPolicy", models: tuple[str, ...]
-) -> "list[Decision]":
+) -> "list[RetentionDecision]":
     """The plan; certificates and promoted models are asked only about what would go."""
     from capibara_assets.checkpoints.retention import plan
     from capibara_assets.lineage.checkpoint_needs import named_digests, needed
@@ -156,7 +156,7 @@ def _stored(doomed: "list[Checkpoint]", freed: Collection[str]) -> int | None:
     return sum(places.values())
 
 
-def _print(report: dict[str, Any], decisions: "list[Decision]") -> None:
+def _print(report: dict[str, Any], decisions: "list[RetentionDecision]") -> None:
     rules = ", ".join(
         f"{name} {value}"
         for name, value in report["policy"].items()

@@ -13,7 +13,7 @@ from capibara_assets.storage.records import Record, json_schema
 def records() -> tuple[type[Record], ...]:
     """The model of every published table."""
     from capibara_assets.checkpoints.schema import VoterAdapter
-    from capibara_assets.consensus.vote.ballots import Ballot
+    from capibara_assets.consensus.election.ballots import Ballot
     from capibara_assets.datasets.duplicates.clusters import Cluster
     from capibara_assets.datasets.duplicates.decontamination import Contaminated
     from capibara_assets.datasets.imported.schema import ImportedLine

@@ -1,9 +1,9 @@
-"""Robust aggregation: one vector out of n voters' vectors, of which up to f may be arbitrary.
+"""Robust aggregation: one vector from n voters' vectors, of which up to f may be arbitrary.
 
-Every rule's precondition is the theorem it rests on; where it does not hold the rule refuses. Sums run in float64 in
-an order that depends on the voters' values only, so neither the order of voters nor the number of threads shows.
-Only exact ties fall to the lowest index: mutual nearest neighbours when Krum counts one neighbour, which is also how
-Bulyan's last pick ends for f <= 2. Who needs those independent of order passes the voters sorted by digest.
+Every rule checks the precondition of the theorem it rests on, and refuses where it does not hold. Sums are float64 in
+an order that depends on the voters' values only, so results depend neither on the order of voters nor on the number
+of threads. Only exact ties go to the lowest index: mutual nearest neighbours when Krum counts one neighbour, which also
+decides Bulyan's last pick for f <= 2. To make those independent of the order, pass the voters sorted by digest.
 """
 
 import math
@@ -20,7 +20,7 @@ from capibara_assets.consensus.aggregation.coordinate_rules import SortedMean
 from capibara_assets.consensus.aggregation.geometry import (
     BLOCK,
     Matrix,
-    Points,
+    PointSet,
     Vector,
     as_rows,
     canonical_order,
@@ -28,10 +28,10 @@ from capibara_assets.consensus.aggregation.geometry import (
     distances_of,
     squared_distances,
 )
-from capibara_assets.consensus.aggregation.linear_rules import Choice, Cloud, Neighbours
+from capibara_assets.consensus.aggregation.linear_rules import Cloud, Neighbours, RuleWeights
 from capibara_assets.consensus.aggregation.preaggregation import mixing_matrix
 
-LINEAR_RULES: dict[str, Callable[..., Choice]] = {
+LINEAR_RULES: dict[str, Callable[..., RuleWeights]] = {
     "mean": linear_rules.mean,
     "weighted_mean": linear_rules.weighted_mean,
     "krum": linear_rules.krum,
@@ -64,14 +64,14 @@ _KEEP_ALL_BUT_F = ("multi_krum", "mda", "smea", "monna", "meamed")
 
 @dataclass(frozen=True)
 class Aggregate:
-    """What a rule made of the voters.
+    """The aggregate of the voters by a rule.
 
     Attributes:
         vector: (d,) float64.
         weights: coefficient of every voter in the result, in the caller's order, 0 for rejected ones; None where the
             rule works per coordinate and there is no such number.
         rejected: indices of the voters that were not finite.
-        evidence: what the rule looked at (scores, selected voters, distances), enough to check it by hand.
+        evidence: figures the rule used (scores, selected voters, distances), enough to check it by hand.
     """
 
     vector: Vector
@@ -117,25 +117,25 @@ def aggregate(
     asked = _Arguments(rule, f, weights, pre, pre_options or {}, strict, options)
     rows = as_rows(vectors)
     ranked = canonical_order(rows)
-    points = Points([rows[i] for i in ranked])
+    points = PointSet([rows[i] for i in ranked])
     gram = points.gram if pre is not None or rule not in _NO_PRODUCTS else None
-    # A voter that is not finite spoils its own products only, so the pass over them tells. Without products float32
-    # voters, whose lengths cannot overflow, are taken for finite until the rule itself meets one that is not
-    hopeful = gram is None and points.large and rows[0].dtype == np.float32 and _holds(rule, len(rows), f)
-    found = None
-    if hopeful:
-        found = _aggregated(points, None, ranked, np.full(len(rows), True), asked)
-    if found is None:
+    # A voter that is not finite spoils its own products only, so they show it. Without products, float32 voters (whose
+    # lengths cannot overflow) are assumed finite until the rule itself meets one that is not
+    assumed_finite = gram is None and points.large and rows[0].dtype == np.float32 and _holds(rule, len(rows), f)
+    aggregated = None
+    if assumed_finite:
+        aggregated = _aggregated(points, None, ranked, np.full(len(rows), True), asked)
+    if aggregated is None:
         finite = np.isfinite((_squared_lengths(points) if gram is None else np.diag(gram)) * len(rows))
-        found = _aggregated(points, gram, ranked, finite, asked)
-    if found is None:
+        aggregated = _aggregated(points, gram, ranked, finite, asked)
+    if aggregated is None:
         raise ValueError(f"{rule} of finite voters is not finite: their values are too large for float64")
-    return found
+    return aggregated
 
 
 @dataclass(frozen=True)
 class _Arguments:
-    """What `aggregate` is asked for; its arguments say what each means."""
+    """The arguments of `aggregate`, which explains them."""
 
     rule: str
     f: int
@@ -147,9 +147,9 @@ class _Arguments:
 
 
 def _aggregated(
-    points: Points, gram: Matrix | None, ranked: NDArray[np.intp], finite: NDArray[np.bool_], asked: _Arguments
+    points: PointSet, gram: Matrix | None, ranked: NDArray[np.intp], finite: NDArray[np.bool_], asked: _Arguments
 ) -> Aggregate | None:
-    """The rule on the finite ones of the points, which the caller numbers `ranked`; None where it met NaN or Inf."""
+    """The rule on the finite points, which the caller numbers `ranked`; None where it met NaN or Inf."""
     rule, f, pre, strict, options = asked.rule, asked.f, asked.pre, asked.strict, asked.options
     n = len(ranked)
     rejected = tuple(sorted(ranked[~finite].tolist()))
@@ -160,7 +160,7 @@ def _aggregated(
         raise ValueError(f"none of the {n} voters is finite")
     if not strict and rule in _KEEP_ALL_BUT_F and len(order) <= f_left:
         raise ValueError(f"{rule} of {len(order)} finite voters leaves out f={f_left}: none is left")
-    points = Points([row for row, kept in zip(points.rows, finite, strict=True) if kept])
+    points = PointSet([row for row, kept in zip(points.rows, finite, strict=True) if kept])
     shares = _shares(asked.weights, n, order)
     if rule == "monna":
         options = {**options, "reference": _position(order, options.get("reference", 0), rejected)}
@@ -171,7 +171,7 @@ def _aggregated(
     if mixing is not None:
         if rule == "monna" and len(mixing) != cloud.n:
             raise ValueError(f"after {pre} no point stands for monna's reference voter")
-        points = Points(points.rows, mixing)
+        points = PointSet(points.rows, mixing)
         cloud = _mixed_cloud(cloud, mixing)
     if strict:
         check_precondition(rule, cloud.n, f_left)
@@ -182,19 +182,19 @@ def _aggregated(
         vector, sound = points.combination(choice.weights)
         coefficients = np.zeros(n)
         coefficients[order] = choice.weights if mixing is None else choice.weights @ mixing
-        found = choice.evidence
+        own_evidence = choice.evidence
     else:
-        reduction, found = _coordinate_rule(rule, cloud, **options)
+        reduction, own_evidence = _coordinate_rule(rule, cloud, **options)
         vector, sound = _reduced(points, reduction)
     if not sound:
         return None
-    named = _in_callers_order(found, order, n) if mixing is None else found
+    named = _in_callers_order(own_evidence, order, n) if mixing is None else own_evidence
     used = None if coefficients is None else tuple(coefficients.tolist())
     return Aggregate(vector, used, rejected, {**evidence, **named})
 
 
-def _reduced(points: Points, rule: SortedMean) -> tuple[Vector, bool]:
-    """(d,) a coordinate-wise rule on the points, and whether it met finite values only."""
+def _reduced(points: PointSet, rule: SortedMean) -> tuple[Vector, bool]:
+    """A coordinate-wise rule on the points (d,), and whether it met finite values only."""
     result = np.empty(points.dimension)
     if not points.large:
         for part, block in points.blocks():
@@ -210,8 +210,8 @@ def _reduced(points: Points, rule: SortedMean) -> tuple[Vector, bool]:
     return result, all(kernels.over_blocks(points.dimension, reduce, BLOCK))
 
 
-def linear_weights(gram: Matrix, rule: str, *, f: int, pre: str | None = None, **options: Any) -> Choice:
-    """Weights (n,) of a linear rule out of the voters' (n, n) inner products alone.
+def linear_weights(gram: Matrix, rule: str, *, f: int, pre: str | None = None, **options: Any) -> RuleWeights:
+    """Weights (n,) of a linear rule from the voters' (n, n) inner products alone.
 
     For vectors that exist only as factors (LoRA): the Gram matrix comes from the factors, and the result is again a
     combination of them.
@@ -223,7 +223,7 @@ def linear_weights(gram: Matrix, rule: str, *, f: int, pre: str | None = None, *
         raise ValueError(f"{rule!r} has no weights: the linear rules are {', '.join(sorted(LINEAR_RULES))}")
     cloud, mixing = _premixed(gram, rule, f, pre)
     choice = LINEAR_RULES[rule](cloud, **options)
-    return choice if mixing is None else Choice(choice.weights @ mixing, choice.evidence)
+    return choice if mixing is None else RuleWeights(choice.weights @ mixing, choice.evidence)
 
 
 def coordinate_reducer(
@@ -231,8 +231,8 @@ def coordinate_reducer(
 ) -> tuple[Callable[[Matrix], Vector], dict[str, Any]]:
     """A coordinate-wise rule as a function of any columns (n, width) of the voters, and its evidence.
 
-    For vectors that are made piece by piece (one module at a time): what the rule has to know of the whole vectors
-    comes from their (n, n) inner products.
+    For vectors that are made piece by piece (one module at a time): what the rule needs of the whole vectors comes from
+    their (n, n) inner products.
 
     Raises:
         ValueError: the rule is not coordinate-wise, or its precondition does not hold.
@@ -240,14 +240,14 @@ def coordinate_reducer(
     if rule not in COORDINATE_RULES:
         raise ValueError(f"{rule!r} is not coordinate-wise: those are {', '.join(COORDINATE_RULES)}")
     cloud, mixing = _premixed(gram, rule, f, pre)
-    reduction, found = _coordinate_rule(rule, cloud, **options)
+    reduction, evidence = _coordinate_rule(rule, cloud, **options)
     if mixing is None:
-        return reduction.of_block, found
-    return (lambda block: reduction.of_block(combine_rows(mixing, block))), found
+        return reduction.of_block, evidence
+    return (lambda block: reduction.of_block(combine_rows(mixing, block))), evidence
 
 
 def check_precondition(rule: str, n: int, f: int) -> None:
-    """Raises ValueError that states the theorem where n voters are too few for the rule at f."""
+    """Raises ValueError, with the theorem's condition, where n voters are too few for the rule at f."""
     if not _holds(rule, n, f):
         factor, extra = _PRECONDITIONS.get(rule, _MAJORITY)
         theorem = "n > 2f" if (factor, extra) == _MAJORITY else f"n >= {factor}f + {extra}"
@@ -297,7 +297,7 @@ def _coordinate_rule(
 
 
 def _bulyan_selection(cloud: Cloud, neighbours: Neighbours) -> list[int]:
-    """n - 2f voters, each the Krum winner among those not yet taken (El Mhamdi et al. 2018)."""
+    """n - 2f voters, each the Krum winner among those not yet selected (El Mhamdi et al. 2018)."""
     left = list(range(cloud.n))
     selected: list[int] = []
     while len(selected) < cloud.n - 2 * cloud.f:
@@ -318,8 +318,8 @@ def _mixed_cloud(cloud: Cloud, mixing: Matrix) -> Cloud:
     return Cloud(mixing @ cloud.gram @ mixing.T, distances, cloud.f, shares / shares.sum(), seniority)
 
 
-def _squared_lengths(points: Points) -> Vector:
-    """(n,) NaN, Inf and squares beyond float64 all show in it."""
+def _squared_lengths(points: PointSet) -> Vector:
+    """(n,) squared lengths; not finite for voters with NaN, Inf or squares beyond float64."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(sum(np.square(block).sum(axis=1) for _, block in points.blocks()))
 

@@ -1,4 +1,4 @@
-"""Rules that judge every coordinate by itself: median, trimmed mean, mean around the median, Bulyan's second half.
+"""Coordinate-wise rules: median, trimmed mean, mean around the median, and Bulyan's second half.
 
 Each is a mean of some of a coordinate's sorted values. Voters are sorted by a comparator network, which is a few
 whole-array minima and maxima and no per-column call: on blocks of columns with NumPy, or on whole rows with compiled
@@ -16,11 +16,11 @@ from capibara_assets.consensus.aggregation.geometry import Matrix, Rows, Vector
 
 @dataclass(frozen=True)
 class SortedMean:
-    """A coordinate-wise rule: of each coordinate's sorted values, the mean of those at positions low..high-1.
+    """A coordinate-wise rule: the mean of each coordinate's sorted values at positions low..high-1.
 
     Attributes:
         keep: if not 0, the rule is the mean of the `keep` values closest to that mean (the median, then).
-        selected: the voters it looks at; None for all.
+        selected: indices of the voters it uses; None for all.
     """
 
     low: int
@@ -48,7 +48,7 @@ def median(n: int) -> SortedMean:
 
 
 def trimmed_mean(n: int, cut: int) -> SortedMean:
-    """The mean of what is left after the `cut` smallest and the `cut` largest values of each coordinate."""
+    """The mean of each coordinate without its `cut` smallest and `cut` largest values."""
     return SortedMean(cut, n - cut)
 
 
@@ -63,7 +63,7 @@ def mean_around_median(block: Matrix, keep: int) -> Vector:
     ordered = sorted_rows(block)
     centre = middle(ordered)
     # The values closest to a centre are neighbours in sorted order. Moving that window up by one trades its lowest
-    # value for the next higher one, which pays as long as the newcomer is the closer of the two
+    # value for the next higher one, an improvement as long as the newcomer is the closer of the two
     result = row_mean(ordered[:keep])
     for start in range(1, len(ordered) - keep + 1):
         closer = np.abs(ordered[start + keep - 1] - centre) < np.abs(ordered[start - 1] - centre)

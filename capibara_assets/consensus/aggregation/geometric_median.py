@@ -1,4 +1,4 @@
-"""The geometric median, converged: exact at a voter where the optimum lies on one, Newton's method elsewhere."""
+"""The geometric median to convergence: exact where the optimum lies on a voter, Newton's method elsewhere."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,10 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 
 def geometric_median_weights(gram: Matrix, distances: Matrix) -> tuple[Vector, int, float]:
-    """Weights (n,) of the points in their geometric median, iterations, and the length of the gradient left per point.
+    """Weights (n,) of the points in their geometric median, iterations, and the gradient's length per point at the end.
 
-    Damped Newton's method on the sum of distances, which starts at the best of the points and only goes downhill: so it
-    never meets another one, where there is no gradient.
+    Damped Newton's method on the sum of distances starts at the best of the points and only goes downhill, so it never
+    reaches another point, where there is no gradient.
 
     Args:
         gram: (n, n) inner products of the points.
@@ -52,7 +52,7 @@ def _step(position: Vector, points: Matrix, residual: float) -> Vector | None:
     # Near the optimum the cost is flat to the last digit, so it is the gradient that tells a good Newton step there
     if _residual(position + direction, points) < residual / 2:
         return np.asarray(position + direction)
-    # Weiszfeld's step never goes uphill: where Newton's, however short, is no better, it is the one to take
+    # Weiszfeld's step never goes uphill: it is used where Newton's, however short, is no better
     for move in (*(direction / 2.0**halved for halved in range(_HALVINGS)), pull / inverse.sum()):
         if _cost_change(position, move, points) < 0.0:
             return np.asarray(position + move)
@@ -60,7 +60,7 @@ def _step(position: Vector, points: Matrix, residual: float) -> Vector | None:
 
 
 def _copies(gram: Matrix, distances: Matrix) -> NDArray[np.bool_]:
-    """(n, n) which points are one and the same as far as float64 tells of vectors of their length."""
+    """(n, n) which points are equal, as far as float64 can tell for vectors of their length."""
     lengths = np.sqrt(np.diag(gram))
     return np.asarray(np.sqrt(distances) <= _SAME * (lengths[:, None] + lengths[None, :]))
 
@@ -79,7 +79,7 @@ def _pull(points: Matrix, at: int, same: NDArray[np.bool_]) -> tuple[Vector, flo
 
 
 def _cost_change(position: Vector, move: Vector, points: Matrix) -> float:
-    """What a move adds to the sum of distances, without the digits that a difference of two sums would lose."""
+    """Change of the sum of distances by a move, without the cancellation of a difference of two sums."""
     offsets, before = _from(position, points)
     after = np.linalg.norm(offsets - move, axis=1)
     return float((((move - 2.0 * offsets) @ move) / (before + after)).sum())
@@ -88,7 +88,7 @@ def _cost_change(position: Vector, move: Vector, points: Matrix) -> float:
 def _coordinates(gram: Matrix, distances: Matrix) -> Matrix:
     """Points (n, r) with these distances, the most central one at the origin.
 
-    A Cholesky factorisation that takes the nearest points first: the error of each point is relative to its own
+    A Cholesky factorisation with the nearest points first: the error of each point is relative to its own
     distance from the centre, so one voter at 1e6 does not blur the others.
     """
     n = len(distances)
@@ -110,7 +110,7 @@ def _coordinates(gram: Matrix, distances: Matrix) -> Matrix:
 
 
 def _central_products(gram: Matrix, distances: Matrix, centre: int) -> Matrix:
-    """(n, n) inner products of the points as seen from one of them, each the way that loses fewer digits.
+    """(n, n) inner products of the points relative to one of them, each computed the way that loses fewer digits.
 
     Squared distances keep those of points that lie together far from the origin. They lose those of a voter that is
     1e15 long, whose direction is all that counts: its squared distances to all others are the same number.
@@ -121,24 +121,24 @@ def _central_products(gram: Matrix, distances: Matrix, centre: int) -> Matrix:
     by_products = gram - gram[centre][:, None] - gram[centre][None, :] + gram[centre, centre]
     lost_distances = np.maximum(np.maximum(to_centre[:, None], to_centre[None, :]), distances)
     lost_products = (lengths[:, None] + lengths[centre]) * (lengths[None, :] + lengths[centre])
-    found = np.where(lost_products < lost_distances, by_products, by_distances)
-    np.fill_diagonal(found, to_centre)
-    return np.asarray(found)
+    products = np.where(lost_products < lost_distances, by_products, by_distances)
+    np.fill_diagonal(products, to_centre)
+    return np.asarray(products)
 
 
 def _optimal_points(points: Matrix, copies: NDArray[np.bool_]) -> Matrix:
-    """(k, n) points that are the median themselves, as shares of their copies: the pull of the others is no stronger.
+    """(k, n) points that are themselves the median, as shares of their copies: the others' pull is no stronger.
 
-    There are two, and all between is optimal as well, where points lie on a line and as many are on either side.
+    There are two where points lie on a line with as many on either side; everything between them is optimal as well.
     """
-    found: list[Vector] = []
+    optimal: list[Vector] = []
     for i, same in enumerate(copies):
         if same[:i].any():
             continue
         pull = np.linalg.norm(_pull(points, i, same)[0])
         if pull <= np.count_nonzero(same) + np.count_nonzero(~same) * _ROUNDING:
-            found.append(same / same.sum())
-    return np.array(found)
+            optimal.append(same / same.sum())
+    return np.array(optimal)
 
 
 def _from(position: Vector, points: Matrix) -> tuple[Matrix, Vector]:

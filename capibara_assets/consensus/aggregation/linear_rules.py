@@ -1,6 +1,6 @@
-"""Rules whose result is a combination of the voters: all they need of the vectors is the Gram matrix.
+"""Linear rules: the result is a combination of the voters, with weights that need only their Gram matrix.
 
-Each function returns a `Choice`: the weight of every point, and what led to it. Sources: Krum and Multi-Krum
+Each function returns a `RuleWeights`: the weight of every point, and what led to it. Sources: Krum and Multi-Krum
 (Blanchard et al. 2017), geometric median (Weiszfeld 1937), MDA (Rousseeuw 1985; El Mhamdi et al. 2018), SMEA and CAF
 (Allouah et al. 2023, 2025), MoNNA (Farhadkhani et al. 2023), centered clipping (Karimireddy et al. 2021).
 """
@@ -23,7 +23,7 @@ _CHUNK = 20_000
 
 @dataclass(frozen=True)
 class Cloud:
-    """The voters as the linear rules see them.
+    """What linear rules know of the voters: inner products, distances, shares.
 
     Attributes:
         gram: (n, n) inner products.
@@ -46,19 +46,21 @@ class Cloud:
 
 
 @dataclass(frozen=True)
-class Choice:
+class RuleWeights:
+    """Weights (n,) of a linear rule, and the figures they follow from."""
+
     weights: Vector
     evidence: dict[str, Any] = field(default_factory=dict)
 
 
-def mean(cloud: Cloud) -> Choice:
+def mean(cloud: Cloud) -> RuleWeights:
     """The plain average: no protection at all, the yardstick of the others."""
-    return Choice(np.full(cloud.n, 1.0 / cloud.n))
+    return RuleWeights(np.full(cloud.n, 1.0 / cloud.n))
 
 
-def weighted_mean(cloud: Cloud) -> Choice:
+def weighted_mean(cloud: Cloud) -> RuleWeights:
     """The average weighted by the caller's shares (FedAvg: numbers of examples)."""
-    return Choice(cloud.shares)
+    return RuleWeights(cloud.shares)
 
 
 def krum_scores(cloud: Cloud, neighbours: Neighbours) -> Vector:
@@ -74,7 +76,7 @@ def krum_scores(cloud: Cloud, neighbours: Neighbours) -> Vector:
     return np.asarray(nearest if neighbours == "n-f-2" else nearest / count)
 
 
-def krum(cloud: Cloud, *, neighbours: Neighbours = "n-f-2") -> Choice:
+def krum(cloud: Cloud, *, neighbours: Neighbours = "n-f-2") -> RuleWeights:
     """The one voter that lies closest to its nearest neighbours."""
     scores = krum_scores(cloud, neighbours)
     return _uniform(cloud, [best(scores, cloud.seniority)[0]], scores=scores.tolist())
@@ -82,7 +84,7 @@ def krum(cloud: Cloud, *, neighbours: Neighbours = "n-f-2") -> Choice:
 
 def multi_krum(
     cloud: Cloud, *, m: int | None = None, weighted: bool = False, neighbours: Neighbours = "n-f-2"
-) -> Choice:
+) -> RuleWeights:
     """The average of the m voters (default n-f) with the best Krum scores, by their shares if `weighted`."""
     keep = cloud.n - cloud.f if m is None else m
     if not 1 <= keep <= cloud.n:
@@ -95,19 +97,19 @@ def multi_krum(
     shares = np.where(choice.weights > 0, cloud.shares, 0.0)
     if not shares.sum() > 0:
         raise ValueError(f"the {keep} voters that multi_krum keeps have weight 0, all of them")
-    return Choice(shares / shares.sum(), choice.evidence)
+    return RuleWeights(shares / shares.sum(), choice.evidence)
 
 
-def geometric_median(cloud: Cloud) -> Choice:
+def geometric_median(cloud: Cloud) -> RuleWeights:
     """The point with the least sum of distances to the voters, converged; weights are inverse distances to it."""
     weights, iterations, residual = geometric_median_weights(cloud.gram, cloud.distances)
-    return Choice(weights, {"iterations": iterations, "residual": residual})
+    return RuleWeights(weights, {"iterations": iterations, "residual": residual})
 
 
-def mda(cloud: Cloud) -> Choice:
+def mda(cloud: Cloud) -> RuleWeights:
     """Minimum diameter averaging: the mean of the n-f voters whose farthest two are closest.
 
-    Subsets may share their farthest pair; among those the one with the least sum of squared distances is taken.
+    Subsets may share their farthest pair; of those the one with the least sum of squared distances is chosen.
     """
 
     def key(subsets: np.ndarray) -> tuple[Vector, Vector]:
@@ -118,7 +120,7 @@ def mda(cloud: Cloud) -> Choice:
     return _uniform(cloud, chosen, diameter=float(np.sqrt(diameter)))
 
 
-def smea(cloud: Cloud) -> Choice:
+def smea(cloud: Cloud) -> RuleWeights:
     """Smallest maximum eigenvalue averaging: the mean of the n-f voters with the least spread in any direction."""
     size = cloud.n - cloud.f
 
@@ -133,12 +135,12 @@ def smea(cloud: Cloud) -> Choice:
     return _uniform(cloud, chosen, eigenvalue=float(eigenvalue))
 
 
-def monna(cloud: Cloud, *, reference: int = 0) -> Choice:
+def monna(cloud: Cloud, *, reference: int = 0) -> RuleWeights:
     """The mean of the n-f voters nearest to a trusted reference voter, itself included."""
     return _uniform(cloud, nearest(cloud, reference), reference=reference)
 
 
-def caf(cloud: Cloud) -> Choice:
+def caf(cloud: Cloud) -> RuleWeights:
     """Covariance-bound agnostic filter: shrink the voters that stick out along the widest direction, keep the
     weighted mean with the least widest direction. The direction is exact (no random start), and a voter whose
     weight is spent no longer sets the scale, so a huge norm costs one round and not thousands.
@@ -158,10 +160,10 @@ def caf(cloud: Cloud) -> Choice:
         if outlying.max() <= 0.0:
             break
         left = left * (1.0 - outlying / outlying.max())
-    return Choice(kept, {"rounds": rounds, "eigenvalue": spread})
+    return RuleWeights(kept, {"rounds": rounds, "eigenvalue": spread})
 
 
-def centered_clipping(cloud: Cloud, *, tau: float, iterations: int = 1) -> Choice:
+def centered_clipping(cloud: Cloud, *, tau: float, iterations: int = 1) -> RuleWeights:
     """From the origin, `iterations` times: move by the mean of the differences to the voters, each cut to tau."""
     if not tau > 0 or iterations < 1:
         raise ValueError(f"centered_clipping needs tau > 0 and iterations >= 1, not tau={tau}, iterations={iterations}")
@@ -171,7 +173,7 @@ def centered_clipping(cloud: Cloud, *, tau: float, iterations: int = 1) -> Choic
         lengths = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", offsets, cloud.gram, offsets), 0.0))
         factors = tau / np.maximum(lengths, tau)
         weights = weights + (factors @ offsets) / cloud.n
-    return Choice(weights, {"tau": tau, "iterations": iterations})
+    return RuleWeights(weights, {"tau": tau, "iterations": iterations})
 
 
 def nearest(cloud: Cloud, i: int) -> list[int]:
@@ -185,10 +187,10 @@ def best(scores: Vector, seniority: NDArray[np.intp]) -> list[int]:
     return [int(i) for i in np.lexsort((seniority, scores))]
 
 
-def _uniform(cloud: Cloud, chosen: list[int], **evidence: Any) -> Choice:
+def _uniform(cloud: Cloud, chosen: list[int], **evidence: Any) -> RuleWeights:
     weights = np.zeros(cloud.n)
     weights[chosen] = 1.0 / len(chosen)
-    return Choice(weights, {"selected": chosen, **evidence})
+    return RuleWeights(weights, {"selected": chosen, **evidence})
 
 
 def _best_subset(cloud: Cloud, key: Any) -> tuple[list[int], tuple[float, float]]:
@@ -196,17 +198,17 @@ def _best_subset(cloud: Cloud, key: Any) -> tuple[list[int], tuple[float, float]
     size = cloud.n - cloud.f
     if comb(cloud.n, size) > _MOST_SUBSETS:
         raise ValueError(
-            f"{comb(cloud.n, size)} subsets of {size} out of {cloud.n} voters are too many to try: "
+            f"{comb(cloud.n, size)} subsets of {size} out of {cloud.n} voters are too many to search: "
             "use nnm with trimmed_mean or geometric_median"
         )
     subsets = combinations(range(cloud.n), size)
-    found: tuple[float, float, list[int]] | None = None
+    least: tuple[float, float, list[int]] | None = None
     while chunk := list(islice(subsets, _CHUNK)):
         table = np.array(chunk, dtype=np.intp)
         first, second = key(table)
         winner = int(np.lexsort((second, first))[0])
         figure = (float(first[winner]), float(second[winner]), chunk[winner])
-        if found is None or figure[:2] < found[:2]:
-            found = (figure[0], figure[1], list(figure[2]))
-    assert found is not None
-    return found[2], (found[0], found[1])
+        if least is None or figure[:2] < least[:2]:
+            least = (figure[0], figure[1], list(figure[2]))
+    assert least is not None
+    return least[2], (least[0], least[1])

@@ -1,4 +1,4 @@
-"""Pre-aggregation: mix or shorten the voters before a rule sees them. Each is a matrix applied to the voters' rows.
+"""Pre-aggregation: mixing or clipping of the voters before a rule. Each is a matrix applied to the voters' rows.
 
 Sources: nearest-neighbour mixing (Allouah et al. 2023), adaptive robust clipping (Allouah et al. 2025), static
 clipping, bucketing (Karimireddy et al. 2022).
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from capibara_assets.consensus.aggregation.geometry import (
     Matrix,
-    Points,
+    PointSet,
     Vector,
     as_rows,
     canonical_order,
@@ -47,7 +47,7 @@ def arc(cloud: Cloud) -> Matrix:
 
 
 def bucketing(cloud: Cloud, *, size: int | None = None, seed: int = 0) -> Matrix:
-    """Means of random buckets of `size` voters (default floor(n / 2f)); fewer points come out than went in."""
+    """Means of random buckets of `size` voters (default floor(n / 2f)); the result has fewer points than voters."""
     width = size if size is not None else max(1, cloud.n // (2 * cloud.f)) if cloud.f else 1
     if width < 1:
         raise ValueError(f"bucketing needs buckets of 1 voter at least, not size={size}")
@@ -91,7 +91,7 @@ def pre_aggregate(
 ) -> Matrix:
     """The voters' matrix (n, d) after the pre-aggregation, float64, row i made around voter i.
 
-    Non-finite voters must have been taken out before: there is no row that could stand for them.
+    Non-finite voters have to be removed before: no row could stand for them.
 
     Raises:
         ValueError: a voter is not finite, the name or an option is unknown, f < 0, or n > 2f does not hold (`strict`).
@@ -100,13 +100,13 @@ def pre_aggregate(
         raise ValueError(f"f, the number of voters that may be arbitrary, has to be 0 at least, not {f}")
     rows = as_rows(vectors)
     order = canonical_order(rows)
-    points = Points([rows[i] for i in order])
+    points = PointSet([rows[i] for i in order])
     spoilt = order[~np.isfinite(np.diag(points.gram) * len(rows))]
     if len(spoilt):
-        raise ValueError(f"voters {sorted(spoilt.tolist())} hold NaN or Inf: take them out before pre-aggregation")
+        raise ValueError(f"voters {sorted(spoilt.tolist())} hold NaN or Inf: remove them before pre-aggregation")
     distances = squared_distances(points.rows, points.gram)
     cloud = Cloud(points.gram, distances, f, np.full(points.n, 1.0 / points.n), order)
-    mixed = Points(points.rows, mixing_matrix(cloud, name, strict=strict, **options))
+    mixed = PointSet(points.rows, mixing_matrix(cloud, name, strict=strict, **options))
     result = np.empty((mixed.n, mixed.dimension))
     for part, block in mixed.blocks():
         result[:, part] = block

@@ -1,4 +1,4 @@
-"""The certificate of an agreement: what it states, how it is written, and how it is computed again from its inputs.
+"""The certificate of an agreement: its content, how it is written, and how it is verified from its inputs.
 
-Imports `vote` and `choose`; `agree` builds on it.
+Imports `election` and `choose`; `agree` builds on it.
 """

@@ -1,4 +1,4 @@
-"""The certificate of an agreement: everything needed to check afterwards who was accepted, why, and what came out."""
+"""The certificate of an agreement: everything needed to check afterwards who was accepted, why, and the result."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -44,10 +44,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Verification:
-    """What checking a certificate found.
+    """Result of checking a certificate.
 
     Attributes:
-        problems: what does not hold, named.
+        problems: every statement that does not hold.
         recomputed: the steps that were done again.
         forgotten: inputs it names that were removed since, because a record in them was forgotten: they cannot be
             checked again.
@@ -65,7 +65,7 @@ class Verification:
 
 
 def certify(agreement: "Agreement", folder: Path) -> Path:
-    """Write what an agreement is proven by: `certificate.json`, and the adapter in `adapter/` beside it.
+    """Write the proof of an agreement: `certificate.json`, and the adapter in `adapter/` beside it.
 
     Returns:
         The certificate's file: `verify_certificate` finds the adapter beside it, and the voters' adapters too where
@@ -78,7 +78,7 @@ def certify(agreement: "Agreement", folder: Path) -> Path:
 
 
 def write_certificate(certificate: Certificate, path: Path) -> None:
-    """Write as readable JSON, in one step; the same certificate gives the same bytes."""
+    """Write as readable JSON, atomically; the same certificate gives the same bytes."""
     write_json_atomic(path, certificate.model_dump(mode="json", exclude_unset=certificate.schema_version == 1))
 
 
@@ -95,10 +95,10 @@ def read_certificate(path: Path) -> Certificate:
 
 
 def parse_certificate(document: Any) -> Certificate:
-    """A certificate out of its JSON document.
+    """A certificate from its JSON document.
 
     Raises:
-        InputError: it is none of a known schema version.
+        InputError: not a certificate of a known schema version.
     """
     stated = document.get("schema_version") if isinstance(document, dict) else None
     if stated is not None and (stated not in READABLE or isinstance(stated, bool)):
@@ -133,7 +133,7 @@ def verify_certificate(
     model and the examples) or is not there is named in `unchecked`.
 
     Args:
-        source: the certificate, or its file: the adapter and the voters are then looked for beside it, in `adapter/`
+        source: the certificate, or its file: the adapter and the voters are then read beside it, from `adapter/`
             and `voters/` or where an artifact store has them.
         voters: name -> adapter folder.
         result: folder of the published adapter.
@@ -157,7 +157,7 @@ def verify_certificate(
     elif certificate.schema_version > 1 and certificate.seal != whole_digest(certificate):
         problems.append("the certificate's keys or signatures are not what its seal states: they were changed")
     recomputed = ["content digest", "qualities", "count", "quorum"]
-    unchecked = ["losses: they take the base model and the validation examples"]
+    unchecked = ["losses: that needs the base model and the validation examples"]
     problems += shape_problems(certificate)
     if certificate.schema_version == 1:
         unchecked.append("signatures: version 1 has none, whoever can edit the file can have made it up")
@@ -205,9 +205,9 @@ def voters_beside(file: Path, certificate: Certificate) -> dict[str, Path] | Non
 
 def _published_problems(certificate: Certificate, folder: Path) -> list[str]:
     try:
-        found = adapter_digest(folder)
+        digest = adapter_digest(folder)
     except InputError as error:
         return [f"the published adapter cannot be read: {error}"]
-    if found == certificate.result.digest:
+    if digest == certificate.result.digest:
         return []
-    return [f"the published adapter is {found[:12]}, not {certificate.result.digest[:12]}"]
+    return [f"the published adapter is {digest[:12]}, not {certificate.result.digest[:12]}"]

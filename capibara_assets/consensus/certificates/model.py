@@ -1,4 +1,4 @@
-"""What a certificate says: its models, the digests over it, and what follows from its parts alone."""
+"""The certificate's data model, the digests over it, and what follows from its parts alone."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 from capibara_assets import __version__
 from capibara_assets.consensus.choose.choosing import MergeStrategy, Tried
-from capibara_assets.consensus.vote.ballots import Ballot, election_id
-from capibara_assets.consensus.vote.voting import Outcome, Tally, VotingStrategy, vote
+from capibara_assets.consensus.election.ballots import Ballot, election_id
+from capibara_assets.consensus.election.voting import Outcome, Tally, VotingStrategy, vote
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 SCHEMA_VERSION = 2
@@ -145,12 +145,14 @@ class Certificate(_Part):
 
 def sealed(certificate: Certificate) -> Certificate:
     """The certificate with the digests of its content and of all of it."""
-    found = certificate.model_copy(update={"digest": content_digest(certificate)})
-    return found if found.schema_version == 1 else found.model_copy(update={"seal": whole_digest(found)})
+    digested = certificate.model_copy(update={"digest": content_digest(certificate)})
+    if digested.schema_version == 1:
+        return digested
+    return digested.model_copy(update={"seal": whole_digest(digested)})
 
 
 def content_digest(certificate: Certificate) -> str:
-    """Of everything but keys and signatures, which differ from run to run; of everything in version 1."""
+    """SHA-256 of all but keys and signatures, which differ from run to run; in version 1 of everything."""
     if certificate.schema_version == 1:
         return _digest_1(certificate)
     document = certificate.model_dump(mode="json", exclude={"digest", "seal"})
@@ -162,23 +164,23 @@ def content_digest(certificate: Certificate) -> str:
 
 
 def whole_digest(certificate: Certificate) -> str:
-    """Of everything but itself."""
+    """SHA-256 of everything but the seal itself."""
     return sha256_bytes(canonical_json(certificate.model_dump(mode="json", exclude={"seal"})))
 
 
 def _digest_1(certificate: Certificate) -> str:
-    """As version 1 was written: without the fields that it did not know."""
+    """The digest as version 1 wrote it, without the fields that it did not have."""
     return sha256_bytes(canonical_json(certificate.model_dump(mode="json", exclude={"digest"}, exclude_unset=True)))
 
 
 @dataclass(frozen=True)
 class Election:
-    """All that is settled before the vote: whoever signs a ballot signs the digest of this, too.
+    """Everything that is fixed before the vote; every ballot is signed together with the digest of this.
 
     Attributes:
         voters: everybody registered -> digest of the adapter, None where it cannot be read.
-        candidates: those that attestation let through.
-        seeds: of anything drawn at random.
+        candidates: voters that attestation accepted.
+        seeds: of random draws, if any.
     """
 
     context: Mapping[str, str]
@@ -197,7 +199,7 @@ class Election:
 
     @cached_property
     def digest(self) -> str:
-        """What a ballot names."""
+        """SHA-256 that the ballots name."""
         return election_id(
             {
                 "context": dict(self.context),
@@ -218,7 +220,7 @@ class Election:
 
 
 def stated_election(certificate: Certificate) -> str:
-    """The digest of the election that a certificate's own fields make."""
+    """The election digest computed from a certificate's own fields."""
     attested = [voter for voter in certificate.voters if voter.stage != "attestation"]
     return Election(
         context=certificate.context,
@@ -244,7 +246,7 @@ def count(
     excluded: Collection[str],
     **signed: Any,
 ) -> Outcome:
-    """The vote under a certificate's thresholds; `signed`: what `vote` takes besides (keys, election, candidates)."""
+    """`vote` under a certificate's thresholds; `signed`: its other arguments (keys, election, candidates)."""
     return vote(
         ballots,
         thresholds.quality,
@@ -259,7 +261,7 @@ def count(
 
 
 def recount(certificate: Certificate) -> Outcome:
-    """The vote again, from the certificate's ballots and keys."""
+    """Count again, from the certificate's ballots and keys."""
     excluded = [voter.name for voter in certificate.voters if voter.stage == "attestation"]
     names = [voter.name for voter in certificate.voters]
     if certificate.schema_version == 1:
@@ -294,7 +296,7 @@ def refused_entries(outcome: Outcome) -> tuple[RefusedEntry, ...]:
 
 
 def verdict_reason(tally: Tally, ballots: Sequence[Ballot], votes: bool = True) -> str:
-    """What the vote said of a candidate, in words with the figures."""
+    """The vote's verdict on a candidate in words, with the figures."""
     heard = {*tally.accepting, *tally.refusing}
     qualities = sorted(b.quality for b in ballots if b.candidate == tally.candidate and b.voter in heard)
     electors = len(heard) + len(tally.missing)
@@ -306,6 +308,6 @@ def verdict_reason(tally: Tally, ballots: Sequence[Ballot], votes: bool = True) 
 
 
 def software_versions() -> dict[str, str]:
-    """Versions of what the result depends on."""
+    """Versions of the packages that the result depends on."""
     own = {"python": python_version(), "capibara-assets": __version__}
     return {**own, **{package: version(package) for package in _PACKAGES}}

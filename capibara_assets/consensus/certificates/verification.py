@@ -1,4 +1,4 @@
-"""Doing again what a certificate states: the count from its ballots, attestation and candidates from the adapters."""
+"""Checks of a certificate by recomputation: the count from ballots, attestation and candidates from adapters."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -18,8 +18,8 @@ from capibara_assets.consensus.certificates.model import (
 from capibara_assets.consensus.choose.choosing import Tried, choice_of, gate, rebuild
 from capibara_assets.consensus.choose.combining import combine
 from capibara_assets.consensus.choose.integrated import integrated_verdict, strategy_weights
-from capibara_assets.consensus.vote.attestation import Limits, attest, read_submission
-from capibara_assets.consensus.vote.voting import quality, vouched_best
+from capibara_assets.consensus.election.attestation import Limits, attest, read_submission
+from capibara_assets.consensus.election.voting import quality, vouched_best
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter
 
@@ -29,7 +29,7 @@ _FITTED = ("convex", "uniform_soup", "weighted_soup", "greedy_soup")
 
 
 def shape_problems(certificate: Certificate) -> list[str]:
-    """A name twice, or fields that the stated version does not have."""
+    """Problems of form: a voter listed twice, or fields that the stated version does not have."""
     problems = []
     names = [voter.name for voter in certificate.voters]
     if len(set(names)) < len(names):
@@ -40,7 +40,7 @@ def shape_problems(certificate: Certificate) -> list[str]:
 
 
 def vote_problems(certificate: Certificate) -> list[str]:
-    """Signatures, qualities, the count, who was accepted and why, the gate's verdicts and the choice."""
+    """Problems in signatures, qualities, the count, acceptance and its reasons, the gate's verdicts or the choice."""
     problems = []
     try:
         outcome = recount(certificate)
@@ -53,7 +53,7 @@ def vote_problems(certificate: Certificate) -> list[str]:
     else:
         if (election := stated_election(certificate)) != certificate.election:
             problems.append(
-                f"what was settled before the vote makes election {election[:12]}, not {certificate.election[:12]}"
+                f"what was fixed before the vote makes election {election[:12]}, not {certificate.election[:12]}"
             )
         stated = set(certificate.refused)
         problems += [
@@ -83,7 +83,7 @@ def vote_problems(certificate: Certificate) -> list[str]:
 
 
 def attestation_problems(certificate: Certificate, folders: Mapping[str, Path]) -> list[str]:
-    """Digests, verdicts, reasons and norms, from the voters' adapters."""
+    """Problems in digests, verdicts, reasons or norms, by attesting the voters' adapters again."""
     entries = {voter.name: voter for voter in certificate.voters}
     missing = sorted(entries.keys() - folders.keys())
     if missing:
@@ -93,16 +93,16 @@ def attestation_problems(certificate: Certificate, folders: Mapping[str, Path]) 
     digests: dict[str, str] = {}
     reasons: dict[str, str] = {}
     for name, entry in sorted(entries.items()):
-        found = read_submission(name, folders[name], certificate.base_digest)
-        if found.digest != entry.digest:
+        read = read_submission(name, folders[name], certificate.base_digest)
+        if read.digest != entry.digest:
             problems.append(
-                f"{name}: digest is {str(found.digest)[:12]}, the certificate states {str(entry.digest)[:12]}"
+                f"{name}: digest is {str(read.digest)[:12]}, the certificate states {str(entry.digest)[:12]}"
             )
-        if found.adapter is not None and not found.problem:
-            readable[name] = found.adapter
-            digests[name] = found.digest or ""
+        if read.adapter is not None and not read.problem:
+            readable[name] = read.adapter
+            digests[name] = read.digest or ""
         else:
-            reasons[name] = found.problem
+            reasons[name] = read.problem
     stated = certificate.thresholds
     limits = Limits(stated.norm_ratio, stated.least_norm_ratio, stated.copy_ratio)
     verdicts = attest(readable, None, limits, digests, f=certificate.f)
@@ -126,12 +126,12 @@ def attestation_problems(certificate: Certificate, folders: Mapping[str, Path]) 
 
 
 def result_problems(certificate: Certificate, folders: Mapping[str, Path]) -> list[str]:
-    """Every candidate made again from the accepted voters' adapters: the rule's, its evidence, and the consensus."""
+    """Problems in the candidates, the rule's evidence or the consensus, by making them again from the adapters."""
     chosen = sorted((v for v in certificate.voters if v.accepted), key=lambda v: (v.digest or "", v.name))
-    found = {
+    submissions = {
         v.name: read_submission(v.name, folders[v.name], certificate.base_digest) for v in chosen if v.name in folders
     }
-    adapters = {name: one.adapter for name, one in found.items() if one.adapter is not None}
+    adapters = {name: one.adapter for name, one in submissions.items() if one.adapter is not None}
     if len(adapters) < len(chosen) or not adapters:
         return ["the result cannot be recomputed: an accepted voter is missing or unreadable"]
     try:
@@ -159,9 +159,9 @@ def result_problems(certificate: Certificate, folders: Mapping[str, Path]) -> li
 
 
 def privacy_problems(privacy: Mapping[str, Any]) -> list[str]:
-    """Epsilon again, from the accountant's parameters, of each voter that was trained with differential privacy."""
-    try:  # takes a library that loads for seconds
-        accountant = import_module("capibara_assets.consensus.aggregation.privacy")
+    """Problems in the stated epsilons, by recomputing each from the accountant's parameters."""
+    try:  # imports a library that takes seconds to load
+        accountant = import_module("capibara_assets.training.strategies.privacy")
     except ImportError as error:
         return [f"privacy: epsilon cannot be recomputed: {error}"]
     return [
@@ -172,7 +172,7 @@ def privacy_problems(privacy: Mapping[str, Any]) -> list[str]:
 
 
 def _quality_problems(certificate: Certificate, faults: int) -> list[str]:
-    """Of version 1: later ones refuse such ballots in the count."""
+    """Wrong qualities in version 1; later versions refuse such ballots in the count."""
     problems = []
     for ballot in certificate.ballots:
         judged = [b.loss for b in certificate.ballots if (b.voter, b.round) == (ballot.voter, ballot.round)]
@@ -187,7 +187,7 @@ def _quality_problems(certificate: Certificate, faults: int) -> list[str]:
 
 
 def _verdict_problems(certificate: Certificate) -> list[str]:
-    """What each voter's entry says beside what the count says."""
+    """Voters' entries that contradict the count."""
     outcome = recount(certificate)
     tallies = {tally.candidate: tally for tally in outcome.tallies}
     problems = []
@@ -206,7 +206,7 @@ def _verdict_problems(certificate: Certificate) -> list[str]:
 
 
 def _choice_problems(certificate: Certificate) -> list[str]:
-    """The candidates that have to be there, the gate's verdicts, and which of them is the consensus."""
+    """Missing candidates, wrong verdicts of the gate, or another consensus than the stated one."""
     problems = []
     accepted = sorted((v for v in certificate.voters if v.accepted), key=lambda v: (v.digest or "", v.name))
     order = tuple(voter.name for voter in accepted)
@@ -244,13 +244,13 @@ def _choice_problems(certificate: Certificate) -> list[str]:
 def _settings_problems(
     entry: Tried, certificate: Certificate, order: tuple[str, ...], digests: Mapping[str, str | None]
 ) -> list[str]:
-    """How a candidate was made, beside what the certificate says of all of them."""
+    """Settings of one candidate that contradict the certificate's."""
     if entry.kind == "voter":
         stated = (entry.voters, entry.weights, entry.requested_rank, entry.rule, entry.pre, entry.f, entry.digest)
         expected = ((entry.name,), (1.0,), None, None, None, 0, digests.get(entry.name))
         ok = stated[:-1] == expected[:-1] and entry.name in order
-        # A voter's files may be written in another way than ours: the digest is then of what we write
-        return [] if ok else [f"candidate {entry.name}: not the voter {entry.name} alone, as it is"]
+        # A voter's files may be written in another way than ours; the digest is of the files that we write
+        return [] if ok else [f"candidate {entry.name}: not the unchanged adapter of voter {entry.name} alone"]
     settings = (
         (certificate.rule, certificate.pre, certificate.faults_left) if entry.kind == "robust" else (None, None, 0)
     )
@@ -267,7 +267,7 @@ def _settings_problems(
 
 
 def _integrated_problems(entry: Tried, certificate: Certificate) -> list[str]:
-    """The weights of its strategies, and its own threshold."""
+    """Problems in the integrated candidate: its strategies' weights, or its own threshold."""
     kinds, loss = entry.figures.get("strategies"), {e.name: e.loss for e in certificate.tried if e.kind == "voter"}
     if not isinstance(kinds, dict) or not set(kinds) <= set(entry.voters):
         return ["candidate integrated: it does not state its voters' strategies"]
@@ -286,6 +286,7 @@ def _integrated_problems(entry: Tried, certificate: Certificate) -> list[str]:
 
 
 def _candidate_problems(certificate: Certificate, adapters: Mapping[str, LoraAdapter]) -> list[str]:
+    """Candidates that come out different when they are made again."""
     problems = []
     for entry in certificate.tried:
         try:
@@ -312,7 +313,7 @@ def _candidate_problems(certificate: Certificate, adapters: Mapping[str, LoraAda
 
 
 def _differences(right: Any, stated: Any, place: str = "") -> Iterable[str]:
-    """Where two JSON values differ; numbers may differ by rounding."""
+    """Differences between two JSON values, in words; numbers may differ by rounding."""
     if isinstance(right, Mapping) and isinstance(stated, Mapping):
         for key in sorted({*map(str, right), *map(str, stated)}):
             if key not in right or key not in stated:

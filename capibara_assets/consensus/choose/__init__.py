@@ -1,4 +1,4 @@
-"""From the accepted voters to one adapter: candidates (voters, robust aggregate, mixture, soups) and the best of them.
+"""Choice of one adapter among the accepted voters, their robust aggregate, mixture and soups, by validation loss.
 
-Imports `aggregation` and `vote`.
+Imports `aggregation` and `election`.
 """

@@ -1,12 +1,13 @@
-"""The choice of the consensus among candidates: every accepted voter, the robust aggregate, a mixture, soups.
+"""Choice of the consensus among candidates: every accepted voter, the robust aggregate, a mixture, soups.
 
-All are judged on the same validation examples, and the best that passes the gate is the consensus. The gate: finite,
-under the base, and not above the best accepted voter by more than the tolerance; for voters of several strategies the
-integrated adapter is tried, too, and has a threshold of its own (integrated.py). Of candidates that lie within rounding
-of the best, the first in the stated order is taken: the robust aggregate, then the averages, then single voters.
+All are measured on the same validation examples, and the best that passes the gate is the consensus. The gate: a finite
+loss, below the base's, and not above the best accepted voter's by more than the tolerance. For voters of several
+strategies the integrated adapter is a candidate too, with a threshold of its own (integrated.py). Of candidates within
+rounding of the best, the first in this order is chosen: the robust aggregate, then the averages, then single voters.
 
-What fits its weights to the validation examples (mixture, weighted and greedy soup) is judged on the examples that it
-was fitted to, with a handful of numbers against thousands of tokens; the test split is for the evaluation.
+Candidates that fit their weights to the validation examples (mixture, weighted and greedy soup) are measured on the
+examples they were fitted to, with a handful of weights against thousands of tokens; the test split is kept for the
+evaluation.
 """
 
 import math
@@ -40,8 +41,8 @@ Kind = Literal["robust", "convex", "uniform_soup", "weighted_soup", "greedy_soup
 MergeStrategy = Literal["weighted_average", "convex_optimization"]
 _FORCED: dict[str, Kind] = {"weighted_average": "weighted_soup", "convex_optimization": "convex"}
 _DIGITS = 6  # of losses: the last bits of a float32 model depend on the number of threads
-_MARGIN = 1e-5  # nats per token: losses nearer than this are equal up to such bits
-_PARTS = 1000  # weights fitted to losses come in thousandths, so that those bits do not show in them
+_MARGIN = 1e-5  # nats per token: losses nearer than this are equal up to those bits
+_PARTS = 1000  # weights fitted to losses are multiples of 1/1000, so that those bits do not change them
 
 
 class Tried(BaseModel):
@@ -68,13 +69,13 @@ class Tried(BaseModel):
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What was chosen, and among what.
+class ConsensusChoice:
+    """The consensus adapter, and every candidate it was chosen from.
 
     Attributes:
         adapter: the consensus; its digest is `chosen.digest`.
         chosen: its entry in `tried`.
-        tried: every candidate in the order in which ties are broken.
+        tried: every candidate, in the order that breaks ties.
         losses: on validation, nats per token, of "base" and of the accepted voters; NaN where not finite.
     """
 
@@ -85,7 +86,7 @@ class Choice:
 
 
 class ChoiceError(InputError):
-    """No candidate may be published.
+    """No candidate passes the gate.
 
     Attributes:
         tried: every candidate with its verdict.
@@ -108,30 +109,30 @@ def choose(
     measured: Mapping[str, TokenLosses] | None = None,
     strategies: Mapping[str, str] | None = None,
     measuring: Callable[[LoraAdapter], TokenLosses] | None = None,
-) -> Choice:
-    """Try every candidate on validation and take the best that passes the gate.
+) -> ConsensusChoice:
+    """Measure every candidate on validation, and choose the best that passes the gate.
 
-    Neither the order nor the names of the voters show in the adapter: voters are ordered by digest.
+    The adapter depends neither on the order nor on the names of the voters: they are ordered by digest.
 
     Args:
         accepted: name -> adapter of the voters that the vote accepted; they change the same modules.
-        validation: held-out examples that all candidates are judged on.
+        validation: held-out examples that all candidates are measured on.
         recipe: rule, mixing before it, rank, tolerance.
         f: accepted voters that may still be bad, for the robust rule.
-        merge_strategy: takes the weighted soup or the mixture, whatever the others do; it has to pass the gate.
-        lambda_reg: of `convex_weights`.
-        measured: token losses on `validation` that are known, of "base" and of voters by name, from `measure`.
+        merge_strategy: forces the weighted soup or the mixture, which still has to pass the gate.
+        lambda_reg: regularisation of `convex_weights`.
+        measured: token losses on `validation` already known, of "base" and of voters by name, from `measure`.
         strategies: accepted voter -> kind of its strategy; where all three of the integrated strategy are among them,
             its adapter is a candidate, too.
-        measuring: token losses on `validation` under an adapter, in place of `measure`: for many choices among much the
-            same adapters, which keep what they know.
+        measuring: token losses on `validation` under an adapter, in place of `measure`; simulations of choices among
+            similar adapters pass a cached one.
 
     Raises:
         ChoiceError: no candidate, or not the forced one, passes the gate; nothing may be published.
         ValueError: no voter, or the rule's precondition does not hold for (n, f).
     """
     if not accepted:
-        raise ValueError("there is nothing to choose among: no voter was accepted")
+        raise ValueError("no voter was accepted: there is no candidate to choose from")
     order = sorted(accepted, key=lambda name: (digest_of(accepted[name]), name))
     known = dict(measured or {})
     for name in (BASE, *order):
@@ -139,30 +140,30 @@ def choose(
             known[name] = measure(base, None if name == BASE else accepted[name], validation)
     losses = {name: _mean(known[name]) for name in (BASE, *order)}
     measuring = measuring or (lambda adapter: measure(base, adapter, validation))
-    kitchen = _Kitchen([accepted[name] for name in order], recipe.rank, measuring)
-    voters = [kitchen.voter(place, losses[name]) for place, name in enumerate(order)]
+    combiner = _VoterCombiner([accepted[name] for name in order], recipe.rank, measuring)
+    voters = [combiner.voter(place, losses[name]) for place, name in enumerate(order)]
     sound = [place for place, name in enumerate(order) if math.isfinite(losses[name])]
 
-    made = [_robust(kitchen, recipe, f)]
+    made = [_robust(combiner, recipe, f)]
     if sound:
-        made.append(_convex(kitchen, sound, [known[order[place]].nll for place in sound], lambda_reg))
-        made += _soups(kitchen, sound, [losses[order[place]] for place in sound], order)
-        made += _integrated(kitchen, sound, losses, order, strategies or {})
+        made.append(_convex(combiner, sound, [known[order[place]].nll for place in sound], lambda_reg))
+        made += _soups(combiner, sound, [losses[order[place]] for place in sound], order)
+        made += _integrated(combiner, sound, losses, order, strategies or {})
     best = min((losses[order[place]] for place in sound), default=math.nan)
     tried = tuple(_judged(candidate, order, losses[BASE], best, recipe) for candidate in (*made, *voters))
     chosen = choice_of(tried, merge_strategy)
-    return Choice((*made, *voters)[tried.index(chosen)].adapter, chosen, tried, losses)
+    return ConsensusChoice((*made, *voters)[tried.index(chosen)].adapter, chosen, tried, losses)
 
 
 def rebuild(entry: Tried, voters: Mapping[str, LoraAdapter]) -> MergedAdapter:
-    """The adapter of a candidate, out of its entry and the voters' adapters alone.
+    """Make a candidate's adapter again, from its entry and the voters' adapters alone.
 
     Raises:
-        InputError: a voter that it was made from is not given.
+        InputError: a voter that it was made from is missing.
         ValueError: the entry's rule or weights do not fit its voters.
     """
     if missing := [name for name in entry.voters if name not in voters]:
-        raise InputError(f"{entry.name} was made from {', '.join(missing)} too, and no such voter is given")
+        raise InputError(f"{entry.name} was made from {', '.join(missing)} too: give the adapters of all its voters")
     adapters = [voters[name] for name in entry.voters]
     if entry.kind == "robust":
         return combine(adapters, str(entry.rule), f=entry.f, pre=entry.pre, rank=entry.requested_rank).adapter
@@ -172,7 +173,7 @@ def rebuild(entry: Tried, voters: Mapping[str, LoraAdapter]) -> MergedAdapter:
 
 
 def measure(base: Base, adapter: LoraAdapter | None, validation: Sequence["Encoded"]) -> TokenLosses:
-    """Token losses of the base (None) or of an adapter on it: the same bits with any number of threads."""
+    """Token losses of the base (`adapter` None) or of an adapter on it; the same bits with any number of threads."""
     base.model.eval()
     with nullcontext() if adapter is None else applied(base.model, adapter), lanes() as parallel:
         return parallel.token_losses(base.model, validation)
@@ -180,17 +181,19 @@ def measure(base: Base, adapter: LoraAdapter | None, validation: Sequence["Encod
 
 @dataclass(frozen=True)
 class _Candidate:
+    """One candidate, made and measured, before the gate."""
+
     kind: Kind
     adapter: MergedAdapter
     weights: tuple[float, ...] | None
     loss: float
     figures: dict[str, Any]
     settings: dict[str, Any]  # of the robust rule
-    place: int = 0  # of a voter
+    place: int = 0  # of a voter, in the order of digests
 
 
-class _Kitchen:
-    """Makes and measures weighted sums of the voters, each set of weights once."""
+class _VoterCombiner:
+    """Makes weighted sums of the voters' adapters and measures them, once for each set of weights."""
 
     def __init__(
         self, adapters: Sequence[LoraAdapter], rank: int | None, measuring: Callable[[LoraAdapter], TokenLosses]
@@ -199,21 +202,24 @@ class _Kitchen:
         self._made: dict[tuple[float, ...], tuple[MergedAdapter, float]] = {}
 
     def loss(self, adapter: LoraAdapter) -> float:
+        """Validation loss of an adapter, nats per token."""
         return _mean(self.measuring(adapter))
 
     def voter(self, place: int, loss: float) -> _Candidate:
+        """A single voter as a candidate."""
         weights = tuple(float(place == other) for other in range(len(self.adapters)))
         adapter = _merged(self.adapters, weights, self.rank)
         self._made[weights] = (adapter, loss)
         return _Candidate("voter", adapter, weights, loss, {}, {}, place)
 
     def keep(self, weights: tuple[float, ...], adapter: MergedAdapter, loss: float) -> None:
+        """Remember a weighted sum that was made elsewhere."""
         self._made.setdefault(weights, (adapter, loss))
 
     def average(
         self, weights: Sequence[float], places: Sequence[int]
     ) -> tuple[tuple[float, ...], MergedAdapter, float]:
-        """The sum with weights for some voters, 0 for the others, and its validation loss."""
+        """Weights of all voters, their weighted sum, and its validation loss; voters not in `places` have weight 0."""
         given = dict(zip(places, weights, strict=True))
         whole = tuple(given.get(place, 0.0) for place in range(len(self.adapters)))
         if whole not in self._made:
@@ -223,43 +229,49 @@ class _Kitchen:
 
 
 def _merged(adapters: Sequence[LoraAdapter], weights: Sequence[float], rank: int | None) -> MergedAdapter:
-    """The weighted sum, of the rank at most; a single voter with weight 1 is taken as it is."""
+    """The weighted sum, of at most this rank; a single voter with weight 1 is returned unchanged."""
     alone = [adapter for adapter, weight in zip(adapters, weights, strict=True) if weight != 0.0]
     if len(alone) == 1 and 1.0 in weights:
         return MergedAdapter(alone[0].config, alone[0].tensors)
     return merge_adapters(adapters, weights, rank)
 
 
-def _robust(kitchen: _Kitchen, recipe: ConsensusRecipe, f: int) -> _Candidate:
-    found = combine(kitchen.adapters, recipe.rule, f=f, pre=recipe.pre, rank=recipe.rank)
-    loss = kitchen.loss(found.adapter)
-    if found.weights is not None:
-        kitchen.keep(found.weights, found.adapter, loss)
+def _robust(combiner: _VoterCombiner, recipe: ConsensusRecipe, f: int) -> _Candidate:
+    """The robust rule's aggregate of all voters."""
+    robust = combine(combiner.adapters, recipe.rule, f=f, pre=recipe.pre, rank=recipe.rank)
+    loss = combiner.loss(robust.adapter)
+    if robust.weights is not None:
+        combiner.keep(robust.weights, robust.adapter, loss)
     settings = {"rule": recipe.rule, "pre": recipe.pre, "f": f}
-    return _Candidate("robust", found.adapter, found.weights, loss, found.evidence, settings)
+    return _Candidate("robust", robust.adapter, robust.weights, loss, robust.evidence, settings)
 
 
-def _convex(kitchen: _Kitchen, places: Sequence[int], token_nll: Sequence[np.ndarray], lambda_reg: float) -> _Candidate:
-    """The weights of the likeliest mixture of the voters, used for their deltas (whose own loss is not convex)."""
+def _convex(
+    combiner: _VoterCombiner, places: Sequence[int], token_nll: Sequence[np.ndarray], lambda_reg: float
+) -> _Candidate:
+    """The sum of deltas by the weights of the likeliest mixture of the voters (the sum's own loss is not convex)."""
     losses = np.stack(token_nll)
     rounded = _thousandths(convex_weights(losses, lambda_reg).weights)
-    weights, adapter, loss = kitchen.average(rounded, places)
+    weights, adapter, loss = combiner.average(rounded, places)
     gap = mixture_gap(losses, rounded, lambda_reg)
     figures = {"lambda_reg": lambda_reg, "duality_gap": math.ceil(gap * 1e9) / 1e9, "tokens": int(losses.shape[1])}
     return _Candidate("convex", adapter, weights, loss, figures, {})
 
 
-def _soups(kitchen: _Kitchen, places: Sequence[int], losses: Sequence[float], names: Sequence[str]) -> list[_Candidate]:
-    uniform = kitchen.average([1 / len(places)] * len(places), places)
+def _soups(
+    combiner: _VoterCombiner, places: Sequence[int], losses: Sequence[float], names: Sequence[str]
+) -> list[_Candidate]:
+    """The uniform, weighted and greedy soups of the voters with a finite loss."""
+    uniform = combiner.average([1 / len(places)] * len(places), places)
     # In proportion to 1 / perplexity
     shares = _thousandths(np.array(proportional([math.exp(min(losses) - loss) for loss in losses])))
-    weighted = kitchen.average(shares, places)
+    weighted = combiner.average(shares, places)
     loss_of = dict(zip(places, losses, strict=True))
     best_first = sorted(places, key=lambda place: (loss_of[place], place))
     members, _, steps = greedy_choice(
-        best_first, -loss_of[best_first[0]], lambda some: -kitchen.average([1 / len(some)] * len(some), some)[2]
+        best_first, -loss_of[best_first[0]], lambda some: -combiner.average([1 / len(some)] * len(some), some)[2]
     )
-    greedy = kitchen.average([1 / len(members)] * len(members), members)
+    greedy = combiner.average([1 / len(members)] * len(members), members)
     attempts = [
         {
             "voters": [names[place] for place in step.tried],
@@ -276,18 +288,18 @@ def _soups(kitchen: _Kitchen, places: Sequence[int], losses: Sequence[float], na
 
 
 def _integrated(
-    kitchen: _Kitchen,
+    combiner: _VoterCombiner,
     places: Sequence[int],
     losses: Mapping[str, float],
     names: Sequence[str],
     strategies: Mapping[str, str],
 ) -> list[_Candidate]:
-    """The integrated strategy's adapter; none where one of its strategies has no voter here."""
+    """The integrated strategy's adapter, as a list; empty where one of its strategies has no voter."""
     kinds = {names[place]: strategies[names[place]] for place in places if names[place] in strategies}
     if not WEIGHTS.keys() <= set(kinds.values()):
         return []
     share = strategy_weights(kinds)
-    weights, adapter, loss = kitchen.average([share.get(names[place], 0.0) for place in places], places)
+    weights, adapter, loss = combiner.average([share.get(names[place], 0.0) for place in places], places)
     best = min(losses[name] for name, own in share.items() if own > 0)
     accepted, quality, words = integrated_verdict(loss, best, losses[BASE])
     figures = {"strategies": kinds, "quality": round(quality, _DIGITS), "accepted": accepted, "verdict": words}
@@ -295,6 +307,7 @@ def _integrated(
 
 
 def _judged(candidate: _Candidate, order: Sequence[str], base: float, best: float, recipe: ConsensusRecipe) -> Tried:
+    """The candidate's entry for the certificate, with the gate's verdict."""
     passed, reason = gate(candidate.loss, base, best, recipe.tolerance, candidate.figures)
     alone = candidate.kind == "voter"
     return Tried(
@@ -314,7 +327,13 @@ def _judged(candidate: _Candidate, order: Sequence[str], base: float, best: floa
 
 
 def gate(loss: float, base: float, best: float, tolerance: float, figures: Mapping[str, Any]) -> tuple[bool, str]:
-    """Whether a candidate may be published, and why; `figures` may hold a refusal of its own (the integrated one's)."""
+    """Whether a candidate may be published, and why.
+
+    Args:
+        loss, base, best: validation losses of the candidate, the base and the best accepted voter; nats per token.
+        tolerance: share of `best` that the loss may lie above it.
+        figures: of the candidate; "accepted" false, with "verdict", refuses it (the integrated adapter's threshold).
+    """
     if not math.isfinite(loss):
         passed, reason = False, "its loss is not finite"
     elif not loss < base:
@@ -329,25 +348,25 @@ def gate(loss: float, base: float, best: float, tolerance: float, figures: Mappi
 
 
 def choice_of(tried: tuple[Tried, ...], merge_strategy: MergeStrategy | None) -> Tried:
-    """The candidate that becomes the consensus, by the losses and verdicts in the entries.
+    """The candidate that becomes the consensus, from the losses and verdicts in the entries.
 
     Raises:
         ChoiceError: none of them, or not the forced one, passed the gate.
     """
     if merge_strategy is not None:
-        wanted = [entry for entry in tried if entry.kind == _FORCED[merge_strategy]]
-        if not wanted or not wanted[0].passed:
-            why = wanted[0].reason if wanted else "no accepted voter has a finite loss"
+        forced = [entry for entry in tried if entry.kind == _FORCED[merge_strategy]]
+        if not forced or not forced[0].passed:
+            why = forced[0].reason if forced else "no accepted voter has a finite loss"
             raise ChoiceError(
                 f"merge_strategy {merge_strategy} forces a candidate that may not be published: {why}. "
-                "Leave merge_strategy out to have the best of all",
+                "Leave merge_strategy out of the recipe to choose the best of all candidates",
                 tried,
             )
-        return wanted[0]
+        return forced[0]
     passing = [(entry, entry.loss) for entry in tried if entry.passed and entry.loss is not None]
     if not passing:
-        found = "; ".join(f"{entry.name}: {entry.reason}" for entry in tried)
-        raise ChoiceError(f"no candidate for the consensus may be published. {found}", tried)
+        verdicts = "; ".join(f"{entry.name}: {entry.reason}" for entry in tried)
+        raise ChoiceError(f"no candidate for the consensus may be published. {verdicts}", tried)
     least = min(loss for _, loss in passing)
     return next(entry for entry, loss in passing if loss <= least + _MARGIN)
 

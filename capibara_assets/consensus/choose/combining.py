@@ -1,4 +1,4 @@
-"""The accepted voters' adapters become one: a robust rule on their deltas, and the result as LoRA factors again."""
+"""Robust aggregation of LoRA adapters: a rule on their deltas, and the result as LoRA factors again."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,11 +15,12 @@ _DIGITS = 12  # of the weights: the last bits of a float64 depend on the linear-
 
 @dataclass(frozen=True)
 class Combination:
-    """What a rule made of adapters.
+    """One adapter aggregated from several by a rule.
 
     Attributes:
+        adapter: the aggregate.
         weights: one per adapter where the rule is linear, else None.
-        evidence: what the rule saw (distances between the voters, selected ones).
+        evidence: figures the rule used: norms, distances between the voters, selected voters.
     """
 
     adapter: MergedAdapter
@@ -47,7 +48,7 @@ def combine(
         choice = linear_weights(gram, rule, f=f, pre=pre)
         weights = tuple(round(float(weight), _DIGITS) for weight in choice.weights)
         return Combination(merge_adapters(adapters, weights, rank), weights, {**evidence, **choice.evidence})
-    reduce, found = coordinate_reducer(gram, rule, f=f, pre=pre)
+    reduce, rule_evidence = coordinate_reducer(gram, rule, f=f, pre=pre)
     widths = {module: rank or sum(int(adapter.a(module).shape[0]) for adapter in adapters) for module in modules}
     factors = {}
     for module in modules:
@@ -57,9 +58,9 @@ def combine(
             rows.append((b @ a).ravel())
         dense = reduce(np.stack(rows)).reshape(adapters[0].b(module).shape[0], adapters[0].a(module).shape[1])
         smaller = min(dense.shape)
-        # A product with the identity: the SVD is the factorisation's, the identity only gives it two factors
+        # `from_factors` takes two factors and does the SVD: the identity is the second
         factors[module] = (dense, np.eye(smaller)) if smaller == dense.shape[1] else (np.eye(smaller), dense)
-    return Combination(from_factors(factors, adapters[0].config, widths), None, {**evidence, **found})
+    return Combination(from_factors(factors, adapters[0].config, widths), None, {**evidence, **rule_evidence})
 
 
 def _distances(gram: np.ndarray) -> list[list[float]]:

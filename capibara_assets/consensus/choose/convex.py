@@ -1,7 +1,7 @@
-"""Weights over models that can be certified: mixtures by likelihood, and least squares on the simplex.
+"""Certified weights over models: the likeliest mixture, and least squares on the simplex.
 
-Both problems are convex, so that a solution comes with a proof: an upper bound of how much a better one could gain, or
-a stationarity that is exact up to rounding. Neither the order of the models nor the number of threads shows.
+Both problems are convex, so a solution comes with a proof: an upper bound of how much a better one could gain, or
+stationarity that is exact up to rounding. Results depend neither on the models' order nor on the number of threads.
 """
 
 from hashlib import sha256
@@ -23,7 +23,7 @@ _SUFFICIENT, _SHORTEST = 1e-4, 2.0**-40  # of the line search: share of the prom
 
 
 class ConvexWeights(NamedTuple):
-    """A point of the simplex and how far from the best it can be at most.
+    """A point of the simplex, and an upper bound of its distance from the optimum.
 
     Attributes:
         weights: (K,) float64, >= 0, summing to 1.
@@ -115,27 +115,28 @@ def simplex_least_squares(X: ArrayLike, y: ArrayLike) -> Vector:
 
 
 def _losses(values: ArrayLike) -> Matrix:
-    found = np.asarray(values, dtype=np.float64)
-    if found.ndim != 2 or 0 in found.shape:
-        raise ValueError(f"losses have to be (models, tokens) with one of each at least, not {found.shape}")
-    if not np.isfinite(found.sum()):
-        odd = np.flatnonzero(~np.isfinite(found).all(axis=1))
+    """(K, T) losses >= 0, whichever sign came in."""
+    table = np.asarray(values, dtype=np.float64)
+    if table.ndim != 2 or 0 in table.shape:
+        raise ValueError(f"losses have to be (models, tokens) with one of each at least, not {table.shape}")
+    if not np.isfinite(table.sum()):
+        odd = np.flatnonzero(~np.isfinite(table).all(axis=1))
         if len(odd):
-            counts = (f"{k} ({np.isnan(found[k]).sum()} NaN, {np.isinf(found[k]).sum()} infinite)" for k in odd)
+            counts = (f"{k} ({np.isnan(table[k]).sum()} NaN, {np.isinf(table[k]).sum()} infinite)" for k in odd)
             raise ValueError(
-                f"losses of model {', '.join(counts)} are not finite: a model that gives a token no probability, or is "
-                "broken, has no place in a mixture; leave it out"
+                f"losses of model {', '.join(counts)} are not finite: leave out models that are broken or "
+                "give a token no probability"
             )
-    least, most = found.min(), found.max()
+    least, most = table.min(), table.max()
     if least < 0 < most:
         raise ValueError(
             f"values lie on both sides of 0 ({least:g} to {most:g}): losses are all >= 0, log-probabilities all <= 0"
         )
-    return found if least >= 0 else -found
+    return table if least >= 0 else -table
 
 
 def _likelihoods(losses: Matrix, order: NDArray[np.intp]) -> tuple[Matrix, float]:
-    """p_k(t) over the largest of the models' at t, and the mean of the logarithm that was taken out."""
+    """(K, T) p_k(t) divided by the largest of the models' at t, and the mean logarithm of that divisor."""
     least = losses.min(axis=0)
     likelihoods = np.empty(losses.shape)
     for row, model in enumerate(order):
@@ -155,6 +156,7 @@ class _Point(NamedTuple):
 def _newton(
     likelihoods: Matrix, shift: float, groups: NDArray[np.intp], lambda_reg: float, max_iterations: int
 ) -> tuple[Vector, float]:
+    """Weights and their certified gap, by Newton's method from equal weights."""
     k = len(likelihoods)
     uniform = np.full(k, 1.0 / k)
     point = _Point(uniform, *_expansion(likelihoods, uniform))
@@ -164,13 +166,13 @@ def _newton(
             break
         direction = _shared(_newton_point(point, lambda_reg), groups) - point.weights
         weights = _line_search(likelihoods, point, direction, lambda_reg)
-        found = _Point(weights, *_expansion(likelihoods, weights))
-        left = _gap(weights, found.slope, lambda_reg)
-        # Values rise until float64 cannot tell them apart; from there on the gap has to fall, which shows later
-        risen = _objective(found.value, weights, lambda_reg) > _objective(point.value, point.weights, lambda_reg)
-        if not risen and not left < gap:
+        moved = _Point(weights, *_expansion(likelihoods, weights))
+        moved_gap = _gap(weights, moved.slope, lambda_reg)
+        # Values rise until float64 cannot tell them apart; after that the gap has to fall
+        risen = _objective(moved.value, weights, lambda_reg) > _objective(point.value, point.weights, lambda_reg)
+        if not risen and not moved_gap < gap:
             break
-        point, gap = found, left
+        point, gap = moved, moved_gap
     return point.weights, _certified(point.weights, point.slope, point.value + shift, lambda_reg)
 
 
@@ -190,9 +192,9 @@ def _line_search(likelihoods: Matrix, point: _Point, direction: Vector, lambda_r
     promised = float((point.slope - 2 * lambda_reg * (weights - 1.0 / k)) @ direction)
     now, step = _objective(point.value, weights, lambda_reg), 1.0
     while step >= _SHORTEST:
-        tried = _on_simplex(weights + step * direction)
-        if _objective(_value(likelihoods, tried), tried, lambda_reg) > now + _SUFFICIENT * step * promised:
-            return tried
+        reached = _on_simplex(weights + step * direction)
+        if _objective(_value(likelihoods, reached), reached, lambda_reg) > now + _SUFFICIENT * step * promised:
+            return reached
         step /= 2
     return _on_simplex(weights + direction)
 
@@ -202,7 +204,7 @@ def _objective(value: float, weights: Vector, lambda_reg: float) -> float:
 
 
 def _certified(weights: Vector, slope: Vector, value: float, lambda_reg: float) -> float:
-    """The gap and its allowance for rounding."""
+    """The gap plus an allowance for rounding."""
     gap = _gap(weights, slope, lambda_reg)
     return gap + _ROUNDING * (1.0 + float(slope.max()) + abs(value)) if np.isfinite(gap) else gap
 

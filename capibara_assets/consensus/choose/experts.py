@@ -1,4 +1,4 @@
-"""From artifacts on disk to what votes and merges work on: experts' adapters and tokenised validation examples."""
+"""Readers of what votes and merges work on: experts' adapters, and tokenised examples of the datasets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from capibara_assets.training.voter_manifest import VoterManifest
 
 
 def read_experts(folders: Mapping[Domain, Path]) -> dict[Domain, LoraAdapter]:
-    """The consensus adapters there are, in the order of the domains.
+    """The consensus adapters of the given folders, in the order of the domains.
 
     Raises:
         InputError: a folder holds no readable adapter.
@@ -37,32 +37,33 @@ def read_accepted(folder: Path, certificate: Mapping[str, Any]) -> dict[str, Lor
 def validation_sets(
     base: Base, datasets: Mapping[Domain, pl.DataFrame], recipe: ConsensusRecipe
 ) -> dict[Domain, list[Encoded]]:
-    """The validation examples of each domain, tokenised; those that cannot be (too long) are left out."""
-    return {domain: [one.encoded for one in own] for domain, own in asked_sets(base, datasets, recipe).items()}
+    """The validation examples of each domain, tokenised; examples that are too long are left out."""
+    return {domain: [one.encoded for one in own] for domain, own in prompted_examples(base, datasets, recipe).items()}
 
 
 @dataclass(frozen=True)
-class Asked:
-    """An example as tokens, and what its user says last: what a router of prompts sees of it."""
+class PromptedExample:
+    """A tokenised example with its user's last message, which is the prompt that a router sees."""
 
     encoded: Encoded
     prompt: str
 
 
-def asked_sets(
+def prompted_examples(
     base: Base, datasets: Mapping[Domain, pl.DataFrame], recipe: ConsensusRecipe, split: Split = "validation"
-) -> dict[Domain, list[Asked]]:
-    """The examples of each domain's split, by id; those that cannot be tokenised (too long) are left out."""
-    found = {}
+) -> dict[Domain, list[PromptedExample]]:
+    """The examples of each domain's split, by id; examples that are too long are left out."""
+    by_domain = {}
     for domain in Domain:
         if domain in datasets:
             rows = datasets[domain].filter(pl.col("split") == split).sort("example_id")
             encoded = encode_examples(rows, base.tokenizer, recipe.max_length)
             prompts = dict(zip(rows["example_id"], map(asked, rows["messages"]), strict=True))
-            found[domain] = [
-                Asked(one, prompts[name]) for name, one in zip(encoded.example_ids, encoded.encoded, strict=True)
+            by_domain[domain] = [
+                PromptedExample(one, prompts[name])
+                for name, one in zip(encoded.example_ids, encoded.encoded, strict=True)
             ]
-    return found
+    return by_domain
 
 
 def validation_shards(
@@ -93,6 +94,6 @@ def validation_shards(
 
 
 def _shard(folder: Path, position: int, n: int) -> int:
-    """Attestation judges manifests; a damaged one only loses its say here."""
+    """The shard that the voter's manifest names; `position` where it names none (attestation judges manifests)."""
     stated = VoterManifest.readable(folder).shard
     return stated if stated is not None and 0 <= stated < n else position

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from capibara_assets.consensus.vote.voting import quality
+from capibara_assets.consensus.election.voting import quality
 from capibara_assets.errors import InputError
 from capibara_assets.training.voter_manifest import VoterManifest
 
@@ -42,14 +42,18 @@ def strategy_weights(strategies: Mapping[str, str], weights: Mapping[str, float]
 
 
 def integrated_verdict(loss: float, best: float, base: float, threshold: float = THRESHOLD) -> tuple[bool, float, str]:
-    """Whether an integrated adapter is accepted, its quality, and that in words.
+    """Whether an integrated adapter is accepted, its quality, and the verdict in words.
 
     Args:
         loss, best, base: validation losses of the adapter, of the best voter in it, of the base; nats per token.
     """
-    found = quality(loss, best, base)
-    accepted = found >= threshold
-    return accepted, found, f"quality {found:.3f} {'reaches' if accepted else 'is below'} the threshold {threshold:g}"
+    reached = quality(loss, best, base)
+    accepted = reached >= threshold
+    return (
+        accepted,
+        reached,
+        f"quality {reached:.3f} {'reaches' if accepted else 'is below'} the threshold {threshold:g}",
+    )
 
 
 def read_strategies(folders: Mapping[str, Path]) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""Losses in parallel lanes of one torch thread each: as fast as many threads, and the same bits however many there are.
+"""Losses in parallel lanes of one torch thread each: the speed of many threads, the same bits for any number of them.
 
 A sum that torch splits over its threads may round differently with their number; a batch that one thread computes
-does not. So batches are fixed beforehand, and lanes only decide how many of them are worked on at once.
+does not. So batches are fixed beforehand, and the number of lanes only decides how many are computed at once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,44 +26,45 @@ Result = TypeVar("Result")
 
 
 class Lanes:
-    """Applies a function to items, several at once; results come in the order of the items."""
+    """A pool of one-thread workers."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """Apply a function to items, several at once; results in the order of the items."""
         return list(self._pool.map(function, items))
 
     def token_losses(self, model: nn.Module, examples: Sequence["Encoded"]) -> TokenLosses:
-        """`losses.token_losses`, batch by batch. The model must be in eval mode already: its mode is not touched."""
+        """`losses.token_losses`, batch by batch. The model must already be in eval mode; its mode is not changed."""
         batches = list(length_sorted([len(example.input_ids) for example in examples], BATCH_TOKENS))
-        found = self.map(
+        by_batch = self.map(
             lambda indices: token_losses(model, [examples[i] for i in indices], batch_tokens=BATCH_TOKENS), batches
         )
         of: list[np.ndarray] = [np.zeros(0)] * len(examples)
-        for indices, losses in zip(batches, found, strict=True):
+        for indices, losses in zip(batches, by_batch, strict=True):
             for index, own in zip(indices, np.split(losses.nll, np.cumsum(losses.tokens)[:-1]), strict=True):
                 of[index] = own
         return TokenLosses(np.concatenate([np.zeros(0), *of]), np.array([len(own) for own in of], dtype=np.int64))
 
     def losses(self, model: nn.Module, examples: Sequence["Encoded"]) -> Losses:
-        """The same, summed over each example."""
+        """Losses summed over each example."""
         return self.token_losses(model, examples).by_example
 
     def by_domain(self, model: nn.Module, examples: Mapping[Domain, Sequence["Encoded"]]) -> dict[Domain, float]:
-        """Nats per token of each domain; read together, since batches over all domains have less padding."""
+        """Nats per token of each domain; computed together, since batches over all domains have less padding."""
         pooled = self.losses(model, [example for own in examples.values() for example in own])
-        found, start = {}, 0
+        means, start = {}, 0
         for domain, own in examples.items():
             part = slice(start, start + len(own))
-            found[domain] = Losses(pooled.nll[part], pooled.tokens[part]).mean
+            means[domain] = Losses(pooled.nll[part], pooled.tokens[part]).mean
             start += len(own)
-        return found
+        return means
 
 
 @contextmanager
 def lanes() -> Iterator[Lanes]:
-    """As many lanes as torch has threads now; meanwhile it has one, also outside the lanes."""
+    """As many lanes as torch has threads; while they are open, torch has one thread everywhere."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,13 +1,16 @@
-"""Which examples a vote or a search reads when reading all of them would take too long: spread out, never random."""
+"""Deterministic subsample of examples, for votes and searches that cannot read all of them."""
 
 from collections.abc import Sequence
 
 
 def subsample(lengths: Sequence[int], most: int, tokens: int) -> list[int]:
-    """Indices of at most `most` items of at most `tokens` tokens together (but of one item at least), ascending.
+    """Ascending indices of at most `most` items with at most `tokens` tokens in total, but of one item at least.
 
-    Evenly spaced over the list. When the tokens do not suffice, items leave in an order in which what remains is
-    still spread (reversed bits), so the end of the list is not cut off.
+    The items are evenly spaced over the list. When the tokens do not suffice, items are dropped in bit-reversed order,
+    so that the rest is still spread and the end of the list is not cut off.
+
+    Args:
+        lengths: tokens of each item.
     """
     count = min(most, len(lengths))
     picked = [(position * len(lengths)) // count for position in range(count)]

@@ -18,17 +18,17 @@ Model = Any
 
 
 @dataclass(frozen=True)
-class Soup:
-    """An average and how it came about.
+class SoupResult:
+    """An average of models, and how it was made.
 
     Attributes:
         model: the average. Arrays come back in float64, tensors in their own type; an adapter is the exact sum of
             weight * delta, its ranks added up.
         weights: one per model, in the caller's order, summing to 1; 0 for those left out.
         members: indices of the models in it; of a greedy soup in the order in which they joined.
-        score: the soup's.
+        score: of the soup.
         scores: of the models alone, where they were needed (weighted and greedy); else empty.
-        tried: attempts of the greedy soup: indices with the newcomer last, the score, whether it stayed.
+        tried: attempts of the greedy soup: indices with the newcomer last, the score, whether it was kept.
     """
 
     model: Model
@@ -39,8 +39,8 @@ class Soup:
     tried: tuple[GreedyStep[int], ...] = ()
 
 
-def soup(models: Sequence[Model], score: Callable[[Model], float], method: Method = "greedy") -> Soup:
-    """Average models by one of three recipes.
+def soup(models: Sequence[Model], score: Callable[[Model], float], method: Method = "greedy") -> SoupResult:
+    """Average models: uniformly, weighted by score, or greedily.
 
     Args:
         models: at least one.
@@ -61,17 +61,17 @@ def soup(models: Sequence[Model], score: Callable[[Model], float], method: Metho
     if method == "uniform":
         return _finished(models, (1.0 / n,) * n, tuple(range(n)), score)
     scores = tuple(float(score(model)) for model in models)
-    if odd := [index for index, found in enumerate(scores) if not math.isfinite(found)]:
-        raise ValueError(f"model {odd[0]} scores {scores[odd[0]]}: leave out what cannot be scored")
+    if odd := [index for index, one in enumerate(scores) if not math.isfinite(one)]:
+        raise ValueError(f"model {odd[0]} scores {scores[odd[0]]}: leave out models that cannot be scored")
     if method == "weighted":
         weights = proportional(scores)
         return _finished(models, weights, tuple(i for i in range(n) if weights[i]), score, scores)
     best_first = sorted(range(n), key=lambda index: (-scores[index], index))
-    members, found, tried = greedy_choice(
+    members, best, tried = greedy_choice(
         best_first, scores[best_first[0]], lambda some: float(score(average([models[i] for i in some])))
     )
     weights = tuple(1.0 / len(members) if index in members else 0.0 for index in range(n))
-    return Soup(average([models[i] for i in members]), weights, members, found, scores, tried)
+    return SoupResult(average([models[i] for i in members]), weights, members, best, scores, tried)
 
 
 def average(models: Sequence[Model], weights: Sequence[float] | None = None) -> Model:
@@ -112,7 +112,7 @@ def proportional(scores: Sequence[float]) -> tuple[float, ...]:
     total = math.fsum(scores)
     if min(scores) < 0 or total <= 0:
         raise ValueError("weights in proportion to scores need scores >= 0, one above: pass accuracy or 1 / perplexity")
-    return tuple(found / total for found in scores)
+    return tuple(score / total for score in scores)
 
 
 def _finished(
@@ -121,9 +121,9 @@ def _finished(
     members: tuple[int, ...],
     score: Callable[[Model], float],
     scores: tuple[float, ...] = (),
-) -> Soup:
+) -> SoupResult:
     made = average([models[i] for i in members], [weights[i] for i in members])
-    return Soup(made, weights, members, float(score(made)), scores)
+    return SoupResult(made, weights, members, float(score(made)), scores)
 
 
 def _has_names(model: Model, first: Mapping[str, Any]) -> bool:

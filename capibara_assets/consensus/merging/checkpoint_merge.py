@@ -1,8 +1,8 @@
-"""Merge checkpoints of any size: tensor by tensor, in blocks, from mapped files straight into the result's shards.
+"""Merge of checkpoints of any size: tensor by tensor, in blocks, from mapped files straight into the result's shards.
 
-Anonymous memory is a few dozen pieces of four megabytes, whatever the model's size (DELLA, whose masks cost a sort,
-keeps a bit for each entry of one tensor and model). The result is the same to the byte for any order of the models,
-number of threads and layout of their shards: models are taken in an order of their weights and bytes, tensor by tensor.
+Anonymous memory is a few dozen pieces of four megabytes for any model size (DELLA, whose masks need a sort, keeps a bit
+for each entry of one tensor and model). The result is the same to the byte for any order of the models, number of
+threads and layout of their shards: for each tensor the models are ordered by their weights and bytes.
 """
 
 import functools
@@ -15,39 +15,40 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+from huggingface_hub import split_state_dict_into_shards_factory
 
 from capibara_assets import __version__
 from capibara_assets.checkpoints.content import nbytes, of_bytes, to_bytes
 from capibara_assets.checkpoints.formats.beside import write_files
 from capibara_assets.checkpoints.formats.publish import new_folder
-from capibara_assets.checkpoints.formats.safetensors_file import layout
+from capibara_assets.checkpoints.formats.safetensors_file import header, layout
 from capibara_assets.consensus.merging.element_kernels import first_non_finite, to_bfloat16
 from capibara_assets.consensus.merging.inputs import FLOATS, Model, check_alike, read_model, same_place, untied
 from capibara_assets.consensus.merging.interface import Merge, Recipe
-from capibara_assets.consensus.merging.methods import METHODS, Method
+from capibara_assets.consensus.merging.methods import METHODS, RegisteredMethod
 from capibara_assets.consensus.merging.options import DTYPES, PER_MODEL, known_method, read_options, recipes
-from capibara_assets.consensus.merging.output import Shape, index, manifest_bytes, shards
-from capibara_assets.consensus.merging.stack import Block, Part, Stack, grouped
+from capibara_assets.consensus.merging.stack import Block, MappedTensor, Stack, grouped
 from capibara_assets.consensus.merging.writer import PIECE, Writer, write_side_by_side
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.files import CONFIG, INDEX
 from capibara_assets.storage.digests import combine, sha256_file
+from capibara_assets.storage.jsonfiles import readable_json
 from capibara_assets.storage.manifest import MANIFEST
 
 
 @dataclass(frozen=True)
 class MergedCheckpoint:
-    """What a merge left behind.
+    """A merged checkpoint on disk.
 
     Attributes:
         path: the folder.
         digest: of the weight files' names and bytes.
         tensors: number of tensors written.
         bytes: size of the weight files.
-        only_base: tensors that only the base has; they are in the result as they are in the base.
+        only_base: tensors that only the base has; they are copied unchanged.
         untied: output layers that some models tied to the embedding and the result does not.
     """
 
@@ -67,7 +68,7 @@ def merge_checkpoints(paths: Sequence[Path | str], method: str, out: Path | str,
 
     Args:
         paths: Transformers folders (safetensors, whole or in shards) or single `.safetensors` files.
-        method: one of `merge_methods.METHODS`.
+        method: one of `methods.METHODS`.
         out: the folder to make, with the config and tokenizer of the base, or else of the first model.
         options: `base` (a path; one among `paths` is not merged with itself), `dtype` (float32, bfloat16, float16;
             default: the models'), `max_shard_size` ("500MB": shards are written side by side), `threads`; and those
@@ -87,26 +88,26 @@ def merge_checkpoints(paths: Sequence[Path | str], method: str, out: Path | str,
     models, base, given = _models(paths, method, known, given)
     source = base if base is not None else models[0]
     first = models[0]
-    loaded, given_up = untied([*models, *([base] if base else [])])
+    loaded, untied_names = untied([*models, *([base] if base else [])])
     models, base = loaded[: len(models)], loaded[len(models)] if base else None
     merging = [base, *models] if known.base == "first" and base else models
     origin = base if known.base in ("required", "optional") else None
     only_base = check_alike(merging, origin, given["dtype"] is not None)
     recipe = recipes(method, given, len(merging))
     shapes = _shapes(merging, origin, only_base, given["dtype"])
-    headers = shards(shapes, given["max_shard_size"], first.tied)
+    headers = _shards(shapes, given["max_shard_size"], first.tied)
     total = sum(nbytes(shape.dtype, shape.shape) for shape in shapes.values())
     job = _Job(method, merging, origin, recipe, shapes, frozenset(only_base))
     for name in shapes:
-        recipe(name)  # what is out of its range is said before anything is written
+        recipe(name)  # values out of range raise before anything is written
     with new_folder(target) as folder:
         _check_room(folder, total)
         digests = _write(job, headers, folder, given["threads"])
         files = {name: file for name, file in source.files.items() if name != CONFIG}
         if source.config:
-            files[CONFIG] = of_bytes(_config(source, given["dtype"], bool(given_up)))
+            files[CONFIG] = of_bytes(_config(source, given["dtype"], bool(untied_names)))
         if len(headers) > 1:
-            files[INDEX] = of_bytes(index(headers, shapes))
+            files[INDEX] = of_bytes(_index(headers, shapes))
         write_files(files, folder)
         entries = {name: {"sha256": digest, "bytes": size} for name, (digest, size) in digests.items()}
         for name in files:
@@ -120,23 +121,28 @@ def merge_checkpoints(paths: Sequence[Path | str], method: str, out: Path | str,
             "base": _described(base) if base is not None else None,
             "config_from": "base" if base is not None and source is not first else "first model",
             "only_base": only_base,
-            "untied": given_up,
+            "untied": untied_names,
             "files": entries,
             "digest": weights_digest,
             "software": {"capibara-assets": __version__, "numba": version("numba"), "numpy": np.__version__},
         }
-        (folder / MANIFEST).write_bytes(manifest_bytes(manifest))
+        (folder / MANIFEST).write_bytes(_manifest_bytes(manifest))
     written = sum(size for _, size in digests.values())
-    return MergedCheckpoint(target, weights_digest, len(shapes), written, tuple(only_base), tuple(given_up))
+    return MergedCheckpoint(target, weights_digest, len(shapes), written, tuple(only_base), tuple(untied_names))
 
 
-# What was asked for
+# Models and options
 
 
 def _models(
-    paths: Sequence[Path | str], method: str, known: Method, given: dict[str, Any]
+    paths: Sequence[Path | str], method: str, known: RegisteredMethod, given: dict[str, Any]
 ) -> tuple[list[Model], Model | None, dict[str, Any]]:
-    """The models to merge, the base, and the options without the entries of a base that was among the models."""
+    """The models to merge, the base, and the options without the entries of a base that was among the models.
+
+    Raises:
+        ValueError: too few or too many models, or no base where the method needs one.
+        InputError: as `read_model`.
+    """
     if isinstance(paths, str | Path):
         raise ValueError(f"merge_checkpoints takes a list of paths, not the one path {paths}")
     places, base = list(paths), given["base"]
@@ -162,8 +168,17 @@ def _models(
 # Tensor by tensor
 
 
+class Shape(NamedTuple):
+    """Element type and shape of a tensor to write; the bytes come later."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class _Job:
+    """One merge as it is carried out: models in their final order, options and shapes per tensor."""
+
     method: str
     models: Sequence[Model]
     base: Model | None
@@ -175,20 +190,20 @@ class _Job:
 def _shapes(
     models: Sequence[Model], base: Model | None, only_base: Sequence[str], dtype: str | None
 ) -> dict[str, Shape]:
-    """What is written, in the order of the first model's files; names that it stores under another are left out."""
-    found: dict[str, Shape] = {}
+    """Tensors to write, in the order of the first model's files; tied names are left out."""
+    shapes: dict[str, Shape] = {}
     for model in (*models, *([base] if base else [])):
         for name, source in model.tensors.items():
             left_out = all(name in each.tied or name not in each.tensors for each in models)
-            if (name in found or left_out) and name not in only_base:
+            if (name in shapes or left_out) and name not in only_base:
                 continue
             kept = source.dtype if dtype is None or source.dtype not in FLOATS else DTYPES[dtype]
-            found.setdefault(name, Shape(kept, source.shape))
-    return found
+            shapes.setdefault(name, Shape(kept, source.shape))
+    return shapes
 
 
 def _write(job: _Job, headers: Mapping[str, str], folder: Path, threads: int | None) -> dict[str, tuple[str, int]]:
-    """The shards; name -> (SHA-256, bytes) of each."""
+    """Write the shards; file name -> (SHA-256, bytes)."""
 
     def write(name: str, executor: Executor, writer: Writer) -> None:
         raw = headers[name].encode()
@@ -202,7 +217,7 @@ def _write(job: _Job, headers: Mapping[str, str], folder: Path, threads: int | N
 
 
 def _put_tensor(job: _Job, name: str, executor: Executor, writer: Writer) -> None:
-    """Announce the pieces of one tensor to the writer, in order; they are made on the executor's threads."""
+    """Queue the pieces of one tensor at the writer, in order; they are computed on the executor's threads."""
     shape = job.shapes[name]
     holders = [job.base] if name in job.only_base and job.base else job.models
     source = holders[0].tensors[name]
@@ -236,7 +251,7 @@ def _put_tensor(job: _Job, name: str, executor: Executor, writer: Writer) -> Non
 
 
 def _make(stack: Stack, merge: Merge, blocks: Sequence[Block], dtype: str, into: memoryview) -> None:
-    """Some blocks in a row, made where they are to be written from."""
+    """Compute consecutive blocks in the memory that they are written from."""
     first, last = blocks[0][0], blocks[-1][1]
     stack.page_in(first, last)
     made = np.frombuffer(into, np.uint8)
@@ -246,7 +261,7 @@ def _make(stack: Stack, merge: Merge, blocks: Sequence[Block], dtype: str, into:
     at_once = merge.write if aligned and dtype in ("F32", "BF16") else None
     if at_once is not None and at_once(first, last, np.uint64(made.ctypes.data), FLOATS[dtype]):
         return
-    # The method or the element type has no such pass, or it met a value that is not finite: below that one is named.
+    # The method or element type has no such pass, or a value is not finite: the slower pass below names it
     largest = max(stop - start for start, stop in blocks)
     scratch = np.empty(0 if direct else largest, np.float32)
     for start, stop in blocks:
@@ -276,11 +291,11 @@ def _rounded(values: Any, dtype: str) -> tuple[Any, int]:
     return values, first_non_finite(np.uint64(values.ctypes.data), FLOATS[dtype], 0, len(values))
 
 
-def _copy(name: str, parts: Sequence[Part], start: int, stop: int, into: memoryview) -> None:
-    """Bytes of a tensor that is not merged, as they are.
+def _copy(name: str, parts: Sequence[MappedTensor], start: int, stop: int, into: memoryview) -> None:
+    """Copy bytes of a tensor that is not merged.
 
     Raises:
-        InputError: the models do not agree on them.
+        InputError: the models differ there.
     """
     for part in parts[1:]:
         if not np.array_equal(parts[0].data[start:stop], part.data[start:stop]):
@@ -291,8 +306,8 @@ def _copy(name: str, parts: Sequence[Part], start: int, stop: int, into: memoryv
     into[:] = parts[0].data[start:stop].data
 
 
-def _order(parts: Sequence[Part], recipe: Recipe) -> list[int]:
-    """The models in an order that depends on their options and bytes alone, not on how they were listed."""
+def _order(parts: Sequence[MappedTensor], recipe: Recipe) -> list[int]:
+    """An order of the models that depends on their options and bytes alone, not on how they were listed."""
 
     def compare(one: int, other: int) -> int:
         keys = [tuple(getattr(recipe, key)[n] for key in PER_MODEL if getattr(recipe, key)) for n in (one, other)]
@@ -313,8 +328,41 @@ def _order(parts: Sequence[Part], recipe: Recipe) -> list[int]:
 # What lies beside the weights
 
 
+def _shards(tensors: Mapping[str, Shape], max_shard_size: str | int, ties: Mapping[str, str]) -> dict[str, str]:
+    """File name -> safetensors header, in the layout that Transformers writes.
+
+    Args:
+        ties: name that is left out -> the name under which it is stored; noted in the header.
+    """
+    split = split_state_dict_into_shards_factory(
+        dict(tensors),
+        get_storage_size=lambda tensor: nbytes(tensor.dtype, tensor.shape),
+        filename_pattern="model{suffix}.safetensors",
+        max_shard_size=max_shard_size,
+    )
+    return {
+        file: header(
+            cast(Any, {name: tensors[name] for name in names}),  # of a source, a header takes type and shape only
+            {"format": "pt", **{name: to for name, to in ties.items() if name not in tensors and to in names}},
+        )
+        for file, names in sorted(split.filename_to_tensors.items())
+    }
+
+
+def _index(headers: Mapping[str, str], tensors: Mapping[str, Shape]) -> bytes:
+    """The index of a checkpoint in shards."""
+    places = {name: file for file, text in headers.items() for name in layout(text)}
+    size = sum(nbytes(tensors[name].dtype, tensors[name].shape) for name in places)
+    return readable_json({"metadata": {"total_size": size}, "weight_map": places})
+
+
+def _manifest_bytes(value: Mapping[str, Any]) -> bytes:
+    """The manifest's bytes. Raises ValueError: NaN or infinity in it."""
+    return json.dumps(value, indent=2, sort_keys=True, allow_nan=False).encode() + b"\n"
+
+
 def _config(source: Model, dtype: str | None, unties: bool) -> bytes:
-    """config.json as it was, but for the element type and a tie that no longer holds."""
+    """config.json of the source, with the new element type, and without a tie that no longer holds."""
     if dtype is None and not unties:
         return to_bytes(source.files[CONFIG])
     config = dict(source.config)
@@ -334,8 +382,8 @@ def _check_room(folder: Path, wanted: int) -> None:
 
 
 def _described(model: Model) -> dict[str, Any]:
-    """What the manifest says of an input; its digest where it has a manifest of its own."""
-    found: dict[str, Any] = {
+    """An input's entry in the manifest; with its digest where it has a manifest itself."""
+    entry: dict[str, Any] = {
         "name": model.path.name,
         "tensors": len(model.tensors),
         "bytes": sum(nbytes(source.dtype, source.shape) for source in model.tensors.values()),
@@ -344,8 +392,8 @@ def _described(model: Model) -> dict[str, Any]:
     if manifest.is_file():
         with suppress(ValueError):  # another tool's file of that name
             stated = json.loads(manifest.read_bytes())
-            found |= {"digest": stated["digest"]} if isinstance(stated, dict) and "digest" in stated else {}
-    return found
+            entry |= {"digest": stated["digest"]} if isinstance(stated, dict) and "digest" in stated else {}
+    return entry
 
 
 def _plain(value: Any) -> Any:

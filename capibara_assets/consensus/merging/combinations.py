@@ -1,4 +1,4 @@
-"""Merge methods that combine the models, or their differences from a base, with one coefficient a model.
+"""Merge methods that combine the models, or their differences from a base, with one coefficient per model.
 
 Coefficients hold for the whole tensor, or for a row or column. They follow from the options, or from the models' inner
 products alone: such a method needs one pass for the Gram matrix and one for the result.
@@ -23,7 +23,7 @@ def linear(stack: Stack, recipe: Recipe) -> Merge:
 
 
 def convex(stack: Stack, recipe: Recipe) -> Merge:
-    """Weighted mean with weights of the simplex, as they are."""
+    """Weighted mean with the given weights, which lie on the simplex."""
     return _combination(stack, np.array(recipe.weights, np.float64))
 
 
@@ -139,7 +139,7 @@ def task_arithmetic(stack: Stack, recipe: Recipe) -> Merge:
 
 
 def _groups(stack: Stack, grouped: bool, by_column: bool) -> _Groups:
-    """Along what inner products are taken; a vector is one row, and one column per entry."""
+    """The groups of entries that inner products are computed over; a vector is a single group."""
     if not grouped or not stack.shape or (len(stack.shape) == 1):
         return "all"
     return "columns" if by_column else "rows"
@@ -155,8 +155,8 @@ def _grams(stack: Stack, groups: _Groups) -> Floats:
     """Inner products (groups, n, n).
 
     Raises:
-        InputError: a value is not finite. It is named here: in a result that it spoils through a coefficient, it may
-            be looked for in another block.
+        InputError: a value is not finite. It has to be named here: through a coefficient it would spoil other blocks
+            of the result, where it is not.
     """
     columns, count = stack.columns, len(stack.parts)
     if groups == "columns" and len(stack.shape) > 2:
@@ -171,16 +171,16 @@ def _grams(stack: Stack, groups: _Groups) -> Floats:
     def of_columns(start: int, stop: int) -> Any:
         return kernels.gram_of_columns(*stack.inputs, columns, start, stop)
 
-    found: Floats
+    products: Floats
     if groups == "all":
-        found = sum(stack.scan(whole), np.zeros((count, count)))[None]
+        products = sum(stack.scan(whole), np.zeros((count, count)))[None]
     elif groups == "rows":
-        found = np.concatenate(list(stack.scan(of_rows, stack.row_blocks())))
+        products = np.concatenate(list(stack.scan(of_rows, stack.row_blocks())))
     else:
-        found = sum(stack.scan(of_columns, stack.row_blocks()), np.zeros((columns, count, count)))
-    if not np.isfinite(found).all():
+        products = sum(stack.scan(of_columns, stack.row_blocks()), np.zeros((columns, count, count)))
+    if not np.isfinite(products).all():
         stack.check_finite(0, stack.size)
-    return found
+    return products
 
 
 def _length(coefficients: Floats, products: Floats) -> float:

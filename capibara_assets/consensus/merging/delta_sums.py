@@ -1,9 +1,9 @@
-"""Ways to make one delta per module out of weighted experts' deltas.
+"""Weighted sums of experts' deltas, one delta per module.
 
 Task arithmetic (Ilharco et al. 2023) sums them; TIES (Yadav et al. 2023) trims each, elects a sign per entry and sums
 what agrees; DARE (Yu et al. 2024) drops entries at random and scales the others up, before a plain sum or TIES'
-election: these as `merge_checkpoints` has them. "svd" is the exact sum cut to its best rank. Weights are not
-normalised: a scale is searched besides.
+election, as in `merge_checkpoints`. "svd" is the exact sum cut to its best low rank. Weights are not normalised,
+because a common scale is searched as well.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from torch import Tensor
 from capibara_assets.consensus.merging.element_kernels import F32
 from capibara_assets.consensus.merging.interface import Recipe
 from capibara_assets.consensus.merging.sparsification import dare_linear, dare_ties, ties
-from capibara_assets.consensus.merging.stack import Part, Stack
+from capibara_assets.consensus.merging.stack import MappedTensor, Stack
 from capibara_assets.consensus.recipe import MergeMethod, MergeRecipe
 from capibara_assets.domains import Domain
 from capibara_assets.modeling.adapters import LoraAdapter
@@ -28,11 +28,11 @@ _SPARSE = {"ties": ties, "dare_linear": dare_linear, "dare_ties": dare_ties}
 
 @dataclass(frozen=True)
 class DeltaSum:
-    """A sum of experts.
+    """The weighted sum of the experts' deltas.
 
     Attributes:
         deltas: module -> (out, in), float32.
-        relative_error: Frobenius norm of what the cut to a rank lost, relative to the exact sum's; 0 without a cut.
+        relative_error: Frobenius norm of the error of a lower rank, relative to the exact sum's; 0 without a cut.
     """
 
     deltas: dict[str, Tensor]
@@ -45,10 +45,10 @@ def sum_experts(
     weights: Mapping[Domain, float],
     recipe: MergeRecipe,
 ) -> DeltaSum:
-    """The experts' weighted sum in the manner of `method`.
+    """The experts' weighted sum by `method`.
 
-    What DARE drops of an expert depends on the recipe's seed, the module and the expert's place alone: to see the sum
-    without one, set its weight to 0.
+    The entries that DARE drops depend on the recipe's seed, the module and the expert's position alone: to leave an
+    expert out, set its weight to 0.
     """
     if method == "svd":
         cut = merge_adapters(list(experts.values()), [weights[domain] for domain in experts], recipe.svd_rank)
@@ -85,7 +85,7 @@ def sparse_sum(
         seed=recipe.seed,
     )
     arrays = [np.ascontiguousarray(part.numpy(), np.float32) for part in parts]
-    nothing = np.zeros_like(arrays[0])  # deltas are differences from it
+    nothing = np.zeros_like(arrays[0])  # the base, which deltas are differences from
     out = np.empty(arrays[0].size, np.float32)
     with ThreadPoolExecutor(1) as executor:
         stack = Stack(module, nothing.shape, tuple(map(_part, arrays)), _part(nothing), executor)
@@ -95,5 +95,5 @@ def sparse_sum(
     return torch.from_numpy(out.reshape(nothing.shape))
 
 
-def _part(array: "np.ndarray[tuple[int, ...], np.dtype[np.float32]]") -> Part:
-    return Part("memory", array.reshape(-1).view(np.uint8), F32)
+def _part(array: "np.ndarray[tuple[int, ...], np.dtype[np.float32]]") -> MappedTensor:
+    return MappedTensor("memory", array.reshape(-1).view(np.uint8), F32)

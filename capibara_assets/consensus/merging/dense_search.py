@@ -1,7 +1,7 @@
-"""The search for a dense merge: methods, scales and weights, judged by the domain that gains least on validation.
+"""Search for a dense merge over methods, scales and weights, by the domain that gains least on validation.
 
-A merge that lifts five domains and spoils one is no merge. Everything tried is kept; measuring a candidate stops
-at the domain that gains least so far, where that shows it to be no better.
+A merge that improves five domains and spoils one is not wanted. Every candidate is recorded; measuring one stops at the
+domain that gains least so far, where that already shows it to be no better.
 """
 
 import math
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from capibara_assets.datasets.tokens.tokenising import Encoded
 
 _FIRST_SCALE = 0.3  # where the climb over the scales begins
-_LEAST_STEP = 0.02  # relative: smaller changes of the weights are not worth a measurement
-_LOST = -1e9  # JSON has no infinity: a diverged candidate lost everything
+_LEAST_STEP = 0.02  # relative: smaller changes of the weights are not measured
+_LOST = -1e9  # JSON has no infinity: stands for the gain of a diverged candidate
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """One merge that was measured.
+class MeasuredMerge:
+    """One candidate of the search, measured.
 
     Attributes:
-        losses: nats per token, of the domains measured before it was given up.
+        losses: nats per token, of the domains measured before the measurement was stopped.
         worst: least relative gain over the base among them.
-        relative_error: what a cut to a rank lost (`DeltaSum`).
+        relative_error: of a lower rank (`DeltaSum`).
     """
 
     method: MergeMethod
@@ -42,6 +42,7 @@ class Candidate:
     relative_error: float = 0.0
 
     def report(self, domains: int) -> dict[str, Any]:
+        """The candidate's entry in the merge's report, as JSON; `domains`: how many there are in all."""
         return {
             "method": self.method,
             "scale": self.scale,
@@ -54,7 +55,12 @@ class Candidate:
 
 
 class DenseSearch:
-    """A deterministic climb; at most methods * scales + weight_steps + 1 candidates are measured."""
+    """A deterministic hill climb that measures at most methods * scales + weight_steps + 1 candidates.
+
+    Attributes:
+        base_losses: domain -> nats per token of the base.
+        tried: every candidate measured, in order.
+    """
 
     def __init__(
         self,
@@ -66,13 +72,13 @@ class DenseSearch:
     ) -> None:
         self.base, self.experts, self.examples, self.recipe, self.lanes = base, experts, examples, recipe, lanes
         self.base_losses = lanes.by_domain(base.model, examples)
-        self.tried: list[Candidate] = []
+        self.tried: list[MeasuredMerge] = []
 
-    def run(self) -> Candidate:
-        """The best found.
+    def run(self) -> MeasuredMerge:
+        """The best candidate.
 
-        The first method climbs over the scales, then its weights are searched; the others start from there. Where
-        another one wins, one more step of the weights is tried for that.
+        The scale of the first method is searched, then its weights; the other methods start from there. Where another
+        method wins, its weights are searched for one more step.
         """
         first, *others = self.recipe.methods if len(self.experts) > 1 else self.recipe.methods[:1]
         start = min(self.recipe.scales, key=lambda scale: (abs(scale - _FIRST_SCALE), scale))
@@ -84,9 +90,9 @@ class DenseSearch:
         return best if best.method == first else self._weighted(best, min(1, self.recipe.weight_steps))
 
     def _climb(
-        self, method: MergeMethod, weights: dict[Domain, float], start: float, best: Candidate | None
-    ) -> Candidate:
-        """From `start` up the scales while that helps; down only where the first step up did not."""
+        self, method: MergeMethod, weights: dict[Domain, float], start: float, best: MeasuredMerge | None
+    ) -> MeasuredMerge:
+        """Search the scales upwards from `start` while they improve; downwards only where the first step up did not."""
         summed = sum_experts(method, self.experts, weights, self.recipe)
         scales = sorted(self.recipe.scales)
         at = scales.index(start)
@@ -102,8 +108,8 @@ class DenseSearch:
                 break
         return best
 
-    def _weighted(self, best: Candidate, steps: int) -> Candidate:
-        """More weight for domains that gain less than the others, in steps that shrink where one does not help."""
+    def _weighted(self, best: MeasuredMerge, steps: int) -> MeasuredMerge:
+        """Raise the weights of domains that gain less than the others, in steps that shrink where one does not help."""
         exponent = 0.5
         for _ in range(steps if len(self.experts) > 1 else 0):
             weights = _balanced(best, self.base_losses, exponent)
@@ -117,9 +123,14 @@ class DenseSearch:
         return best
 
     def _try(
-        self, method: MergeMethod, scale: float, weights: dict[Domain, float], summed: DeltaSum, best: Candidate | None
-    ) -> Candidate:
-        """The better of `best` and this candidate; measuring stops where the first domain already decides it."""
+        self,
+        method: MergeMethod,
+        scale: float,
+        weights: dict[Domain, float],
+        summed: DeltaSum,
+        best: MeasuredMerge | None,
+    ) -> MeasuredMerge:
+        """The better of `best` and this candidate; measuring stops as soon as a domain shows it to be no better."""
         losses: dict[Domain, float] = {}
         worst = math.inf
         with applied(self.base.model, summed.deltas, scale):
@@ -129,13 +140,13 @@ class DenseSearch:
                 worst = min(worst, *(gain if math.isfinite(gain) else -math.inf for gain in gains))
                 if best is not None and worst <= best.worst:
                     break
-        found = {domain: loss if math.isfinite(loss) else -_LOST for domain, loss in losses.items()}
-        candidate = Candidate(method, scale, weights, found, max(worst, _LOST), summed.relative_error)
+        finite = {domain: loss if math.isfinite(loss) else -_LOST for domain, loss in losses.items()}
+        candidate = MeasuredMerge(method, scale, weights, finite, max(worst, _LOST), summed.relative_error)
         self.tried.append(candidate)
         return candidate if best is None or candidate.worst > best.worst else best
 
-    def _most_telling_first(self, best: Candidate | None) -> list[list[Domain]]:
-        """The domain that gains least so far by itself: most candidates are no better there."""
+    def _most_telling_first(self, best: MeasuredMerge | None) -> list[list[Domain]]:
+        """Domains in groups to measure: first the one that gains least so far, where most candidates are no better."""
         if best is None:
             return [list(self.experts)]
         least = min(self.experts, key=lambda d: (-best.losses[d] / self.base_losses[d], d))
@@ -143,10 +154,10 @@ class DenseSearch:
         return [[least], others] if others else [[least]]
 
 
-def _balanced(best: Candidate, base_losses: Mapping[Domain, float], exponent: float) -> dict[Domain, float]:
+def _balanced(best: MeasuredMerge, base_losses: Mapping[Domain, float], exponent: float) -> dict[Domain, float]:
     """Each weight times (mean gain / gain) ** exponent, within 2/3 and 3/2; a domain that loses gets the most.
 
-    Where the domains gain nothing on average, no weights help: they stay.
+    Where the domains gain nothing on average, the weights stay.
     """
     gains = {domain: 1.0 - best.losses[domain] / base_losses[domain] for domain in best.weights}
     mean = sum(gains.values()) / len(gains)

@@ -1,6 +1,6 @@
-"""One dense model out of the domains' experts: base + scale * sum of weighted deltas, searched on validation.
+"""Dense merge of the domains' experts: base + scale * weighted sum of deltas, searched on validation.
 
-`dense_search` says how it is searched, `delta_sums` what is searched among, `interference` who disturbs whom.
+`dense_search` is the search, `delta_sums` the ways to sum; `interference` tells which expert helps which domain.
 """
 
 import shutil
@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from capibara_assets.consensus.choose.lanes import lanes
+from capibara_assets.consensus.choose.lanes import Lanes, lanes
 from capibara_assets.consensus.choose.sampling import subsample
 from capibara_assets.consensus.merging.delta_sums import sum_experts
-from capibara_assets.consensus.merging.dense_search import DenseSearch
-from capibara_assets.consensus.merging.interference import interference
-from capibara_assets.consensus.recipe import ConsensusRecipe
+from capibara_assets.consensus.merging.dense_search import DenseSearch, MeasuredMerge
+from capibara_assets.consensus.recipe import ConsensusRecipe, MergeRecipe
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, applied
@@ -38,8 +37,8 @@ _TOKENIZER_FILES = (
 
 
 @dataclass(frozen=True)
-class Merge:
-    """The chosen merge.
+class ExpertsMerge:
+    """The dense merge that the search chose.
 
     Attributes:
         deltas: module -> change of its weight (out, in), float32, scale and weights included.
@@ -56,11 +55,11 @@ def merge_experts(
     experts: Mapping[Domain, LoraAdapter],
     validation: Mapping[Domain, Sequence["Encoded"]],
     recipe: ConsensusRecipe,
-) -> Merge:
-    """Find the method, scale and weights under which the domain that gains least gains most.
+) -> ExpertsMerge:
+    """Find the method, scale and weights that maximise the gain of the domain that gains least.
 
-    `report["all_improve"]` says whether every domain's loss ended under the base's; `report["interference"]` is that
-    of `interference`. The same bits whatever the order of the experts and the number of threads.
+    `report["all_improve"]`: whether every domain's loss is below the base's; `report["interference"]`: the matrix of
+    `interference`. The same bits whatever the order of the experts and the number of threads.
 
     Raises:
         InputError: no expert, or an expert's domain without validation examples.
@@ -89,14 +88,46 @@ def merge_experts(
         "interference": disturbance,
         "candidates": [candidate.report(len(domains)) for candidate in search.tried],
     }
-    return Merge({module: best.scale * delta for module, delta in summed.deltas.items()}, report)
+    return ExpertsMerge({module: best.scale * delta for module, delta in summed.deltas.items()}, report)
 
 
-def write_merged(base: Base, merge: Merge, out: Path) -> None:
+def interference(
+    base: Base,
+    experts: Mapping[Domain, LoraAdapter],
+    merge: MeasuredMerge,
+    examples: Mapping[Domain, Sequence["Encoded"]],
+    recipe: MergeRecipe,
+    lanes: Lanes,
+) -> dict[str, dict[str, float]]:
+    """Expert d -> domain e -> loss of e under the merge, minus that under the merge without d; nats per token.
+
+    Below 0 the expert helps that domain, above 0 it harms it; the diagonal is an expert's effect on its own domain
+    beside all others. Method, scale and the other weights are unchanged. At most
+    `recipe.interference_tokens` of each domain's examples are read.
+    """
+    chosen = {}  # domain -> examples that are read
+    for domain in experts:
+        own = examples[domain]
+        picked = subsample([len(example.input_ids) for example in own], len(own), recipe.interference_tokens)
+        chosen[domain] = [own[i] for i in picked]
+
+    def losses(weights: Mapping[Domain, float]) -> dict[Domain, float]:
+        with applied(base.model, sum_experts(merge.method, experts, weights, recipe).deltas, merge.scale):
+            return lanes.by_domain(base.model, chosen)
+
+    whole = losses(merge.weights)
+    matrix = {}
+    for absent in experts:
+        without = losses({**merge.weights, absent: 0.0})
+        matrix[str(absent)] = {str(domain): whole[domain] - without[domain] for domain in chosen}
+    return matrix
+
+
+def write_merged(base: Base, merge: ExpertsMerge, out: Path) -> None:
     """Write the merged model as a Transformers directory, in the precision the base is loaded in (float32 by default:
     rounding to bfloat16 would lose small deltas), with the base's tokenizer files.
 
-    A base in 8 or 4 bits loses some of the merge (`applied` warns) and is written in float32, as it computes.
+    A base in 8 or 4 bits loses some of the merge (`applied` warns), and is written in float32.
     """
     out.mkdir(parents=True, exist_ok=True)
     with applied(base.model, merge.deltas):
@@ -114,10 +145,10 @@ def copy_tokenizer(source: Path, out: Path) -> None:
 
 
 def chosen(domain: Domain, validation: Mapping[Domain, Sequence["Encoded"]], most: int, tokens: int) -> list["Encoded"]:
-    """A domain's validation examples that a search or a report reads: at most so many, of so many tokens together.
+    """A domain's validation examples that the search reads: at most `most`, of at most `tokens` tokens in total.
 
     Raises:
-        InputError: there is none with a supervised token.
+        InputError: no example has a supervised token.
     """
     usable = [example for example in validation.get(domain, ()) if example.supervised > 0]
     if not usable:

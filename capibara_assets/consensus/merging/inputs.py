@@ -1,4 +1,4 @@
-"""The models that go into a merge: what their files hold, mapped into memory, checked against each other."""
+"""The input models of a merge: their files read and mapped into memory, and checked against each other."""
 
 import fnmatch
 import json
@@ -14,12 +14,12 @@ import numpy as np
 from capibara_assets.checkpoints.content import InFile, nbytes, to_bytes
 from capibara_assets.checkpoints.formats import huggingface
 from capibara_assets.consensus.merging.element_kernels import BF16, F16, F32
-from capibara_assets.consensus.merging.stack import Part
+from capibara_assets.consensus.merging.stack import MappedTensor
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.files import CONFIG
 
 FLOATS: Mapping[str, int] = {"F32": F32, "BF16": BF16, "F16": F16}
-"""Element types that are merged; whole numbers and truth values are taken over where the models agree on them."""
+"""Element types that are merged; integers and booleans are copied where the models agree on them."""
 
 _COPIED = (
     *(CONFIG, "generation_config.json", "tokenizer*", "chat_template*", "special_tokens_map.json"),
@@ -34,10 +34,10 @@ class Model:
 
     Attributes:
         path: folder or file it was read from.
-        tensors: name -> where its bytes are; tied names included.
+        tensors: name -> place of its bytes; tied names included.
         tied: name that is stored under another name only -> that name.
         files: config and tokenizer files.
-        config: what is in config.json; empty where there is none.
+        config: content of config.json; empty where there is none.
     """
 
     path: Path
@@ -47,30 +47,30 @@ class Model:
     config: Mapping[str, Any]
     maps: dict[Path, mmap.mmap] = field(default_factory=dict, repr=False)
 
-    def part(self, name: str) -> Part:
-        """The tensor, mapped. Its pages come into memory when they are first used."""
+    def part(self, name: str) -> MappedTensor:
+        """The mapped tensor; its pages are read when they are first used."""
         source = self.tensors[name]
         size = nbytes(source.dtype, source.shape)
         if size == 0:
-            return Part(str(source.path), np.empty(0, np.uint8), FLOATS.get(source.dtype, 0))
+            return MappedTensor(str(source.path), np.empty(0, np.uint8), FLOATS.get(source.dtype, 0))
         if source.path not in self.maps:
             with source.path.open("rb") as file:
                 self.maps[source.path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         data = np.frombuffer(self.maps[source.path], np.uint8, size, source.offset)
-        return Part(str(source.path), data, FLOATS.get(source.dtype, 0))
+        return MappedTensor(str(source.path), data, FLOATS.get(source.dtype, 0))
 
 
 def read_model(path: Path | str) -> Model:
-    """A Transformers folder (one file or shards with their index) or a single `.safetensors` file.
+    """Read a Transformers folder (one file or shards with their index) or a single `.safetensors` file.
 
     Raises:
-        InputError: no such folder, damaged or missing files, an adapter, or weights that are no safetensors.
+        InputError: no such folder, damaged or missing files, an adapter, or weights in another format.
     """
     path = Path(path)
     content = huggingface.read(path)
     if content.kind == "adapter":
         raise InputError(
-            f"{path} is an adapter: averaging the factors of adapters is not averaging what they do; "
+            f"{path} is an adapter: averaging the factors of adapters does not average their deltas; "
             "merge adapters by merge_adapters"
         )
     tensors = {name: source for name, source in content.tensors.items() if isinstance(source, InFile)}
@@ -92,22 +92,22 @@ def read_model(path: Path | str) -> Model:
 
 
 def untied(models: Sequence[Model]) -> tuple[list[Model], list[str]]:
-    """The models with the output layer that some of them lack, since they tie it to the embedding, and its name.
+    """Models with an explicit output layer where some of them tie it to the embedding, and the names of such layers.
 
-    Where every model leaves it out, nothing changes: the result leaves it out, too.
+    Where every model ties it, nothing changes: the result ties it too.
     """
     names = {name for model in models for name in model.tensors}
-    found, given = list(models), []
+    result, given = list(models), []
     for name in sorted(names):
         embedding = next((other for other in sorted(names) if other.endswith(_EMBEDDINGS)), None)
         if not name.endswith("lm_head.weight") or embedding is None:
             continue
-        for number, model in enumerate(found):
+        for number, model in enumerate(result):
             if name not in model.tensors and embedding in model.tensors and ties_embeddings(model):
                 tensors = {**model.tensors, name: model.tensors[embedding]}
-                found[number] = Model(model.path, tensors, model.tied, model.files, model.config, model.maps)
+                result[number] = Model(model.path, tensors, model.tied, model.files, model.config, model.maps)
                 given.append(name)
-    return found, sorted(set(given))
+    return result, sorted(set(given))
 
 
 _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "shared.weight")
@@ -119,13 +119,13 @@ def ties_embeddings(model: Model) -> bool:
 
 
 def check_alike(models: Sequence[Model], base: Model | None, any_dtype: bool) -> list[str]:
-    """Names that only the base has, which the result takes over.
+    """Check that models have the same tensors; returns the names that only the base has, which the result copies.
 
     Args:
         any_dtype: models may differ in element type, since the result's was given.
 
     Raises:
-        InputError: a tensor that a model lacks, or of which shapes or element types differ; it names tensor and files.
+        InputError: a model lacks a tensor, or shapes or element types differ; names tensor and files.
     """
     everyone = [*models, *([base] if base else [])]
     names = sorted({name for model in models for name in model.tensors})
@@ -162,7 +162,7 @@ def _check_pair(name: str, one: InFile, other: InFile, any_dtype: bool) -> None:
     if one.dtype != other.dtype and not (any_dtype and one.dtype in FLOATS and other.dtype in FLOATS):
         raise InputError(
             f"{name} is {one.dtype} in {one.path} and {other.dtype} in {other.path}: "
-            'say of which type the result is to be, as with dtype="bfloat16"'
+            'give the result\'s type, as in dtype="bfloat16"'
         )
 
 

@@ -1,4 +1,4 @@
-"""What a merge method is given for one tensor, and what it gives back: the way each block of the result is made."""
+"""Interface of merge methods: the options for one tensor, and the function that computes a block of the result."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Write = Callable[[int, int, np.uint64, int], bool]
 
 @dataclass(frozen=True)
 class Recipe:
-    """The options as they hold for one tensor; those per model have one entry for each of the stack's parts."""
+    """Options of a method for one tensor; tuples have one entry for each of the stack's models."""
 
     weights: tuple[float, ...] = ()
     density: tuple[float, ...] = ()
@@ -37,11 +37,11 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Merge:
-    """How a tensor's result is made: `emit(start, stop, out)` writes the elements of one of `blocks`, as float32.
+    """The computation of one tensor's result: `emit(start, stop, out)` writes elements of one of `blocks`, as float32.
 
-    With `spreads` a value of an input that is not finite makes one in the result, and need not be looked for before.
-    `write(start, stop, address, kind)` puts the same, rounded to float32 or bfloat16, where it is to be written from,
-    and says False where a value is not finite there.
+    With `spreads` a non-finite input makes the result non-finite, so that inputs need no check beforehand.
+    `write(start, stop, address, kind)` writes the same elements, rounded to float32 or bfloat16, to an address, and
+    returns False where a value is not finite.
     """
 
     blocks: Sequence[Block]

@@ -1,6 +1,6 @@
-"""Which entries of a tensor a sparse merge keeps: the largest, those in between, the most variable, or some at random.
+"""Masks of sparse merges: the entries that are kept, by magnitude, by variance, or at random.
 
-A mask is a function of (start, stop) of a block; it gives ones where an entry is kept, and zeros.
+A mask is a function of (start, stop) of a block; it returns 1 where an entry is kept, and 0 elsewhere.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from capibara_assets.consensus.merging import sparsification_kernels as kernels
 from capibara_assets.consensus.merging.stack import Ranked, Stack, nth_equal, order_statistics
 
 SORTED = 1 << 22
-"""Entries of a tensor up to which equal ones at a cut are taken in torch's order."""
+"""Largest tensor, in entries, in which equal entries at a cut are kept in torch's sort order."""
 
 Mask = Callable[[int, int], Any]
 
@@ -51,8 +51,8 @@ def without_extremes(stack: Stack, model: int, density: float, gamma: float) -> 
     if stack.size <= SORTED and not (first == low.smaller and first + wanted == high.smaller + high.equal):
         return _sorted(stack, ranked, first, first + wanted, descending=False)
     from_first = 0 if first == low.smaller else nth_equal(stack, ranked, low, first - low.smaller)
-    taken = first + wanted - high.smaller
-    to_last = stack.size if taken == high.equal else nth_equal(stack, ranked, high, taken - 1)
+    kept_equal = first + wanted - high.smaller
+    to_last = stack.size if kept_equal == high.equal else nth_equal(stack, ranked, high, kept_equal - 1)
     return _between(stack, ranked, (low.bits, from_first, stack.size), (high.bits, to_last))
 
 
@@ -73,7 +73,7 @@ def at_random(stack: Stack, seed: int, model: int, density: float) -> Mask:
 def by_rank(stack: Stack, seed: int, model: int, density: float, epsilon: float) -> Mask:
     """Marks each entry with a probability that grows with its rank in the row, from density − epsilon to + epsilon.
 
-    Ranks take a sort of each row, so the mask is kept, a bit for each entry, for the blocks of whole rows only.
+    Ranks need a sort of each row, so the mask is stored, a bit for each entry, and serves blocks of whole rows only.
     """
     if density >= 1.0:
         return _everything
@@ -98,7 +98,7 @@ def by_rank(stack: Stack, seed: int, model: int, density: float, epsilon: float)
 
 
 def _key(seed: int, name: str, model: int) -> np.uint64:
-    """Where the random sequence of one tensor of one model begins."""
+    """Seed of the random sequence for one tensor of one model."""
     digest = hashlib.sha256(f"{seed}\0{model}\0{name}".encode()).digest()
     return np.uint64(int.from_bytes(digest[:8], "little"))
 
@@ -120,7 +120,7 @@ def most_variable(stack: Stack, share: float) -> Mask:
 def _between(
     stack: Stack, ranked: Ranked, low: tuple[int, int, int] = (-1, 0, -1), high: tuple[int, int] = (1 << 31, -1)
 ) -> Mask:
-    """Marks what lies between two order statistics: (bits, first and last index of those equal to it that count)."""
+    """Marks entries between two order statistics: (bits, first and last index of the equal entries that count)."""
     arguments = ranked.arguments(stack)
     bounds = (low[0], low[1], low[2], high[0], high[1])
 
@@ -147,8 +147,8 @@ def _top(stack: Stack, ranked: Ranked, count: int) -> Mask:
 def _sorted(stack: Stack, ranked: Ranked, first: int, last: int, *, descending: bool) -> Mask:
     """Marks positions first..last of a sorted tensor.
 
-    Which of equal entries stay at a cut is arbitrary, and in bfloat16 they are many. Tools that sort by torch take
-    them in the order of its sort, which is not stable: so does this, that one gets the same model.
+    Which of equal entries are kept at a cut is arbitrary, and bfloat16 has many of them. Tools that sort by torch keep
+    them in the order of its sort, which is not stable; this does the same, so that the merged model is the same.
     """
     values = np.empty(stack.size, np.float32)
     ranking.measures(*ranked.arguments(stack), 0, stack.size, values)

@@ -1,4 +1,4 @@
-"""What a merge was asked for: options under their own names, checked, and as they hold for each tensor."""
+"""Options of a checkpoint merge: aliases resolved, values checked, and their values for each tensor."""
 
 import difflib
 import fnmatch
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from capibara_assets.consensus.merging.interface import Recipe
-from capibara_assets.consensus.merging.methods import METHODS, Method
+from capibara_assets.consensus.merging.methods import METHODS, RegisteredMethod
 
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 _COMMON = {"base": None, "dtype": None, "max_shard_size": "500MB", "threads": None}
@@ -28,7 +28,8 @@ _FLAGS = ("normalize", "rescale", "normalize_weights", "row_wise", "flatten", "f
 _COUNTS = ("seed", "max_iter")
 
 
-def known_method(method: str) -> Method:
+def known_method(method: str) -> RegisteredMethod:
+    """A method by name. Raises ValueError: unknown; it names the nearest and all known ones."""
     if method not in METHODS:
         near = difflib.get_close_matches(method, METHODS, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
@@ -36,8 +37,8 @@ def known_method(method: str) -> Method:
     return METHODS[method]
 
 
-def read_options(method: str, known: Method, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Every option with its value, under its own name. Raises ValueError: unknown or contradictory ones."""
+def read_options(method: str, known: RegisteredMethod, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Every option with its value, under its proper name. Raises ValueError: unknown, repeated or invalid options."""
     given = {**_COMMON, **known.options}
     seen: set[str] = set()
     for name, value in options.items():
@@ -53,10 +54,10 @@ def read_options(method: str, known: Method, options: Mapping[str, Any]) -> dict
             given[own] = value
     missing = [name for name, default in known.options.items() if default is None and given[name] is None]
     if missing:
-        raise ValueError(f"{method} needs {missing[0]}: give it")
+        raise ValueError(f"{method} needs the option {missing[0]}, which has no default: give it")
     for name in _FLAGS:
         if name in given and not isinstance(given[name], bool):
-            raise ValueError(f"{name} is true or false, not {given[name]!r}")
+            raise ValueError(f"{name} has to be true or false, not {given[name]!r}")
     for name in _COUNTS:
         if name in given and (isinstance(given[name], bool) or not isinstance(given[name], int) or given[name] < 0):
             raise ValueError(f"{name} is a whole number from 0 on, not {given[name]!r}")
@@ -69,7 +70,7 @@ def read_options(method: str, known: Method, options: Mapping[str, Any]) -> dict
     if given["dtype"] is not None:
         dtype = str(given["dtype"]).removeprefix("torch.")
         if dtype not in DTYPES:
-            raise ValueError(f"dtype {dtype!r} is not written: give one of {', '.join(DTYPES)}")
+            raise ValueError(f"dtype {dtype!r} cannot be written: give one of {', '.join(DTYPES)}")
         given["dtype"] = dtype
     threads = given["threads"]
     if threads is not None and (not isinstance(threads, int) or threads < 1):
@@ -78,7 +79,7 @@ def read_options(method: str, known: Method, options: Mapping[str, Any]) -> dict
 
 
 def recipes(method: str, given: Mapping[str, Any], count: int) -> Callable[[str], Recipe]:
-    """Tensor name -> the options as they hold for it. Raises ValueError: a value outside of its range."""
+    """A function from a tensor's name to its options; it raises ValueError where a value is out of range."""
     known = METHODS[method]
     shared = {name: given[name] for name in known.options if name not in PER_MODEL}
     lists = {name: _per_model(name, given[name], count) for name in PER_MODEL if name in known.options}
@@ -122,7 +123,7 @@ def _per_model(name: str, value: Any, count: int) -> list[Any]:
 
 
 def _resolved(option: str, value: Any, tensor: str) -> float:
-    """A number, or what a mapping of patterns says of this tensor: the first that fits."""
+    """A number, or from a mapping of name patterns the number of the first that fits the tensor."""
     if isinstance(value, Mapping):
         for pattern, number in value.items():
             if fnmatch.fnmatchcase(tensor, pattern):
@@ -133,9 +134,9 @@ def _resolved(option: str, value: Any, tensor: str) -> float:
 
 def _number(option: str, value: Any) -> float:
     try:
-        found = float(value)
+        number = float(value)
     except (TypeError, ValueError):
-        found = math.nan
-    if isinstance(value, bool | str) or not math.isfinite(found):
+        number = math.nan
+    if isinstance(value, bool | str) or not math.isfinite(number):
         raise ValueError(f"{option} is a number, not {value!r}")
-    return found
+    return number

@@ -1,4 +1,4 @@
-"""Merge methods that add to a base what they keep of the models' differences from it (sparse task vectors)."""
+"""Merge methods that add sparse task vectors to a base: part of the models' differences from it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -76,7 +76,7 @@ def sce(stack: Stack, recipe: Recipe) -> Merge:
 def arcee_fusion(stack: Stack, recipe: Recipe) -> Merge:
     """The model's entries where they matter, else the base's: |change| × divergence of the row (Arcee 2024).
 
-    What matters is above median + 1.5 × interquartile range, taken over all entries (mergekit samples a million).
+    What matters is above median + 1.5 × interquartile range over all entries (mergekit samples a million).
     """
     divergence = np.concatenate(list(stack.scan(lambda a, b: _divergence(stack, a, b), stack.row_blocks())))
     places = [int(np.float32(q) * np.float32(stack.size - 1)) for q in (0.25, 0.5, 0.75)]
@@ -89,7 +89,7 @@ def arcee_fusion(stack: Stack, recipe: Recipe) -> Merge:
         q1, median, q3 = values[places]
     else:
         ranked = Ranked(ranking.IMPORTANCE, 0, np.maximum(divergence, np.float32(0)))
-        q1, median, q3 = (np.float32(found.value) for found in order_statistics(stack, ranked, places))
+        q1, median, q3 = (np.float32(statistic.value) for statistic in order_statistics(stack, ranked, places))
     least = np.float32(median + np.float32(1.5) * (q3 - q1))
     arguments = ranked.arguments(stack)
 
@@ -106,7 +106,7 @@ def arcee_fusion(stack: Stack, recipe: Recipe) -> Merge:
 def _sparse(
     stack: Stack, recipe: Recipe, masks: Sequence[Mask], *, elect: bool, blocks: Sequence[Block] | None = None
 ) -> Merge:
-    """Base plus the masked differences, each rescaled to the L1 norm it had, if so asked."""
+    """Base plus the masked differences, each rescaled to its former L1 norm if the options say so."""
     blocks = stack.blocks() if blocks is None else blocks
     weights = np.array(recipe.weights, np.float64)
     scales = np.ones(len(weights))
@@ -127,7 +127,7 @@ def _sparse(
 
 
 def _regained(stack: Stack, model: int, mask: Mask, blocks: Sequence[Block]) -> float:
-    """By what to multiply what is left of a difference, so that its L1 norm is as before."""
+    """Factor that gives the masked difference the L1 norm of the whole difference."""
     address, kind = stack.addresses[model], stack.kinds[model]
 
     def sums(start: int, stop: int) -> Any:

@@ -1,4 +1,4 @@
-"""One tensor of every model, as merges see it: where each lies in memory, passes over its blocks, order statistics."""
+"""One tensor of every model of a merge: its memory, parallel scans over its blocks, and order statistics."""
 
 import ctypes
 import functools
@@ -16,9 +16,9 @@ from capibara_assets.consensus.merging.element_kernels import F32, first_non_fin
 from capibara_assets.errors import InputError
 
 BLOCK = 1 << 17
-"""Elements of a block: what one thread works on at a time. Fixed, so that sums do not depend on the threads."""
+"""Elements that one thread processes at a time. Fixed, so that sums do not depend on the number of threads."""
 
-_AT_ONCE = 1 << 20  # elements that one thread passes over before it asks for more
+_AT_ONCE = 1 << 20  # elements that a thread scans per task
 _POPULATE_READ = 22  # Linux: map the pages of a range at once, instead of one fault after the other
 _madvise = ctypes.CDLL(None).madvise
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -26,7 +26,7 @@ Block = tuple[int, int]
 
 
 def grouped(blocks: Sequence[Block], most: int) -> Iterator[Sequence[Block]]:
-    """Blocks that follow on each other, as many at a time as have `most` elements together; one at least."""
+    """Consecutive blocks in groups of at most `most` elements, of one block at least."""
     first = 0
     for number in range(1, len(blocks) + 1):
         if number == len(blocks) or blocks[number][1] - blocks[first][0] > most:
@@ -35,13 +35,13 @@ def grouped(blocks: Sequence[Block], most: int) -> Iterator[Sequence[Block]]:
 
 
 @dataclass(frozen=True)
-class Part:
+class MappedTensor:
     """One model's tensor.
 
     Attributes:
         where: the file, for messages.
         data: its bytes, mapped from the file.
-        kind: element type, one of `merge_element_kernels`'.
+        kind: element type, one of `element_kernels`'.
     """
 
     where: str
@@ -59,8 +59,8 @@ class Stack:
 
     name: str
     shape: tuple[int, ...]
-    parts: tuple[Part, ...]
-    base: Part | None
+    parts: tuple[MappedTensor, ...]
+    base: MappedTensor | None
     executor: Executor
 
     @functools.cached_property
@@ -87,7 +87,7 @@ class Stack:
 
     @property
     def inputs(self) -> tuple[Any, Any, np.uint64, int]:
-        """What most kernels begin with: addresses and element types of the models and of the base."""
+        """First arguments of most kernels: addresses and element types of the models and of the base."""
         return self.addresses, self.kinds, *self.origin
 
     def blocks(self) -> list[Block]:
@@ -101,23 +101,23 @@ class Stack:
 
     def scan(self, work: Callable[[int, int], Any], blocks: Sequence[Block] | None = None) -> Iterator[Any]:
         """The results of `work(start, stop)` on every block, on several threads, in the order of the blocks."""
-        found = self.blocks() if blocks is None else blocks
+        scanned = self.blocks() if blocks is None else blocks
 
         def some(blocks: Sequence[Block]) -> list[Any]:
             self.page_in(blocks[0][0], blocks[-1][1])
             return [work(*block) for block in blocks]
 
-        if len(found) == 1:
-            return iter([work(*found[0])])
-        return itertools.chain.from_iterable(self.executor.map(some, grouped(found, _AT_ONCE)))
+        if len(scanned) == 1:
+            return iter([work(*scanned[0])])
+        return itertools.chain.from_iterable(self.executor.map(some, grouped(scanned, _AT_ONCE)))
 
     @property
-    def everything(self) -> tuple[Part, ...]:
+    def everything(self) -> tuple[MappedTensor, ...]:
         """The models' parts and the base's."""
         return self.parts if self.base is None else (*self.parts, self.base)
 
     def page_in(self, start: int, stop: int) -> None:
-        """Map the pages of elements start..stop at once: advice only, without it they come one fault at a time."""
+        """Map the pages of elements start..stop at once: only advice, without which they fault in one by one."""
         for part in self.everything:
             width = 4 if part.kind == F32 else 2
             first = (part.address + start * width) // mmap.PAGESIZE * mmap.PAGESIZE
@@ -133,7 +133,7 @@ class Stack:
                 _madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), mmap.MADV_DONTNEED)
 
     def check_finite(self, start: int, stop: int) -> None:
-        """Raises InputError: a NaN or an infinity among the elements start..stop; it names tensor, place and file."""
+        """Raises InputError where elements start..stop hold NaN or infinity; it names tensor, index and file."""
         for part in self.everything:
             at = first_non_finite(np.uint64(part.address), part.kind, start, stop)
             if at >= 0:
@@ -146,7 +146,13 @@ class Stack:
 
 @dataclass(frozen=True)
 class Ranked:
-    """What a method ranks elements by: see `merge_ranking_kernels`."""
+    """The quantity that a method ranks elements by, as `ranking_kernels` computes it.
+
+    Attributes:
+        what: DELTA, VARIANCE or IMPORTANCE of `ranking_kernels`.
+        index: of the model, where only one is ranked.
+        factors: of the rows, for IMPORTANCE.
+    """
 
     what: int
     index: int = 0
@@ -182,14 +188,14 @@ def order_statistics(stack: Stack, ranked: Ranked, positions: Sequence[int]) -> 
     prefixes = [int(np.searchsorted(ends, position, side="right")) for position in positions]
     distinct = sorted(set(prefixes))
     lower = _histogram(stack, arguments, np.array(distinct, np.uint32))
-    found = []
+    statistics = []
     for position, prefix in zip(positions, prefixes, strict=True):
         before = int(ends[prefix] - upper[prefix])
         counts = lower[distinct.index(prefix)]
         within = np.cumsum(counts)
         low = int(np.searchsorted(within, position - before, side="right"))
-        found.append(Statistic(prefix << 15 | low, before + int(within[low] - counts[low]), int(counts[low])))
-    return found
+        statistics.append(Statistic(prefix << 15 | low, before + int(within[low] - counts[low]), int(counts[low])))
+    return statistics
 
 
 def nth_equal(stack: Stack, ranked: Ranked, statistic: Statistic, nth: int) -> int:
@@ -205,7 +211,7 @@ def nth_equal(stack: Stack, ranked: Ranked, statistic: Statistic, nth: int) -> i
 
 
 def _histogram(stack: Stack, arguments: tuple[Any, ...], prefixes: Any) -> Any:
-    """Counts over all blocks. Whole numbers: any order of adding gives the same."""
+    """Counts over all blocks; integers, so the order of additions does not matter."""
     shape = (max(1, len(prefixes)), 1 << 15 if len(prefixes) else 1 << 16)
     blocks = stack.blocks()
     share = -(-len(blocks) // 8)  # few, long parts: each has a table of counts of its own

@@ -1,4 +1,4 @@
-"""The weight files of a merge: filled in pieces on many threads, hashed in order, written past the page cache.
+"""Writer of a merge's weight files: filled in pieces on many threads, hashed in order, written past the page cache.
 
 A merge writes more than it computes. Through the page cache every byte would be copied once more, into pages that the
 kernel has to find and clear first, and pushed out of it again by the sync: more processor time than merging takes, and
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 PIECE = 4 << 20
-"""Bytes of a piece, the most that is made and written at once (but for rows that are longer)."""
+"""Bytes of a piece: the most that is computed and written at once, except for longer rows."""
 
 _ALIGNED = max(4096, mmap.PAGESIZE)  # what direct writes begin and end on
 _PIECES = 40  # at most, with however many threads and files: 160 MB
@@ -42,7 +42,7 @@ class _Piece(NamedTuple):
 
 
 class _Memory:
-    """Page-aligned memory, lent piece by piece; one that asks for more than there is waits until some comes back."""
+    """A limited pool of page-aligned memory; `take` waits until enough has been given back."""
 
     def __init__(self, limit: int) -> None:
         self._free: list[mmap.mmap] = []
@@ -68,7 +68,7 @@ class _Memory:
 
 
 class _File:
-    """A file in the making: what of it is hashed, and its last bytes, too few to be written yet."""
+    """A file being written: its hash so far, and its last bytes, which are too few to be written yet."""
 
     def __init__(self, path: Path, size: int) -> None:
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
@@ -81,7 +81,7 @@ class _File:
             path.unlink(missing_ok=True)
             self.direct = False
             self.descriptor = os.open(path, flags, 0o644)
-        # Space in one go, in few extents. Advice: where it cannot be had, the writes say so themselves.
+        # All space at once, in few extents. Only advice: where there is too little, the writes fail themselves
         _libc.fallocate(self.descriptor, 0, ctypes.c_long(0), ctypes.c_long(size))
         self.name = path.name
         self.digest = hashlib.sha256()
@@ -91,11 +91,11 @@ class _File:
 
 
 class Stopped(Exception):
-    """Another file could not be written: this one is not needed any more."""
+    """Another file could not be written, so that this one is abandoned."""
 
 
 class Writer:
-    """Fills pieces on the given threads, hashes them in the order of the file, writes and syncs them on its own.
+    """Fills pieces on the given threads, hashes them in file order, writes and syncs them on threads of its own.
 
     Attributes:
         digests: file -> (SHA-256, bytes), once closed.
@@ -104,7 +104,7 @@ class Writer:
     def __init__(
         self, folder: Path, executor: Executor, threads: int, beside: int = 1, stop: threading.Event | None = None
     ) -> None:
-        """`beside`: writers at work at the same time, this one counted; `stop` is set where one of them has failed."""
+        """`beside`: number of writers at the same time, with this one; `stop` is set when one of them has failed."""
         self._folder = folder
         self._executor = executor
         self._stop = stop or threading.Event()
@@ -126,10 +126,10 @@ class Writer:
         self.put(len(head), lambda data: data.__setitem__(slice(None), head))
 
     def put(self, size: int, fill: Fill) -> Future[None]:
-        """The next bytes of the file: `fill` is called with memory for them, on one of the threads.
+        """Queue the next bytes of the file: `fill` is called with memory for them, on one of the threads.
 
         Raises:
-            whatever went wrong with earlier ones.
+            any exception of an earlier piece.
             Stopped: another writer failed.
         """
         piece = self._memory.take(self._offset % _ALIGNED, size)
@@ -173,8 +173,8 @@ class Writer:
         self._finish(file)
 
     def _append(self, file: _File | None, filled: Future[None], piece: _Piece) -> None:
-        """Hash a piece and send it off; its last bytes wait for the next one, that all begin at a boundary."""
-        given = False
+        """Hash a piece and submit its write; the last bytes wait for the next piece: writes begin at a boundary."""
+        submitted = False
         try:
             filled.result()
             if self._error is not None or file is None:
@@ -190,9 +190,9 @@ class Writer:
                 write = self._writers.submit(_write, file, view, start)
                 write.add_done_callback(lambda done: self._written(done, piece))
                 file.writes.append(write)
-                given = True
+                submitted = True
         finally:
-            if not given:
+            if not submitted:
                 self._memory.give_back(piece)
 
     def _written(self, write: Future[None], piece: _Piece) -> None:
@@ -208,15 +208,15 @@ class Writer:
 def write_side_by_side(
     folder: Path, names: Sequence[str], threads: int, write: Callable[[str, Executor, Writer], None]
 ) -> dict[str, tuple[str, int]]:
-    """Several files at a time; file -> (SHA-256, bytes).
+    """Write several files at the same time; file -> (SHA-256, bytes).
 
-    A file is hashed from its front to its end, which takes longer than to make it: others go on meanwhile.
+    A file is hashed sequentially, which takes longer than computing it; other files proceed meanwhile.
 
     Args:
-        write: makes the file of this name: `writer.open`, and `writer.put` with work for the executor's `threads`.
+        write: produces the file of this name: `writer.open`, and `writer.put` with work for the executor's `threads`.
 
     Raises:
-        what the first writer to fail raised; the others stop at their next piece.
+        the exception of the first writer that failed; the others stop at their next piece.
     """
     waiting = queue.SimpleQueue[str]()
     for name in names:
@@ -256,7 +256,7 @@ def write_side_by_side(
 
 
 def _sync_and_close(file: _File) -> None:
-    """Write the last bytes, as a whole page that is cut off again, and wait for the disk."""
+    """Write the last bytes as a whole page, truncate the file to its size, and wait for the disk."""
     try:
         wait(file.writes)
         page = _anonymous(_ALIGNED)
@@ -286,7 +286,7 @@ def _write(file: _File, view: memoryview, offset: int) -> None:
 
 
 def _anonymous(size: int) -> mmap.mmap:
-    """Memory that counts as the process's own."""
+    """Anonymous private memory."""
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.madvise(mmap.MADV_HUGEPAGE)
     return memory

@@ -1,4 +1,4 @@
-"""A mixture of experts made of the domains' adapters: layout, training of its gates, losses.
+"""Mixture of experts from the domains' adapters: Mixtral layout, gate training, and losses compared.
 
 Imports `choose` and `merging`.
 """

@@ -1,7 +1,7 @@
-"""Training the gates of a mixture: the language loss, and a load-balancing loss against experts that nobody asks.
+"""Training of a mixture's gates by the language loss and a load-balancing loss against unused experts.
 
 Only the gates learn (Branch-Train-MiX, Sukhbaatar et al. 2024, trains on after mixing; attention and experts are frozen
-here). The balancing loss is that of the Switch Transformer (Fedus et al. 2022) over the best k, as Mixtral has it.
+here). The balancing loss is that of the Switch Transformer (Fedus et al. 2022) over the best k, as in Mixtral.
 """
 
 import threading
@@ -24,13 +24,13 @@ from capibara_assets.modeling.losses import collate, token_nll
 if TYPE_CHECKING:
     from capibara_assets.datasets.tokens.tokenising import Encoded
 
-_LOGGED = 10  # parts of the training that the log has a line for
+_LOGGED = 10  # parts of the training, with a line each in the log
 _PACKS = 2  # of a step's examples: as many as the smallest machine has cores, and the same on all for the same bits
 
 
 @dataclass(frozen=True)
-class _Read:
-    """One pack's forward pass, its graph kept: summed loss, supervised tokens, logits (tokens, experts) per gate."""
+class _PackPass:
+    """One pack's forward pass with its graph: summed loss, supervised tokens, logits (tokens, experts) per gate."""
 
     nll: Tensor
     supervised: int
@@ -40,8 +40,8 @@ class _Read:
 def load_balancing_loss(logits: Sequence[Tensor], top_k: int) -> Tensor:
     """Mean over the layers of experts * sum_i share_i * probability_i; `top_k` when balanced, more when not.
 
-    share_i is the number of tokens that have expert i among their best k, over all tokens; probability_i the mean of
-    its softmax. Each layer counts by itself: an expert that is dead in one is not excused by another.
+    share_i is the share of tokens that have expert i among their best k; probability_i the mean of its softmax. Each
+    layer counts by itself: an expert unused in one layer is not offset by another.
 
     Args:
         logits: of each layer's gate, (tokens, experts); no padding.
@@ -112,7 +112,7 @@ def mixture_gates(model: Any) -> list[nn.Module]:
 
 @contextmanager
 def routing(model: Any, top_k: int) -> Iterator[None]:
-    """Meanwhile the model's gates pick `top_k` experts."""
+    """Context in which the model's gates pick `top_k` experts."""
     gates = mixture_gates(model)
     before = [gate.top_k for gate in gates]
     for gate in gates:
@@ -125,12 +125,12 @@ def routing(model: Any, top_k: int) -> Iterator[None]:
 
 
 def _learn(
-    read: Sequence[_Read], weights: Sequence[Tensor], top_k: int, balance: float, lanes: Lanes
+    read: Sequence[_PackPass], weights: Sequence[Tensor], top_k: int, balance: float, lanes: Lanes
 ) -> tuple[float, float, Tensor]:
-    """Set the weights' gradients of one step; its loss, its balancing loss and its utilisation.
+    """Set the weights' gradients for one step; returns its loss, balancing loss and utilisation.
 
-    The shares of the balancing loss have no gradient and its probabilities are sums over the tokens: so each pack can
-    be gone back through by itself, in a lane, and the sum of the gradients is that of the whole step.
+    The shares of the balancing loss have no gradient and its probabilities are sums over tokens, so each pack has its
+    own backward pass, in a lane, and the sum of the gradients is that of the whole step.
     """
     supervised = sum(one.supervised for one in read)
     layers = range(len(weights))
@@ -138,14 +138,14 @@ def _learn(
     tokens = len(whole[0])
     shares = [share for _, share in _shares(whole, top_k)]
 
-    def back(one: _Read) -> tuple[Tensor, ...]:
+    def back(one: _PackPass) -> tuple[Tensor, ...]:
         pulled = [
             (share * _probabilities(own)).sum() * (own.shape[1] * len(own) / tokens)
             for own, share in zip(one.logits, shares, strict=True)
         ]
         loss = one.nll / supervised + balance * torch.stack(pulled).mean()
-        found: tuple[Tensor, ...] = torch.autograd.grad(loss, weights)
-        return found
+        gradients: tuple[Tensor, ...] = torch.autograd.grad(loss, weights)
+        return gradients
 
     gradients = lanes.map(back, read)
     for number, weight in enumerate(weights):
@@ -155,7 +155,7 @@ def _learn(
 
 
 def _packs(examples: Sequence["Encoded"], config: Any) -> list[list["Encoded"]]:
-    """The examples in packs of much the same length; one by one where a row would outgrow a sliding window."""
+    """The examples in packs of similar length; one by one where a row would exceed a sliding window."""
     window = getattr(config, "sliding_window", None)
     if window and window < _length(examples):
         return [[example] for example in examples]
@@ -169,18 +169,18 @@ def _length(pack: Sequence["Encoded"]) -> int:
     return sum(len(example.input_ids) for example in pack)
 
 
-def _read(model: Any, pack: Sequence["Encoded"], recorded: threading.local) -> _Read:
-    """The pack in one row without padding: wider products are faster, and no gate sees a token that is none."""
+def _read(model: Any, pack: Sequence["Encoded"], recorded: threading.local) -> _PackPass:
+    """Forward pass of a pack in one row without padding: wider products are faster, and no gate sees padding."""
     recorded.logits = []
     packing = Packing(_length(pack), model.config._attn_implementation)
     batch = collate_packed(pack, packing=packing) if len(pack) > 1 else collate(pack)
     nll = token_nll(model, batch)
-    return _Read(nll.sum(), len(batch.targets), recorded.logits)
+    return _PackPass(nll.sum(), len(batch.targets), recorded.logits)
 
 
 @contextmanager
 def _recorded(gates: Sequence[nn.Module]) -> Iterator[threading.local]:
-    """Each lane's gates leave their logits in its own list."""
+    """Context in which each lane's gates append their logits to the lane's own list."""
     recorded = threading.local()
     hooks = [gate.register_forward_hook(lambda _, __, output: recorded.logits.append(output[0])) for gate in gates]
     try:
@@ -191,7 +191,7 @@ def _recorded(gates: Sequence[nn.Module]) -> Iterator[threading.local]:
 
 
 def _shares(logits: Sequence[Tensor], top_k: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Of each layer its logits, and how many of its tokens ask each expert, over the tokens: (experts,)."""
+    """For each layer its logits, and the share of its tokens routed to each expert (experts,)."""
     for one in logits:
         picked = one.detach().topk(top_k, dim=-1).indices
         yield one, torch.bincount(picked.flatten(), minlength=one.shape[1]).float() / len(one)
@@ -202,6 +202,7 @@ def _probabilities(logits: Tensor) -> Tensor:
 
 
 def _line(step: int, lines: Sequence[tuple[float, float, Tensor]], names: Sequence[str]) -> dict[str, Any]:
+    """A line of the log: means over the steps since the last one."""
     losses, balances, shares = zip(*lines, strict=True)
     utilisation = torch.stack(shares).mean(dim=0).tolist()
     return {
@@ -213,20 +214,20 @@ def _line(step: int, lines: Sequence[tuple[float, float, Tensor]], names: Sequen
 
 
 def _usable(examples: Mapping[Domain, Sequence["Encoded"]], recipe: MoeRecipe) -> dict[Domain, list["Encoded"]]:
-    """Those that are short enough, spread out; where a domain has none, its shortest."""
-    found = {}
+    """A spread subsample of each domain's short examples; where a domain has none, its shortest one."""
+    by_domain = {}
     for domain, own in examples.items():
         usable = [example for example in own if example.supervised > 0]
         if not usable:
             raise InputError(f"no training examples for {domain}: the gates cannot learn it")
         short = [example for example in usable if len(example.input_ids) <= recipe.tokens_per_example]
         short = short or [min(usable, key=lambda example: len(example.input_ids))]
-        found[domain] = [short[i] for i in subsample([1] * len(short), recipe.examples_per_domain, len(short))]
-    return found
+        by_domain[domain] = [short[i] for i in subsample([1] * len(short), recipe.examples_per_domain, len(short))]
+    return by_domain
 
 
 class _Endless:
-    """A domain's examples again and again, in another order each time."""
+    """A domain's examples without end, in a new random order each round."""
 
     def __init__(self, examples: Sequence["Encoded"], number: int, recipe: MoeRecipe) -> None:
         self._examples = examples

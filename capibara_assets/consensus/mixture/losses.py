@@ -1,11 +1,11 @@
-"""What a mixture is measured beside: the base, the dense merge, adapters by a router's choice, each domain's own."""
+"""Losses of a mixture and of its contenders: base, dense merge, routed adapters, each domain's own adapter."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from capibara_assets.consensus.choose.experts import Asked
+from capibara_assets.consensus.choose.experts import PromptedExample
 from capibara_assets.consensus.choose.lanes import Lanes
 from capibara_assets.consensus.choose.sampling import subsample
 from capibara_assets.consensus.mixture.gate_training import routing
@@ -16,34 +16,34 @@ from capibara_assets.evaluation.routing.router import Router
 from capibara_assets.modeling.adapters import LoraAdapter, applied
 from capibara_assets.modeling.base import Base
 
-Held = Mapping[Domain, Sequence[Asked]]
+Held = Mapping[Domain, Sequence[PromptedExample]]
 Row = dict[Domain, float]  # nats per token of each domain
 
 
-def held(validation: Held, domains: Sequence[Domain], recipe: MoeRecipe) -> dict[Domain, list[Asked]]:
+def held(validation: Held, domains: Sequence[Domain], recipe: MoeRecipe) -> dict[Domain, list[PromptedExample]]:
     """The validation examples that all contenders are measured on.
 
     Raises:
         InputError: a domain has none with a supervised token.
     """
-    found = {}
+    chosen = {}
     for domain in domains:
         own = [one for one in validation.get(domain, ()) if one.encoded.supervised > 0]
         if not own:
             raise InputError(f"no validation examples for {domain}: the mixture cannot be judged there")
         lengths = [len(one.encoded.input_ids) for one in own]
-        found[domain] = [own[i] for i in subsample(lengths, len(own), recipe.tokens_per_domain)]
-    return found
+        chosen[domain] = [own[i] for i in subsample(lengths, len(own), recipe.tokens_per_domain)]
+    return chosen
 
 
 def mixture_losses(model: Any, examples: Held, ks: Sequence[int], lanes: Lanes) -> dict[int, Row]:
-    """Experts per token -> losses of a mixture; its gates are as they were afterwards."""
+    """Experts per token -> losses of a mixture; its gates are restored afterwards."""
     tokens = {domain: [one.encoded for one in own] for domain, own in examples.items()}
-    found = {}
+    by_k = {}
     for k in ks:
         with routing(model, k):
-            found[k] = lanes.by_domain(model, tokens)
-    return found
+            by_k[k] = lanes.by_domain(model, tokens)
+    return by_k
 
 
 def contenders(
@@ -54,7 +54,7 @@ def contenders(
     examples: Held,
     lanes: Lanes,
 ) -> tuple[dict[str, Row], dict[Domain, float]]:
-    """Losses of what needs no mixture, and the share of each domain's prompts that the router sends to its expert.
+    """Losses of the contenders without a mixture, and the share of each domain's prompts routed to its own expert.
 
     "base"; "dense_merge"; "routed_adapters": each example under the adapter that the prompts' router picks, trained on
     the train split of the routing dataset as `expert_router` is; "oracle_adapters": each under its own domain's.

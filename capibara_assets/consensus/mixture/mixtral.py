@@ -1,4 +1,4 @@
-"""A mixture of experts in Mixtral's format: its configuration, and its tensors under their published names."""
+"""Mixtral's format for a mixture of experts: its configuration, and its tensors under their published names."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ def mixtral_config(config: Any, experts: int, top_k: int, domains: Sequence[Doma
     """The Mixtral configuration of a Llama-like base.
 
     Raises:
-        InputError: biases, another activation or architecture, rotary scaling that Mixtral has no place for.
+        InputError: another architecture, or biases, which Mixtral cannot express.
     """
     if config.model_type not in ("llama", "mistral"):
         raise InputError(f"a {config.model_type!r} model cannot be written as Mixtral: only Llama and Mistral can")
@@ -55,7 +55,7 @@ def mixtral_tensors(
     """The checkpoint under Mixtral's published names, float32.
 
     Args:
-        trunk: the model whose embeddings, attention and norms it has.
+        trunk: the model that embeddings, attention and norms come from.
         base: the model that the experts' feed-forward deltas are added to.
         gates: of each layer, (experts, hidden).
     """
@@ -78,5 +78,5 @@ def mixtral_tensors(
 
 
 def gate_name(layer: int) -> str:
-    """What a layer's gate is called in the checkpoint."""
+    """Name of a layer's gate in the checkpoint."""
     return f"model.layers.{layer}.block_sparse_moe.gate.weight"

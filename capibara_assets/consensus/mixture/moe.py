@@ -1,8 +1,8 @@
-"""A real mixture of experts out of domain experts, as a Mixtral checkpoint that `AutoModelForCausalLM` loads.
+"""Mixture of experts from domain experts, as a Mixtral checkpoint that `AutoModelForCausalLM` loads.
 
 Branch-Train-MiX (Sukhbaatar et al. 2024): embeddings, attention and norms of the merged model, per layer one
 feed-forward expert per domain (the base's plus that domain's delta), and a gate per layer that picks the best k;
-the gates begin as `gates` makes them and learn as `gate_training` says.
+the gates are initialised by `modeling.gates` and trained by `gate_training`.
 """
 
 import math
@@ -17,7 +17,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
-from capibara_assets.consensus.choose.experts import Asked, asked_sets
+from capibara_assets.consensus.choose.experts import PromptedExample, prompted_examples
 from capibara_assets.consensus.choose.lanes import Lanes, lanes
 from capibara_assets.consensus.choose.sampling import subsample
 from capibara_assets.consensus.merging.experts_merge import copy_tokenizer
@@ -46,17 +46,17 @@ Tokens = list[int]
 
 @dataclass(frozen=True)
 class MixtureExamples:
-    """What the gates of a mixture are made from, learn from and are judged on.
+    """Examples to initialise, train and evaluate the gates of a mixture.
 
     Attributes:
-        routes: table of `Route`; prompts outside the test split, by their first domain, make the gates.
+        routes: table of `Route`; prompts outside the test split, by their first domain, initialise the gates.
         training: examples that the gates train on; None: they stay as initialised.
         validation: examples whose losses are reported, per domain and contender.
     """
 
     routes: "pl.DataFrame"
     training: Mapping[Domain, Sequence["Encoded"]] | None = None
-    validation: Mapping[Domain, Sequence[Asked]] | None = None
+    validation: Mapping[Domain, Sequence[PromptedExample]] | None = None
 
     @classmethod
     def read(
@@ -67,15 +67,15 @@ class MixtureExamples:
         experts: Collection[Domain],
         recipe: ConsensusRecipe,
     ) -> "MixtureExamples":
-        """What `routing_dataset` and the `moe_dataset` of every domain with an expert hold."""
+        """Read `routing_dataset` and the `moe_dataset` of every domain with an expert."""
         frames = {domain: one.frame("examples") for domain, one in datasets.items() if domain in experts}
-        train = asked_sets(base, frames, recipe, "train")
+        train = prompted_examples(base, frames, recipe, "train")
         encoded = {domain: [one.encoded for one in own] for domain, own in train.items()}
-        return cls(routing.frame("routes"), encoded, asked_sets(base, frames, recipe))
+        return cls(routing.frame("routes"), encoded, prompted_examples(base, frames, recipe))
 
 
 def left_out(routing: "Artifact", experts: Collection[Domain]) -> dict[str, Any] | None:
-    """The report of a mixture that cannot be made, because `routing_dataset` holds no prompts; None: it can be."""
+    """The report where `routing_dataset` holds no prompts and no mixture can be made; None where it can."""
     why = routing.document("statistics")["left_out"]
     return {"made": False, "why": why, "experts": sorted(experts)} if why else None
 
@@ -88,7 +88,7 @@ def mixture_of_experts(
     out: Path,
     recipe: ConsensusRecipe,
 ) -> dict[str, Any]:
-    """Write the mixture to `out` and say how its gates route, and how it compares.
+    """Write the mixture to `out`; returns a report of how its gates route and how it compares.
 
     With no training examples, no steps, or one expert only, the gates stay as initialised. Trained gates that are worse
     on the validation examples (mean over the domains, at the recipe's k) are not kept: the initial ones are written.
@@ -98,10 +98,10 @@ def mixture_of_experts(
 
     Returns:
         "utilisation": expert -> share of all routed (token, expert) pairs on the routing prompts; "per_layer": the
-        same per layer; "top1": prompts' domain -> expert -> share of its tokens that the expert is first for; "dead":
-        experts under 1 %, "dead_in": layers (from 0) in which an expert is; "training": what `train_gates` logged and
-        whether it was kept; with `validation` "losses": domain -> contender -> nats per token, where "moe_top1" and
-        "moe_top2" are the written mixture under either k, "moe_top1_initial" and so on with the initial gates, and
+        same per layer; "top1": prompts' domain -> expert -> share of its tokens whose first expert it is; "dead":
+        experts under 1 %, "dead_in": layers (from 0) in which an expert is; "training": the log of `train_gates` and
+        whether its gates were kept; with `validation` "losses": domain -> contender -> nats per token, where "moe_top1"
+        and "moe_top2" are the written mixture under either k, "moe_top1_initial" and so on with the initial gates, and
         the others those of `contenders`; "mean_losses": contender -> mean over the domains; "router_accuracy":
         domain -> share of its prompts for which the router of "routed_adapters" picks its own expert.
 
@@ -236,25 +236,25 @@ def _entering(model: Any, blocks: Sequence[nn.Module], prompts: Sequence[Tokens]
     own = threading.local()
 
     def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        own.found.append(inputs[0].reshape(-1, inputs[0].shape[-1])[own.real].double())
+        own.inputs.append(inputs[0].reshape(-1, inputs[0].shape[-1])[own.real].double())
 
     def read(rows: Sequence[Tokens]) -> list[Tensor]:
         length = len(rows[-1])
         ids = torch.tensor([row + [0] * (length - len(row)) for row in rows])
         own.real = torch.tensor([[position < len(row) for position in range(length)] for row in rows]).flatten()
-        own.found = []
+        own.inputs = []
         with torch.no_grad():
             model.base_model(input_ids=ids, use_cache=False)
-        return list(own.found)
+        return list(own.inputs)
 
     hooks = [block.register_forward_pre_hook(keep) for block in blocks]
     try:
         ordered = sorted(prompts, key=len)
-        found = lanes.map(read, [ordered[i : i + _BATCH_ROWS] for i in range(0, len(ordered), _BATCH_ROWS)])
+        parts_of_batches = lanes.map(read, [ordered[i : i + _BATCH_ROWS] for i in range(0, len(ordered), _BATCH_ROWS)])
     finally:
         for hook in hooks:
             hook.remove()
-    return [torch.cat(parts) for parts in zip(*found, strict=True)]
+    return [torch.cat(parts) for parts in zip(*parts_of_batches, strict=True)]
 
 
 def utilisation(model: Any, prompts: Mapping[Domain, Sequence[Tokens]], top_k: int, lanes: Lanes) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pydantic
 from pydantic import Field
 
-from capibara_assets.checkpoints.store.places import Place, open_place
+from capibara_assets.checkpoints.store.places import StorePlace, open_place
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.evaluation.serving.promotion import NOTHING, Document, moved, same_state, served
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
@@ -46,7 +46,7 @@ class PromotionLog:
 
     def __init__(self, store: ArtifactStore) -> None:
         options = dict(getattr(store.root, "storage_options", {}) or {})
-        self._place: Place = open_place(store.root / FOLDER, work=store.work / FOLDER, storage_options=options)
+        self._place: StorePlace = open_place(store.root / FOLDER, work=store.work / FOLDER, storage_options=options)
 
     def moves(self) -> list[Move]:
         """All, the oldest first.

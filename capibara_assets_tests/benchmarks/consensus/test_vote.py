@@ -47,7 +47,7 @@ from benchmarks.peers import peer_environment
 from benchmarks.training.inputs import NANO
 from capibara_assets.checkpoints.inspect.verify import adapter_digest, digest_of
 from capibara_assets.consensus.agree import agree
-from capibara_assets.consensus.vote.attestation import attest
+from capibara_assets.consensus.election.attestation import attest
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, read_adapter, write_adapter
 from capibara_assets.modeling.base import Base

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from capibara_assets.checkpoints.content import Content, InMemory, Source, to_bytes
+from capibara_assets.checkpoints.content import Content, InMemory, PieceSource, to_bytes
 
 
 def kept(content: Content) -> Content:
     """The content after its bytes, and as JSON all the rest, were put away and taken out again."""
 
-    def copies(sources: Mapping[str, Source]) -> dict[str, Source]:
+    def copies(sources: Mapping[str, PieceSource]) -> dict[str, PieceSource]:
         # a store gives names back in an order of its own
         return {
             name: InMemory(source.dtype, tuple(source.shape), memoryview(to_bytes(source)))

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from capibara_assets.checkpoints.content import Content, Source, of_torch, to_bytes
+from capibara_assets.checkpoints.content import Content, PieceSource, of_torch, to_bytes
 from capibara_assets.checkpoints.tree import flatten
 from capibara_assets_tests.checkpoints.formats.states import DTYPES, tensors
 
@@ -48,7 +48,7 @@ def nested_contents(draw: st.DrawFn, *, empty: bool, tuples: bool) -> Content:
     return Content({name: of_torch(tensor) for name, tensor in found.items()}, tree=tree, ties=ties)
 
 
-def values(sources: Mapping[str, Source]) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+def values(sources: Mapping[str, PieceSource]) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
     return {name: (source.dtype, tuple(source.shape), to_bytes(source)) for name, source in sources.items()}
 
 

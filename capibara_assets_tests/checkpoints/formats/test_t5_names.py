@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import T5Config, T5ForConditionalGeneration, UMT5Config, UMT5ForConditionalGeneration
 
-from capibara_assets.checkpoints.content import Content, Source, of_bytes, of_numpy, of_torch, to_numpy
+from capibara_assets.checkpoints.content import Content, PieceSource, of_bytes, of_numpy, of_torch, to_numpy
 from capibara_assets.checkpoints.formats import FORMATS, huggingface, t5x
 from capibara_assets.checkpoints.formats.t5_names import CONFIG, to_t5x, to_transformers
 from capibara_assets.errors import InputError
@@ -169,7 +169,7 @@ def test_scanned_layers_lie_along_axis_one_with_heads_of_their_own():
 def test_layers_along_axis_zero_are_seen_by_their_shape():
     content = content_of(umt5())
     mapped = to_t5x(content, scan=True)
-    moved: dict[str, Source] = {
+    moved: dict[str, PieceSource] = {
         name: of_numpy(np.moveaxis(to_numpy(source), 1, 0).copy())
         if re.search(r"/(encoder|decoder)/\1/", name)
         else source

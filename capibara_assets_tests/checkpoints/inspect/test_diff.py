@@ -16,8 +16,8 @@ from hypothesis.extra import numpy as arrays
 from capibara_assets.checkpoints import content as contents
 from capibara_assets.checkpoints import tree
 from capibara_assets.checkpoints.content import Content, of_bytes, of_numpy, of_torch
-from capibara_assets.checkpoints.inspect.diff import Diff, Names, Side, diff, layer_of, stored_side
-from capibara_assets.checkpoints.store.reading import Job, Reader
+from capibara_assets.checkpoints.inspect.diff import Diff, NameDiff, Side, diff, layer_of, stored_side
+from capibara_assets.checkpoints.store.reading import PieceRead, Reader
 from capibara_assets.checkpoints.store.store import CheckpointStore
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter
@@ -164,7 +164,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     read = Reader.read
 
-    def noted(reader: Reader, job: Job) -> None:
+    def noted(reader: Reader, job: PieceRead) -> None:
         found.append(job.digest)
         read(reader, job)
 
@@ -193,7 +193,7 @@ def test_of_two_checkpoints_of_a_store_only_what_differs_is_read_twice(tmp_path:
     changed = tensors["w"]
     assert (changed.differing, changed.not_finite, changed.max_abs) == (2, (0, 1), whole.max_abs)
     assert (changed.l2, changed.relative, changed.cosine) == pytest.approx((whole.l2, whole.relative, whole.cosine))
-    assert found.files == Names((), (), ()) and found.values == Names((), (), ())
+    assert found.files == NameDiff((), (), ()) and found.values == NameDiff((), (), ())
 
     reads.clear()
     assert diff(stored_side("m@v1", one), stored_side("m@v1", one)).equal and reads == []

@@ -10,7 +10,7 @@ from upath import UPath
 
 from capibara_assets.checkpoints.content import PIECE
 from capibara_assets.checkpoints.encryption.vault import Vault
-from capibara_assets.checkpoints.store.places import LocalPlace, Place, RemotePlace, open_place
+from capibara_assets.checkpoints.store.places import LocalPlace, RemotePlace, StorePlace, open_place
 from capibara_assets.checkpoints.store.store import CheckpointStore
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets_tests.checkpoints.states import adapter, same
@@ -20,14 +20,14 @@ STATE = {**adapter(1), "pieces": torch.arange(2 * PIECE // 4 + 7, dtype=torch.in
 
 
 @pytest.fixture(params=["local", "memory"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> StorePlace:
     """A new place of each kind."""
     if request.param == "local":
         return open_place(tmp_path / "store")
     return open_place(UPath(f"memory://{tmp_path}/store"), work=tmp_path / "work")
 
 
-def test_the_operations_of_a_place(place: Place) -> None:
+def test_the_operations_of_a_place(place: StorePlace) -> None:
     assert place.list("a") == {} and place.folders("a") == ()
     with pytest.raises(FileNotFoundError):
         place.read("a/x")

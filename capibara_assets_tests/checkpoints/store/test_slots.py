@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from capibara_assets.checkpoints.encryption.keys import RawKey
-from capibara_assets.checkpoints.store.places import Place, open_place
+from capibara_assets.checkpoints.store.places import StorePlace, open_place
 from capibara_assets.checkpoints.store.slots import create_vault, damaged_slots, open_vault, read_slots, rotate
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets_tests.checkpoints.crashes import dies_after
@@ -15,18 +15,18 @@ OLD, NEW, OTHER = (RawKey(letter * 32, f"key {letter.decode()}") for letter in (
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> StorePlace:
     return open_place(tmp_path / "store", private=True)
 
 
-def test_a_store_opens_with_its_key_and_keeps_its_data_key(place: Place) -> None:
+def test_a_store_opens_with_its_key_and_keeps_its_data_key(place: StorePlace) -> None:
     vault = create_vault(place, OLD)
     again = open_vault(place, OLD)
     assert again.key_id == vault.key_id and again.digest(b"x") == vault.digest(b"x")
     assert create_vault(place, OLD).key_id == vault.key_id  # whoever comes second opens what is there
 
 
-def test_a_slot_says_nothing_of_either_key(place: Place, tmp_path: Path) -> None:
+def test_a_slot_says_nothing_of_either_key(place: StorePlace, tmp_path: Path) -> None:
     vault = create_vault(place, OLD)
     file = tmp_path / "store/keys/1.json"
     data = file.read_bytes()
@@ -37,7 +37,7 @@ def test_a_slot_says_nothing_of_either_key(place: Place, tmp_path: Path) -> None
     assert slot["key_id"] == OLD.key_id and slot["vault"] == vault.key_id and slot["kind"] == "key"
 
 
-def test_the_wrong_key_is_one_sentence_with_both_names(place: Place) -> None:
+def test_the_wrong_key_is_one_sentence_with_both_names(place: StorePlace) -> None:
     create_vault(place, OLD)
     with pytest.raises(InputError) as error:
         open_vault(place, OTHER)
@@ -48,19 +48,19 @@ def test_the_wrong_key_is_one_sentence_with_both_names(place: Place) -> None:
     assert error.value.__cause__ is None and error.value.__context__ is None
 
 
-def test_no_key_is_one_sentence_that_says_how_to_give_it(place: Place) -> None:
+def test_no_key_is_one_sentence_that_says_how_to_give_it(place: StorePlace) -> None:
     create_vault(place, OLD)
     with pytest.raises(InputError, match=f"is encrypted, it opens with key {OLD.key_id}: set CAPIBARA_CHECKPOINT_KEY "):
         open_vault(place, None)
 
 
-def test_a_plain_store_has_no_vault(place: Place) -> None:
+def test_a_plain_store_has_no_vault(place: StorePlace) -> None:
     with pytest.raises(InputError, match="is not encrypted"):
         open_vault(place, OLD)
 
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.extended)])  # 7: each bit of a byte in turn
-def test_every_flipped_bit_of_a_slot_is_damage_of_that_file(place: Place, tmp_path: Path, every: int) -> None:
+def test_every_flipped_bit_of_a_slot_is_damage_of_that_file(place: StorePlace, tmp_path: Path, every: int) -> None:
     vault = create_vault(place, OLD)
     file = tmp_path / "store/keys/1.json"
     whole = file.read_bytes()
@@ -78,14 +78,14 @@ def test_every_flipped_bit_of_a_slot_is_damage_of_that_file(place: Place, tmp_pa
             open_vault(place, OLD)
 
 
-def test_a_damaged_slot_beside_a_whole_one_keeps_nobody_out(place: Place, tmp_path: Path) -> None:
+def test_a_damaged_slot_beside_a_whole_one_keeps_nobody_out(place: StorePlace, tmp_path: Path) -> None:
     vault = create_vault(place, OLD)
     (tmp_path / "store/keys/2.json").write_bytes(b"{}")
     assert open_vault(place, OLD).key_id == vault.key_id
     assert list(damaged_slots(place, vault)) == ["keys/2.json"]
 
 
-def test_a_slot_of_another_store_is_found(place: Place, tmp_path: Path) -> None:
+def test_a_slot_of_another_store_is_found(place: StorePlace, tmp_path: Path) -> None:
     """Beside the store's own at once; in its place, by whoever has read anything of the store."""
     vault = create_vault(place, OLD)
     create_vault(open_place(tmp_path / "other"), OLD)
@@ -98,7 +98,7 @@ def test_a_slot_of_another_store_is_found(place: Place, tmp_path: Path) -> None:
     assert damaged_slots(place, vault) == {"keys/1.json": "of another store"}
 
 
-def test_what_a_slot_claims_of_its_key_is_checked(place: Place, tmp_path: Path) -> None:
+def test_what_a_slot_claims_of_its_key_is_checked(place: StorePlace, tmp_path: Path) -> None:
     """A forger can make the checksum fit, but not wrap a data key."""
     create_vault(place, OLD)
     [(file, slot)] = read_slots(place)[0].items()
@@ -112,7 +112,7 @@ def test_what_a_slot_claims_of_its_key_is_checked(place: Place, tmp_path: Path) 
             open_vault(place, OLD)
 
 
-def test_rotation_keeps_the_data_key_and_shuts_out_the_old_key(place: Place) -> None:
+def test_rotation_keeps_the_data_key_and_shuts_out_the_old_key(place: StorePlace) -> None:
     vault = create_vault(place, OLD)
     rotate(place, OLD, NEW)
     assert open_vault(place, NEW).key_id == vault.key_id
@@ -123,7 +123,7 @@ def test_rotation_keeps_the_data_key_and_shuts_out_the_old_key(place: Place) -> 
     assert open_vault(place, NEW).key_id == vault.key_id
 
 
-def test_a_key_that_wraps_and_does_not_unwrap_takes_no_other_s_place(place: Place) -> None:
+def test_a_key_that_wraps_and_does_not_unwrap_takes_no_other_s_place(place: StorePlace) -> None:
     """As an account that may encrypt with a KMS key, and may not decrypt."""
 
     class WrapOnly(RawKey):
@@ -138,7 +138,7 @@ def test_a_key_that_wraps_and_does_not_unwrap_takes_no_other_s_place(place: Plac
     assert open_vault(place, NEW).key_id == vault.key_id and list(read_slots(place)[0]) == ["keys/2.json"]
 
 
-def test_only_who_has_a_key_rotates(place: Place) -> None:
+def test_only_who_has_a_key_rotates(place: StorePlace) -> None:
     create_vault(place, OLD)
     with pytest.raises(InputError, match="wrong key"):
         rotate(place, OTHER, NEW)

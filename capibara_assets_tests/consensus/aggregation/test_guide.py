@@ -9,8 +9,8 @@ import yaml
 
 from capibara_assets.consensus.aggregation.aggregate import RULES, aggregate
 from capibara_assets.consensus.aggregation.preaggregation import PREAGGREGATIONS
+from capibara_assets.consensus.election.voting import vote
 from capibara_assets.consensus.recipe import ConsensusRecipe, Rule
-from capibara_assets.consensus.vote.voting import vote
 
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs/consensus.md").read_text("utf-8")

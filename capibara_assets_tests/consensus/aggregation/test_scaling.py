@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capibara_assets.consensus.aggregation.scaling import classical_scaling
+from capibara_assets.consensus.aggregation.geometry import classical_scaling
 
 
 def distances(points: np.ndarray) -> np.ndarray:

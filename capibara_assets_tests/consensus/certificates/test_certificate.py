@@ -23,9 +23,9 @@ from capibara_assets.consensus.certificates.certificate import (
     write_certificate,
 )
 from capibara_assets.consensus.certificates.model import Certificate, content_digest, stated_election
+from capibara_assets.consensus.election.ballots import new_key, public_key, signed
+from capibara_assets.consensus.election.polling import hold_here
 from capibara_assets.consensus.recipe import ConsensusRecipe
-from capibara_assets.consensus.vote.ballots import new_key, public_key, signed
-from capibara_assets.consensus.vote.polling import hold_here
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.base import Base

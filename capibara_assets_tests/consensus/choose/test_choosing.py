@@ -7,7 +7,15 @@ import pytest
 import torch
 
 from capibara_assets.checkpoints.inspect.verify import digest_of
-from capibara_assets.consensus.choose.choosing import BASE, Choice, ChoiceError, Tried, choose, measure, rebuild
+from capibara_assets.consensus.choose.choosing import (
+    BASE,
+    ChoiceError,
+    ConsensusChoice,
+    Tried,
+    choose,
+    measure,
+    rebuild,
+)
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter
@@ -21,15 +29,17 @@ MERGED = ("robust", "convex", "uniform_soup", "weighted_soup", "greedy_soup")
 
 
 @pytest.fixture(scope="module")
-def choice(tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens]) -> Choice:
+def choice(tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens]) -> ConsensusChoice:
     return choose(tiny, honest, validation, RECIPE, f=1)
 
 
-def entry(choice: Choice, name: str) -> Tried:
+def entry(choice: ConsensusChoice, name: str) -> Tried:
     return next(one for one in choice.tried if one.name == name)
 
 
-def test_every_candidate_is_tried_and_the_best_is_taken(choice: Choice, honest: dict[str, LoraAdapter]) -> None:
+def test_every_candidate_is_tried_and_the_best_is_taken(
+    choice: ConsensusChoice, honest: dict[str, LoraAdapter]
+) -> None:
     assert tuple(one.name for one in choice.tried[:5]) == MERGED
     assert {one.name for one in choice.tried[5:]} == set(honest)
     assert all(one.kind == "voter" for one in choice.tried[5:])
@@ -45,7 +55,7 @@ def test_every_candidate_is_tried_and_the_best_is_taken(choice: Choice, honest: 
 
 
 def test_losses_are_those_of_the_adapters(
-    choice: Choice, tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens]
+    choice: ConsensusChoice, tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens]
 ) -> None:
     for one in choice.tried:
         measured = measure(tiny, rebuild(one, honest), validation).by_example.mean
@@ -53,7 +63,7 @@ def test_losses_are_those_of_the_adapters(
 
 
 def test_losses_may_come_from_elsewhere(
-    choice: Choice, tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens]
+    choice: ConsensusChoice, tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens]
 ) -> None:
     """The same choice, every candidate measured where the caller says, and none that is known measured again."""
     asked: list[str] = []
@@ -68,7 +78,7 @@ def test_losses_may_come_from_elsewhere(
     assert len(asked) == len(set(asked)) and not set(asked) & {digest_of(adapter) for adapter in honest.values()}
 
 
-def test_an_entry_is_enough_to_make_its_adapter_again(choice: Choice, honest: dict[str, LoraAdapter]) -> None:
+def test_an_entry_is_enough_to_make_its_adapter_again(choice: ConsensusChoice, honest: dict[str, LoraAdapter]) -> None:
     for one in choice.tried:
         read = Tried.model_validate(json.loads(json.dumps(one.model_dump(mode="json"), allow_nan=False)))
         assert read == one
@@ -77,7 +87,7 @@ def test_an_entry_is_enough_to_make_its_adapter_again(choice: Choice, honest: di
         rebuild(choice.tried[0], {name: honest[name] for name in honest if name != "voter-2"})
 
 
-def test_weights_are_over_the_voters_and_sum_to_one(choice: Choice) -> None:
+def test_weights_are_over_the_voters_and_sum_to_one(choice: ConsensusChoice) -> None:
     for one in choice.tried:
         if one.weights is not None:
             assert len(one.weights) == len(one.voters)
@@ -102,7 +112,7 @@ def test_neither_order_nor_names_show(
 
 
 def test_what_is_known_is_not_measured_again(
-    choice: Choice,
+    choice: ConsensusChoice,
     tiny: Base,
     honest: dict[str, LoraAdapter],
     validation: list[Tokens],
@@ -125,7 +135,12 @@ def test_what_is_known_is_not_measured_again(
     ("strategy", "kind"), [("weighted_average", "weighted_soup"), ("convex_optimization", "convex")]
 )
 def test_a_strategy_forces_its_candidate(
-    strategy: str, kind: str, choice: Choice, tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens]
+    strategy: str,
+    kind: str,
+    choice: ConsensusChoice,
+    tiny: Base,
+    honest: dict[str, LoraAdapter],
+    validation: list[Tokens],
 ) -> None:
     forced = choose(tiny, honest, validation, RECIPE, f=1, merge_strategy=strategy)  # type: ignore[arg-type]
     assert forced.chosen.kind == kind
@@ -172,7 +187,7 @@ def test_nothing_passes(tiny: Base, honest: dict[str, LoraAdapter], validation: 
     assert len(raised.value.tried) == 9
     with pytest.raises(ChoiceError, match="merge_strategy weighted_average forces a candidate"):
         choose(tiny, bad, validation, RECIPE, f=1, merge_strategy="weighted_average")
-    with pytest.raises(ValueError, match="nothing to choose among"):
+    with pytest.raises(ValueError, match="no voter was accepted"):
         choose(tiny, {}, validation, RECIPE, f=0)
 
 

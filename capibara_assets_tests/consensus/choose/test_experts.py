@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from capibara_assets.consensus.agree import agree_on_voters
+from capibara_assets.consensus.agree_on_artifacts import agree_on_voters
 from capibara_assets.consensus.choose.experts import read_accepted, read_experts, validation_sets, validation_shards
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.datasets.schema import Example

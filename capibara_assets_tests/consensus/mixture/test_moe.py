@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, MixtralForCausalLM, Qwen2Config
 
-from capibara_assets.consensus.choose.experts import Asked
+from capibara_assets.consensus.choose.experts import PromptedExample
 from capibara_assets.consensus.merging.experts_merge import merge_experts, write_merged
 from capibara_assets.consensus.mixture.mixtral import mixtral_config
 from capibara_assets.consensus.mixture.moe import MixtureExamples, mixture_of_experts
@@ -64,10 +64,10 @@ def training() -> dict[Domain, list[Tokens]]:
 
 
 @pytest.fixture(scope="module")
-def asked(domain_validation: dict[Domain, list[Tokens]]) -> dict[Domain, list[Asked]]:
+def asked(domain_validation: dict[Domain, list[Tokens]]) -> dict[Domain, list[PromptedExample]]:
     """The validation examples and the prompts that they would have come of."""
     return {
-        domain: [Asked(example, " ".join(f"w{token}" for token in example.input_ids)) for example in own]
+        domain: [PromptedExample(example, " ".join(f"w{token}" for token in example.input_ids)) for example in own]
         for domain, own in domain_validation.items()
     }
 
@@ -78,7 +78,7 @@ def test_it_loads_routes_and_is_compared(
     merged: Path,
     routes: pl.DataFrame,
     training: dict[Domain, list[Tokens]],
-    asked: dict[Domain, list[Asked]],
+    asked: dict[Domain, list[PromptedExample]],
     domain_validation: dict[Domain, list[Tokens]],
     tmp_path: Path,
 ) -> None:
@@ -119,7 +119,7 @@ def test_the_same_bytes_whatever_the_order_and_the_threads(
     merged: Path,
     routes: pl.DataFrame,
     training: dict[Domain, list[Tokens]],
-    asked: dict[Domain, list[Asked]],
+    asked: dict[Domain, list[PromptedExample]],
     tmp_path: Path,
 ) -> None:
     first = mixture_of_experts(
@@ -144,7 +144,7 @@ def test_gates_that_training_makes_worse_are_not_kept(
     merged: Path,
     routes: pl.DataFrame,
     training: dict[Domain, list[Tokens]],
-    asked: dict[Domain, list[Asked]],
+    asked: dict[Domain, list[PromptedExample]],
     tmp_path: Path,
 ) -> None:
     """Trained in huge steps towards balance alone."""
@@ -206,7 +206,7 @@ def test_every_expert_needs_prompts_and_examples(
     experts: dict[Domain, LoraAdapter],
     routes: pl.DataFrame,
     training: dict[Domain, list[Tokens]],
-    asked: dict[Domain, list[Asked]],
+    asked: dict[Domain, list[PromptedExample]],
     tmp_path: Path,
 ) -> None:
     less = {domain: own for domain, own in training.items() if domain != Domain.API}

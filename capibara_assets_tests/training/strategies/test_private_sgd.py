@@ -10,12 +10,6 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from capibara_assets.consensus.aggregation.privacy import (
-    combined_privacy,
-    dp_epsilon,
-    privacy_document,
-    privacy_problems,
-)
 from capibara_assets.deployment.declarations import read_declared
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
@@ -29,7 +23,13 @@ from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.step.subject import load_subject
 from capibara_assets.training.strategies import private_sgd
 from capibara_assets.training.strategies.changes import Coordinates, Mechanism, length
-from capibara_assets.training.strategies.privacy import NoisedSums
+from capibara_assets.training.strategies.privacy import (
+    NoisedSums,
+    combined_privacy,
+    dp_epsilon,
+    privacy_document,
+    privacy_problems,
+)
 from capibara_assets.training.strategies.privacy_plan import budget_of_steps, trained_numbers
 from capibara_assets.training.strategies.private_sgd import Gradients, add_clipped
 from capibara_assets.training.strategy import Privacy, Private, Trained

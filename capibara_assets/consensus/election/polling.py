@@ -1,7 +1,7 @@
-"""Holding a vote: a process per voter, some at a time, started again when it dies or hangs, absent when it stays away.
+"""Supervisor of a vote: one process per voter, restarted when it dies or hangs; a voter that never answers is absent.
 
-Where one thread a voter is right and the model is on a CPU, voters are forked off this process: they share the base
-model's memory and start at once. Each draws its key after the fork. Elsewhere they are new processes that map the base.
+Where each voter has one thread and the model is on a CPU, voters are forked: they share the base model's memory and
+start at once, and each draws its key after the fork. Otherwise they are new processes that map the base model.
 """
 
 import multiprocessing
@@ -18,13 +18,13 @@ from typing import Any
 
 import psutil
 
-from capibara_assets.consensus.vote.ballots import Ballot
-from capibara_assets.consensus.vote.voter import (
+from capibara_assets.consensus.election.ballots import Ballot
+from capibara_assets.consensus.election.voter import (
     ANSWER,
     FAILURE,
     PULSE,
     Assignment,
-    BaseModel,
+    BaseModelSource,
     Evaluate,
     answer,
     read_answer,
@@ -34,14 +34,14 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import Base
 
 _TICK_S = 0.05
-_MOST_SAID = 2000  # characters of a failure
+_MOST_SAID = 2000  # characters of a failure that are reported
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
 _COPIES = 2.5  # of the model's weights that a voter holds at most: its own, the originals while a candidate is applied
 
 
 @dataclass(frozen=True)
 class Poll:
-    """What came back: public keys and ballots as they were handed in, and who is absent and why."""
+    """Answers to a vote: public keys and ballots as the voters sent them, and why absent voters are absent."""
 
     keys: dict[str, str]
     ballots: tuple[Ballot, ...]
@@ -52,8 +52,8 @@ Hold = Callable[[Base, Sequence[Assignment], float, int], Poll]
 
 
 @dataclass
-class _Voter:
-    """A voter's state here."""
+class _VoterProcess:
+    """The process of one voter, and its attempts so far."""
 
     assignment: Assignment
     folder: Path
@@ -69,7 +69,7 @@ class _Voter:
 
     @property
     def place(self) -> Path:
-        """Of this attempt: what a former process still writes is not read."""
+        """Folder of this attempt: files that an earlier process still writes are not read."""
         return self.folder / f"attempt-{self.attempts}"
 
 
@@ -83,16 +83,16 @@ def hold_vote(
     processes: int | None = None,
     start_method: str | None = None,
 ) -> Poll:
-    """Let every voter judge in a process of its own; no bad or dead voter stops the others.
+    """Run every voter in a process of its own; no faulty or dead voter stops the others.
 
     A voter whose process dies, fails, or shows no sign of life for timeout / (retries + 1) seconds is started again
-    after a pause that doubles, up to `retries` times and not beyond `timeout`, then it is absent. The box closes when
-    all have answered or the timeout is over: who has not handed in by then is late, and absent.
+    after a pause that doubles, up to `retries` times and not beyond `timeout`, then it is absent. The vote ends when
+    all have answered or the timeout is over: voters without an answer by then are late, and absent.
 
     Args:
         timeout: seconds for the whole vote.
-        retries: of each voter.
-        entry: what a voter's process runs.
+        retries: restarts of each voter.
+        entry: the function that a voter's process runs.
         processes: voters at a time; default: as many as there are processors and memory for.
         start_method: fork or spawn; default: fork where it is safe.
     """
@@ -103,11 +103,13 @@ def hold_vote(
     # GNU's OpenMP cannot make new threads in a child of a process that had some; one thread needs none
     method = start_method or ("fork" if threads == 1 and on_cpu and os.uname().sysname == "Linux" else "spawn")
     with TemporaryDirectory(prefix="capibara-vote-") as home:
-        given: Base | BaseModel = base
+        given: Base | BaseModelSource = base
         if method != "fork":
             parameter = next(base.model.parameters())
-            given = BaseModel(base.path, base.digest, parameter.dtype, str(parameter.device), Path(home) / "shared")
-        voters = [_Voter(each, Path(home) / f"voter-{number}") for number, each in enumerate(assignments)]
+            given = BaseModelSource(
+                base.path, base.digest, parameter.dtype, str(parameter.device), Path(home) / "shared"
+            )
+        voters = [_VoterProcess(each, Path(home) / f"voter-{number}") for number, each in enumerate(assignments)]
         start = partial(_start, multiprocessing.get_context(method), entry, given, 1 if method == "fork" else threads)
         return _hold(voters, timeout, retries, at_once, start)
 
@@ -115,22 +117,24 @@ def hold_vote(
 def hold_here(
     base: Base, assignments: Sequence[Assignment], timeout: float, retries: int, *, evaluate: Evaluate | None = None
 ) -> Poll:
-    """The same vote in this process, for simulations: no voter has memory of its own, none dies, none is late."""
+    """Run the same vote in this process, for simulations: no voter has its own memory, dies or is late."""
     keys, ballots = {}, list[Ballot]()
     for each in assignments:
-        found = answer(each, base, evaluate=evaluate)
-        keys[each.voter] = found["public_key"]
-        ballots += [Ballot.model_validate(ballot) for ballot in found["ballots"]]
+        document = answer(each, base, evaluate=evaluate)
+        keys[each.voter] = document["public_key"]
+        ballots += [Ballot.model_validate(ballot) for ballot in document["ballots"]]
     return Poll(keys, tuple(ballots), {})
 
 
-def _hold(voters: list[_Voter], timeout: float, retries: int, at_once: int, start: Callable[[_Voter], None]) -> Poll:
+def _hold(
+    voters: list[_VoterProcess], timeout: float, retries: int, at_once: int, start: Callable[[_VoterProcess], None]
+) -> Poll:
     opened = time.monotonic()
     patience = timeout / (retries + 1)
     keys: dict[str, str] = {}
     ballots: list[Ballot] = []
     absent: dict[str, str] = {}
-    waiting, running = list(voters), list[_Voter]()
+    waiting, running = list(voters), list[_VoterProcess]()
     try:
         while waiting or running:
             now = time.monotonic()
@@ -142,7 +146,7 @@ def _hold(voters: list[_Voter], timeout: float, retries: int, at_once: int, star
                 start(voter)
             wait([voter.process.sentinel for voter in running if voter.process], timeout=_TICK_S)
             for voter in list(running):
-                state = _look(voter, patience)
+                state = _result(voter, patience)
                 if state is None:
                     continue
                 running.remove(voter)
@@ -168,7 +172,9 @@ def _hold(voters: list[_Voter], timeout: float, retries: int, at_once: int, star
     return Poll(dict(sorted(keys.items())), tuple(ballots), dict(sorted(absent.items())))
 
 
-def _start(context: Any, entry: Callable[..., None], base: Base | BaseModel, threads: int, voter: _Voter) -> None:
+def _start(
+    context: Any, entry: Callable[..., None], base: Base | BaseModelSource, threads: int, voter: _VoterProcess
+) -> None:
     voter.attempts += 1
     voter.place.mkdir(parents=True)
     voter.started = time.time()
@@ -178,23 +184,23 @@ def _start(context: Any, entry: Callable[..., None], base: Base | BaseModel, thr
     voter.process.start()
 
 
-def _look(voter: _Voter, patience: float) -> tuple[str, tuple[Ballot, ...]] | str | None:
-    """A voter's key and ballots; or why this attempt is over; or None: it is still at it."""
+def _result(voter: _VoterProcess, patience: float) -> tuple[str, tuple[Ballot, ...]] | str | None:
+    """A voter's key and ballots; or why this attempt failed; or None while it is running."""
     assert voter.process is not None
-    ended = not voter.process.is_alive()  # asked first: what it left is then there
+    ended = not voter.process.is_alive()  # asked first, so that the answer of an ended process is already there
     if (voter.place / ANSWER).is_file():
         try:
             return read_answer(voter.place / ANSWER, voter.assignment)
         except InputError as error:
             return str(error)
     if ended:
-        return _end_of(voter)
+        return _failure(voter)
     pulse = voter.place / PULSE
     alive = max(voter.started, pulse.stat().st_mtime if pulse.is_file() else 0.0)
     return f"no sign of life for {patience:.3g} s" if time.time() - alive > patience else None
 
 
-def _end_of(voter: _Voter) -> str:
+def _failure(voter: _VoterProcess) -> str:
     failure = voter.place / FAILURE
     if failure.is_file():
         return failure.read_text("utf-8", errors="replace")[:_MOST_SAID].strip()
@@ -202,8 +208,8 @@ def _end_of(voter: _Voter) -> str:
     return f"killed by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}, no answer"
 
 
-def _end(voter: _Voter) -> None:
-    """SIGKILL: it has nothing to save, and a stopped process heeds no other signal."""
+def _end(voter: _VoterProcess) -> None:
+    """Kill the process by SIGKILL: it has nothing to save, and a stopped process ignores other signals."""
     if voter.process is not None:
         voter.process.kill()
         voter.process.join()
@@ -211,14 +217,14 @@ def _end(voter: _Voter) -> None:
         voter.process = None
 
 
-def _why(voter: _Voter) -> str:
+def _why(voter: _VoterProcess) -> str:
     attempts = f"{voter.attempts} attempt{'s' if voter.attempts != 1 else ''}"
     last = "; ".join(dict.fromkeys(voter.problems[-2:]))
     return f"{attempts}, last: {last}" if voter.attempts else f"never started: {last}"
 
 
 def _affordable(base: Base, cpus: int) -> int:
-    """Voters at a time that processors and free memory suffice for; one at least."""
+    """Number of voters that processors and free memory suffice for at the same time; at least one."""
     if next(base.model.parameters()).device.type != "cpu":
         return 1
     weights = sum(parameter.numel() * parameter.element_size() for parameter in base.model.parameters())

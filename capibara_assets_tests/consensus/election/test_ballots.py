@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capibara_assets.consensus.vote.ballots import (
+from capibara_assets.consensus.election.ballots import (
     Ballot,
     election_id,
     examples_digest,
@@ -21,7 +21,7 @@ from capibara_assets.consensus.vote.ballots import (
     public_key,
     signed,
 )
-from capibara_assets.consensus.vote.voting import Outcome, faults, quality, vote, vouched_best
+from capibara_assets.consensus.election.voting import Outcome, faults, quality, vote, vouched_best
 from capibara_assets_tests.consensus.conftest import Tokens
 
 ELECTION, OTHER = election_id({"domain": "python"}), election_id({"domain": "sql"})

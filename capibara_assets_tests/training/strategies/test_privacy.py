@@ -13,8 +13,10 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from capibara_assets.consensus.aggregation.privacy import (
+from capibara_assets.training.strategies.privacy import (
+    NoisedSums,
     affordable_steps,
+    analytic_noise,
     combined_privacy,
     dp_clipped_mean,
     dp_epsilon,
@@ -24,7 +26,6 @@ from capibara_assets.consensus.aggregation.privacy import (
     privacy_problems,
     replace_one,
 )
-from capibara_assets.training.strategies.privacy import NoisedSums, analytic_noise
 
 Row = dict[str, float]
 

@@ -5,7 +5,7 @@ that is not outlandish beside the others' (robust rules bound a liar's influence
 not enough: factors may overflow once multiplied, or be so large against their own product that float32 keeps nothing
 of it, so both are judged on the factors. And no voter may count twice: copies of one adapter are one candidate.
 
-A copy with a little noise is a copy, too: two voters that nearly agree capture the rules that look for the middle of
+A copy with a little noise is a copy, too: two voters that nearly agree capture the rules that aim at the middle of
 the voters (mimic, Karimireddy et al. 2022, arXiv 2006.09365). What independent training makes is about equally far
 apart, also from one initialisation, so that a pair much nearer than the usual distance is two names for one training.
 The usual distance of a voter is that to its (f + 1)-th nearest: f liars can neither shrink it under that of some
@@ -44,7 +44,7 @@ _PATTERN = re.compile(r"[\w.\-^$\\]{1,256}")  # a module's name; without quantif
 
 @dataclass(frozen=True)
 class Limits:
-    """What attestation goes by.
+    """Thresholds of attestation.
 
     Attributes:
         norm_ratio, least_norm_ratio: of a delta's norm, relative to the median norm of the other finite voters.
@@ -59,9 +59,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What attestation says of one voter; `reason` is empty for an accepted one and carries the figure otherwise.
+    """Attestation's verdict on one voter; `reason` is empty for an accepted one and states the figure otherwise.
 
-    `votes` is false of one whose adapter others handed in, too: it stays a candidate, but nobody can tell whose it is.
+    `votes` is false where others submitted the same adapter: it stays a candidate, but nobody can tell whose it is.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Submission:
-    """A voter's folder as it was found: the adapter, or why there is none to look at."""
+    """A voter's folder as it was read: the adapter, or why there is none."""
 
     name: str
     digest: str | None
@@ -107,7 +107,7 @@ def attest(
     *,
     f: int = 0,
 ) -> dict[str, Verdict]:
-    """Judge adapters one by one, then their norms against each other, then whether one was handed in twice.
+    """Judge adapters one by one, then their norms against each other, then whether one was submitted twice.
 
     Args:
         adapters: voter's name -> adapter.
@@ -117,9 +117,9 @@ def attest(
         f: voters that may be bad; with 0 only equal deltas are copies.
     """
     expected = shapes if shapes is not None else majority_shapes(adapters)
-    found = {name: _attest_one(adapter, expected) for name, adapter in sorted(adapters.items())}
+    checked = {name: _attest_one(adapter, expected) for name, adapter in sorted(adapters.items())}
     limits = limits or Limits()
-    verdicts = {name: _verdict(name, found, limits) for name in found}
+    verdicts = {name: _verdict(name, checked, limits) for name in checked}
     sound = {name: adapters[name] for name, verdict in verdicts.items() if verdict.accepted}
     return verdicts | _copies(sound, verdicts, digests or {}, limits.copy_ratio, f)
 
@@ -136,18 +136,18 @@ def majority_shapes(adapters: Mapping[str, LoraAdapter]) -> dict[str, tuple[int,
 
 
 def _attest_one(adapter: LoraAdapter, expected: Shapes) -> Attested:
-    """As `checkpoints.verify.attest`, and what only shows when the factors are multiplied."""
+    """`checkpoints.inspect.verify.attest`, and the faults that show only when the factors are multiplied."""
     if problem := _config_problem(adapter.config) or _tensor_problem(adapter):
         return Attested((problem,), finite=True, norm=None)
-    found = attest_one(adapter, expected)
-    if found.norm is None:
-        return found
-    problem = _rank_problem(adapter) or _product_problem(adapter, found.norm)
-    return Attested((problem,), finite=True, norm=None) if problem else found
+    attested = attest_one(adapter, expected)
+    if attested.norm is None:
+        return attested
+    problem = _rank_problem(adapter) or _product_problem(adapter, attested.norm)
+    return Attested((problem,), finite=True, norm=None) if problem else attested
 
 
 def _rank_problem(adapter: LoraAdapter) -> str:
-    """The scale rests on the rank that the config states, so it has to be the tensors'."""
+    """Whether the rank in the config, which the scale is computed from, is that of the tensors."""
     for module in adapter.modules:
         if adapter.rank(module) != adapter.a(module).shape[0]:
             return f"{module}: {ADAPTER_CONFIG} states rank {adapter.rank(module)}, A has {adapter.a(module).shape[0]}"
@@ -174,13 +174,13 @@ def _product_problem(adapter: LoraAdapter, norm: float) -> str:
     return ""
 
 
-def _verdict(name: str, found: Mapping[str, Attested], limits: Limits) -> Verdict:
-    own = found[name]
+def _verdict(name: str, checked: Mapping[str, Attested], limits: Limits) -> Verdict:
+    own = checked[name]
     if own.norm is None:
         return Verdict(name, False, "; ".join(own.problems))
     if own.norm == 0.0:
         return Verdict(name, False, "norm 0: it changes nothing", 0.0)
-    others = [other.norm for other_name, other in found.items() if other_name != name and other.norm]
+    others = [other.norm for other_name, other in checked.items() if other_name != name and other.norm]
     if not others:
         return Verdict(name, True, norm=own.norm)
     middle = median(others)
@@ -201,7 +201,7 @@ def _copies(
     copy_ratio: float,
     f: int,
 ) -> dict[str, Verdict]:
-    """New verdicts of those whose deltas are one delta: one stays a candidate, the others go, and none has a vote."""
+    """New verdicts of voters with the same delta: one stays a candidate, the others are rejected, none has a vote."""
     names = sorted(sound, key=lambda name: (digests.get(name, ""), name))
     if len(names) < 2:
         return {}
@@ -213,12 +213,12 @@ def _copies(
     usual = _usual(distances, f)
     same = distances <= _SAME * norms
     near = (distances <= copy_ratio * usual) & (distances <= copy_ratio * norms)
-    found: dict[str, Verdict] = {}
+    changed: dict[str, Verdict] = {}
     for row, name in enumerate(names):
         twins = [column for column in np.flatnonzero(same[row] | near[row]) if column > row]
-        if name in found or not twins:
+        if name in changed or not twins:
             continue
-        found[name] = replace(verdicts[name], votes=False)
+        changed[name] = replace(verdicts[name], votes=False)
         for column in twins:
             reason = f"its weight change is that of {name}: a copy, only one of which was trained"
             if not same[row, column]:
@@ -228,8 +228,8 @@ def _copies(
                     f"limit is {copy_ratio:g}: a near copy, only one of which was trained"
                 )
             twin = names[column]
-            found[twin] = replace(verdicts[twin], accepted=False, reason=reason, votes=False)
-    return found
+            changed[twin] = replace(verdicts[twin], accepted=False, reason=reason, votes=False)
+    return changed
 
 
 def _usual(distances: np.ndarray, f: int) -> np.ndarray:
@@ -242,7 +242,7 @@ def _usual(distances: np.ndarray, f: int) -> np.ndarray:
 
 
 def _config_problem(config: Mapping[str, Any]) -> str:
-    """Whether ranks and scale can be computed from it at all."""
+    """Why ranks and scale cannot be computed from a config; empty where they can."""
     if not _is_number(config.get("r")) or config["r"] != int(config["r"]) or config["r"] < 1:
         return f"r is {config.get('r')!r}, expected a whole number from 1"
     if not _is_number(config.get("lora_alpha")):
@@ -260,7 +260,7 @@ def _config_problem(config: Mapping[str, Any]) -> str:
 
 
 def _tensor_problem(adapter: LoraAdapter) -> str:
-    """Kinds of tensors that no arithmetic below expects."""
+    """The first tensor of a type or shape that cannot be computed with; empty where there is none."""
     for name, tensor in sorted(adapter.tensors.items()):
         if tensor.dtype not in _DTYPES:
             return f"{name} is {str(tensor.dtype).removeprefix('torch.')}, expected a float of 16, 32 or 64 bits"

@@ -15,9 +15,9 @@ from safetensors.torch import save_file
 from capibara_assets.consensus.agree import agree
 from capibara_assets.consensus.certificates.certificate import verify_certificate
 from capibara_assets.consensus.choose.combining import combine
+from capibara_assets.consensus.election.attestation import Limits, Verdict, attest, majority_shapes, read_submission
+from capibara_assets.consensus.election.polling import hold_here
 from capibara_assets.consensus.recipe import ConsensusRecipe
-from capibara_assets.consensus.vote.attestation import Limits, Verdict, attest, majority_shapes, read_submission
-from capibara_assets.consensus.vote.polling import hold_here
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.low_rank import merge_adapters

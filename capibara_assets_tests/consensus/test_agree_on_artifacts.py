@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from capibara_assets.consensus.aggregation.scaling import classical_scaling
-from capibara_assets.consensus.choose.distances import attested_distances
+from capibara_assets.consensus.aggregation.geometry import classical_scaling
+from capibara_assets.consensus.agree_on_artifacts import attested_distances
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets_tests.consensus.conftest import changed
 

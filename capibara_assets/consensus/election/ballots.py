@@ -84,10 +84,10 @@ def _bytes(text: str) -> bytes:
     Raises:
         ValueError: it is not.
     """
-    found = base64.b64decode(text, validate=True)
-    if base64.b64encode(found).decode("ascii") != text:
+    decoded = base64.b64decode(text, validate=True)
+    if base64.b64encode(decoded).decode("ascii") != text:
         raise ValueError("base64 with stray bits")
-    return found
+    return decoded
 
 
 def message(ballot: Ballot, public: str) -> bytes:

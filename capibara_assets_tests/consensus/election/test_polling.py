@@ -13,10 +13,18 @@ import pytest
 from capibara_assets.checkpoints.inspect.verify import adapter_digest
 from capibara_assets.consensus.agree import ConsensusError, agree
 from capibara_assets.consensus.certificates.certificate import verify_certificate
+from capibara_assets.consensus.election.ballots import is_signed_by, new_key, public_key, signed
+from capibara_assets.consensus.election.polling import Poll, hold_here, hold_vote
+from capibara_assets.consensus.election.voter import (
+    ANSWER,
+    PULSE,
+    Assignment,
+    BaseModelSource,
+    answer,
+    read_answer,
+    run,
+)
 from capibara_assets.consensus.recipe import ConsensusRecipe
-from capibara_assets.consensus.vote.ballots import is_signed_by, new_key, public_key, signed
-from capibara_assets.consensus.vote.polling import Poll, hold_here, hold_vote
-from capibara_assets.consensus.vote.voter import ANSWER, PULSE, Assignment, BaseModel, answer, read_answer, run
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.base import Base
@@ -165,7 +173,7 @@ def test_a_failure_is_named(tiny: Base, assignments: list[Assignment]) -> None:
 
 
 def test_a_base_model_that_is_another_is_refused(tiny: Base, tmp_path: Path) -> None:
-    other = BaseModel(tiny.path, "0" * 64, next(tiny.model.parameters()).dtype, "cpu", tmp_path / "shared")
+    other = BaseModelSource(tiny.path, "0" * 64, next(tiny.model.parameters()).dtype, "cpu", tmp_path / "shared")
     with pytest.raises(InputError, match="the vote is about 000000000000"):
         other.load()
 
@@ -249,7 +257,7 @@ def _lies(assignment: Assignment, base: Base, folder: Path, threads: int) -> Non
 
 
 def read_answer_of(found: dict, assignment: Assignment):  # type: ignore[no-untyped-def, type-arg]
-    from capibara_assets.consensus.vote.ballots import Ballot
+    from capibara_assets.consensus.election.ballots import Ballot
 
     return [Ballot.model_validate(ballot) for ballot in found["ballots"]]
 

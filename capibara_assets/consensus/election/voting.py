@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from capibara_assets.consensus.vote.ballots import Ballot, is_signed_by
+from capibara_assets.consensus.election.ballots import Ballot, is_signed_by
 
 __all__ = ["Ballot", "Outcome", "Refused", "Tally", "VotingStrategy", "faults", "quality", "vote", "vouched_best"]
 
@@ -244,7 +244,7 @@ def _fault(
     election: str | None,
     candidates: Mapping[str, str] | None,
 ) -> tuple[Fault | None, str]:
-    """Why a ballot does not count, by itself; who sent it is settled before anything is held against a voter."""
+    """Why a ballot does not count, by itself; its sender is verified before anything is held against a voter."""
     if ballot.voter not in registered:
         return "stranger", f"{ballot.voter} is not registered"
     if keys is not None and ballot.voter in voting:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capibara_assets.consensus.vote.voting import Ballot, faults, quality, required_ballots, vote, vouched_best
+from capibara_assets.consensus.election.voting import Ballot, faults, quality, required_ballots, vote, vouched_best
 from capibara_assets.storage.records import json_schema
 
 
