@@ -49,7 +49,7 @@ PROGRESSING = """
 import os, sys, time
 from pathlib import Path
 from dagster_pipes import open_dagster_pipes
-from capibara_assets.training.reporting import PROGRESS
+from capibara_assets.training.supervisor.reporting import PROGRESS
 voter = {"voter": "voter-0", "state": "training", "step": 10, "steps": 40, "loss": 2.5, "perplexity": 12.18,
          "gradient_norm": 0.7, "learning_rate": 1e-3, "tokens_per_s": 1234.0, "samples_per_s": 9.5, "memory_mib": 512.0,
          "seconds_left": 30.0, "micro_steps_left": 60}

@@ -157,7 +157,7 @@ from pathlib import Path
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.files import base_digest
 from capibara_assets.storage.digests import sha256_file
-from capibara_assets.training.preflight import quick_findings
+from capibara_assets.training.plan.preflight import quick_findings
 from capibara_assets.training.request import read_request
 
 try:

@@ -17,8 +17,8 @@ pytest.importorskip("deepspeed", reason="deepspeed is an extra")
 TRAIN = """
 import json, sys
 from pathlib import Path
-from capibara_assets.training.loop import train_voter
-from capibara_assets.training.voter_run import Interrupted, VoterRun
+from capibara_assets.training.loop.train import train_voter
+from capibara_assets.training.data.voter_run import Interrupted, VoterRun
 from capibara_assets.training.request import read_request
 request = read_request(Path(sys.argv[1]))
 voter, left = request.recipe.voters[0], [int(sys.argv[2])]
