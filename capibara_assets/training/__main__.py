@@ -21,7 +21,7 @@ from capibara_assets.training.request import read_request
 from capibara_assets.training.standalone.output_folder import publish_outputs
 from capibara_assets.training.supervisor.reporting import Publish, reporting
 from capibara_assets.training.supervisor.run import TooFewVoters, TrainingInterrupted, train_domain
-from capibara_assets.training.supervisor.signals import Asked
+from capibara_assets.training.supervisor.signals import StopSignal
 
 Say = Callable[[str], None]
 
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m capibara_assets.training", description="Train a domain's voters")
     parser.add_argument("--request", type=Path, required=True, help="JSON file of a TrainingRequest")
     file = parser.parse_args(arguments).request
-    asked = Asked()
+    asked = StopSignal()
     asked.listen()
     with _log() as (info, error, publish):
         try:

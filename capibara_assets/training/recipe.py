@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from capibara_assets.deployment.declarations import Declared
 from capibara_assets.modeling.lora_targets import is_expert
 from capibara_assets.modeling.precision import Quantization
-from capibara_assets.training.strategy import Plain, Strategy, misfit
+from capibara_assets.training.strategy import PlainStrategy, Strategy, incompatibility
 
 Backend = Literal["single", "ddp", "fsdp2", "zero2", "accelerate"]
 
@@ -18,7 +18,7 @@ class VoterSpec(Declared):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", description="Folder name of its adapter")
     seed: int = Field(ge=0, description="Seed of its own order of examples")
     shard: int = Field(ge=0, description="It trains without this part of the train groups and validates on this one")
-    strategy: Strategy = Field(default=Plain(), description="How it comes to its weights")
+    strategy: Strategy = Field(default=PlainStrategy(), description="How it comes to its weights")
 
 
 class LoraChoice(Declared):
@@ -252,7 +252,7 @@ class TrainingRecipe(Declared):
     @model_validator(mode="after")
     def _strategies_fit(self) -> "TrainingRecipe":
         for voter in self.voters:
-            if problem := misfit(voter.strategy, self):
+            if problem := incompatibility(voter.strategy, self):
                 raise ValueError(f"voter {voter.name}: strategy {voter.strategy.kind}: {problem}")
         return self
 

@@ -17,9 +17,9 @@ from benchmarks.consensus.privacy.inputs import at_rank, go_on, measured, say, w
 
 if TYPE_CHECKING:
     from capibara_assets.training.request import TrainingRequest
-    from capibara_assets.training.strategy import Trained
+    from capibara_assets.training.strategy import TrainedNumbers
 
-EXAMPLE_ARMS: "dict[str, tuple[Trained, int, float]]" = {  # what is trained, rank, learning rate
+EXAMPLE_ARMS: "dict[str, tuple[TrainedNumbers, int, float]]" = {  # what is trained, rank, learning rate
     "scales, rank 1, DP-SGD": ("scales", 1, 2e-2),
     "b_only, DP-SGD": ("b_only", 8, 3e-3),
 }
@@ -65,7 +65,7 @@ def in_large_batches(request: "TrainingRequest") -> "TrainingRequest":
     return request.model_copy(update={"recipe": request.recipe.model_copy(update={"training": training})})
 
 
-def gradient_lengths(request: "TrainingRequest", trained: "Trained") -> list[float]:
+def gradient_lengths(request: "TrainingRequest", trained: "TrainedNumbers") -> list[float]:
     """Lengths of the train examples' gradients at the shared start."""
     import polars as pl
 

@@ -4,7 +4,7 @@ The mathematics is in `training.privacy`, because federated training needs it an
 """
 
 from capibara_assets.training.strategies.privacy import (
-    Prediction,
+    NoisePrediction,
     affordable_steps,
     combined_privacy,
     dp_clipped_mean,
@@ -18,7 +18,7 @@ from capibara_assets.training.strategies.privacy import (
 )
 
 __all__ = [
-    "Prediction",
+    "NoisePrediction",
     "affordable_steps",
     "combined_privacy",
     "dp_clipped_mean",

@@ -9,7 +9,7 @@ from capibara_assets.datasets.tokens.masking import Masking
 from capibara_assets.datasets.tokens.templates import Tokenizer
 from capibara_assets.datasets.tokens.tokenising import Encoded
 from capibara_assets.modeling.heads import Head
-from capibara_assets.training.data.order import Plan, micro_batches
+from capibara_assets.training.data.order import ExampleOrder, micro_batches
 from capibara_assets.training.ranks import ALONE, Ranks
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.step.settings import Settings, learning_rate
@@ -29,7 +29,7 @@ def view_of(head: Head, tokenizer: Tokenizer, seed: str) -> View | None:
 
 
 @dataclass(frozen=True)
-class Level:
+class CurriculumLevel:
     """Some steps on some examples; a plain training is one level.
 
     Attributes:
@@ -44,7 +44,7 @@ class Level:
     name: str
     ids: list[str]
     examples: list[Encoded]
-    order: Plan
+    order: ExampleOrder
     steps: int
     peak: float
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Curriculum:
 
     def __init__(
         self,
-        levels: Sequence[Level],
+        levels: Sequence[CurriculumLevel],
         recipe: TrainingRecipe,
         ranks: Ranks = ALONE,
         *,
@@ -96,7 +96,7 @@ class Curriculum:
         self.total = self._ends[-1]
 
     @property
-    def levels(self) -> tuple[Level, ...]:
+    def levels(self) -> tuple[CurriculumLevel, ...]:
         """In their order."""
         return tuple(self._levels)
 
@@ -144,8 +144,8 @@ class Curriculum:
 
 def plain_level(
     ids: list[str], examples: list[Encoded], steps: int, seed: str, settings: Settings, recipe: TrainingRecipe
-) -> Level:
+) -> CurriculumLevel:
     """The one level of a plain training."""
     lengths = [len(example.input_ids) for example in examples]
-    order = Plan(ids, lengths, seed=seed, global_batch=settings.global_batch, window=recipe.data.length_window)
-    return Level("training", ids, examples, order, steps, settings.learning_rate)
+    order = ExampleOrder(ids, lengths, seed=seed, global_batch=settings.global_batch, window=recipe.data.length_window)
+    return CurriculumLevel("training", ids, examples, order, steps, settings.learning_rate)

@@ -80,7 +80,7 @@ def step_batches(
     return [steps[position] for position in sorted(range(len(steps)), key=keys.__getitem__)]
 
 
-class Plan:
+class ExampleOrder:
     """Optimizer step number → indices of its examples, for any number of epochs; nothing is replayed to get there."""
 
     def __init__(self, ids: Sequence[str], lengths: Sequence[int], *, seed: int | str, global_batch: int, window: int):

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from capibara_assets.errors import InputError
 from capibara_assets.training.monitoring.logs import RunInfo
-from capibara_assets.training.monitoring.views import Point
+from capibara_assets.training.monitoring.views import MetricPoint
 
 KINDS = ("tensorboard", "wandb", "mlflow")
 
@@ -23,7 +23,7 @@ class Exporter(Protocol):
     def begin(self, info: RunInfo) -> None:
         """What was written before no longer counts; all that counts is written next."""
 
-    def write(self, points: Sequence[Point]) -> None:
+    def write(self, points: Sequence[MetricPoint]) -> None:
         """Add points; their steps never go backwards after a `begin`."""
 
     def close(self, finished: bool) -> None:
@@ -31,7 +31,7 @@ class Exporter(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
+class ExportTarget:
     """Where exporters write.
 
     Attributes:
@@ -43,7 +43,7 @@ class Place:
     online: bool = False
 
 
-def make_exporter(kind: str, place: Place, environment: Mapping[str, str]) -> Callable[[], Exporter]:
+def make_exporter(kind: str, place: ExportTarget, environment: Mapping[str, str]) -> Callable[[], Exporter]:
     """A maker of exporters of one kind, one per run; the library is imported with the first of them.
 
     Raises:

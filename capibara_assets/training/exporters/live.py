@@ -13,7 +13,7 @@ from typing import Any
 
 from capibara_assets.training.exporters import Exporter
 from capibara_assets.training.monitoring.events import EVENTS, read_events
-from capibara_assets.training.monitoring.logs import Follower, RunInfo, describe
+from capibara_assets.training.monitoring.logs import LogFollower, RunInfo, describe
 from capibara_assets.training.monitoring.views import current_view
 
 Say = Callable[[str], None]
@@ -30,7 +30,7 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 30.0, 600.0
 class _Followed:
     """One log and its exporter; `begun`: all that the follower told has been written."""
 
-    follower: Follower
+    follower: LogFollower
     exporter: Exporter
     begun: bool = False
 
@@ -86,7 +86,7 @@ class Copier:
     def _look_at(self, path: Path, name: str | None) -> None:
         followed = self._logs.get(path)
         if followed is None:
-            followed = self._logs[path] = _Followed(Follower(path), self.make())
+            followed = self._logs[path] = _Followed(LogFollower(path), self.make())
         news = followed.follower.news()
         if news is None:
             return

@@ -7,7 +7,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric
 
 from capibara_assets.training.monitoring.logs import RunInfo
-from capibara_assets.training.monitoring.views import Point
+from capibara_assets.training.monitoring.views import MetricPoint
 
 _EXPERIMENT = "capibara"
 _BATCH = 500  # metrics of one call; MLflow takes 1,000
@@ -34,7 +34,7 @@ class MlflowExporter:
         tags = {"capibara.run": info.run, "capibara.attempt": str(info.attempt), "mlflow.runName": info.name}
         self._run = self._client.create_run(experiment, tags=tags).info.run_id
 
-    def write(self, points: Sequence[Point]) -> None:
+    def write(self, points: Sequence[MetricPoint]) -> None:
         """At the time they were measured, in milliseconds."""
         assert self._run is not None, "begin() comes first"
         metrics = [

@@ -13,7 +13,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from capibara_assets.training.monitoring.logs import RunInfo
-from capibara_assets.training.monitoring.views import Point
+from capibara_assets.training.monitoring.views import MetricPoint
 
 
 class TensorBoardExporter:
@@ -42,7 +42,7 @@ class TensorBoardExporter:
         for path in older:
             path.unlink(missing_ok=True)
 
-    def write(self, points: Sequence[Point]) -> None:
+    def write(self, points: Sequence[MetricPoint]) -> None:
         """As scalars, at the time they were measured."""
         assert self._file is not None, "begin() comes first"
         for point in points:

@@ -9,7 +9,7 @@ from typing import Any
 import wandb
 
 from capibara_assets.training.monitoring.logs import RunInfo
-from capibara_assets.training.monitoring.views import Point
+from capibara_assets.training.monitoring.views import MetricPoint
 
 _PROJECT, _STEP = "capibara", "optimizer_step"
 _START_S = 30.0  # for a server to answer, before the attempt counts as failed
@@ -54,7 +54,7 @@ class WandbExporter:
 
         self._run.define_metric("*", step_metric=_STEP)
 
-    def write(self, points: Sequence[Point]) -> None:
+    def write(self, points: Sequence[MetricPoint]) -> None:
         """A row of history per point. Its step is a column of its own: those of a voter's parts begin anew."""
         for point in points:
             self._run.log({**point.values, _STEP: point.step})

@@ -19,7 +19,7 @@ KEPT = 2  # the newest two: one survives a fault of the other
 
 
 @dataclass(frozen=True)
-class Point:
+class JaxResumePoint:
     """A training after `step` steps.
 
     Attributes:
@@ -32,7 +32,7 @@ class Point:
     state: Arrays
 
 
-def save_point(folder: Path, point: Point) -> Path:
+def save_point(folder: Path, point: JaxResumePoint) -> Path:
     """Write a point beside its final name, sync, rename; then drop all but the newest two."""
     from safetensors.numpy import save_file
 
@@ -56,7 +56,7 @@ def save_point(folder: Path, point: Point) -> Path:
     return target
 
 
-def newest_point(folder: Path, key: str) -> tuple[Point | None, list[str]]:
+def newest_point(folder: Path, key: str) -> tuple[JaxResumePoint | None, list[str]]:
     """The newest whole point of this run, and why newer ones were passed over."""
     from safetensors.numpy import load_file
 
@@ -71,7 +71,7 @@ def newest_point(folder: Path, key: str) -> tuple[Point | None, list[str]]:
                 passed.append(f"{place.name}: of another run (model, data or settings differ)")
             else:
                 trained, state = (load_file(place / name) for name in FILES)
-                return Point(int(manifest["step"]), key, trained, state), passed
+                return JaxResumePoint(int(manifest["step"]), key, trained, state), passed
         except (OSError, ValueError, KeyError, TypeError) as error:
             passed.append(f"{place.name}: {error}")
     return None, passed

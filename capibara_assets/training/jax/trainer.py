@@ -27,14 +27,14 @@ from capibara_assets.planning.writers.jax_config import JaxConfig
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.storage.jsonfiles import write_json_atomic
 from capibara_assets.training.jax.rows import read_rows
-from capibara_assets.training.jax.saved import Point, newest_point, save_point
+from capibara_assets.training.jax.saved import JaxResumePoint, newest_point, save_point
 
 Tree = dict[str, Any]
 RESULT, METRICS, POINTS = "result.json", "metrics.jsonl", "points"
 
 
 @dataclass(frozen=True)
-class Trained:
+class JaxTraining:
     """What a training left behind.
 
     Attributes:
@@ -88,7 +88,7 @@ def step_settings(config: JaxConfig, platform: str) -> StepSettings:
     )
 
 
-def train(config: JaxConfig) -> Trained:
+def train(config: JaxConfig) -> JaxTraining:
     """Run or go on with a training.
 
     Writes `points/` (resume points), `metrics.jsonl` (one line a step), and at the end the model or adapter in
@@ -113,7 +113,9 @@ def train(config: JaxConfig) -> Trained:
     point, passed = newest_point(output / POINTS, key)
     if point is None:
         start = loaded if config.method is Method.FULL else lora.initial(trained_table, config.seed)
-        point = Point(0, key, start, {name: np.zeros(entry.size, np.float32) for name, entry in state_table.items()})
+        point = JaxResumePoint(
+            0, key, start, {name: np.zeros(entry.size, np.float32) for name, entry in state_table.items()}
+        )
     place = partial(_place, mesh)
     trained, state = place(point.trained, trained_table, "float32"), place(point.state, state_table, "float32")
     frozen = place({name: loaded[name] for name in frozen_table}, frozen_table, config.compute_dtype)
@@ -135,13 +137,13 @@ def train(config: JaxConfig) -> Trained:
         if jax.process_index() == 0:
             _log(output / METRICS, line)
             if kept is not None:
-                save_point(output / POINTS, Point(done, key, *kept))
+                save_point(output / POINTS, JaxResumePoint(done, key, *kept))
     final = _host(trained)
     if jax.process_index() == 0:
         _publish(config, settings, final, base, output)
         result = {"steps": config.steps, "resumed_from": point.step, "passed_over": passed, "left_out": rows.left_out}
         write_json_atomic(output / RESULT, {**result, "rows": len(rows), "loss": losses[-1] if losses else None})
-    return Trained(output, tuple(losses), point.step)
+    return JaxTraining(output, tuple(losses), point.step)
 
 
 def _publish(config: JaxConfig, settings: StepSettings, final: Tree, base: Path, output: Path) -> None:

@@ -19,7 +19,7 @@ from capibara_assets.training.data.order import rank
 from capibara_assets.training.loop.products import Product, detached, products
 from capibara_assets.training.loop.published import Published, Score
 from capibara_assets.training.step.subject import Subject
-from capibara_assets.training.strategy import Client
+from capibara_assets.training.strategy import ClientStrategy
 
 
 def signs(module: str, shape: torch.Size | tuple[int, int]) -> Tensor:
@@ -58,10 +58,10 @@ def lora_only(subject: Subject) -> list[Product]:
     return found
 
 
-class ClientTraining:
+class ClientTactic:
     """The strategy: gradients are changed before each step, B is put back onto its signs after it."""
 
-    def __init__(self, choice: Client, subject: Subject):
+    def __init__(self, choice: ClientStrategy, subject: Subject):
         self._choice, self._subject = choice, subject
         self._products = lora_only(subject)
         self._start = detached(subject.trainable) if choice.proximal else {}

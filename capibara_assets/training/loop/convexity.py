@@ -33,7 +33,7 @@ from capibara_assets.training.loop.published import Published, Score
 from capibara_assets.training.recipe import TrainingChoice
 from capibara_assets.training.step.stepper import Stepper
 from capibara_assets.training.step.subject import Subject
-from capibara_assets.training.strategy import Convexity
+from capibara_assets.training.strategy import ConvexityStrategy
 
 
 def proximal_lengths(a: Tensor, b: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,10 +109,10 @@ def without_dead(adapter: LoraAdapter) -> tuple[LoraAdapter, dict[str, int]]:
     return LoraAdapter(config, tensors), counts
 
 
-class ConvexTraining:
+class ConvexityTactic:
     """The strategy: a proximal step (or a subgradient) and a projection around every optimizer step."""
 
-    def __init__(self, choice: Convexity, subject: Subject, stepper: Stepper, training: TrainingChoice):
+    def __init__(self, choice: ConvexityStrategy, subject: Subject, stepper: Stepper, training: TrainingChoice):
         self._choice, self._subject, self._stepper, self._training = choice, subject, stepper, training
         self._products = products(subject)
 

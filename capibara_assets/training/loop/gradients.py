@@ -13,7 +13,7 @@ from capibara_assets.training.data.batches import Curriculum, StepData
 from capibara_assets.training.data.order import rank
 from capibara_assets.training.data.voter_run import VoterRun
 from capibara_assets.training.environment import seed_all
-from capibara_assets.training.monitoring.usage import Usage
+from capibara_assets.training.monitoring.usage import ResourceUsage
 from capibara_assets.training.resume.points import ResumePoint, extension
 from capibara_assets.training.step.stepper import Stepper
 from capibara_assets.training.step.subject import Subject
@@ -83,7 +83,7 @@ class BatchGradients:
     subject: Subject
     stepper: Stepper
     curriculum: Curriculum
-    usage: Usage
+    usage: ResourceUsage
 
     @property
     def total(self) -> int:

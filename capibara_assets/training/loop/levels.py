@@ -9,18 +9,18 @@ import polars as pl
 
 from capibara_assets.datasets.tokens.tokenising import Encoded
 from capibara_assets.errors import InputError
-from capibara_assets.training.data.batches import Level, plain_level
+from capibara_assets.training.data.batches import CurriculumLevel, plain_level
 from capibara_assets.training.data.examples import read_examples, tokens_of
 from capibara_assets.training.data.order import training_part
 from capibara_assets.training.data.voter_examples import VoterExamples
 from capibara_assets.training.step.settings import shared_steps, steps_per_epoch, total_steps
-from capibara_assets.training.strategy import Hierarchical
+from capibara_assets.training.strategy import HierarchicalStrategy
 
 Chosen = tuple[list[str], list[Encoded], dict[str, Any]]
 """Ids, their tokens, and how they were chosen."""
 
 
-def voter_levels(examples: VoterExamples) -> list[Level]:
+def voter_levels(examples: VoterExamples) -> list[CurriculumLevel]:
     """The levels of a voter's strategy, out of its examples.
 
     Raises:
@@ -28,7 +28,7 @@ def voter_levels(examples: VoterExamples) -> list[Level]:
     """
     request, voter, settings = examples.run.request, examples.run.voter, examples.settings
     ids, train, seed = examples.ids, examples.train, examples.run.order
-    if not isinstance(voter.strategy, Hierarchical):
+    if not isinstance(voter.strategy, HierarchicalStrategy):
         steps = total_steps([len(example.input_ids) for example in train], settings, request.recipe)
         return [plain_level(ids, train, steps, seed, settings, request.recipe)]
     found = []
@@ -87,7 +87,7 @@ def _general(examples: VoterExamples) -> Chosen:
     return list(chain(*all_ids)), list(chain(*all_encoded)), {"data": "general", "domains": counts}
 
 
-def _hard(examples: VoterExamples, strategy: Hierarchical) -> Chosen:
+def _hard(examples: VoterExamples, strategy: HierarchicalStrategy) -> Chosen:
     """The repairs, and what is as hard as `hard_from`; where the table does not say, none may be left out."""
     ids, dataset = examples.ids, examples.run.request.dataset
     lenient = strategy.without_hard == "leave_out"

@@ -17,7 +17,7 @@ from capibara_assets.training.step.subject import Subject, load_subject
 
 
 @dataclass(frozen=True)
-class Setup:
+class TrainingSetup:
     """A voter's training, ready to begin.
 
     Attributes:
@@ -38,7 +38,7 @@ class Setup:
     examples: VoterExamples
 
 
-def set_up(run: VoterRun) -> Setup:
+def set_up(run: VoterRun) -> TrainingSetup:
     """Load the base with its LoRA weights, and the voter's examples.
 
     Raises:
@@ -59,4 +59,4 @@ def set_up(run: VoterRun) -> Setup:
         stepper.restore(run.initial, {})
     run.poll_all()
     examples = VoterExamples.read(run, settings, subject.base.tokenizer)
-    return Setup(run, began, log, device, settings, memory_before_mib, environment, subject, stepper, examples)
+    return TrainingSetup(run, began, log, device, settings, memory_before_mib, environment, subject, stepper, examples)

@@ -16,7 +16,7 @@ from capibara_assets.modeling.greedy import greedy_choice
 from capibara_assets.training.loop.products import Average, averaged, detached, shares_of
 from capibara_assets.training.loop.published import Published, Score
 from capibara_assets.training.step.subject import Subject
-from capibara_assets.training.strategy import Soup
+from capibara_assets.training.strategy import SoupStrategy
 
 _LOSS = "loss"
 _BEST = "best"
@@ -31,10 +31,10 @@ class Ingredient:
     weights: dict[str, Tensor]
 
 
-class SoupKitchen:
+class SoupTactic:
     """The strategy: keeps the newest validations' weights, and averages them at the end."""
 
-    def __init__(self, choice: Soup, subject: Subject):
+    def __init__(self, choice: SoupStrategy, subject: Subject):
         self._choice, self._subject = choice, subject
         self._kept: list[Ingredient] = []
         self._best: tuple[int, float] | None = None  # step and loss, of all validations

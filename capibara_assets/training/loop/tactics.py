@@ -6,14 +6,14 @@ from typing import Protocol
 
 from torch import Tensor
 
-from capibara_assets.training.loop.client import ClientTraining
-from capibara_assets.training.loop.convexity import ConvexTraining
+from capibara_assets.training.loop.client import ClientTactic
+from capibara_assets.training.loop.convexity import ConvexityTactic
 from capibara_assets.training.loop.published import Published, Score
-from capibara_assets.training.loop.soup import SoupKitchen
+from capibara_assets.training.loop.soup import SoupTactic
 from capibara_assets.training.recipe import TrainingChoice
 from capibara_assets.training.step.stepper import Stepper
 from capibara_assets.training.step.subject import Subject
-from capibara_assets.training.strategy import Client, Convexity, Soup, Strategy
+from capibara_assets.training.strategy import ClientStrategy, ConvexityStrategy, SoupStrategy, Strategy
 
 
 class Tactic(Protocol):
@@ -75,10 +75,10 @@ class BestValidation:
 def tactic_of(strategy: Strategy, subject: Subject, stepper: Stepper, training: TrainingChoice) -> Tactic:
     """The tactic of a strategy."""
     match strategy:
-        case Convexity():
-            return ConvexTraining(strategy, subject, stepper, training)
-        case Soup():
-            return SoupKitchen(strategy, subject)
-        case Client():
-            return ClientTraining(strategy, subject)
+        case ConvexityStrategy():
+            return ConvexityTactic(strategy, subject, stepper, training)
+        case SoupStrategy():
+            return SoupTactic(strategy, subject)
+        case ClientStrategy():
+            return ClientTactic(strategy, subject)
     return BestValidation(subject)

@@ -36,10 +36,10 @@ from capibara_assets.training.loop.guards import (
 from capibara_assets.training.loop.levels import voter_levels
 from capibara_assets.training.loop.result import VoterResult, write_result
 from capibara_assets.training.loop.resuming import PointWriter, resume
-from capibara_assets.training.loop.setup import Setup, set_up
+from capibara_assets.training.loop.setup import TrainingSetup, set_up
 from capibara_assets.training.loop.tactics import tactic_of
 from capibara_assets.training.loop.trainer import Trainer, copied
-from capibara_assets.training.monitoring.usage import Usage
+from capibara_assets.training.monitoring.usage import ResourceUsage
 from capibara_assets.training.resume.epoch_folders import EpochFolders
 from capibara_assets.training.resume.epochs import EpochCheckpoints
 from capibara_assets.training.resume.points import ResumePoints, drop_points
@@ -70,7 +70,7 @@ def train_voter(run: VoterRun) -> Path:
     return publish(trainer, epochs)
 
 
-def batch_trainer(setup: Setup) -> Trainer:
+def batch_trainer(setup: TrainingSetup) -> Trainer:
     """The training of a voter on batches, by its strategy."""
     run, settings, subject = setup.run, setup.settings, setup.subject
     recipe = run.request.recipe
@@ -79,7 +79,7 @@ def batch_trainer(setup: Setup) -> Trainer:
     curriculum = Curriculum(voter_levels(setup.examples), recipe, run.ranks, view=view, row_tokens=row_tokens)
     return Trainer(
         setup,
-        source=BatchGradients(run, subject, setup.stepper, curriculum, Usage(setup.device)),
+        source=BatchGradients(run, subject, setup.stepper, curriculum, ResourceUsage(setup.device)),
         tactic=tactic_of(run.voter.strategy, subject, setup.stepper, recipe.training),
         ema=Ema(subject.trainable, recipe.ema) if recipe.ema else None,
         guards=recipe.guards,

@@ -10,7 +10,7 @@ from torch import Tensor
 from capibara_assets.training.loop.ema import Ema
 from capibara_assets.training.loop.evaluator import evaluate
 from capibara_assets.training.loop.gradients import GradientSource
-from capibara_assets.training.loop.setup import Setup
+from capibara_assets.training.loop.setup import TrainingSetup
 from capibara_assets.training.loop.tactics import Tactic
 from capibara_assets.training.recipe import GuardChoice
 from capibara_assets.training.resume.epoch_folders import EpochFolders
@@ -48,7 +48,7 @@ class Trainer:
         keeps_points: whether resume points stay when it has finished.
     """
 
-    setup: Setup
+    setup: TrainingSetup
     source: GradientSource
     tactic: Tactic
     ema: Ema | None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from capibara_assets.errors import InputError
 from capibara_assets.training.monitoring.events import EVENTS, read_events
-from capibara_assets.training.monitoring.views import Event, Measured, Point, current_view
+from capibara_assets.training.monitoring.views import Event, MetricPoint, PointBuilder, current_view
 
 _COMMON = frozenset({"voters", "result", "out", "content"})  # folder names that say nothing about whose log it is
 
@@ -103,7 +103,7 @@ def _named_apart(logs: list[Log]) -> list[Log]:
 
 
 @dataclass(frozen=True)
-class News:
+class LogUpdate:
     """What a log says since the last time.
 
     Attributes:
@@ -112,18 +112,18 @@ class News:
 
     restarted: bool
     attempt: int
-    points: list[Point]
+    points: list[MetricPoint]
 
 
-class Follower:
+class LogFollower:
     """Reads what is new in a log; where a new attempt began, all that counts."""
 
     def __init__(self, path: Path):
         self._path, self._offset = path, 0
         self._attempts = dict[str, int]()  # of each part
-        self._measured, self._last = Measured(), dict[tuple[str, str], int]()
+        self._measured, self._last = PointBuilder(), dict[tuple[str, str], int]()
 
-    def news(self) -> News | None:
+    def news(self) -> LogUpdate | None:
         """What is new; None where nothing is."""
         events = self._read()
         if not events:
@@ -131,7 +131,7 @@ class Follower:
         known = self._attempts
         again = not known or any(event["attempt"] != known.get(_part(event), event["attempt"]) for event in events)
         if again:
-            self._offset, self._measured, self._last = 0, Measured(), {}
+            self._offset, self._measured, self._last = 0, PointBuilder(), {}
             events = current_view(self._read())
         self._attempts |= {_part(event): event["attempt"] for event in events}
         points = []
@@ -143,7 +143,7 @@ class Follower:
             if point is not None:
                 self._last[key] = event["step"]
                 points.append(point)
-        return News(again, max(self._attempts.values()), points) if points or again else None
+        return LogUpdate(again, max(self._attempts.values()), points) if points or again else None
 
     def forget(self) -> None:
         """Tell everything again the next time."""

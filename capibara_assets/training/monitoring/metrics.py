@@ -7,7 +7,7 @@ from statistics import fmean, median
 from typing import Any
 
 from capibara_assets.training.monitoring.logs import RunInfo
-from capibara_assets.training.monitoring.views import Event, Point, current_view, points_of, series_of
+from capibara_assets.training.monitoring.views import Event, MetricPoint, current_view, points_of, series_of
 
 METRICS = "metrics.json"
 
@@ -70,7 +70,7 @@ def _spent(events: Sequence[Event], view: Sequence[Event]) -> float:
     return round(sum(max(found) - min(found) for found in times.values()), 3)
 
 
-def table(runs: Iterable[tuple[RunInfo, Sequence[Point]]]) -> str:
+def table(runs: Iterable[tuple[RunInfo, Sequence[MetricPoint]]]) -> str:
     """CSV with one row per figure: `run, name, step, time, metric, value`."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")

@@ -121,7 +121,7 @@ def _due(pace: _Pace, event: dict[str, Any], every: int) -> bool:
     return bool(waited >= EVERY_S or (event["step"] - pace.said_step >= every and waited >= _AT_MOST_EVERY_S))
 
 
-class Standing:
+class VoterTable:
     """How each voter of a domain stands: one row each, renewed with every event."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from capibara_assets.training.environment import memory_mib
 _GPU_EVERY_S = 1.0  # a question to the driver costs up to milliseconds
 
 
-class Usage:
+class ResourceUsage:
     """Memory and processor time of this process; the GPU's load where NVIDIA's library (pynvml) is installed."""
 
     def __init__(self, device: torch.device):

@@ -27,7 +27,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True)
-class Point:
+class MetricPoint:
     """What was measured at one step: finite figures by name, such as `train/loss`.
 
     Attributes:
@@ -82,13 +82,13 @@ def _current(stream: list[tuple[int, Event]]) -> list[tuple[int, Event]]:
     return view
 
 
-class Measured:
+class PointBuilder:
     """Turns the events of one view into points; counts the steps left out on the way."""
 
     def __init__(self) -> None:
         self._left_out = Counter[tuple[str, str]]()
 
-    def point(self, event: Event) -> Point | None:
+    def point(self, event: Event) -> MetricPoint | None:
         """The point of an event; None where it measured nothing. A part's figures have its name before theirs."""
         part = event.get("part", "")
         match event["event"]:
@@ -103,16 +103,16 @@ class Measured:
                 return None
         if part:
             values = {f"{part}/{name}": value for name, value in values.items()}
-        return Point(event["step"], event["time"], values)
+        return MetricPoint(event["step"], event["time"], values)
 
 
-def points_of(view: Iterable[Event]) -> list[Point]:
+def points_of(view: Iterable[Event]) -> list[MetricPoint]:
     """The points of a view, in its order."""
-    measured = Measured()
+    measured = PointBuilder()
     return [point for event in view if (point := measured.point(event)) is not None]
 
 
-def series_of(points: Sequence[Point]) -> dict[str, list[tuple[int, float]]]:
+def series_of(points: Sequence[MetricPoint]) -> dict[str, list[tuple[int, float]]]:
     """Steps and values of each figure."""
     series: dict[str, list[tuple[int, float]]] = {}
     for point in points:

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from capibara_assets.training.plan.schema import PlannedFiles, Sizes, VoterPlan
+from capibara_assets.training.plan.schema import PlannedFiles, SavedSizes, VoterPlan
 from capibara_assets.training.recipe import TrainingRecipe
-from capibara_assets.training.strategy import Soup
+from capibara_assets.training.strategy import SoupStrategy
 
 _NAME_BYTES = 90  # of a tensor's entry in a safetensors header, besides the module's name
 _EVENT_BYTES, _POINT_BYTES = 420, 130  # of a step in the event log and in the curve
@@ -12,7 +12,7 @@ _TOKEN_BYTES = 8  # id and label, 32 bits each
 _DOCUMENTS = 8192  # adapter_config.json, manifest.json, timings.json
 
 
-def sizes(recipe: TrainingRecipe, trainable: int, modules: Sequence[str], kept_weights: int = 0) -> Sizes:
+def sizes(recipe: TrainingRecipe, trainable: int, modules: Sequence[str], kept_weights: int = 0) -> SavedSizes:
     """Sizes of what is saved.
 
     Args:
@@ -26,16 +26,18 @@ def sizes(recipe: TrainingRecipe, trainable: int, modules: Sequence[str], kept_w
     optimizer = state + 3 * header
     copies = 2 + kept_weights + (recipe.ema is not None)  # as they are, the best so far, ...
     spike = adapter + optimizer if recipe.guards.spike else 0
-    return Sizes(adapter, optimizer, copies * adapter + optimizer + spike + _DOCUMENTS)
+    return SavedSizes(adapter, optimizer, copies * adapter + optimizer + spike + _DOCUMENTS)
 
 
 def kept_weights(recipe: TrainingRecipe) -> int:
     """Copies of the weights that the strategies keep from one validation to the next, at most."""
-    return max((voter.strategy.ingredients for voter in recipe.voters if isinstance(voter.strategy, Soup)), default=0)
+    return max(
+        (voter.strategy.ingredients for voter in recipe.voters if isinstance(voter.strategy, SoupStrategy)), default=0
+    )
 
 
 def planned_files(
-    recipe: TrainingRecipe, size: Sizes, voters: Sequence[VoterPlan], tokens: int, *, store: bool
+    recipe: TrainingRecipe, size: SavedSizes, voters: Sequence[VoterPlan], tokens: int, *, store: bool
 ) -> tuple[PlannedFiles, ...]:
     """Everything that a run writes.
 

@@ -22,7 +22,7 @@ from capibara_assets.modeling.files import base_digest
 from capibara_assets.modeling.precision import processor_precision
 from capibara_assets.planning.accounting import size
 from capibara_assets.training.plan.plan import read_examples
-from capibara_assets.training.plan.preflight import Finding, Status, existing_part
+from capibara_assets.training.plan.preflight import CheckFinding, Status, existing_part
 from capibara_assets.training.plan.schema import TrainingPlan
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.request import TrainingRequest
@@ -52,7 +52,7 @@ def needed_packages(recipe: TrainingRecipe | None, settings: Settings | None = N
     )
 
 
-def check_versions(needed: Iterable[str] = ()) -> list[Finding]:
+def check_versions(needed: Iterable[str] = ()) -> list[CheckFinding]:
     """Installed versions against the ranges that this package declares."""
     ranges: dict[str, Requirement] = {}
     for line in requires(DISTRIBUTION) or ():
@@ -65,17 +65,17 @@ def check_versions(needed: Iterable[str] = ()) -> list[Finding]:
             found = version(name)
         except PackageNotFoundError:
             extra = f"{name}{wanted.specifier}" if wanted else name
-            findings.append(Finding("versions", "fail", f"{name} is not installed", f"install {extra}"))
+            findings.append(CheckFinding("versions", "fail", f"{name} is not installed", f"install {extra}"))
             continue
         if wanted is not None and not wanted.specifier.contains(found, prereleases=True):
             todo = f"install {name}{wanted.specifier}: results and resume points depend on it"
-            findings.append(Finding("versions", "fail", f"{name} {found} is not {wanted.specifier}", todo))
+            findings.append(CheckFinding("versions", "fail", f"{name} {found} is not {wanted.specifier}", todo))
         else:
             fitting.append(f"{name} {found}")
-    return [*findings, Finding("versions", "pass", ", ".join(fitting))]
+    return [*findings, CheckFinding("versions", "pass", ", ".join(fitting))]
 
 
-def check_write(folder: Path) -> Finding:
+def check_write(folder: Path) -> CheckFinding:
     """Really write, sync, rename and remove a file where the run will."""
     there = existing_part(folder)
     file = there / f".capibara-doctor-{uuid.uuid4().hex}"
@@ -88,11 +88,13 @@ def check_write(folder: Path) -> Finding:
         file.with_suffix(".renamed").unlink()
     except OSError as error:
         file.unlink(missing_ok=True)
-        return Finding("write", "fail", f"{there} cannot be written: {error.strerror}", "change its owner, or --output")
-    return Finding("write", "pass", f"{there}: written, synced, renamed and removed")
+        return CheckFinding(
+            "write", "fail", f"{there} cannot be written: {error.strerror}", "change its owner, or --output"
+        )
+    return CheckFinding("write", "pass", f"{there}: written, synced, renamed and removed")
 
 
-def check_ports(processes: int, *, dashboard: int = DASHBOARD_PORT) -> list[Finding]:
+def check_ports(processes: int, *, dashboard: int = DASHBOARD_PORT) -> list[CheckFinding]:
     """Whether the ports of the rendezvous (with several processes) and of the dashboard are free here."""
     rendezvous = int(os.environ.get("MASTER_PORT", RENDEZVOUS_PORT))
     wanted = {f"dashboard port {dashboard}": (dashboard, "capibara dashboard --port N takes another")}
@@ -105,33 +107,38 @@ def check_ports(processes: int, *, dashboard: int = DASHBOARD_PORT) -> list[Find
             try:
                 tried.bind(("", port))
             except OSError as error:
-                findings.append(Finding("ports", "warn", f"{name} cannot be used: {error.strerror}", todo))
+                findings.append(CheckFinding("ports", "warn", f"{name} cannot be used: {error.strerror}", todo))
             else:
-                findings.append(Finding("ports", "pass", f"{name} is free"))
+                findings.append(CheckFinding("ports", "pass", f"{name} is free"))
     return findings
 
 
-def check_limits(processes: int, shared_memory: Path = Path("/dev/shm")) -> list[Finding]:
+def check_limits(processes: int, shared_memory: Path = Path("/dev/shm")) -> list[CheckFinding]:
     """Open files, and shared memory where several processes exchange tensors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = Finding("limits", "pass", f"{soft} open files")
+    files = CheckFinding("limits", "pass", f"{soft} open files")
     if soft < _OPEN_FILES:
-        files = Finding("limits", "warn", f"{soft} open files", f"ulimit -n {min(hard, 65536) if hard > 0 else 65536}")
+        files = CheckFinding(
+            "limits", "warn", f"{soft} open files", f"ulimit -n {min(hard, 65536) if hard > 0 else 65536}"
+        )
     if processes == 1:
         return [files]
     if not shared_memory.is_dir():
-        return [files, Finding("limits", "warn", f"no {shared_memory}", "mount it: processes exchange tensors there")]
+        return [
+            files,
+            CheckFinding("limits", "warn", f"no {shared_memory}", "mount it: processes exchange tensors there"),
+        ]
     free = shutil.disk_usage(shared_memory).free
     found = f"{size(free)} free in {shared_memory} for {processes} processes"
     if free < _SHARED_MEMORY:
         return [
             files,
-            Finding("limits", "warn", found, "raise it (docker --shm-size=8g; an emptyDir of medium Memory)"),
+            CheckFinding("limits", "warn", found, "raise it (docker --shm-size=8g; an emptyDir of medium Memory)"),
         ]
-    return [files, Finding("limits", "pass", found)]
+    return [files, CheckFinding("limits", "pass", found)]
 
 
-def check_dataset(request: TrainingRequest, settings: Settings) -> list[Finding]:
+def check_dataset(request: TrainingRequest, settings: Settings) -> list[CheckFinding]:
     """Tokenise every example through the base's template: counts, supervised tokens, faults by name."""
     from transformers import AutoTokenizer
 
@@ -143,41 +150,47 @@ def check_dataset(request: TrainingRequest, settings: Settings) -> list[Finding]
         tokenizer = AutoTokenizer.from_pretrained(request.base_model, local_files_only=True, trust_remote_code=False)
         done = encode_examples(examples, tokenizer, settings.max_length)
     except (OSError, ValueError, InputError) as error:
-        return [Finding("tokens", "fail", str(error), "mend the tokenizer or its template, or name another base")]
+        return [CheckFinding("tokens", "fail", str(error), "mend the tokenizer or its template, or name another base")]
     audit = done.audit
     counts = ", ".join(f"{count:,} {name}" for name, count in sorted(splits.items()))
     found = (
         f"{counts}; {audit['tokens']:,} tokens, {audit['supervised']:,} supervised, longest {audit['length']['p100']}, "
         "template and tokenizer give every answer back"
     )
-    findings = [Finding("tokens", "pass", found)] if done.encoded else []
+    findings = [CheckFinding("tokens", "pass", found)] if done.encoded else []
     for split in ("train", "validation"):
         if not splits.get(split):
             findings.append(
-                Finding("tokens", "fail", f"no {split} examples", "voters need both: build the dataset anew")
+                CheckFinding("tokens", "fail", f"no {split} examples", "voters need both: build the dataset anew")
             )
     if done.left_out:
         named = "; ".join(f"{name}: {reason}" for name, reason in list(done.left_out.items())[:_NAMED])
         fatal = request.recipe.data.on_fault == "raise" or not done.encoded
         status: Status = "fail" if fatal else "warn"
         todo = "mend or remove them, or raise max_length" + ("" if status == "fail" else "; the run leaves them out")
-        findings.append(Finding("tokens", status, f"{len(done.left_out)} examples cannot be trained on: {named}", todo))
+        findings.append(
+            CheckFinding("tokens", status, f"{len(done.left_out)} examples cannot be trained on: {named}", todo)
+        )
     if without := audit["answers_without_end_of_turn"]:
         found = f"{without} of {audit['answers']} answers have no end of turn: the model would not learn to stop"
-        findings.append(Finding("tokens", "warn", found, "use a template that ends its turns with a control token"))
+        findings.append(
+            CheckFinding("tokens", "warn", found, "use a template that ends its turns with a control token")
+        )
     return findings
 
 
-def check_digest(request: TrainingRequest) -> Finding:
+def check_digest(request: TrainingRequest) -> CheckFinding:
     """The base's bytes against the digest that the request names: reads all of them."""
     found = base_digest(request.base_model)
     if found != request.base_digest:
         said = f"{request.base_model} has digest {found[:12]}, the request names {request.base_digest[:12]}"
-        return Finding("digest", "fail", said, "the base's files have changed: copy it again, or make a new request")
-    return Finding("digest", "pass", f"base {found[:12]}")
+        return CheckFinding(
+            "digest", "fail", said, "the base's files have changed: copy it again, or make a new request"
+        )
+    return CheckFinding("digest", "pass", f"base {found[:12]}")
 
 
-def check_bf16(precision: str = "auto") -> Finding:
+def check_bf16(precision: str = "auto") -> CheckFinding:
     """bf16 against fp32 matrix products, really timed: that a processor knows bf16 does not make it fast.
 
     Args:
@@ -190,10 +203,10 @@ def check_bf16(precision: str = "auto") -> Finding:
     chosen = processor_precision() if precision == "auto" else precision
     found = f"{rates}: bf16 takes {ratio:.2f} x the time of fp32; the run computes in {chosen}"
     if chosen == "bf16" and ratio > 1:
-        return Finding("bf16", "warn", found, "set hardware.precision: fp32: it is faster on this processor")
+        return CheckFinding("bf16", "warn", found, "set hardware.precision: fp32: it is faster on this processor")
     if chosen == "fp32" and ratio < 0.8:
-        return Finding("bf16", "warn", found, "hardware.precision: bf16 would be faster on this processor")
-    return Finding("bf16", "pass", found)
+        return CheckFinding("bf16", "warn", found, "hardware.precision: bf16 would be faster on this processor")
+    return CheckFinding("bf16", "pass", found)
 
 
 def _product_s(kind: str) -> float:
@@ -215,30 +228,36 @@ def _product_s(kind: str) -> float:
     return statistics.median(taken)
 
 
-def check_devices(plan: TrainingPlan) -> Finding:
+def check_devices(plan: TrainingPlan) -> CheckFinding:
     """GPU memory really free against the plan's, where there are GPUs."""
     import torch
 
     if not torch.cuda.is_available():
-        return Finding("gpu", "pass", "none here: the run computes on the processor")
+        return CheckFinding("gpu", "pass", "none here: the run computes on the processor")
     free = [torch.cuda.mem_get_info(device)[0] for device in range(torch.cuda.device_count())]
     used = free[: plan.processes]
     room = ", ".join(size(value) for value in free)
     found = f"{len(free)} GPUs with {room} free; a process needs {size(plan.memory.total)}"
     if len(used) < plan.processes:
-        return Finding("gpu", "fail", found, f"{plan.processes} processes need a GPU each: lower hardware.processes")
+        return CheckFinding(
+            "gpu", "fail", found, f"{plan.processes} processes need a GPU each: lower hardware.processes"
+        )
     if min(used) < plan.memory.total:
-        return Finding("gpu", "fail", found, "end other programs on it, hold the base quantised, or lower micro_batch")
-    return Finding("gpu", "pass", found)
+        return CheckFinding(
+            "gpu", "fail", found, "end other programs on it, hold the base quantised, or lower micro_batch"
+        )
+    return CheckFinding("gpu", "pass", found)
 
 
-def check_grace(folder: Path, plan: TrainingPlan, *, grace_s: float = GRACE_S) -> Finding:
+def check_grace(folder: Path, plan: TrainingPlan, *, grace_s: float = GRACE_S) -> CheckFinding:
     """Time to write a resume point on this disk, against the time that a run is given to leave."""
     there = existing_part(folder)
     wanted = plan.size.resume_point
     written = min(wanted, _SAMPLE_BYTES)
     if shutil.disk_usage(there).free < 2 * written:
-        return Finding("grace", "warn", f"{there} has no room for a trial of {size(written)}", "make room (see disk)")
+        return CheckFinding(
+            "grace", "warn", f"{there} has no room for a trial of {size(written)}", "make room (see disk)"
+        )
     file = there / f".capibara-doctor-{uuid.uuid4().hex}"
     block = os.urandom(min(written, 2**20))
     try:
@@ -253,7 +272,9 @@ def check_grace(folder: Path, plan: TrainingPlan, *, grace_s: float = GRACE_S) -
         file.unlink(missing_ok=True)
     found = f"a resume point of {size(wanted)} takes {taken:.2f} s to write, {grace_s:g} s are given on SIGTERM"
     if taken > grace_s:
-        return Finding("grace", "fail", found, "a stopped run would lose steps: a faster disk, or a smaller rank")
+        return CheckFinding("grace", "fail", found, "a stopped run would lose steps: a faster disk, or a smaller rank")
     if taken > grace_s / 2:
-        return Finding("grace", "warn", found, "with one more step on top it may not be enough: take a faster disk")
-    return Finding("grace", "pass", found)
+        return CheckFinding(
+            "grace", "warn", found, "with one more step on top it may not be enough: take a faster disk"
+        )
+    return CheckFinding("grace", "pass", found)

@@ -17,11 +17,11 @@ from capibara_assets.modeling.precision import Precision, processor_precision
 from capibara_assets.planning.accounting import size
 from capibara_assets.planning.hardware.targets import HardwareTarget
 from capibara_assets.planning.weights import read_weights
-from capibara_assets.training.data.order import Plan, micro_batches, training_part, validation_shard
+from capibara_assets.training.data.order import ExampleOrder, micro_batches, training_part, validation_shard
 from capibara_assets.training.data.token_counts import TokenCounts, count_tokens, percentile
 from capibara_assets.training.plan.files import kept_weights, planned_files, sizes
 from capibara_assets.training.plan.memory import MemoryPlan, predict_memory, shape_of, target_budget
-from capibara_assets.training.plan.schema import Speed, TrainingPlan, VoterPlan
+from capibara_assets.training.plan.schema import MeasuredSpeed, TrainingPlan, VoterPlan
 from capibara_assets.training.plan.time import predict_time, training_flops
 from capibara_assets.training.recipe import TrainingRecipe, VoterSpec
 from capibara_assets.training.request import TrainingRequest
@@ -33,7 +33,13 @@ from capibara_assets.training.strategies.privacy_plan import (
     trained_numbers,
     warnings_of,
 )
-from capibara_assets.training.strategy import Federated, Hierarchical, Privacy, Private, Seeds
+from capibara_assets.training.strategy import (
+    FederatedStrategy,
+    HierarchicalStrategy,
+    Privacy,
+    PrivateStrategy,
+    SeedsStrategy,
+)
 
 _COUNTED_STEPS = 5000  # whose micro-batches are counted one by one; those of longer trainings at their rate
 _HOST = "this machine"
@@ -41,7 +47,7 @@ _DRIVER = Path("/proc/driver/nvidia/gpus")
 
 
 def plan_training(
-    request: TrainingRequest, target: HardwareTarget | None = None, *, speed: Speed | None = None
+    request: TrainingRequest, target: HardwareTarget | None = None, *, speed: MeasuredSpeed | None = None
 ) -> TrainingPlan:
     """Plan a run.
 
@@ -206,7 +212,7 @@ def _voter(
     trainings = list(_trainings(voter, ids, lengths))
     for own_ids, own_lengths, epochs, times in trainings:
         count = total_steps(own_lengths, settings, recipe, epochs=epochs)
-        if isinstance(voter.strategy, Private):  # drawn anew for each step, and through the model one by one
+        if isinstance(voter.strategy, PrivateStrategy):  # drawn anew for each step, and through the model one by one
             micro = count * min(settings.global_batch, len(own_ids))
             trained = round(micro * sum(own_lengths) / len(own_lengths))
         else:
@@ -238,12 +244,12 @@ def _trainings(
     Levels on all domains or on hard examples count as if they were the voter's own examples: those are not at hand.
     """
     match voter.strategy:
-        case Seeds(k=k, epochs=epochs):
+        case SeedsStrategy(k=k, epochs=epochs):
             return [(ids, lengths, epochs, k)]
-        case Federated(clients=clients, rounds=rounds, local_epochs=epochs):
+        case FederatedStrategy(clients=clients, rounds=rounds, local_epochs=epochs):
             parts = [(ids[at::clients], lengths[at::clients]) for at in range(clients)]
             return [(part, sizes, epochs, rounds) for part, sizes in parts if part]
-        case Hierarchical(levels=levels):
+        case HierarchicalStrategy(levels=levels):
             return [(ids, lengths, level.epochs, 1) for level in levels]
     return [(ids, lengths, None, 1)]
 
@@ -252,7 +258,7 @@ def _micro_steps(
     ids: Sequence[str], lengths: Sequence[int], steps: int, seed: str, settings: Settings, recipe: TrainingRecipe
 ) -> tuple[int, int]:
     """(micro-batches of one process, tokens of all) in so many optimizer steps, counted as the loop takes them."""
-    order = Plan(ids, lengths, seed=seed, global_batch=settings.global_batch, window=recipe.data.length_window)
+    order = ExampleOrder(ids, lengths, seed=seed, global_batch=settings.global_batch, window=recipe.data.length_window)
     world = recipe.hardware.processes
     counted = min(steps, _COUNTED_STEPS)
     micro = tokens = 0
@@ -310,9 +316,9 @@ def _privacy_warnings(
     found = []
     for voter, plan in zip(recipe.voters, plans, strict=True):
         match voter.strategy:
-            case Federated(privacy=Privacy() as privacy, trained=trained, rounds=asked) as strategy:
+            case FederatedStrategy(privacy=Privacy() as privacy, trained=trained, rounds=asked) as strategy:
                 budget, numbers = budget_of(strategy), dimensions(trained, sizes, settings.rank)
-            case Private(privacy=privacy, trained=trained):
+            case PrivateStrategy(privacy=privacy, trained=trained):
                 asked, numbers = plan.steps, trained_numbers(trained, sizes, settings.rank)
                 budget = budget_of_steps(privacy, settings.global_batch, plan.examples, asked)
             case _:

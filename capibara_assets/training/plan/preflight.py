@@ -20,7 +20,7 @@ from capibara_assets.planning.accounting import size
 from capibara_assets.planning.hardware.targets import HardwareTarget
 from capibara_assets.training.plan.memory import target_budget
 from capibara_assets.training.plan.plan import memory_problem, on_a_gpu, plan_training
-from capibara_assets.training.plan.schema import Speed, TrainingPlan
+from capibara_assets.training.plan.schema import MeasuredSpeed, TrainingPlan
 from capibara_assets.training.request import TrainingRequest
 
 Status = Literal["pass", "warn", "fail"]
@@ -29,7 +29,7 @@ _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckFinding:
     """What a check came to.
 
     Attributes:
@@ -71,8 +71,8 @@ def require_ready(request: TrainingRequest) -> TrainingPlan:
 
 
 def quick_findings(
-    request: TrainingRequest, target: HardwareTarget | None = None, *, speed: Speed | None = None
-) -> tuple[list[Finding], TrainingPlan | None]:
+    request: TrainingRequest, target: HardwareTarget | None = None, *, speed: MeasuredSpeed | None = None
+) -> tuple[list[CheckFinding], TrainingPlan | None]:
     """The quick checks as findings, and the plan where one can be made."""
     findings = [check_base(request.base_model)]
     if findings[0].status == "fail":
@@ -80,34 +80,36 @@ def quick_findings(
     try:
         plan = plan_training(request, target, speed=speed)
     except InputError as error:
-        return [*findings, Finding("plan", "fail", str(error), "mend it: the run would end with this")], None
+        return [*findings, CheckFinding("plan", "fail", str(error), "mend it: the run would end with this")], None
     return findings + run_findings(request, plan, target), plan
 
 
-def run_findings(request: TrainingRequest, plan: TrainingPlan, target: HardwareTarget | None = None) -> list[Finding]:
+def run_findings(
+    request: TrainingRequest, plan: TrainingPlan, target: HardwareTarget | None = None
+) -> list[CheckFinding]:
     """What the plan asks of this machine, and of the target."""
     return [check_data(plan), *check_disk(request, plan), *check_memory(plan, target)]
 
 
-def check_base(path: Path) -> Finding:
+def check_base(path: Path) -> CheckFinding:
     """Config, tokenizer and whole weight files; nothing is loaded."""
     try:
         validate_base(path, HEADS)
     except InputError as error:
-        return Finding("base", "fail", str(error), "give --model a whole model in Transformers' format")
-    return Finding("base", "pass", f"{path} is whole and readable")
+        return CheckFinding("base", "fail", str(error), "give --model a whole model in Transformers' format")
+    return CheckFinding("base", "pass", f"{path} is whole and readable")
 
 
-def check_data(plan: TrainingPlan) -> Finding:
+def check_data(plan: TrainingPlan) -> CheckFinding:
     """Examples that can be trained on, by their lengths."""
     left = plan.examples_left_out
     found = f"{plan.examples - left:,} of {plan.examples:,} examples can be used ({plan.tokens_source})"
     if left:
-        return Finding("data", "warn", found, f"{left:,} are too long or faulty and will be left out by name")
-    return Finding("data", "pass", found)
+        return CheckFinding("data", "warn", found, f"{left:,} are too long or faulty and will be left out by name")
+    return CheckFinding("data", "pass", found)
 
 
-def check_disk(request: TrainingRequest, plan: TrainingPlan) -> list[Finding]:
+def check_disk(request: TrainingRequest, plan: TrainingPlan) -> list[CheckFinding]:
     """Free bytes where the run writes, against what it will write there besides what is there already."""
     needs: dict[int, tuple[Path, int]] = {}
     there = _bytes_in(request.work)
@@ -128,35 +130,37 @@ def check_disk(request: TrainingRequest, plan: TrainingPlan) -> list[Finding]:
         found = f"{size(usage.free)} free at {folder}, the run writes up to {size(missing)}"
         if missing > usage.free:
             todo = f"free {size(missing - usage.free)}, lower checkpoint.keep, or write elsewhere (--output)"
-            findings.append(Finding("disk", "fail", found, todo))
+            findings.append(CheckFinding("disk", "fail", found, todo))
         elif missing > free:
             todo = f"under {_MARGIN:.0%} of the disk would stay free: make room, or write elsewhere (--output)"
-            findings.append(Finding("disk", "warn", found, todo))
+            findings.append(CheckFinding("disk", "warn", found, todo))
         else:
-            findings.append(Finding("disk", "pass", found))
+            findings.append(CheckFinding("disk", "pass", found))
     return findings
 
 
-def check_memory(plan: TrainingPlan, target: HardwareTarget | None) -> list[Finding]:
+def check_memory(plan: TrainingPlan, target: HardwareTarget | None) -> list[CheckFinding]:
     """Predicted memory against the target's, and against this machine's where it is to run here."""
     memory = plan.memory
     note = f" ({memory.note})" if memory.note else ""
     if target is not None:
         if problem := memory_problem(memory, target):
-            return [Finding("memory", "fail", problem + note, "change the recipe, or name another --target")]
-        return [Finding("memory", "pass", f"{memory.arithmetic}{note}; {target_budget(target)}")]
+            return [CheckFinding("memory", "fail", problem + note, "change the recipe, or name another --target")]
+        return [CheckFinding("memory", "pass", f"{memory.arithmetic}{note}; {target_budget(target)}")]
     if on_a_gpu(None):
         found = f"{memory.arithmetic}{note}, on the GPU"
-        return [Finding("memory", "pass", f"{found}; capibara doctor compares it with what is free there")]
+        return [CheckFinding("memory", "pass", f"{found}; capibara doctor compares it with what is free there")]
     total, available = host_memory()
     several = f" x {memory.processes} processes" if memory.processes > 1 else ""
     found = f"{memory.arithmetic}{several}{note}; this machine has {size(total)}, {size(available)} of it free"
     if memory.together > total:
         todo = "run fewer voters at a time (hardware.parallel), hold the base quantised, or lower micro_batch"
-        return [Finding("memory", "fail", found, todo)]
+        return [CheckFinding("memory", "fail", found, todo)]
     if memory.together > available:
-        return [Finding("memory", "warn", found, "end other programs first: the system would swap, or kill the run")]
-    return [Finding("memory", "pass", found)]
+        return [
+            CheckFinding("memory", "warn", found, "end other programs first: the system would swap, or kill the run")
+        ]
+    return [CheckFinding("memory", "pass", found)]
 
 
 def host_memory(limits: Iterable[Path] = _CGROUP_LIMITS) -> tuple[int, int]:
@@ -180,12 +184,14 @@ def existing_part(path: Path) -> Path:
     return path
 
 
-def guarded(name: str, check: Callable[[], Finding | list[Finding]]) -> list[Finding]:
+def guarded(name: str, check: Callable[[], CheckFinding | list[CheckFinding]]) -> list[CheckFinding]:
     """A check's findings; one that cannot run is a warning that says why, and the others go on."""
     try:
         found = check()
     except Exception as error:  # noqa: BLE001 - told as a finding
-        return [Finding(name, "warn", f"could not be checked: {type(error).__name__}: {error}", "check it by hand")]
+        return [
+            CheckFinding(name, "warn", f"could not be checked: {type(error).__name__}: {error}", "check it by hand")
+        ]
     return found if isinstance(found, list) else [found]
 
 

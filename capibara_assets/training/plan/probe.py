@@ -8,13 +8,13 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from capibara_assets.errors import InputError
-from capibara_assets.training.plan.schema import Speed
+from capibara_assets.training.plan.schema import MeasuredSpeed
 from capibara_assets.training.request import TrainingRequest
 
 _LIMIT_S = 600.0
 
 
-def measure_speed(request: TrainingRequest, *, budget_s: float = 8.0) -> Speed:
+def measure_speed(request: TrainingRequest, *, budget_s: float = 8.0) -> MeasuredSpeed:
     """Time the recipe's own steps with the first voter's data; nothing is written but the tokenised set.
 
     Steps are spread over the training, because lengths differ; the first one is not counted. One process, whatever
@@ -45,7 +45,7 @@ def measure_speed(request: TrainingRequest, *, budget_s: float = 8.0) -> Speed:
         process.join()
     if "error" in found:
         raise InputError(f"probe: {found['error']}")
-    return Speed(**found)
+    return MeasuredSpeed(**found)
 
 
 def _child(request: TrainingRequest, budget_s: float, born: float, connection: Connection) -> None:
@@ -55,7 +55,7 @@ def _child(request: TrainingRequest, budget_s: float, born: float, connection: C
         connection.send({"error": str(error)})
 
 
-def _measure(request: TrainingRequest, budget_s: float, born: float) -> Speed:
+def _measure(request: TrainingRequest, budget_s: float, born: float) -> MeasuredSpeed:
     """In the child: the loop's own parts around a clock."""
     from capibara_assets.training.data.batches import Curriculum, plain_level
     from capibara_assets.training.data.examples import chosen, read_examples, tokens_of, validation_examples
@@ -99,7 +99,7 @@ def _measure(request: TrainingRequest, budget_s: float, born: float) -> Speed:
     begun = time.monotonic()
     evaluate(subject, stepper, few, recipe.training.micro_batch_tokens, ALONE, lambda: None)
     validated = sum(len(example.input_ids) for example in few) / (time.monotonic() - begun)
-    return Speed(
+    return MeasuredSpeed(
         tokens_per_s=statistics.harmonic_mean(rates[1:]),
         validation_tokens_per_s=validated,
         start_s=start_s,

@@ -8,7 +8,7 @@ from capibara_assets.training.plan.memory import MemoryPlan
 
 
 @dataclass(frozen=True)
-class Sizes:
+class SavedSizes:
     """Bytes of what is saved.
 
     Attributes:
@@ -42,7 +42,7 @@ class PlannedFiles:
 
 
 @dataclass(frozen=True)
-class Speed:
+class MeasuredSpeed:
     """What a probe measured on this machine with this base, recipe and data.
 
     Attributes:
@@ -143,7 +143,7 @@ class TrainingPlan:
     longest: int
     tokens_exact: bool
     tokens_source: str
-    size: Sizes
+    size: SavedSizes
     files: tuple[PlannedFiles, ...]
     voters: tuple[VoterPlan, ...]
     memory: MemoryPlan

@@ -6,7 +6,7 @@ from capibara_assets.planning.accounting import Attention, Method, flops_per_tok
 from capibara_assets.planning.hardware.targets import HardwareTarget
 from capibara_assets.planning.models import ModelShape
 from capibara_assets.planning.weights import WeightTable
-from capibara_assets.training.plan.schema import Speed, TimePlan, VoterPlan
+from capibara_assets.training.plan.schema import MeasuredSpeed, TimePlan, VoterPlan
 
 _FORWARD = 0.5  # a forward pass costs half of LoRA's training step: 2N of 4N
 
@@ -28,7 +28,7 @@ def predict_time(
     voters: Sequence[VoterPlan],
     flops: float,
     target: HardwareTarget | None,
-    speed: Speed | None,
+    speed: MeasuredSpeed | None,
     *,
     precision: str,
     processes: int,

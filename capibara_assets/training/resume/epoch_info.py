@@ -23,7 +23,7 @@ def epoch_of(folder: Path) -> int | None:
     return int(number) if folder.name.startswith(_FOLDER) and number.isdigit() else None
 
 
-def epochs_there(folder: Path) -> list[int]:
+def existing_epochs(folder: Path) -> list[int]:
     """Epochs that have a folder, in order."""
     return sorted(epoch for path in folder.glob(f"{_FOLDER}*") if (epoch := epoch_of(path)) is not None)
 

@@ -17,7 +17,7 @@ _BATCH = ("training.global_batch", "training.micro_batch", "training.accumulatio
 
 
 @dataclass(frozen=True)
-class Wishes:
+class RunOptions:
     """What was asked for on the command line; None leaves it to the recipe."""
 
     recipe: str = DEFAULT_RECIPE
@@ -54,7 +54,7 @@ def recipe_file(name: str) -> Path:
     raise InputError(f"no training recipe {name!r}: {hint}")
 
 
-def chosen_recipe(wishes: Wishes) -> TrainingRecipe:
+def chosen_recipe(wishes: RunOptions) -> TrainingRecipe:
     """The recipe with what the command line changes; flags win over `--set`, and both over the file.
 
     Raises:

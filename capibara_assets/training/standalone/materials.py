@@ -70,7 +70,7 @@ class Materials:
 
 
 @dataclass(frozen=True)
-class Trained:
+class FinishedTraining:
     """A finished training.
 
     Attributes:
@@ -85,7 +85,7 @@ class Trained:
     launch: Path
 
     @classmethod
-    def read(cls, request: TrainingRequest, plan: Artifact, target: HardwareTarget) -> "Trained":
+    def read(cls, request: TrainingRequest, plan: Artifact, target: HardwareTarget) -> "FinishedTraining":
         """What the training of a request left, once it has finished."""
         summary = json.loads((request.out / "summary.json").read_text())
         launch = write_scripts(request.work / "launch", request, target)

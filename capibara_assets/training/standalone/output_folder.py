@@ -19,7 +19,7 @@ from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.resume.epoch_info import (
     EPOCH_INFO,
     epoch_folder,
-    epochs_there,
+    existing_epochs,
     read_epoch_info,
     write_epoch_info,
 )
@@ -65,7 +65,7 @@ _FROM_MANIFEST = (
 
 
 @dataclass(frozen=True)
-class Output:
+class VerifiedFolder:
     """One voter's verified folder.
 
     Attributes:
@@ -79,7 +79,7 @@ class Output:
     adapters: list[str]
 
 
-def publish_outputs(request: TrainingRequest, outcome: TrainingOutcome) -> list[Output]:
+def publish_outputs(request: TrainingRequest, outcome: TrainingOutcome) -> list[VerifiedFolder]:
     """Move finished adapters into the output folder, describe and verify them; killed anywhere, it can be done again.
 
     Raises:
@@ -89,7 +89,7 @@ def publish_outputs(request: TrainingRequest, outcome: TrainingOutcome) -> list[
     for voter in (voter for voter in request.recipe.voters if voter.name in outcome.finished):
         folder = request.folder(voter)
         info = _publish_voter(request, voter, outcome.out / "voters" / voter.name, folder)
-        found.append(Output(folder, info, verify_output(folder)))
+        found.append(VerifiedFolder(folder, info, verify_output(folder)))
     if request.output is not None and len(request.recipe.voters) > 1:
         write_json_atomic(request.output / "summary.json", outcome.summary)
     for output in found:
@@ -98,7 +98,7 @@ def publish_outputs(request: TrainingRequest, outcome: TrainingOutcome) -> list[
     return found
 
 
-def finished_output(request: TrainingRequest) -> list[Output] | None:
+def finished_output(request: TrainingRequest) -> list[VerifiedFolder] | None:
     """The outputs of exactly this request where all its voters' folders have them, verified; else None.
 
     Raises:
@@ -112,7 +112,7 @@ def finished_output(request: TrainingRequest) -> list[Output] | None:
         info = read_info(folder)
         if info.get("input_digest") != request.input_digest():
             return None
-        found.append(Output(folder, info, verify_output(folder)))
+        found.append(VerifiedFolder(folder, info, verify_output(folder)))
     return found
 
 
@@ -153,7 +153,7 @@ def verify_output(folder: Path) -> list[str]:
         if not (folder / name).is_file():
             raise IntegrityError(f"{folder / name} is missing")
     rows = read_epoch_info(folder)
-    if [row["epoch"] for row in rows] != epochs_there(folder):
+    if [row["epoch"] for row in rows] != existing_epochs(folder):
         raise IntegrityError(f"{folder / EPOCH_INFO} lists other epochs than there are folders")
     adapters = [folder, *_checkpoints(folder)]
     expected = _schema(folder)
@@ -166,7 +166,7 @@ def verify_output(folder: Path) -> list[str]:
 
 def _checkpoints(folder: Path) -> list[Path]:
     steps = [path for path in folder.glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdigit()]
-    return [epoch_folder(folder, epoch) for epoch in epochs_there(folder)] + sorted(steps)
+    return [epoch_folder(folder, epoch) for epoch in existing_epochs(folder)] + sorted(steps)
 
 
 def _schema(adapter: Path) -> dict[str, Any]:

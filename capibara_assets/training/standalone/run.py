@@ -25,20 +25,20 @@ from capibara_assets.training.resume.epoch_info import (
     EPOCH_INFO,
     epoch_folder,
     epoch_of,
-    epochs_there,
+    existing_epochs,
     read_epoch_info,
     write_epoch_info,
 )
-from capibara_assets.training.standalone.choices import Wishes, chosen_recipe
+from capibara_assets.training.standalone.choices import RunOptions, chosen_recipe
 from capibara_assets.training.step.settings import resolve
 
 WORK = ".capibara"  # in the output: the request, the examples, their tokens
-LETTER = "request.json"
+REQUEST_FILE = "request.json"
 LATEST = "latest"
 _DATA_VERSION = 1  # raised when the same files give other examples
 
 
-def prepare(wishes: Wishes, work: Path | None = None) -> tuple[TrainingRequest, dict[str, Any]]:
+def prepare(wishes: RunOptions, work: Path | None = None) -> tuple[TrainingRequest, dict[str, Any]]:
     """The request of a training, its examples written, and what there is to say of them; loads no model.
 
     Args:
@@ -108,7 +108,7 @@ def require_output(output: Path) -> None:
         raise InputError(f"--output {output} cannot be made: {nearest} is not writable")
 
 
-def require_resumable(output: Path, wishes: Wishes, *, voters: int) -> None:
+def require_resumable(output: Path, wishes: RunOptions, *, voters: int) -> None:
     """Raises InputError: what `--resume-from-checkpoint` or `--from-epoch` names is not there, or both are given."""
     wanted, epoch = wishes.resume_from, wishes.from_epoch
     if wanted is not None and epoch is not None:
@@ -136,7 +136,7 @@ def start_of(output: Path, epoch: int) -> Start:
     """
     folder = epoch_folder(output, epoch)
     if not (folder / ADAPTER_WEIGHTS).is_file():
-        there = ", ".join(map(str, epochs_there(output))) or "none"
+        there = ", ".join(map(str, existing_epochs(output))) or "none"
         raise InputError(f"no epoch {epoch} in {output}: there are {there}")
     return Start(adapter=folder, digest=sha256_file(folder / ADAPTER_WEIGHTS), epoch=epoch)
 

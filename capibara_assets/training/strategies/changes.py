@@ -22,7 +22,7 @@ from capibara_assets.training.loop.products import Average, Product
 from capibara_assets.training.step.subject import Subject
 from capibara_assets.training.strategies.privacy import clip_factor
 from capibara_assets.training.strategies.privacy_plan import dimensions
-from capibara_assets.training.strategy import Server, Trained
+from capibara_assets.training.strategy import FederatedServer, TrainedNumbers
 
 Coordinates = dict[str, NDArray[np.float64]]
 _MOST = 1 << 28  # numbers of a client's change: 2 GiB, and some such are held
@@ -33,11 +33,11 @@ _SECOND = ".v"
 class Space:
     """The coordinates of one model's changes."""
 
-    trained: Trained
+    trained: TrainedNumbers
     parts: tuple[Product, ...]
 
     @classmethod
-    def of(cls, trained: Trained, subject: Subject) -> "Space":
+    def of(cls, trained: TrainedNumbers, subject: Subject) -> "Space":
         """Raises InputError: more is trained than LoRA's products, or they are too many numbers for one machine."""
         parts = tuple(lora_only(subject))
         shapes = [(len(subject.trainable[part.b]), subject.trainable[part.a].shape[1]) for part in parts]
@@ -137,7 +137,7 @@ def length(change: Coordinates) -> float:
 
 
 def server_step(
-    server: Server, point: Coordinates, change: Coordinates, state: Coordinates
+    server: FederatedServer, point: Coordinates, change: Coordinates, state: Coordinates
 ) -> tuple[Coordinates, Coordinates]:
     """Where the server goes from `point`, and its new state.
 

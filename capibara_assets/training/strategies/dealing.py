@@ -4,7 +4,7 @@ import polars as pl
 
 from capibara_assets.errors import InputError
 from capibara_assets.training.data.order import rank
-from capibara_assets.training.strategy import Federated
+from capibara_assets.training.strategy import FederatedStrategy
 
 Unit = str  # "tenants" or "groups"
 TENANTS = "tenants"
@@ -22,7 +22,7 @@ def dealt(holders: pl.Series, clients: int, what: str = "train groups") -> dict[
     return {name: position % clients for position, name in enumerate(ordered)}
 
 
-def deal(train: pl.DataFrame, strategy: Federated) -> tuple[pl.Series, str]:
+def deal(train: pl.DataFrame, strategy: FederatedStrategy) -> tuple[pl.Series, str]:
     """The client of each train example, and what a client is made of (`tenants` or `groups`).
 
     Tenants that share an example are one, because their changes could not be told apart. With `by: auto` tenants are

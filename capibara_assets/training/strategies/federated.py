@@ -51,11 +51,18 @@ from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.step.subject import Subject
 from capibara_assets.training.strategies.changes import Coordinates, Mechanism, Space, mean_change, server_step
 from capibara_assets.training.strategies.dealing import TENANTS, deal
-from capibara_assets.training.strategies.judging import Judged, judge, judge_average
-from capibara_assets.training.strategies.parts import Part, Whole, part_adapter, part_seed, train_part, write_whole
+from capibara_assets.training.strategies.judging import EvaluatedWeights, evaluate_average, evaluate_weights
+from capibara_assets.training.strategies.parts import (
+    CombinedVoter,
+    TrainingPart,
+    part_adapter,
+    part_seed,
+    train_part,
+    write_combined,
+)
 from capibara_assets.training.strategies.privacy_plan import Budget, budget_of, dimensions, document_of, warnings_of
 from capibara_assets.training.strategies.secret_seed import drop_secret, secret_seed
-from capibara_assets.training.strategy import Federated, Plain
+from capibara_assets.training.strategy import FederatedStrategy, PlainStrategy
 
 _ROUND, _GLOBAL, _CLIENTS = "round.json", "global", "clients"
 _SERVER = "server.safetensors"
@@ -75,7 +82,7 @@ class Federation:
     """
 
     run: VoterRun
-    strategy: Federated
+    strategy: FederatedStrategy
     clients: Mapping[str, TrainingRequest]
     unit: str
     budget: Budget | None
@@ -89,7 +96,7 @@ class _Discreet(EventLog):
         pass
 
 
-def train_federated(run: VoterRun, strategy: Federated) -> Path:
+def train_federated(run: VoterRun, strategy: FederatedStrategy) -> Path:
     """Train all rounds and publish the global adapter of the round with the least validation loss.
 
     Each round begins with fresh optimizers and a schedule of its own. Clients keep no epoch checkpoints. A round in
@@ -117,7 +124,9 @@ def train_federated(run: VoterRun, strategy: Federated) -> Path:
         parts = {name: one | {"skipped_steps": [], "rolled_back_steps": []} for name, one in parts.items()}
     curve = [{"step": one["step"], "validation_loss": one["validation_loss"]} for one in rounds]
     adapter = read_adapter(folder / f"round-{best + 1}" / _GLOBAL)
-    result = write_whole(run, Whole(adapter, parts, curve, rounds[best]["step"], figures, began, base_loss), log)
+    result = write_combined(
+        run, CombinedVoter(adapter, parts, curve, rounds[best]["step"], figures, began, base_loss), log
+    )
     for path in (folder / _CLIENTS, *folder.glob("round-*")):
         shutil.rmtree(path, ignore_errors=True)
     drop_secret(folder)
@@ -155,7 +164,7 @@ def train_rounds(federation: Federation, log: EventLog) -> tuple[dict[str, dict[
     return parts, rounds
 
 
-def federate(run: VoterRun, strategy: Federated) -> Federation:
+def federate(run: VoterRun, strategy: FederatedStrategy) -> Federation:
     """The clients' files, the budget, and the seed, drawn only once; raises InputError as `train_federated`."""
     budget = budget_of(strategy) if strategy.privacy else None
     clients, unit = _clients(run, strategy)
@@ -173,7 +182,7 @@ def train_clients(
     for client in participants(federation.seed, number, names, choice.sampling_rate, choice.dropout):
         update = {"seed": part_seed(run.voter, number, client), "shard": 0, "strategy": choice.client()}
         spec = run.voter.model_copy(update=update)
-        part = Part(f"round-{number}/{client}", federation.clients[client], spec, initial)
+        part = TrainingPart(f"round-{number}/{client}", federation.clients[client], spec, initial)
         done[part.name] = train_part(run, part, log)
     return done
 
@@ -199,7 +208,7 @@ def _said_before(federation: Federation) -> list[str]:
     return warnings_of(strategy.privacy, federation.budget, strategy.rounds, numbers)
 
 
-def _clients(run: VoterRun, strategy: Federated) -> tuple[dict[str, TrainingRequest], str]:
+def _clients(run: VoterRun, strategy: FederatedStrategy) -> tuple[dict[str, TrainingRequest], str]:
     """A request for each client, over a file of its own examples and the voter's validation shard; and its unit."""
     request, voter, ranks = run.request, run.voter, run.ranks
     further = [name for name in (TENANTS,) if name in pl.read_parquet_schema(request.dataset)]
@@ -209,7 +218,7 @@ def _clients(run: VoterRun, strategy: Federated) -> tuple[dict[str, TrainingRequ
     choice = request.recipe.training
     bounds = {name: max(1, most // strategy.rounds) for name in _BOUNDS if (most := getattr(choice, name))}
     training = choice.model_copy(update={"epochs": strategy.local_epochs, **bounds})
-    alone = (voter.model_copy(update={"shard": 0, "strategy": Plain()}),)
+    alone = (voter.model_copy(update={"shard": 0, "strategy": PlainStrategy()}),)
     recipe = request.recipe.model_copy(update={"training": training, "voters": alone})
     found = {}
     for client in range(strategy.clients):
@@ -233,7 +242,7 @@ def _clients(run: VoterRun, strategy: Federated) -> tuple[dict[str, TrainingRequ
 
 def _put_together(
     federation: Federation, number: int, clients: Mapping[str, dict[str, Any]]
-) -> tuple[Judged, dict[str, Any], Coordinates]:
+) -> tuple[EvaluatedWeights, dict[str, Any], Coordinates]:
     """The global adapter after a round, what there is to say of it, and the server's state."""
     run, choice = federation.run, federation.strategy
     tokens = {name: manifest["supervised_tokens"] for name, manifest in clients.items()}
@@ -260,10 +269,10 @@ def _put_together(
             point, state = server_step(choice.server, point, change, state)
             return space.write(point, start)
 
-        judged = judge(run, make)
+        judged = evaluate_weights(run, make)
     else:  # global + sum of share * (client - global) is sum of share * client, because the shares sum to one
         adapters = [part_adapter(run.folder, name) for name in clients]
-        judged = judge_average(run, adapters, shares)
+        judged = evaluate_average(run, adapters, shares)
     figures = {"validation_loss": judged.loss, "relative_error": judged.relative_error}
     if numbers:
         figures["dimensions"] = numbers
@@ -309,16 +318,16 @@ def _document(federation: Federation, numbers: int) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _untouched(federation: Federation) -> Judged:
+def _untouched(federation: Federation) -> EvaluatedWeights:
     """The base, judged: for where no client began with it."""
-    return judge(federation.run, lambda subject: Average(detached(subject.trainable), 0.0))
+    return evaluate_weights(federation.run, lambda subject: Average(detached(subject.trainable), 0.0))
 
 
 def _steps(parts: Mapping[str, dict[str, Any]]) -> int:
     return sum(one["steps"] for one in parts.values())
 
 
-def _write_round(place: Path, judged: Judged, figures: Mapping[str, Any], state: Coordinates) -> None:
+def _write_round(place: Path, judged: EvaluatedWeights, figures: Mapping[str, Any], state: Coordinates) -> None:
     """The global adapter of a round; its last file makes it count."""
     shutil.rmtree(place, ignore_errors=True)
     write_adapter(judged.adapter, place)

@@ -16,7 +16,7 @@ from capibara_assets.training.step.subject import Subject, load_subject
 
 
 @dataclass(frozen=True)
-class Judged:
+class EvaluatedWeights:
     """An average and what it is worth.
 
     Attributes:
@@ -32,12 +32,12 @@ class Judged:
     relative_error: float
 
 
-def judge_average(run: VoterRun, adapters: Sequence[LoraAdapter], shares: Sequence[float]) -> Judged:
-    """Average the deltas, cut to the recipe's rank, and validate what came out; raises as `judge`."""
-    return judge(run, lambda subject: averaged(adapters, shares, subject))
+def evaluate_average(run: VoterRun, adapters: Sequence[LoraAdapter], shares: Sequence[float]) -> EvaluatedWeights:
+    """Average the deltas, cut to the recipe's rank, and validate what came out; raises as `evaluate_weights`."""
+    return evaluate_weights(run, lambda subject: averaged(adapters, shares, subject))
 
 
-def judge(run: VoterRun, make: Callable[[Subject], Average]) -> Judged:
+def evaluate_weights(run: VoterRun, make: Callable[[Subject], Average]) -> EvaluatedWeights:
     """Make weights and validate them; the base is loaded for it and let go.
 
     Collective: all processes of the voter call it.
@@ -63,4 +63,4 @@ def judge(run: VoterRun, make: Callable[[Subject], Average]) -> Judged:
     loss = evaluate(subject, stepper, validation, recipe.training.micro_batch_tokens, ranks, run.poll_if_alone)
     if not math.isfinite(loss):
         raise TrainingDiverged(f"the weights put together have validation loss {loss}")
-    return Judged(subject.adapter(average.weights), subject.peft_names, loss, average.relative_error)
+    return EvaluatedWeights(subject.adapter(average.weights), subject.peft_names, loss, average.relative_error)

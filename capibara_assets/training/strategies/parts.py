@@ -30,7 +30,7 @@ def part_seed(voter: VoterSpec, *place: object) -> int:
 
 
 @dataclass(frozen=True)
-class Part:
+class TrainingPart:
     """One of the trainings that a voter consists of.
 
     Attributes:
@@ -45,7 +45,7 @@ class Part:
     initial: Mapping[str, Tensor] | None = None
 
 
-def train_part(run: VoterRun, part: Part, log: EventLog) -> dict[str, Any]:
+def train_part(run: VoterRun, part: TrainingPart, log: EventLog) -> dict[str, Any]:
     """Train one part, or go on with it; one that is finished is left as it is.
 
     Args:
@@ -75,7 +75,7 @@ def part_adapter(whole: Path, name: str) -> LoraAdapter:
 
 
 @dataclass(frozen=True)
-class Whole:
+class CombinedVoter:
     """A voter put together from its parts.
 
     Attributes:
@@ -136,7 +136,7 @@ class Whole:
         }
 
 
-def write_whole(run: VoterRun, whole: Whole, log: EventLog) -> Path:
+def write_combined(run: VoterRun, whole: CombinedVoter, log: EventLog) -> Path:
     """The voter's result out of its parts', whose folders are then removed."""
     timings = [json.loads((run.folder / name / RESULT / "timings.json").read_text("utf-8")) for name in whole.parts]
     settings = settings_on(run.request, pick_device())

@@ -211,7 +211,7 @@ def dp_clipped_mean(
 
 
 @dataclass(frozen=True)
-class Prediction:
+class NoisePrediction:
     """How much noise a round has, known before any training.
 
     Attributes:
@@ -248,7 +248,7 @@ class Prediction:
 
 def predicted_snr(
     clip: float, noise_multiplier: float, clients: float, dimensions: int, *, sampling_rate: float = 1.0
-) -> Prediction:
+) -> NoisePrediction:
     """The signal-to-noise ratio that a round can have at the best, all clients agreeing.
 
     Args:
@@ -260,7 +260,7 @@ def predicted_snr(
     """
     if min(clip, clients, dimensions, sampling_rate) <= 0 or noise_multiplier < 0:
         raise ValueError("clip, clients, dimensions and sampling_rate must be more than 0, noise_multiplier at least 0")
-    return Prediction(noise_multiplier, clip, clients * sampling_rate, dimensions)
+    return NoisePrediction(noise_multiplier, clip, clients * sampling_rate, dimensions)
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ from capibara_assets.errors import InputError
 from capibara_assets.training.strategies.privacy import (
     SUM,
     NoisedSums,
-    Prediction,
+    NoisePrediction,
     Unit,
     affordable_steps,
     dp_epsilon,
     dp_noise_multiplier,
     privacy_document,
 )
-from capibara_assets.training.strategy import Federated, Privacy, Trained
+from capibara_assets.training.strategy import FederatedStrategy, Privacy, TrainedNumbers
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Budget:
     unit: Unit
 
 
-def dimensions(trained: Trained, sizes: Iterable[tuple[int, int]], rank: int) -> int:
+def dimensions(trained: TrainedNumbers, sizes: Iterable[tuple[int, int]], rank: int) -> int:
     """Numbers of a client's change, for modules of sizes (out, in) at a LoRA rank."""
     match trained:
         case "factors":
@@ -46,13 +46,13 @@ def dimensions(trained: Trained, sizes: Iterable[tuple[int, int]], rank: int) ->
     return sum(rank for _ in sizes)
 
 
-def trained_numbers(trained: Trained, sizes: Iterable[tuple[int, int]], rank: int) -> int:
+def trained_numbers(trained: TrainedNumbers, sizes: Iterable[tuple[int, int]], rank: int) -> int:
     """Numbers of an example's gradient, for modules of sizes (out, in) at a LoRA rank."""
     sizes = list(sizes)
     return sum(rank * (out + into) for out, into in sizes) if trained == "factors" else dimensions(trained, sizes, rank)
 
 
-def budget_of(strategy: Federated) -> Budget:
+def budget_of(strategy: FederatedStrategy) -> Budget:
     """The budget of a federated strategy with privacy.
 
     Clients that drop out are no amplification: who is silent is nobody's random choice outside of a simulation.
@@ -92,13 +92,13 @@ def _budget(choice: Privacy, rate: float, rounds: int, expected: float, unit: Un
     return Budget(noise, rate, affordable, expected, unit)
 
 
-def predicted(privacy: Privacy, budget: Budget, dimensions: int) -> Prediction:
+def predicted(privacy: Privacy, budget: Budget, dimensions: int) -> NoisePrediction:
     """The noise of one sum."""
-    return Prediction(budget.noise_multiplier, privacy.clip, budget.denominator, dimensions, budget.unit)
+    return NoisePrediction(budget.noise_multiplier, privacy.clip, budget.denominator, dimensions, budget.unit)
 
 
 def document_of(
-    privacy: Privacy, budget: Budget, asked: int, there: int, trained: Trained, dimensions: int, **further: Any
+    privacy: Privacy, budget: Budget, asked: int, there: int, trained: TrainedNumbers, dimensions: int, **further: Any
 ) -> dict[str, Any]:
     """What the certificate says of privacy, all rounds or steps of the budget counted.
 

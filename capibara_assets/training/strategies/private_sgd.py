@@ -33,11 +33,11 @@ from capibara_assets.training.data.order import rank
 from capibara_assets.training.data.voter_examples import VoterExamples
 from capibara_assets.training.data.voter_run import VoterRun
 from capibara_assets.training.environment import memory_mib, seed_all
-from capibara_assets.training.loop.client import ClientTraining, along, lora_only, signs, spread
+from capibara_assets.training.loop.client import ClientTactic, along, lora_only, signs, spread
 from capibara_assets.training.loop.gradients import StepGradient
 from capibara_assets.training.loop.guards import TrainingDiverged
 from capibara_assets.training.loop.resuming import resume
-from capibara_assets.training.loop.setup import Setup, set_up
+from capibara_assets.training.loop.setup import TrainingSetup, set_up
 from capibara_assets.training.loop.train import fit, log_start, publish
 from capibara_assets.training.loop.trainer import Trainer
 from capibara_assets.training.resume.epoch_folders import EpochFolders
@@ -49,7 +49,7 @@ from capibara_assets.training.strategies.changes import Coordinates, Mechanism, 
 from capibara_assets.training.strategies.privacy import clip_factor
 from capibara_assets.training.strategies.privacy_plan import Budget, budget_of_steps, document_of, warnings_of
 from capibara_assets.training.strategies.secret_seed import drop_secret, secret_seed
-from capibara_assets.training.strategy import Client, Privacy, Private, Trained
+from capibara_assets.training.strategy import ClientStrategy, Privacy, PrivateStrategy, TrainedNumbers
 
 _SAMPLED, _NOISE = 1, 2  # streams of the secret seed
 
@@ -64,13 +64,13 @@ class Gradients:
         signs: name of each B -> (out, r), for `scales`.
     """
 
-    trained: Trained
+    trained: TrainedNumbers
     subject: Subject
     names: tuple[str, ...]
     signs: Mapping[str, Tensor]
 
     @classmethod
-    def of(cls, trained: Trained, subject: Subject) -> "Gradients":
+    def of(cls, trained: TrainedNumbers, subject: Subject) -> "Gradients":
         """Raises InputError: more is trained than LoRA's products."""
         parts = lora_only(subject)
         names = [part.b for part in parts] + [part.a for part in parts if trained == "factors"]
@@ -178,7 +178,7 @@ class PrivateGradients:
         return {"tokens_per_s": round(self.expected_tokens / seconds, 1), "memory_mib": memory_mib(device)}
 
 
-def train_private(run: VoterRun, strategy: Private) -> Path:
+def train_private(run: VoterRun, strategy: PrivateStrategy) -> Path:
     """Train one voter with DP-SGD, or go on where an earlier attempt stopped; publish its best validation's weights.
 
     In one process. Interrupted anywhere and started again it takes the same steps with the same noise.
@@ -195,7 +195,7 @@ def train_private(run: VoterRun, strategy: Private) -> Path:
     trainer = Trainer(
         setup,
         source,
-        tactic=ClientTraining(Client(trained=strategy.trained, proximal=0.0), setup.subject),
+        tactic=ClientTactic(ClientStrategy(trained=strategy.trained, proximal=0.0), setup.subject),
         ema=None,
         guards=run.request.recipe.guards.model_copy(update={"spike": None, "continuity": None}),  # they judge by losses
         passes=EpochFolders(None, ()),
@@ -219,7 +219,7 @@ def train_private(run: VoterRun, strategy: Private) -> Path:
     return result
 
 
-def private_gradients(setup: Setup, strategy: Private) -> PrivateGradients:
+def private_gradients(setup: TrainingSetup, strategy: PrivateStrategy) -> PrivateGradients:
     """The gradients of a voter under DP-SGD: its budget says how much noise, for how many of the steps asked for."""
     run, examples, settings = setup.run, setup.examples, setup.settings
     coordinates = Gradients.of(strategy.trained, setup.subject)
@@ -229,7 +229,7 @@ def private_gradients(setup: Setup, strategy: Private) -> PrivateGradients:
     return PrivateGradients(examples, coordinates, strategy.privacy, budget, secret, asked)
 
 
-def privacy_of(source: PrivateGradients, strategy: Private) -> dict[str, Any]:
+def privacy_of(source: PrivateGradients, strategy: PrivateStrategy) -> dict[str, Any]:
     """What the certificate says of privacy; all planned steps count, also where training stopped early."""
     return document_of(
         strategy.privacy, source.budget, source.asked, len(source.examples.train), strategy.trained, source.parameters,

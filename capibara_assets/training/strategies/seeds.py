@@ -5,12 +5,19 @@ from pathlib import Path
 
 from capibara_assets.training.data.voter_run import VoterRun
 from capibara_assets.training.loop.products import shares_of
-from capibara_assets.training.strategies.judging import judge_average
-from capibara_assets.training.strategies.parts import Part, Whole, part_adapter, part_seed, train_part, write_whole
-from capibara_assets.training.strategy import Plain, Seeds
+from capibara_assets.training.strategies.judging import evaluate_average
+from capibara_assets.training.strategies.parts import (
+    CombinedVoter,
+    TrainingPart,
+    part_adapter,
+    part_seed,
+    train_part,
+    write_combined,
+)
+from capibara_assets.training.strategy import PlainStrategy, SeedsStrategy
 
 
-def train_seeds(run: VoterRun, strategy: Seeds) -> Path:
+def train_seeds(run: VoterRun, strategy: SeedsStrategy) -> Path:
     """Train `seed-0` ... `seed-<k-1>` one after the other, and publish the average, cut to the recipe's rank.
 
     All start from the same LoRA weights; order of examples and dropout are drawn anew. The weights of the average are
@@ -27,11 +34,11 @@ def train_seeds(run: VoterRun, strategy: Seeds) -> Path:
     log, parts = run.log(), {}
     for number in range(strategy.k):
         seed = part_seed(voter, number)
-        one = voter.model_copy(update={"seed": seed, "strategy": Plain()})
-        parts[f"seed-{number}"] = train_part(run, Part(f"seed-{number}", each, one), log)
+        one = voter.model_copy(update={"seed": seed, "strategy": PlainStrategy()})
+        parts[f"seed-{number}"] = train_part(run, TrainingPart(f"seed-{number}", each, one), log)
     losses = {name: manifest["validation_loss"] for name, manifest in parts.items()}
     shares = shares_of(list(losses.values()), weighted=strategy.average == "weighted")
-    judged = judge_average(run, [part_adapter(folder, name) for name in parts], shares)
+    judged = evaluate_average(run, [part_adapter(folder, name) for name in parts], shares)
     if not run.ranks.main:
         return folder
     curve, steps = [], 0
@@ -50,4 +57,4 @@ def train_seeds(run: VoterRun, strategy: Seeds) -> Path:
         "relative_error": judged.relative_error,
     }
     curve.append({"step": steps, "validation_loss": judged.loss})
-    return write_whole(run, Whole(judged.adapter, parts, curve, steps, figures, began), log)
+    return write_combined(run, CombinedVoter(judged.adapter, parts, curve, steps, figures, began), log)

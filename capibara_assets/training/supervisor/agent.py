@@ -27,7 +27,7 @@ from capibara_assets.training.monitoring.events import Report
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.supervisor.rank import AGENT_ADDRESS, AGENT_KEY
-from capibara_assets.training.supervisor.signals import Asked, asked
+from capibara_assets.training.supervisor.signals import StopSignal, stop_signal
 from capibara_assets.training.supervisor.voter_process import FAILED, follow_supervisor, reporter
 
 _STOP_GRACE_S = 12.0  # for a resume point when asked to stop; the supervisor waits 15
@@ -37,8 +37,8 @@ _TICK_S = 0.2
 
 def run_ranks(request: TrainingRequest, voter: VoterSpec, folder: Path, connection: Connection) -> None:
     """Entry of the process, as `worker.run_voter`: passes events on and exits by the same codes."""
-    asked.listen()
-    follow_supervisor(asked)
+    stop_signal.listen()
+    follow_supervisor(stop_signal)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "request.json"
     write_json_atomic(file, request.model_dump(mode="json"))
@@ -53,7 +53,7 @@ def run_ranks(request: TrainingRequest, voter: VoterSpec, folder: Path, connecti
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-        crew = _Crew(torchrun, reporter(connection, asked), asked)
+        crew = _Crew(torchrun, reporter(connection, stop_signal), stop_signal)
         try:
             crew.follow(arrived)
         finally:
@@ -103,7 +103,7 @@ class _Crew:
 
     Attributes:
         report: to the supervisor.
-        asked: what signals have asked for.
+        stop_signal: what signals have asked for.
         open: those whose connection stands.
         left: exit codes that processes have announced.
         failures: events of what would fail again.
@@ -115,7 +115,7 @@ class _Crew:
 
     torchrun: "subprocess.Popen[bytes]"
     report: Report
-    asked: Asked
+    stop_signal: StopSignal
     open: dict[Connection, _Member] = field(default_factory=dict)
     left: list[int] = field(default_factory=list)
     failures: list[dict[str, Any]] = field(default_factory=list)
@@ -129,10 +129,10 @@ class _Crew:
         while time.monotonic() < self.deadline:
             while not arrived.empty():
                 self.open[arrived.get()] = _Member()
-            if self.asked.number is not None and not self.told:
+            if self.stop_signal.number is not None and not self.told:
                 if not self.begun:
                     return  # there is nothing to save
-                self._stop(self.asked.number)
+                self._stop(self.stop_signal.number)
             if self.open:
                 for ready in wait(list(self.open), _TICK_S):
                     self._hear(cast(Connection, ready))
@@ -162,8 +162,8 @@ class _Crew:
     def exit_code(self) -> int:
         """As of a voter that trains in one process; a failure that would come again is reported."""
         bad_input = [event for event in self.failures if event["bad_input"]]
-        if self.asked.number is not None:
-            return 128 + self.asked.number
+        if self.stop_signal.number is not None:
+            return 128 + self.stop_signal.number
         if self.silent and not bad_input:  # what else failed came of it
             return 128 + signal.SIGKILL
         if self.failures:

@@ -9,7 +9,7 @@ import os
 import signal
 from types import FrameType
 
-from capibara_assets.training.supervisor.signals import asked
+from capibara_assets.training.supervisor.signals import stop_signal
 
 _LOOK_S = 0.5
 _supervisor = os.getppid()
@@ -21,6 +21,6 @@ def _look(_number: int, _frame: FrameType | None) -> None:
 
 
 _self = os.getpid()
-asked.listen()
+stop_signal.listen()
 signal.signal(signal.SIGALRM, _look)
 signal.setitimer(signal.ITIMER_REAL, _LOOK_S, _LOOK_S)  # not inherited by voters

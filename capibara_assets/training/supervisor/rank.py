@@ -22,7 +22,7 @@ from capibara_assets.training.monitoring.events import Report
 from capibara_assets.training.monitoring.progress import progress_lines
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest, read_request
-from capibara_assets.training.supervisor.signals import Asked, asked
+from capibara_assets.training.supervisor.signals import StopSignal, stop_signal
 from capibara_assets.training.supervisor.voter_process import FAILED, ORPHAN_GRACE_S, reporter
 
 # Where the agent listens, and what a process shows it to be let in.
@@ -44,14 +44,14 @@ def main(arguments: list[str] | None = None) -> int:
     except InputError as error:
         print(error, file=sys.stderr, flush=True)
         return 2
-    asked.listen()
-    agent = _join_agent(asked)
-    report = reporter(agent, asked) if agent else _printing(request, voter)
+    stop_signal.listen()
+    agent = _join_agent(stop_signal)
+    report = reporter(agent, stop_signal) if agent else _printing(request, voter)
 
     from capibara_assets.training.ranks import join_ranks
     from capibara_assets.training.supervisor.worker import attempt
 
-    code = attempt(request, voter, request.work / voter.name, report, asked, join_ranks)
+    code = attempt(request, voter, request.work / voter.name, report, stop_signal, join_ranks)
     if agent:
         report({"left": code})
         return FAILED if code == FAILED else 0  # the agent knows the code; torchrun is to make no fuss about it
@@ -66,7 +66,7 @@ def _voter(request: TrainingRequest, name: str) -> VoterSpec:
     raise InputError(f"the recipe has no voter {name}: {names}")
 
 
-def _join_agent(asked: Asked) -> Connection | None:
+def _join_agent(stop_signal: StopSignal) -> Connection | None:
     """Meet the agent that had this process started; None without one. What it says is a signal's number: stop.
 
     When the agent is gone, however it went, stop as if asked to, and leave for good after a grace period.
@@ -79,10 +79,10 @@ def _join_agent(asked: Asked) -> Connection | None:
     def follow() -> None:
         try:
             while True:
-                asked.note(connection.recv())
+                stop_signal.note(connection.recv())
         except (EOFError, OSError):
-            leaving = asked.number is not None
-            asked.note(signal.SIGTERM)
+            leaving = stop_signal.number is not None
+            stop_signal.note(signal.SIGTERM)
             time.sleep(_LEAVE_S if leaving else ORPHAN_GRACE_S)
             os._exit(128 + signal.SIGTERM)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from capibara_assets.deployment.environment import Deployment
-from capibara_assets.training.exporters import Place, make_exporter
+from capibara_assets.training.exporters import ExportTarget, make_exporter
 from capibara_assets.training.exporters.live import LiveExport
-from capibara_assets.training.monitoring.progress import EVERY_S, Standing, progress_lines
+from capibara_assets.training.monitoring.progress import EVERY_S, VoterTable, progress_lines
 from capibara_assets.training.request import TrainingRequest
 
 Say = Callable[[str], None]
@@ -28,7 +28,7 @@ class Reporting:
     def __init__(self, request: TrainingRequest, say: Say, publish: Publish | None, live: LiveExport | None):
         self._domain, self._say, self._publish, self._live = request.domain, say, publish, live
         self._line = progress_lines(request.recipe.report.every)
-        self._standing, self._published = Standing(), time.monotonic()
+        self._standing, self._published = VoterTable(), time.monotonic()
 
     def __call__(self, event: dict[str, Any]) -> None:
         """Tell everyone who should know."""
@@ -75,7 +75,7 @@ def reporting(
     choice = request.recipe.report
     live = None
     if choice.exporters:
-        place = Place(exports or exports_folder(Deployment.from_environment(environment)), choice.online)
+        place = ExportTarget(exports or exports_folder(Deployment.from_environment(environment)), choice.online)
         makers = {str(kind): make_exporter(kind, place, environment) for kind in choice.exporters}
         if choice.online and "wandb" in makers and not environment.get("WANDB_API_KEY"):
             say("report.online is set, WANDB_API_KEY is not: W&B writes offline runs")

@@ -71,7 +71,7 @@ class TrainingOutcome:
 
 
 @dataclass
-class _Voter:
+class _SupervisedVoter:
     """A voter's state in the supervisor."""
 
     spec: VoterSpec
@@ -110,7 +110,7 @@ def train_domain(
     started = time.monotonic()
     require_not_a_rank()
     keep_plan(request.work, require_ready(request))
-    voters = [_Voter(spec, request.folder(spec)) for spec in request.recipe.voters]
+    voters = [_SupervisedVoter(spec, request.folder(spec)) for spec in request.recipe.voters]
     waiting = [voter for voter in voters if not _finished(voter, request)]
     for voter in voters:
         if voter not in waiting:
@@ -130,7 +130,7 @@ def train_domain(
 
 def _run(
     request: TrainingRequest,
-    voters: list[_Voter],
+    voters: list[_SupervisedVoter],
     report: Report,
     stop: Callable[[], int | None],
     hurry: Callable[[], bool],
@@ -140,7 +140,7 @@ def _run(
     context = _fork_server(request)
     alone = 1 if recipe.hardware.processes > 1 else max(1, len(os.sched_getaffinity(0)) // recipe.hardware.threads)
     parallel = recipe.hardware.parallel or alone
-    waiting, running = list(voters), list[_Voter]()
+    waiting, running = list(voters), list[_SupervisedVoter]()
     try:
         while waiting or running:
             if number := stop():
@@ -183,7 +183,9 @@ def _fork_server(request: TrainingRequest) -> ForkServerContext:
     return context
 
 
-def _start(context: ForkServerContext, voter: _Voter, request: TrainingRequest, stop: Callable[[], int | None]) -> None:
+def _start(
+    context: ForkServerContext, voter: _SupervisedVoter, request: TrainingRequest, stop: Callable[[], int | None]
+) -> None:
     """Start a voter's process. The first one waits for the fork server's imports; a request to stop does not.
 
     Raises:
@@ -227,12 +229,12 @@ def _enter(request: TrainingRequest, spec: VoterSpec, folder: Path, connection: 
         run_voter(request, spec, folder, connection)
 
 
-def _ends(voter: _Voter) -> list[Connection | int]:
+def _ends(voter: _SupervisedVoter) -> list[Connection | int]:
     assert voter.process is not None
     return [voter.process.sentinel, *([voter.connection] if voter.connection else [])]
 
 
-def _drain(voter: _Voter, request: TrainingRequest, report: Report) -> None:
+def _drain(voter: _SupervisedVoter, request: TrainingRequest, report: Report) -> None:
     """Pass on what a voter has said so far."""
     try:
         while voter.connection and voter.connection.poll():
@@ -244,7 +246,7 @@ def _drain(voter: _Voter, request: TrainingRequest, report: Report) -> None:
         voter.connection = None
 
 
-def _wants_restart(voter: _Voter, request: TrainingRequest, report: Report) -> bool:
+def _wants_restart(voter: _SupervisedVoter, request: TrainingRequest, report: Report) -> bool:
     """What became of a voter whose process has ended; True if it is to be started again."""
     assert voter.process is not None
     voter.process.join()
@@ -278,7 +280,7 @@ def _wants_restart(voter: _Voter, request: TrainingRequest, report: Report) -> b
     return True
 
 
-def _stop(running: list[_Voter], request: TrainingRequest, report: Report, hurry: Callable[[], bool]) -> None:
+def _stop(running: list[_SupervisedVoter], request: TrainingRequest, report: Report, hurry: Callable[[], bool]) -> None:
     """Ask running voters to write resume points and leave; kill those that do not."""
     for voter in running:
         if voter.process and voter.process.is_alive():
@@ -299,13 +301,13 @@ def _any_point(request: TrainingRequest) -> bool:
     return any(next((request.work / spec.name).glob("checkpoint-*"), None) for spec in request.recipe.voters)
 
 
-def _finished(voter: _Voter, request: TrainingRequest) -> bool:
+def _finished(voter: _SupervisedVoter, request: TrainingRequest) -> bool:
     """Whether the voter's result lies in the work folder, whole and made from these inputs."""
     manifest = voter.folder / RESULT / "manifest.json"
     return manifest.is_file() and json.loads(manifest.read_text("utf-8"))["input_digest"] == request.input_digest()
 
 
-def _require_quorum(request: TrainingRequest, voters: list[_Voter], missing: dict[str, str]) -> None:
+def _require_quorum(request: TrainingRequest, voters: list[_SupervisedVoter], missing: dict[str, str]) -> None:
     recipe = request.recipe
     finished = sum(_finished(voter, request) for voter in voters)
     if finished >= recipe.quorum:
@@ -318,7 +320,7 @@ def _require_quorum(request: TrainingRequest, voters: list[_Voter], missing: dic
 
 
 def _assemble(
-    request: TrainingRequest, voters: list[_Voter], missing: dict[str, str], seconds: float
+    request: TrainingRequest, voters: list[_SupervisedVoter], missing: dict[str, str], seconds: float
 ) -> dict[str, Any]:
     """Copy finished voters to `out`, damage those that a drill names, write the summary; `out` appears whole."""
     beside = request.out.with_name(f".{request.out.name}.part")

@@ -7,7 +7,7 @@ from types import FrameType
 _TOGETHER_S = 1.0  # some senders signal a process and then its group: that is one request
 
 
-class Asked:
+class StopSignal:
     """What SIGINT and SIGTERM have asked for so far.
 
     Attributes:
@@ -34,4 +34,4 @@ class Asked:
             self.hurry = True
 
 
-asked = Asked()  # of this process, and of those forked from it
+stop_signal = StopSignal()  # of this process, and of those forked from it

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from capibara_assets.errors import InputError
 from capibara_assets.training.monitoring.events import Report
-from capibara_assets.training.supervisor.signals import Asked
+from capibara_assets.training.supervisor.signals import StopSignal
 
 # Exit code of a failure that would come again: bad input, divergence, a defect. Anything killed is worth another try.
 FAILED = 3
@@ -25,7 +25,7 @@ ORPHAN_GRACE_S = 15.0
 _LOCK_WAIT_S = 30.0
 
 
-def reporter(connection: Connection, asked: Asked) -> Report:
+def reporter(connection: Connection, asked: StopSignal) -> Report:
     """Sends events over a connection; when nobody listens there any more, that asks to stop."""
 
     def report(event: dict[str, Any]) -> None:
@@ -37,7 +37,7 @@ def reporter(connection: Connection, asked: Asked) -> Report:
     return report
 
 
-def follow_supervisor(asked: Asked) -> None:
+def follow_supervisor(asked: StopSignal) -> None:
     """When the supervisor is gone, however it went, stop as if asked to, and leave for good after a grace period."""
 
     def follow() -> None:

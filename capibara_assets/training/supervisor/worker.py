@@ -17,7 +17,7 @@ from capibara_assets.training.ranks import ALONE, Ranks
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.strategies.voters import train_by_strategy
-from capibara_assets.training.supervisor.signals import Asked, asked
+from capibara_assets.training.supervisor.signals import StopSignal, stop_signal
 from capibara_assets.training.supervisor.voter_process import FAILED, alone_in, follow_supervisor, reporter
 
 
@@ -26,9 +26,9 @@ def run_voter(request: TrainingRequest, voter: VoterSpec, folder: Path, connecti
 
     Exit codes: 0 finished, 128 + signal after a resume point was written, 3 a failure that would come again.
     """
-    asked.listen()
-    follow_supervisor(asked)
-    sys.exit(attempt(request, voter, folder, reporter(connection, asked), asked))
+    stop_signal.listen()
+    follow_supervisor(stop_signal)
+    sys.exit(attempt(request, voter, folder, reporter(connection, stop_signal), stop_signal))
 
 
 def attempt(
@@ -36,7 +36,7 @@ def attempt(
     voter: VoterSpec,
     folder: Path,
     report: Report,
-    asked: Asked,
+    stop_signal: StopSignal,
     join: Callable[[], Ranks] = lambda: ALONE,
 ) -> int:
     """Train in this process; how it went as an exit code.
@@ -50,15 +50,15 @@ def attempt(
     warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
 
     def poll() -> None:
-        if asked.number is not None:
-            raise Interrupted(asked.number)
+        if stop_signal.number is not None:
+            raise Interrupted(stop_signal.number)
 
     try:
         ranks = join()
         with alone_in(folder, poll) if ranks.main else nullcontext():
             train_by_strategy(VoterRun(request, voter, folder, report, poll, ranks))
     except Interrupted:
-        return 128 + (asked.number or signal.SIGTERM)  # another process of this voter was asked
+        return 128 + (stop_signal.number or signal.SIGTERM)  # another process of this voter was asked
     except (InputError, TrainingDiverged) as error:
         report({"event": "failed", "error": str(error), "bad_input": isinstance(error, InputError)})
         return FAILED

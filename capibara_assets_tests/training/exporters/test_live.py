@@ -10,7 +10,7 @@ import pytest
 from capibara_assets.training.exporters import Exporter
 from capibara_assets.training.exporters.live import LiveExport, Make
 from capibara_assets.training.monitoring.logs import RunInfo
-from capibara_assets.training.monitoring.views import Point, current_view, points_of
+from capibara_assets.training.monitoring.views import MetricPoint, current_view, points_of
 from capibara_assets_tests.training.exporters.test_exporters import write_log
 from capibara_assets_tests.training.monitoring.test_views import training
 
@@ -19,14 +19,14 @@ class Kept:
     """Keeps what it is given; does something first."""
 
     def __init__(self, before: "list[Exception] | threading.Event | None" = None):
-        self.points: list[Point] = []
+        self.points: list[MetricPoint] = []
         self.closed: list[bool] = []
         self._before = before
 
     def begin(self, info: RunInfo) -> None:
         self.points.clear()
 
-    def write(self, points: Sequence[Point]) -> None:
+    def write(self, points: Sequence[MetricPoint]) -> None:
         if isinstance(self._before, threading.Event):
             self._before.wait()
         elif self._before:

@@ -15,7 +15,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.supervisor.agent import _Crew
 from capibara_assets.training.supervisor.run import train_domain
-from capibara_assets.training.supervisor.signals import Asked
+from capibara_assets.training.supervisor.signals import StopSignal
 from capibara_assets.training.supervisor.voter_process import FAILED
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.supervisor.test_run import Killer, spawn, until
@@ -68,7 +68,7 @@ def test_how_several_processes_ended_becomes_how_the_voter_ended(
     said = list[dict[str, Any]]()
     torchrun = subprocess.Popen([sys.executable, "-S", "-c", "raise SystemExit(7)"])
     torchrun.wait()
-    signals = Asked()
+    signals = StopSignal()
     for number in asked:
         signals.note(number)
     crew = _Crew(torchrun, said.append, signals, left=left, failures=failures, silent=silent)

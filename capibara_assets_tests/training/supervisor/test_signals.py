@@ -7,11 +7,11 @@ import time
 import pytest
 
 from capibara_assets.training.supervisor import signals
-from capibara_assets.training.supervisor.signals import Asked
+from capibara_assets.training.supervisor.signals import StopSignal
 
 
 def test_the_first_counts_and_a_later_one_is_in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Asked()
+    asked = StopSignal()
     for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):  # as `timeout` does: the process, then its group
         asked.note(number)
     assert asked.number == signal.SIGTERM and not asked.hurry
@@ -23,7 +23,7 @@ def test_the_first_counts_and_a_later_one_is_in_a_hurry(monkeypatch: pytest.Monk
 
 def test_it_listens_to_real_signals() -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    asked = Asked()
+    asked = StopSignal()
     try:
         asked.listen()
         os.kill(os.getpid(), signal.SIGINT)
