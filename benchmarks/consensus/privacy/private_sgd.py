@@ -89,7 +89,7 @@ def gradient_lengths(request: "TrainingRequest", trained: "TrainedNumbers") -> l
 def trained_voter(request: "TrainingRequest", choice: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Train the voter of that strategy by the product's own code: its manifest."""
     from capibara_assets.training.data.voter_run import VoterRun
-    from capibara_assets.training.strategies.voters import train_by_strategy
+    from capibara_assets.training.supervisor.worker import train_by_strategy
 
     request, voter, _ = with_strategy(request, choice)
     shutil.rmtree(folder, ignore_errors=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 from capibara_assets.errors import InputError
 from capibara_assets.training.data.order import rank
 from capibara_assets.training.loop.products import Product, detached, products
-from capibara_assets.training.loop.published import Published, Score
+from capibara_assets.training.loop.tactics import Published, Score
 from capibara_assets.training.step.subject import Subject
 from capibara_assets.training.strategy import ClientStrategy
 

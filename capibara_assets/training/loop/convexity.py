@@ -29,7 +29,7 @@ from torch import Tensor
 
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.training.loop.products import Product, products
-from capibara_assets.training.loop.published import Published, Score
+from capibara_assets.training.loop.tactics import Published, Score
 from capibara_assets.training.recipe import TrainingChoice
 from capibara_assets.training.step.stepper import Stepper
 from capibara_assets.training.step.subject import Subject

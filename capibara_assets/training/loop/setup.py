@@ -8,8 +8,9 @@ import torch
 
 from capibara_assets.training.data.voter_examples import VoterExamples
 from capibara_assets.training.data.voter_run import VoterRun
-from capibara_assets.training.environment import compute_settings, fingerprint, held_mib, pick_device, settings_on
+from capibara_assets.training.environment import compute_settings, fingerprint, pick_device, settings_on
 from capibara_assets.training.monitoring.events import EventLog
+from capibara_assets.training.monitoring.usage import held_mib
 from capibara_assets.training.parallel.backends import make_stepper
 from capibara_assets.training.step.settings import Settings
 from capibara_assets.training.step.stepper import Stepper

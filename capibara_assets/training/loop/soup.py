@@ -14,7 +14,7 @@ from torch import Tensor
 
 from capibara_assets.modeling.greedy import greedy_choice
 from capibara_assets.training.loop.products import Average, averaged, detached, shares_of
-from capibara_assets.training.loop.published import Published, Score
+from capibara_assets.training.loop.tactics import Published, Score
 from capibara_assets.training.step.subject import Subject
 from capibara_assets.training.strategy import SoupStrategy
 

@@ -60,8 +60,9 @@ def _measure(request: TrainingRequest, budget_s: float, born: float) -> Measured
     from capibara_assets.training.data.batches import Curriculum, plain_level
     from capibara_assets.training.data.examples import chosen, read_examples, tokens_of, validation_examples
     from capibara_assets.training.data.order import training_part
-    from capibara_assets.training.environment import compute_settings, held_mib, memory_mib, pick_device, settings_on
+    from capibara_assets.training.environment import compute_settings, pick_device, settings_on
     from capibara_assets.training.loop.evaluator import evaluate
+    from capibara_assets.training.monitoring.usage import held_mib, memory_mib
     from capibara_assets.training.ranks import ALONE
     from capibara_assets.training.step.settings import total_steps
     from capibara_assets.training.step.stepper import PlainStepper

@@ -14,7 +14,7 @@ from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.request import Fault, FurtherDataset, TrainingRequest
 from capibara_assets.training.standalone.scripts import write_scripts
 from capibara_assets.training.strategy import needs_all_domains
-from capibara_assets.training.supervisor.run import VOLATILE as OF_A_RUN
+from capibara_assets.training.supervisor.assembly import VOLATILE as OF_A_RUN
 
 VOLATILE = (*OF_A_RUN, "outcome.json")
 """Files whose bytes differ between equal trainings: outside the data version."""

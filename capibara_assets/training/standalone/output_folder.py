@@ -23,7 +23,8 @@ from capibara_assets.training.resume.epoch_info import (
     read_epoch_info,
     write_epoch_info,
 )
-from capibara_assets.training.supervisor.run import RESULT, TrainingOutcome
+from capibara_assets.training.supervisor.assembly import RESULT
+from capibara_assets.training.supervisor.run import TrainingOutcome
 
 TRAINING_INFO = "training_info.json"
 # What a tokenizer may consist of; copied from the base, so that the folder alone serves.

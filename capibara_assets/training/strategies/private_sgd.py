@@ -32,7 +32,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.training.data.order import rank
 from capibara_assets.training.data.voter_examples import VoterExamples
 from capibara_assets.training.data.voter_run import VoterRun
-from capibara_assets.training.environment import memory_mib, seed_all
+from capibara_assets.training.environment import seed_all
 from capibara_assets.training.loop.client import ClientTactic, along, lora_only, signs, spread
 from capibara_assets.training.loop.gradients import StepGradient
 from capibara_assets.training.loop.guards import TrainingDiverged
@@ -40,6 +40,7 @@ from capibara_assets.training.loop.resuming import resume
 from capibara_assets.training.loop.setup import TrainingSetup, set_up
 from capibara_assets.training.loop.train import fit, log_start, publish
 from capibara_assets.training.loop.trainer import Trainer
+from capibara_assets.training.monitoring.usage import memory_mib
 from capibara_assets.training.resume.epoch_folders import EpochFolders
 from capibara_assets.training.resume.epochs import EpochCheckpoints
 from capibara_assets.training.resume.points import ResumePoint
@@ -198,8 +199,8 @@ def train_private(run: VoterRun, strategy: PrivateStrategy) -> Path:
         tactic=ClientTactic(ClientStrategy(trained=strategy.trained, proximal=0.0), setup.subject),
         ema=None,
         guards=run.request.recipe.guards.model_copy(update={"spike": None, "continuity": None}),  # they judge by losses
-        passes=EpochFolders(None, ()),
-        rehearses=False,
+        epoch_folders=EpochFolders(None, ()),
+        verifies_first_point=False,
         keeps_points=False,  # it cannot be made longer
     )
     resume(trainer)

@@ -1,6 +1,8 @@
-"""`python -m capibara_assets.training.supervisor.rank --request FILE --voter NAME`: one of the processes of one voter.
+"""`python -m capibara_assets.training.supervisor.rank --request FILE --voter NAME`: one rank of a voter.
 
-`torchrun` starts it, either for the voter's agent (agent.py), or for a person who trains over several hosts: there the
+A rank is one of the several processes that train one voter together.
+
+`torchrun` starts it, either for the voter's agent (agent.py), or by hand for a training over several hosts: there the
 work folder lies on a file system that all of them share, the first process prints the progress, and when all voters
 have finished `python -m capibara_assets.training --request FILE` publishes them.
 
@@ -25,13 +27,13 @@ from capibara_assets.training.request import TrainingRequest, read_request
 from capibara_assets.training.supervisor.signals import StopSignal, stop_signal
 from capibara_assets.training.supervisor.voter_process import FAILED, ORPHAN_GRACE_S, reporter
 
-# Where the agent listens, and what a process shows it to be let in.
+# The agent's socket, and the key that authenticates a rank.
 AGENT_ADDRESS, AGENT_KEY = "CAPIBARA_AGENT_ADDRESS", "CAPIBARA_AGENT_KEY"
-_LEAVE_S = 3.0  # for a process that was leaving already when its agent went
+_LEAVE_S = 3.0  # for a process that was already stopping when its agent went
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Train along; returns the exit code."""
+    """Train the voter together with its other ranks; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m capibara_assets.training.supervisor.rank", description="Train one voter"
     )
@@ -53,8 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     code = attempt(request, voter, request.work / voter.name, report, stop_signal, join_ranks)
     if agent:
-        report({"left": code})
-        return FAILED if code == FAILED else 0  # the agent knows the code; torchrun is to make no fuss about it
+        report({"exit_code": code})
+        return FAILED if code == FAILED else 0  # the agent has the code; torchrun would report it as a crash
     return code
 
 
@@ -67,9 +69,9 @@ def _voter(request: TrainingRequest, name: str) -> VoterSpec:
 
 
 def _join_agent(stop_signal: StopSignal) -> Connection | None:
-    """Meet the agent that had this process started; None without one. What it says is a signal's number: stop.
+    """Connect to the agent that started this process, if any; it sends the number of a signal to stop.
 
-    When the agent is gone, however it went, stop as if asked to, and leave for good after a grace period.
+    When the agent is gone, request a stop, and exit after a grace period.
     """
     if AGENT_ADDRESS not in os.environ:
         return None
@@ -81,9 +83,9 @@ def _join_agent(stop_signal: StopSignal) -> Connection | None:
             while True:
                 stop_signal.note(connection.recv())
         except (EOFError, OSError):
-            leaving = stop_signal.number is not None
+            stopping = stop_signal.number is not None
             stop_signal.note(signal.SIGTERM)
-            time.sleep(_LEAVE_S if leaving else ORPHAN_GRACE_S)
+            time.sleep(_LEAVE_S if stopping else ORPHAN_GRACE_S)
             os._exit(128 + signal.SIGTERM)
 
     threading.Thread(target=follow, daemon=True).start()

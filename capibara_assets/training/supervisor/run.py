@@ -1,4 +1,4 @@
-"""Trains the voters of one domain: a process each, some at a time, restarted when killed, published when enough finish.
+"""Supervises the training of a domain: one process per voter, restarted when killed, assembled when enough finish.
 
 Imports no torch: the supervisor stays small, and one fork server imports what voters need, once for all of them.
 """
@@ -6,7 +6,6 @@ Imports no torch: the supervisor stays small, and one fork server imports what v
 import json
 import multiprocessing
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -20,25 +19,14 @@ from typing import Any
 
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.files import read_config
-from capibara_assets.storage.jsonfiles import sync_folder, write_json_atomic
-from capibara_assets.training.monitoring.events import EVENTS, Report
-from capibara_assets.training.plan.prediction import compared, keep_plan
+from capibara_assets.training.monitoring.events import Report
+from capibara_assets.training.plan.prediction import keep_plan
 from capibara_assets.training.plan.preflight import require_ready
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.supervisor.faults import inject
+from capibara_assets.training.supervisor.assembly import RESULT, assemble
 from capibara_assets.training.supervisor.voter_process import require_not_a_rank
 
-RESULT = "result"
-# Files whose bytes differ between equal runs (times, speeds, hosts): left out of an artifact's digest.
-VOLATILE = (
-    "summary.json",
-    "launch/request.json",
-    "voters/*/events.jsonl",
-    "voters/*/metrics.json",
-    "voters/*/timings.json",
-    "voters/*/checkpoints.json",
-)
 _STOP_GRACE_S = 15.0  # under the 20 s that Dagster Pipes waits
 _TICK_S = 0.2
 _MOST_DOUBLINGS = 8  # of the wait before a restart
@@ -49,10 +37,10 @@ class TooFewVoters(Exception):
 
 
 class TrainingInterrupted(Exception):
-    """Asked to stop; every running voter left a resume point.
+    """Training was stopped by a signal; every running voter has written a resume point.
 
     Attributes:
-        signal: number of the signal that asked.
+        signal: its number.
     """
 
     def __init__(self, number: int):
@@ -72,7 +60,13 @@ class TrainingOutcome:
 
 @dataclass
 class _SupervisedVoter:
-    """A voter's state in the supervisor."""
+    """A voter as the supervisor sees it: its process, its restarts, and why it failed.
+
+    Attributes:
+        not_before: `time.monotonic()` before which it is not started.
+        failure: why it ended without a result; None while it may still finish.
+        bad_input: whether the failure is due to its input.
+    """
 
     spec: VoterSpec
     folder: Path
@@ -92,20 +86,21 @@ def train_domain(
 ) -> TrainingOutcome:
     """Train all voters of a domain and assemble `request.out`.
 
-    Voters that finished in the work folder before, from the same inputs, are taken as they are; others go on from
-    their resume points. A voter killed by a signal is started again, `max_restarts` times; any other failure would
-    come again and is not retried. The others train on.
+    Voters that an earlier attempt finished from the same inputs are reused; the others go on from their resume points.
+    A voter killed by a signal is restarted, at most `max_restarts` times; any other failure would repeat and is final.
+    The other voters train on.
 
     Args:
         report: called in this process with every event of every voter (`domain`, `voter`, `event`, `step`, ...).
-        stop: asked several times a second; a signal's number makes all voters write resume points and leave.
-        hurry: asked while they do so; True ends those that still write, whose resume points of before stay good.
+        stop: called several times a second; when it returns a signal's number, all voters write resume points and
+            exit.
+        hurry: called meanwhile; True kills voters that still write: their earlier resume points stay valid.
 
     Raises:
         InputError: a check before the run failed (preflight.py), no voter could train because of its input, or there
             is no resume point where the request wants one.
         TooFewVoters: fewer than 2f + 1 voters finished; says why for each.
-        TrainingInterrupted: `stop` asked for it.
+        TrainingInterrupted: `stop` returned a signal.
     """
     started = time.monotonic()
     require_not_a_rank()
@@ -122,9 +117,8 @@ def train_domain(
 
     missing = {voter.spec.name: voter.failure for voter in voters if voter.failure is not None}
     _require_quorum(request, voters, missing)
-    summary = _assemble(
-        request, [voter for voter in voters if voter.failure is None], missing, time.monotonic() - started
-    )
+    folders = {voter.spec.name: voter.folder for voter in voters if voter.failure is None}
+    summary = assemble(request, folders, missing, time.monotonic() - started)
     return TrainingOutcome(request.out, tuple(summary["finished"]), missing, summary)
 
 
@@ -153,7 +147,7 @@ def _run(
             wait([end for voter in running for end in _ends(voter)], timeout=_TICK_S)
             for voter in list(running):
                 ended = voter.process is not None and not voter.process.is_alive()
-                _drain(voter, request, report)  # after the question: what it said last is then there
+                _drain(voter, request, report)  # after the check above, so that its last events have arrived
                 if ended:
                     running.remove(voter)
                     if _wants_restart(voter, request, report):
@@ -165,7 +159,7 @@ def _run(
 
 
 def _fork_server(request: TrainingRequest) -> ForkServerContext:
-    """Imports what voters need once, so that each of them starts in a fraction of a second."""
+    """A fork server that imports what voters need once, so that each of them starts in a fraction of a second."""
     context = multiprocessing.get_context("forkserver")
     parts = ["capibara_assets.training.supervisor.fork_server"]
     if request.recipe.hardware.processes > 1:
@@ -186,10 +180,10 @@ def _fork_server(request: TrainingRequest) -> ForkServerContext:
 def _start(
     context: ForkServerContext, voter: _SupervisedVoter, request: TrainingRequest, stop: Callable[[], int | None]
 ) -> None:
-    """Start a voter's process. The first one waits for the fork server's imports; a request to stop does not.
+    """Start a voter's process; returns early when a stop is requested, because the first start waits for imports.
 
     Raises:
-        TrainingInterrupted: `stop` asked for it; the process is ended as soon as there is one.
+        TrainingInterrupted: `stop` returned a signal; the process is killed as soon as it exists.
     """
     voter.connection, theirs = context.Pipe(duplex=False)
     process = context.Process(
@@ -218,7 +212,7 @@ def _start(
 
 
 def _enter(request: TrainingRequest, spec: VoterSpec, folder: Path, connection: Connection) -> None:
-    """First function of a voter's process; torch is imported there, or in its ranks, never in the supervisor."""
+    """Entry point of a voter's process; torch is imported in it, or in its ranks, never in the supervisor."""
     if request.recipe.hardware.processes > 1:
         from capibara_assets.training.supervisor.agent import run_ranks
 
@@ -235,7 +229,7 @@ def _ends(voter: _SupervisedVoter) -> list[Connection | int]:
 
 
 def _drain(voter: _SupervisedVoter, request: TrainingRequest, report: Report) -> None:
-    """Pass on what a voter has said so far."""
+    """Relay the events that a voter has sent so far."""
     try:
         while voter.connection and voter.connection.poll():
             event = voter.connection.recv()
@@ -247,7 +241,7 @@ def _drain(voter: _SupervisedVoter, request: TrainingRequest, report: Report) ->
 
 
 def _wants_restart(voter: _SupervisedVoter, request: TrainingRequest, report: Report) -> bool:
-    """What became of a voter whose process has ended; True if it is to be started again."""
+    """Record how a voter's process ended; True if it is to be restarted, no earlier than its `not_before`."""
     assert voter.process is not None
     voter.process.join()
     code = voter.process.exitcode
@@ -281,7 +275,7 @@ def _wants_restart(voter: _SupervisedVoter, request: TrainingRequest, report: Re
 
 
 def _stop(running: list[_SupervisedVoter], request: TrainingRequest, report: Report, hurry: Callable[[], bool]) -> None:
-    """Ask running voters to write resume points and leave; kill those that do not."""
+    """Tell running voters to write resume points and exit; kill those that have not after the grace period."""
     for voter in running:
         if voter.process and voter.process.is_alive():
             voter.process.terminate()
@@ -297,7 +291,7 @@ def _stop(running: list[_SupervisedVoter], request: TrainingRequest, report: Rep
 
 
 def _any_point(request: TrainingRequest) -> bool:
-    """Whether any voter has begun to leave resume points."""
+    """Whether any voter has a resume point."""
     return any(next((request.work / spec.name).glob("checkpoint-*"), None) for spec in request.recipe.voters)
 
 
@@ -317,69 +311,3 @@ def _require_quorum(request: TrainingRequest, voters: list[_SupervisedVoter], mi
     if all(voter.bad_input for voter in voters if voter.failure is not None):
         raise InputError(message)
     raise TooFewVoters(message)
-
-
-def _assemble(
-    request: TrainingRequest, voters: list[_SupervisedVoter], missing: dict[str, str], seconds: float
-) -> dict[str, Any]:
-    """Copy finished voters to `out`, damage those that a drill names, write the summary; `out` appears whole."""
-    beside = request.out.with_name(f".{request.out.name}.part")
-    shutil.rmtree(beside, ignore_errors=True)
-    rows = {}
-    for voter in voters:
-        name = voter.spec.name
-        folder = beside / "voters" / name
-        shutil.copytree(voter.folder / RESULT, folder)
-        if name in request.fault:
-            inject(folder, request.fault[name])
-        manifest, timings, curve = (
-            json.loads((folder / f"{part}.json").read_text("utf-8")) for part in ("manifest", "timings", "curve")
-        )
-        kept = (
-            "status",
-            "fault",
-            "digest",
-            "steps",
-            "examples",
-            "validation_examples",
-            "trainable_parameters",
-            "supervised_tokens",
-            "base_validation_loss",
-            "validation_loss",
-            "best_step",
-            "precision",
-        )
-        rows[name] = (
-            {key: manifest[key] for key in kept if key in manifest}
-            | timings
-            | {
-                "skipped_steps": len(manifest["skipped_steps"]),
-                "curve": [point for point in curve if "validation_loss" in point],
-            }
-        )
-        if (checkpoints := folder / "checkpoints.json").is_file():
-            rows[name]["checkpoints"] = json.loads(checkpoints.read_text("utf-8"))
-    summary = {
-        "domain": request.domain,
-        "input_digest": request.input_digest(),
-        "seed": request.seed,
-        "tolerated": request.recipe.tolerated,
-        "quorum": request.recipe.quorum,
-        "finished": sorted(rows),
-        "missing": missing,
-        "injected": {name: fault for name, fault in request.fault.items() if name in rows},
-        "voters": rows,
-        "seconds": round(seconds, 3),
-        "prediction": compared(
-            request.work,
-            {name: beside / "voters" / name / EVENTS for name in rows},
-            {name: row["seconds"] for name, row in rows.items()},
-        ),
-    }
-    write_json_atomic(beside / "summary.json", summary)
-    sync_folder(beside)
-    if request.out.exists():
-        shutil.rmtree(request.out)
-    beside.replace(request.out)
-    sync_folder(request.out.parent)
-    return summary

@@ -143,7 +143,7 @@ def test_a_new_start_from_an_epoch_has_its_weights_and_goes_on_with_the_next(mak
     with pytest.raises(InputError, match="epoch 1 is where this training starts, and it has 1 epochs"):
         train(of_its_own(make_request, "none-left", epochs=1).model_copy(update={"start": start}))
     changed = start.model_copy(update={"digest": "0" * 64})
-    with pytest.raises(InputError, match="it has changed or gone"):
+    with pytest.raises(InputError, match="has changed or is gone since the training was requested"):
         train(of_its_own(make_request, "changed").model_copy(update={"start": changed}))
     other = {"rank": 3, "alpha": 4, "dropout": 0.0, "use_rslora": False}
     with pytest.raises(InputError, match="leave the LoRA settings as they were"):
@@ -162,7 +162,7 @@ def test_an_epoch_is_over_with_its_last_step_or_with_its_level() -> None:
 
 
 def test_a_start_knows_the_names_that_it_needs(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="it has changed or gone"):
+    with pytest.raises(InputError, match="has changed or is gone since the training was requested"):
         begin_at(Start(adapter=tmp_path, digest="", epoch=1), (3, 6), {}, {})
 
 

@@ -17,6 +17,7 @@ from capibara_assets.checkpoints.store.store import Checkpoint, CheckpointStore
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import read_adapter
 from capibara_assets.training.data.voter_run import Interrupted
+from capibara_assets.training.loop import resuming
 from capibara_assets.training.loop import train as loop
 from capibara_assets.training.resume import points as resume
 from capibara_assets.training.supervisor.run import train_domain
@@ -242,7 +243,7 @@ def test_asked_to_stop_while_the_store_stands_still_an_older_point_does_and_the_
     train(make_request(work="whole", checkpoints=tmp_path / "expected"))
     request, events = make_request(checkpoints=tmp_path / "store"), list[dict[str, Any]]()
     with monkeypatch.context() as slow:
-        slow.setattr(loop, "_LEAVE_S", 0.1)
+        slow.setattr(resuming, "_STOP_GRACE_S", 0.1)
         gate = Gate(slow)
 
         def poll() -> None:

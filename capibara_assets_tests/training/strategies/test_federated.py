@@ -26,7 +26,7 @@ from capibara_assets.training.plan.text import plan_lines
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.strategies import federated, secret_seed
 from capibara_assets.training.strategies.changes import Mechanism, Space, length, mean_change, server_step
-from capibara_assets.training.strategies.dealing import deal
+from capibara_assets.training.strategies.clients import assign_clients
 from capibara_assets.training.strategies.federated import participants
 from capibara_assets.training.strategies.privacy import dp_epsilon, privacy_problems
 from capibara_assets.training.strategies.privacy_plan import budget_of, dimensions, warnings_of
@@ -217,16 +217,16 @@ def test_sampling_and_silence_follow_their_shares_and_the_seed() -> None:
 def test_tenants_that_share_an_example_are_one_client() -> None:
     tenants = [["a"], ["b"], ["c", "b"], ["d"], ["a"], ["e", "d"], ["c"], ["f"]]
     train = pl.DataFrame({"group_id": [f"g{n % 6}" for n in range(8)], "tenants": tenants})
-    clients, unit = deal(train, FederatedStrategy(clients=4))
+    clients, unit = assign_clients(train, FederatedStrategy(clients=4))
     assert unit == "tenants"
     assert clients[0] == clients[4] and clients[1] == clients[2] == clients[6] and clients[3] == clients[5]
     assert clients.n_unique() == 4
-    of_groups, unit = deal(train, FederatedStrategy(clients=5))  # a, b + c, d + e, f are too few
+    of_groups, unit = assign_clients(train, FederatedStrategy(clients=5))  # a, b + c, d + e, f are too few
     assert unit == "groups" and of_groups[0] == of_groups[6] and of_groups.n_unique() == 5
     with pytest.raises(InputError, match="4 tenants that share no example are too few for 5"):
-        deal(train, FederatedStrategy(clients=5, by="tenants"))
+        assign_clients(train, FederatedStrategy(clients=5, by="tenants"))
     with pytest.raises(InputError, match="not every train example names its tenant"):
-        deal(train.drop("tenants"), FederatedStrategy(clients=4, by="tenants"))
+        assign_clients(train.drop("tenants"), FederatedStrategy(clients=4, by="tenants"))
 
 
 def test_rounds_end_before_the_budget_is_passed() -> None:
@@ -257,13 +257,13 @@ def test_the_noise_is_said_beforehand_with_what_helps() -> None:
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A folder that gets a copy of the voter's folder before it is cleared."""
-    original = federated.write_whole
+    original = federated.write_combined
 
     def copying(run: VoterRun, *rest: Any) -> Path:
         shutil.copytree(run.folder, tmp_path / "kept")
         return original(run, *rest)
 
-    monkeypatch.setattr(federated, "write_whole", copying)
+    monkeypatch.setattr(federated, "write_combined", copying)
     return tmp_path / "kept"
 
 
