@@ -46,7 +46,7 @@ def serve(find: Callable[[], list[Log]], exports: Path, host: str, port: int) ->
 
     def refresh() -> int:
         logs = find()
-        error = copier.look([log.path for log in logs], {log.path: log.info.name for log in logs})
+        error = copier.copy_new([log.path for log in logs], {log.path: log.info.name for log in logs})
         if error is not None:
             click.echo(f"a log could not be shown, it is tried again: {type(error).__name__}: {error}", err=True)
         return len(logs)

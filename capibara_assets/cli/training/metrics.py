@@ -42,7 +42,7 @@ def export(place: Path, kind: str, out: Path | None, online: bool) -> None:
         raise InputError("--online needs WANDB_API_KEY: set it, or leave --online out and use `wandb sync` later")
     folder = out or exports_folder(Deployment.from_environment())
     copier = Copier(kind, make_exporter(kind, ExportTarget(folder, online), os.environ))
-    error = copier.look([log.path for log in logs], {log.path: log.info.name for log in logs})
+    error = copier.copy_new([log.path for log in logs], {log.path: log.info.name for log in logs})
     error = copier.close() or error
     if error is not None:
         raise error

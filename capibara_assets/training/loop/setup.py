@@ -1,4 +1,4 @@
-"""What every training of one voter begins with: device, model, optimizer, examples and log."""
+"""Set-up of a voter's training: device, model, optimizer, examples and log."""
 
 import time
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from capibara_assets.training.step.subject import Subject, load_subject
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """A voter's training, ready to begin.
+    """What a voter's training needs before its first step.
 
     Attributes:
         began: `time.monotonic()` when the set-up began.
-        memory_before_mib: held before the model was loaded.
-        environment: fingerprint of what computes.
+        memory_before_mib: memory held before the model was loaded.
+        environment: its fingerprint.
     """
 
     run: VoterRun
@@ -43,7 +43,7 @@ def set_up(run: VoterRun) -> TrainingSetup:
     """Load the base with its LoRA weights, and the voter's examples.
 
     Raises:
-        Interrupted: asked to stop; there is nothing to save yet.
+        Interrupted: stopped; there is nothing to save yet.
         InputError: the base, the dataset or the plan cannot be trained on.
     """
     began = time.monotonic()

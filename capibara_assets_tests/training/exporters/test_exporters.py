@@ -34,7 +34,7 @@ def copier(kind: str, folder: Path) -> Copier:
 
 def replay(kind: str, path: Path, folder: Path) -> None:
     made = copier(kind, folder)
-    error = made.look([path]) or made.close()
+    error = made.copy_new([path]) or made.close()
     if error:
         raise error
 
@@ -159,7 +159,7 @@ def test_followed_while_it_grows_and_is_killed_a_log_ends_the_same(kind: str, tm
     made = copier(kind, out)
     for end in [*range(2, len(events), 5), len(events)]:
         log = write_log(tmp_path / "voter-0", events[:end])
-        assert made.look([log]) is None
+        assert made.copy_new([log]) is None
     assert made.close() is None
     assert same(kind, READERS[kind](out), events)
 
@@ -181,7 +181,7 @@ def test_the_parts_of_a_voter_have_curves_of_their_own(kind: str, tmp_path: Path
     made = copier(kind, out)
     for end in [*range(1, len(events), 4), len(events)]:
         log = write_log(tmp_path / "voter-0", events[:end])
-        assert made.look([log]) is None
+        assert made.copy_new([log]) is None
     assert made.close() is None
     assert same(kind, READERS[kind](out), events)
 

@@ -68,7 +68,7 @@ def test_a_hanging_and_a_raising_exporter_hold_nothing_up_and_the_other_gets_eve
     full = [line for line in said if "mlflow failed: OSError: [Errno 28] No space left" in line]
     assert len(full) == 1 and "`capibara metrics export OUTPUT --to mlflow`" in full[0]
     assert live.failures["mlflow"] >= 1 and live.failures["tensorboard"] == 0
-    assert any("export to wandb hangs and was left behind" in line for line in said)
+    assert any("export to wandb hangs and was abandoned" in line for line in said)
 
 
 def test_what_failed_halfway_is_written_again_from_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
