@@ -1,4 +1,4 @@
-"""What a run will write, and how large: resume points, results, copies, tokens, checkpoints of the store."""
+"""The files a training will write, and their sizes: resume points, results, tokens, epoch checkpoints."""
 
 from collections.abc import Sequence
 
@@ -13,24 +13,24 @@ _DOCUMENTS = 8192  # adapter_config.json, manifest.json, timings.json
 
 
 def sizes(recipe: TrainingRecipe, trainable: int, modules: Sequence[str], kept_weights: int = 0) -> SavedSizes:
-    """Sizes of what is saved.
+    """Sizes of a voter's adapter, optimizer state and resume point.
 
     Args:
-        trainable: parameters; saved in float32.
-        modules: adapted modules by their full name, two tensors each.
-        kept_weights: further copies of the weights that a strategy keeps.
+        trainable: number of trained parameters; saved in float32.
+        modules: full names of the adapted modules, two tensors each.
+        kept_weights: further copies of the weights that a tactic keeps.
     """
     header = 2 * sum(len(module) + _NAME_BYTES for module in modules)
     adapter = 4 * trainable + header
     state = 2 * trainable if recipe.training.optimizer == "adamw_8bit" else 8 * trainable
     optimizer = state + 3 * header
-    copies = 2 + kept_weights + (recipe.ema is not None)  # as they are, the best so far, ...
+    copies = 2 + kept_weights + (recipe.ema is not None)  # the current and the best weights, and further ones
     spike = adapter + optimizer if recipe.guards.spike else 0
     return SavedSizes(adapter, optimizer, copies * adapter + optimizer + spike + _DOCUMENTS)
 
 
 def kept_weights(recipe: TrainingRecipe) -> int:
-    """Copies of the weights that the strategies keep from one validation to the next, at most."""
+    """The largest number of copies of the weights that a tactic keeps between validations."""
     return max(
         (voter.strategy.ingredients for voter in recipe.voters if isinstance(voter.strategy, SoupStrategy)), default=0
     )
@@ -39,10 +39,11 @@ def kept_weights(recipe: TrainingRecipe) -> int:
 def planned_files(
     recipe: TrainingRecipe, size: SavedSizes, voters: Sequence[VoterPlan], tokens: int, *, store: bool
 ) -> tuple[PlannedFiles, ...]:
-    """Everything that a run writes.
+    """The files that a run writes, by kind.
 
     Args:
-        voters: what each does.
+        size: of what one voter saves.
+        voters: plans of the voters.
         tokens: of the whole dataset.
         store: whether epoch checkpoints go to a checkpoint store.
     """
@@ -50,7 +51,7 @@ def planned_files(
     result = size.adapter + _DOCUMENTS + steps * (_EVENT_BYTES + _POINT_BYTES)
     number, keep = len(voters), recipe.checkpoint.keep
     files = [
-        # A new one is whole before the oldest goes.
+        # A new one is complete before the oldest is removed.
         PlannedFiles("<voter>/checkpoint-<step>/", number * (keep + 1), size.resume_point),
         PlannedFiles("<voter>/result/", number, result),
         PlannedFiles("<voter>/events.jsonl", number, steps * _EVENT_BYTES),
@@ -59,7 +60,7 @@ def planned_files(
     ]
     if store:
         epochs = recipe.checkpoint.epochs
-        # All of them until training has finished; then keep_last and keep_best stay.
+        # All of them are kept until training has finished; then keep_last and keep_best of them.
         saved = sum(-(-voter.steps // (recipe.training.evaluate_every * epochs.every)) for voter in voters)
         files.append(PlannedFiles("<store> epoch checkpoints", saved, size.adapter + epochs.optimizer * size.optimizer))
     return tuple(files)

@@ -1,6 +1,6 @@
-"""What `capibara doctor` asks of a machine: versions, places, ports, limits, bf16's real speed, time to save.
+"""Checks of `capibara doctor`: versions, folders, ports, limits, tokenisation, bf16's real speed, time to save.
 
-Slower than the checks of `preflight.py`; torch and Transformers are imported here, each where it is needed.
+Slower than those of `preflight.py`; torch and Transformers are imported inside the checks that need them.
 """
 
 import os
@@ -31,12 +31,12 @@ from capibara_assets.training.step.settings import Settings
 DISTRIBUTION = "capibara-assets"
 CORE = ("torch", "transformers", "peft", "safetensors", "tokenizers", "dagster", "polars")
 RENDEZVOUS_PORT, DASHBOARD_PORT = 29500, 8080
-GRACE_S = 15.0  # the supervisor kills voters that have not left by then (run.py), before Dagster's 20 s are over
+GRACE_S = 15.0  # the supervisor kills voters that still run then (run.py), within the 20 s that Dagster waits
 _OPEN_FILES = 1024
 _SHARED_MEMORY = 2**30  # gloo, NCCL and DeepSpeed exchange tensors there; containers have 64 MiB by default
 _SAMPLE_BYTES = 256 * 2**20  # written to measure a disk; larger resume points are scaled up
 _SIDE, _REPEATS = 512, 7  # of the matrices that time bf16
-_NAMED = 5  # faulty examples that a finding names
+_NAMED = 5  # most examples that a finding names
 
 
 def needed_packages(recipe: TrainingRecipe | None, settings: Settings | None = None) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ def needed_packages(recipe: TrainingRecipe | None, settings: Settings | None = N
 
 
 def check_versions(needed: Iterable[str] = ()) -> list[CheckFinding]:
-    """Installed versions against the ranges that this package declares."""
+    """Check installed versions against the ranges that this package declares."""
     ranges: dict[str, Requirement] = {}
     for line in requires(DISTRIBUTION) or ():
         requirement = Requirement(line)
@@ -62,21 +62,21 @@ def check_versions(needed: Iterable[str] = ()) -> list[CheckFinding]:
     for name in (*CORE, *needed):
         wanted = ranges.get(name)
         try:
-            found = version(name)
+            installed = version(name)
         except PackageNotFoundError:
             extra = f"{name}{wanted.specifier}" if wanted else name
             findings.append(CheckFinding("versions", "fail", f"{name} is not installed", f"install {extra}"))
             continue
-        if wanted is not None and not wanted.specifier.contains(found, prereleases=True):
+        if wanted is not None and not wanted.specifier.contains(installed, prereleases=True):
             todo = f"install {name}{wanted.specifier}: results and resume points depend on it"
-            findings.append(CheckFinding("versions", "fail", f"{name} {found} is not {wanted.specifier}", todo))
+            findings.append(CheckFinding("versions", "fail", f"{name} {installed} is not {wanted.specifier}", todo))
         else:
-            fitting.append(f"{name} {found}")
+            fitting.append(f"{name} {installed}")
     return [*findings, CheckFinding("versions", "pass", ", ".join(fitting))]
 
 
 def check_write(folder: Path) -> CheckFinding:
-    """Really write, sync, rename and remove a file where the run will."""
+    """Write, sync, rename and remove a file where the run will write."""
     there = existing_part(folder)
     file = there / f".capibara-doctor-{uuid.uuid4().hex}"
     try:
@@ -95,7 +95,7 @@ def check_write(folder: Path) -> CheckFinding:
 
 
 def check_ports(processes: int, *, dashboard: int = DASHBOARD_PORT) -> list[CheckFinding]:
-    """Whether the ports of the rendezvous (with several processes) and of the dashboard are free here."""
+    """Check that the ports of the rendezvous (for several processes) and of the dashboard are free."""
     rendezvous = int(os.environ.get("MASTER_PORT", RENDEZVOUS_PORT))
     wanted = {f"dashboard port {dashboard}": (dashboard, "capibara dashboard --port N takes another")}
     if processes > 1:
@@ -114,7 +114,7 @@ def check_ports(processes: int, *, dashboard: int = DASHBOARD_PORT) -> list[Chec
 
 
 def check_limits(processes: int, shared_memory: Path = Path("/dev/shm")) -> list[CheckFinding]:
-    """Open files, and shared memory where several processes exchange tensors."""
+    """Check the limit of open files, and shared memory if several processes exchange tensors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = CheckFinding("limits", "pass", f"{soft} open files")
     if soft < _OPEN_FILES:
@@ -129,17 +129,17 @@ def check_limits(processes: int, shared_memory: Path = Path("/dev/shm")) -> list
             CheckFinding("limits", "warn", f"no {shared_memory}", "mount it: processes exchange tensors there"),
         ]
     free = shutil.disk_usage(shared_memory).free
-    found = f"{size(free)} free in {shared_memory} for {processes} processes"
+    detail = f"{size(free)} free in {shared_memory} for {processes} processes"
     if free < _SHARED_MEMORY:
         return [
             files,
-            CheckFinding("limits", "warn", found, "raise it (docker --shm-size=8g; an emptyDir of medium Memory)"),
+            CheckFinding("limits", "warn", detail, "raise it (docker --shm-size=8g; an emptyDir of medium Memory)"),
         ]
-    return [files, CheckFinding("limits", "pass", found)]
+    return [files, CheckFinding("limits", "pass", detail)]
 
 
 def check_dataset(request: TrainingRequest, settings: Settings) -> list[CheckFinding]:
-    """Tokenise every example through the base's template: counts, supervised tokens, faults by name."""
+    """Tokenise every example through the base's template, and report counts, supervised tokens and faulty examples."""
     from transformers import AutoTokenizer
 
     from capibara_assets.datasets.tokens.tokenising import encode_examples
@@ -150,14 +150,16 @@ def check_dataset(request: TrainingRequest, settings: Settings) -> list[CheckFin
         tokenizer = AutoTokenizer.from_pretrained(request.base_model, local_files_only=True, trust_remote_code=False)
         done = encode_examples(examples, tokenizer, settings.max_length)
     except (OSError, ValueError, InputError) as error:
-        return [CheckFinding("tokens", "fail", str(error), "mend the tokenizer or its template, or name another base")]
+        return [
+            CheckFinding("tokens", "fail", str(error), "repair the tokenizer or its template, or name another base")
+        ]
     audit = done.audit
     counts = ", ".join(f"{count:,} {name}" for name, count in sorted(splits.items()))
-    found = (
+    detail = (
         f"{counts}; {audit['tokens']:,} tokens, {audit['supervised']:,} supervised, longest {audit['length']['p100']}, "
         "template and tokenizer give every answer back"
     )
-    findings = [CheckFinding("tokens", "pass", found)] if done.encoded else []
+    findings = [CheckFinding("tokens", "pass", detail)] if done.encoded else []
     for split in ("train", "validation"):
         if not splits.get(split):
             findings.append(
@@ -172,45 +174,45 @@ def check_dataset(request: TrainingRequest, settings: Settings) -> list[CheckFin
             CheckFinding("tokens", status, f"{len(done.left_out)} examples cannot be trained on: {named}", todo)
         )
     if without := audit["answers_without_end_of_turn"]:
-        found = f"{without} of {audit['answers']} answers have no end of turn: the model would not learn to stop"
+        detail = f"{without} of {audit['answers']} answers have no end of turn: the model would not learn to stop"
         findings.append(
-            CheckFinding("tokens", "warn", found, "use a template that ends its turns with a control token")
+            CheckFinding("tokens", "warn", detail, "use a template that ends its turns with a control token")
         )
     return findings
 
 
 def check_digest(request: TrainingRequest) -> CheckFinding:
-    """The base's bytes against the digest that the request names: reads all of them."""
-    found = base_digest(request.base_model)
-    if found != request.base_digest:
-        said = f"{request.base_model} has digest {found[:12]}, the request names {request.base_digest[:12]}"
+    """Check the base's bytes, all of them, against the digest that the request names."""
+    digest = base_digest(request.base_model)
+    if digest != request.base_digest:
+        detail = f"{request.base_model} has digest {digest[:12]}, the request names {request.base_digest[:12]}"
         return CheckFinding(
-            "digest", "fail", said, "the base's files have changed: copy it again, or make a new request"
+            "digest", "fail", detail, "the base's files have changed: copy it again, or make a new request"
         )
-    return CheckFinding("digest", "pass", f"base {found[:12]}")
+    return CheckFinding("digest", "pass", f"base {digest[:12]}")
 
 
 def check_bf16(precision: str = "auto") -> CheckFinding:
-    """bf16 against fp32 matrix products, really timed: that a processor knows bf16 does not make it fast.
+    """Time bf16 against fp32 matrix products: support for bf16 does not mean that it is fast.
 
     Args:
-        precision: what the recipe asks for.
+        precision: the recipe's.
     """
     seconds = {name: _product_s(name) for name in ("float32", "bfloat16")}
     ratio = seconds["bfloat16"] / seconds["float32"]
     flops = 2 * _SIDE**3
     rates = ", ".join(f"{name} {flops / value / 1e9:.1f} GFLOP/s" for name, value in seconds.items())
     chosen = processor_precision() if precision == "auto" else precision
-    found = f"{rates}: bf16 takes {ratio:.2f} x the time of fp32; the run computes in {chosen}"
+    detail = f"{rates}: bf16 takes {ratio:.2f} x the time of fp32; the run computes in {chosen}"
     if chosen == "bf16" and ratio > 1:
-        return CheckFinding("bf16", "warn", found, "set hardware.precision: fp32: it is faster on this processor")
+        return CheckFinding("bf16", "warn", detail, "set hardware.precision: fp32: it is faster on this processor")
     if chosen == "fp32" and ratio < 0.8:
-        return CheckFinding("bf16", "warn", found, "hardware.precision: bf16 would be faster on this processor")
-    return CheckFinding("bf16", "pass", found)
+        return CheckFinding("bf16", "warn", detail, "hardware.precision: bf16 would be faster on this processor")
+    return CheckFinding("bf16", "pass", detail)
 
 
 def _product_s(kind: str) -> float:
-    """Median seconds of a matrix product in one thread, after one to warm up."""
+    """Median seconds of a matrix product in one thread, after a warm-up."""
     import torch
 
     threads = torch.get_num_threads()
@@ -218,18 +220,18 @@ def _product_s(kind: str) -> float:
     try:
         left = torch.ones(_SIDE, _SIDE, dtype=getattr(torch, kind))
         torch.mm(left, left)
-        taken = []
+        seconds = []
         for _ in range(_REPEATS):
             begun = time.perf_counter()
             torch.mm(left, left)
-            taken.append(time.perf_counter() - begun)
+            seconds.append(time.perf_counter() - begun)
     finally:
         torch.set_num_threads(threads)
-    return statistics.median(taken)
+    return statistics.median(seconds)
 
 
 def check_devices(plan: TrainingPlan) -> CheckFinding:
-    """GPU memory really free against the plan's, where there are GPUs."""
+    """Check the GPUs' free memory against the plan."""
     import torch
 
     if not torch.cuda.is_available():
@@ -237,20 +239,20 @@ def check_devices(plan: TrainingPlan) -> CheckFinding:
     free = [torch.cuda.mem_get_info(device)[0] for device in range(torch.cuda.device_count())]
     used = free[: plan.processes]
     room = ", ".join(size(value) for value in free)
-    found = f"{len(free)} GPUs with {room} free; a process needs {size(plan.memory.total)}"
+    detail = f"{len(free)} GPUs with {room} free; a process needs {size(plan.memory.total)}"
     if len(used) < plan.processes:
         return CheckFinding(
-            "gpu", "fail", found, f"{plan.processes} processes need a GPU each: lower hardware.processes"
+            "gpu", "fail", detail, f"{plan.processes} processes need a GPU each: lower hardware.processes"
         )
     if min(used) < plan.memory.total:
         return CheckFinding(
-            "gpu", "fail", found, "end other programs on it, hold the base quantised, or lower micro_batch"
+            "gpu", "fail", detail, "end other programs on it, hold the base quantised, or lower micro_batch"
         )
-    return CheckFinding("gpu", "pass", found)
+    return CheckFinding("gpu", "pass", detail)
 
 
 def check_grace(folder: Path, plan: TrainingPlan, *, grace_s: float = GRACE_S) -> CheckFinding:
-    """Time to write a resume point on this disk, against the time that a run is given to leave."""
+    """Check the time to write a resume point on this disk against the grace period of a stopped run."""
     there = existing_part(folder)
     wanted = plan.size.resume_point
     written = min(wanted, _SAMPLE_BYTES)
@@ -267,14 +269,14 @@ def check_grace(folder: Path, plan: TrainingPlan, *, grace_s: float = GRACE_S) -
                 stream.write(block)
             stream.flush()
             os.fsync(stream.fileno())
-        taken = (time.perf_counter() - begun) * wanted / written
+        seconds = (time.perf_counter() - begun) * wanted / written
     finally:
         file.unlink(missing_ok=True)
-    found = f"a resume point of {size(wanted)} takes {taken:.2f} s to write, {grace_s:g} s are given on SIGTERM"
-    if taken > grace_s:
-        return CheckFinding("grace", "fail", found, "a stopped run would lose steps: a faster disk, or a smaller rank")
-    if taken > grace_s / 2:
+    detail = f"a resume point of {size(wanted)} takes {seconds:.2f} s to write, {grace_s:g} s are given on SIGTERM"
+    if seconds > grace_s:
+        return CheckFinding("grace", "fail", detail, "a stopped run would lose steps: a faster disk, or a smaller rank")
+    if seconds > grace_s / 2:
         return CheckFinding(
-            "grace", "warn", found, "with one more step on top it may not be enough: take a faster disk"
+            "grace", "warn", detail, "with one more step on top it may not be enough: take a faster disk"
         )
-    return CheckFinding("grace", "pass", found)
+    return CheckFinding("grace", "pass", detail)

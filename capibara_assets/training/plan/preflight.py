@@ -1,7 +1,7 @@
-"""Whether a run can work, before it starts: base, data, disk and memory against its plan. Takes well under a second.
+"""Checks before a training starts: base, data, disk and memory against its plan, in well under a second.
 
-Every check gives a finding: pass, warn or fail, what was found, and what to do. `machine.py` has the slower ones of
-`capibara doctor`.
+Every check returns findings: pass, warn or fail, what was found, and what to do. `machine.py` has the slower checks
+of `capibara doctor`.
 """
 
 import os
@@ -24,13 +24,13 @@ from capibara_assets.training.plan.schema import MeasuredSpeed, TrainingPlan
 from capibara_assets.training.request import TrainingRequest
 
 Status = Literal["pass", "warn", "fail"]
-_MARGIN = 0.02  # of the disk that stays free: file systems slow down and refuse before they are full
+_MARGIN = 0.02  # of the disk must stay free: file systems slow down and fail before they are full
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 @dataclass(frozen=True)
 class CheckFinding:
-    """What a check came to.
+    """The result of a check.
 
     Attributes:
         check: its name.
@@ -45,7 +45,7 @@ class CheckFinding:
 
     @property
     def line(self) -> str:
-        """For people."""
+        """The finding as a line for people."""
         return f"{self.status:<4}  {self.check:<12} {self.sentence}"
 
     @property
@@ -57,10 +57,10 @@ class CheckFinding:
 
 
 def require_ready(request: TrainingRequest) -> TrainingPlan:
-    """The plan of a run on this machine, if nothing stands in its way.
+    """Plan a run on this machine and check that it can work.
 
     Raises:
-        InputError: a check failed; all that failed are named.
+        InputError: a check failed; the message names all that failed.
     """
     validate_base(request.base_model, HEADS)
     plan = plan_training(request)
@@ -73,7 +73,7 @@ def require_ready(request: TrainingRequest) -> TrainingPlan:
 def quick_findings(
     request: TrainingRequest, target: HardwareTarget | None = None, *, speed: MeasuredSpeed | None = None
 ) -> tuple[list[CheckFinding], TrainingPlan | None]:
-    """The quick checks as findings, and the plan where one can be made."""
+    """The findings of all quick checks, and the plan if one can be made."""
     findings = [check_base(request.base_model)]
     if findings[0].status == "fail":
         return findings, None
@@ -87,12 +87,12 @@ def quick_findings(
 def run_findings(
     request: TrainingRequest, plan: TrainingPlan, target: HardwareTarget | None = None
 ) -> list[CheckFinding]:
-    """What the plan asks of this machine, and of the target."""
+    """Check data, disk and memory against the plan."""
     return [check_data(plan), *check_disk(request, plan), *check_memory(plan, target)]
 
 
 def check_base(path: Path) -> CheckFinding:
-    """Config, tokenizer and whole weight files; nothing is loaded."""
+    """Check the base's config, tokenizer and weight files, without loading them."""
     try:
         validate_base(path, HEADS)
     except InputError as error:
@@ -101,23 +101,23 @@ def check_base(path: Path) -> CheckFinding:
 
 
 def check_data(plan: TrainingPlan) -> CheckFinding:
-    """Examples that can be trained on, by their lengths."""
+    """Check how many examples can be trained on, by their lengths."""
     left = plan.examples_left_out
-    found = f"{plan.examples - left:,} of {plan.examples:,} examples can be used ({plan.tokens_source})"
+    detail = f"{plan.examples - left:,} of {plan.examples:,} examples can be used ({plan.tokens_source})"
     if left:
-        return CheckFinding("data", "warn", found, f"{left:,} are too long or faulty and will be left out by name")
-    return CheckFinding("data", "pass", found)
+        return CheckFinding("data", "warn", detail, f"{left:,} are too long or faulty and will be left out by name")
+    return CheckFinding("data", "pass", detail)
 
 
 def check_disk(request: TrainingRequest, plan: TrainingPlan) -> list[CheckFinding]:
-    """Free bytes where the run writes, against what it will write there besides what is there already."""
+    """Check free disk space against what the run will still write."""
     needs: dict[int, tuple[Path, int]] = {}
     there = _bytes_in(request.work)
     for file in plan.files:
         root = request.out.parent if file.where.startswith("<output>") else request.work
         if file.where.startswith("<store>"):
             if request.checkpoints is None or "://" in request.checkpoints:
-                continue  # a bucket has no end
+                continue  # a bucket is not limited
             root = Path(request.checkpoints)
         folder = existing_part(root)
         device = folder.stat().st_dev
@@ -127,20 +127,20 @@ def check_disk(request: TrainingRequest, plan: TrainingPlan) -> list[CheckFindin
         usage = shutil.disk_usage(folder)
         missing = max(0, wanted - there)
         free = usage.free - int(_MARGIN * usage.total)
-        found = f"{size(usage.free)} free at {folder}, the run writes up to {size(missing)}"
+        detail = f"{size(usage.free)} free at {folder}, the run writes up to {size(missing)}"
         if missing > usage.free:
             todo = f"free {size(missing - usage.free)}, lower checkpoint.keep, or write elsewhere (--output)"
-            findings.append(CheckFinding("disk", "fail", found, todo))
+            findings.append(CheckFinding("disk", "fail", detail, todo))
         elif missing > free:
             todo = f"under {_MARGIN:.0%} of the disk would stay free: make room, or write elsewhere (--output)"
-            findings.append(CheckFinding("disk", "warn", found, todo))
+            findings.append(CheckFinding("disk", "warn", detail, todo))
         else:
-            findings.append(CheckFinding("disk", "pass", found))
+            findings.append(CheckFinding("disk", "pass", detail))
     return findings
 
 
 def check_memory(plan: TrainingPlan, target: HardwareTarget | None) -> list[CheckFinding]:
-    """Predicted memory against the target's, and against this machine's where it is to run here."""
+    """Check the predicted memory against the target's, or against this machine's."""
     memory = plan.memory
     note = f" ({memory.note})" if memory.note else ""
     if target is not None:
@@ -148,23 +148,23 @@ def check_memory(plan: TrainingPlan, target: HardwareTarget | None) -> list[Chec
             return [CheckFinding("memory", "fail", problem + note, "change the recipe, or name another --target")]
         return [CheckFinding("memory", "pass", f"{memory.arithmetic}{note}; {target_budget(target)}")]
     if on_a_gpu(None):
-        found = f"{memory.arithmetic}{note}, on the GPU"
-        return [CheckFinding("memory", "pass", f"{found}; capibara doctor compares it with what is free there")]
+        detail = f"{memory.arithmetic}{note}, on the GPU"
+        return [CheckFinding("memory", "pass", f"{detail}; capibara doctor compares it with what is free there")]
     total, available = host_memory()
     several = f" x {memory.processes} processes" if memory.processes > 1 else ""
-    found = f"{memory.arithmetic}{several}{note}; this machine has {size(total)}, {size(available)} of it free"
+    detail = f"{memory.arithmetic}{several}{note}; this machine has {size(total)}, {size(available)} of it free"
     if memory.together > total:
         todo = "run fewer voters at a time (hardware.parallel), hold the base quantised, or lower micro_batch"
-        return [CheckFinding("memory", "fail", found, todo)]
+        return [CheckFinding("memory", "fail", detail, todo)]
     if memory.together > available:
         return [
-            CheckFinding("memory", "warn", found, "end other programs first: the system would swap, or kill the run")
+            CheckFinding("memory", "warn", detail, "end other programs first: the system would swap, or kill the run")
         ]
-    return [CheckFinding("memory", "pass", found)]
+    return [CheckFinding("memory", "pass", detail)]
 
 
 def host_memory(limits: Iterable[Path] = _CGROUP_LIMITS) -> tuple[int, int]:
-    """(all, available) bytes that a process may have: the machine's, or less where a container's limit says so."""
+    """(total, available) bytes of memory: the machine's, or a container's limit if that is lower."""
     memory = psutil.virtual_memory()
     total, available = int(memory.total), int(memory.available)
     for file in limits:
@@ -185,14 +185,14 @@ def existing_part(path: Path) -> Path:
 
 
 def guarded(name: str, check: Callable[[], CheckFinding | list[CheckFinding]]) -> list[CheckFinding]:
-    """A check's findings; one that cannot run is a warning that says why, and the others go on."""
+    """Run a check; an exception becomes a warning, so that the other checks go on."""
     try:
-        found = check()
-    except Exception as error:  # noqa: BLE001 - told as a finding
+        result = check()
+    except Exception as error:  # noqa: BLE001 - reported as a finding
         return [
             CheckFinding(name, "warn", f"could not be checked: {type(error).__name__}: {error}", "check it by hand")
         ]
-    return found if isinstance(found, list) else [found]
+    return result if isinstance(result, list) else [result]
 
 
 def _bytes_in(folder: Path) -> int:

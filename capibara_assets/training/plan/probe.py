@@ -1,4 +1,4 @@
-"""A few real optimizer steps of a run, in a process of their own, timed: what a plan's seconds come from on a CPU."""
+"""The probe: times a few real optimizer steps of a run in a separate process, for the plan's predicted seconds."""
 
 import dataclasses
 import multiprocessing
@@ -15,13 +15,13 @@ _LIMIT_S = 600.0
 
 
 def measure_speed(request: TrainingRequest, *, budget_s: float = 8.0) -> MeasuredSpeed:
-    """Time the recipe's own steps with the first voter's data; nothing is written but the tokenised set.
+    """Time the recipe's own steps on the first voter's data; writes only the tokenised set.
 
-    Steps are spread over the training, because lengths differ; the first one is not counted. One process, whatever
-    the recipe's back end: `processes` of it do that many times the tokens, less what they say to each other.
+    Steps are spread over the training, because lengths differ; the first one is not counted. Measures one process
+    whatever the recipe's backend: `processes` of them do that many times the tokens, less their communication.
 
     Args:
-        budget_s: of steps; at least two are taken.
+        budget_s: seconds for steps; at least two are timed.
 
     Raises:
         InputError: the base or the data cannot be trained on, or no step was done within ten minutes.
@@ -34,7 +34,7 @@ def measure_speed(request: TrainingRequest, *, budget_s: float = 8.0) -> Measure
     try:
         if not ours.poll(_LIMIT_S):
             raise InputError(f"probe: no optimizer step within {_LIMIT_S:g} s: this machine is too small for the run")
-        found: dict[str, Any] = ours.recv()
+        reply: dict[str, Any] = ours.recv()
     except EOFError as error:
         process.join()
         raise InputError(
@@ -43,9 +43,9 @@ def measure_speed(request: TrainingRequest, *, budget_s: float = 8.0) -> Measure
     finally:
         process.kill()
         process.join()
-    if "error" in found:
-        raise InputError(f"probe: {found['error']}")
-    return MeasuredSpeed(**found)
+    if "error" in reply:
+        raise InputError(f"probe: {reply['error']}")
+    return MeasuredSpeed(**reply)
 
 
 def _child(request: TrainingRequest, budget_s: float, born: float, connection: Connection) -> None:
@@ -56,7 +56,7 @@ def _child(request: TrainingRequest, budget_s: float, born: float, connection: C
 
 
 def _measure(request: TrainingRequest, budget_s: float, born: float) -> MeasuredSpeed:
-    """In the child: the loop's own parts around a clock."""
+    """Run and time the steps; called in the child process."""
     from capibara_assets.training.data.batches import Curriculum, plain_level
     from capibara_assets.training.data.examples import chosen, read_examples, tokens_of, validation_examples
     from capibara_assets.training.data.order import training_part
@@ -79,7 +79,7 @@ def _measure(request: TrainingRequest, budget_s: float, born: float) -> Measured
     tokenizer = subject.base.tokenizer
     encoded = tokens_of(request, table, tokenizer, settings)
     ids, train = chosen("train", training_part(table, voter.shard, len(recipe.voters)), encoded, settings)
-    judged = validation_examples(request, voter, table, encoded, settings, tokenizer)
+    validation = validation_examples(request, voter, table, encoded, settings, tokenizer)
     total = total_steps([len(example.input_ids) for example in train], settings, recipe)
     level = plain_level(ids, train, total, f"{request.seed}/{voter.seed}", settings, recipe)
     curriculum = Curriculum([level], recipe)
@@ -96,7 +96,7 @@ def _measure(request: TrainingRequest, budget_s: float, born: float) -> Measured
         stepper.step(data.rate)
         rates.append(data.tokens / (time.monotonic() - begun))
         at += 1
-    few = judged[: max(1, 2 * settings.global_batch)]
+    few = validation[: max(1, 2 * settings.global_batch)]
     begun = time.monotonic()
     evaluate(subject, stepper, few, recipe.training.micro_batch_tokens, ALONE, lambda: None)
     validated = sum(len(example.input_ids) for example in few) / (time.monotonic() - begun)
