@@ -1,7 +1,7 @@
-"""How a voter comes to its weights, as a deployment declares it; what each does is in the module of its name.
+"""Declarations of the training strategies; `loop` and `strategies` implement them.
 
 Voters of one recipe may have different strategies. `max_steps` and `max_tokens` of the recipe bound a training as a
-whole: levels share them out, a federated client has them for all its rounds, each of several seeds has them for itself.
+whole: levels share them, a federated client has them for all its rounds, each of several seeds has them for itself.
 """
 
 from typing import Annotated, Any, Literal
@@ -12,13 +12,13 @@ from capibara_assets.deployment.declarations import Declared
 
 
 class PlainStrategy(Declared):
-    """One training from the shared start; the weights of its best validation."""
+    """One training from the shared initial weights; publishes the weights of its best validation."""
 
     kind: Literal["plain"] = "plain"
 
 
 class LevelChoice(Declared):
-    """One level of a hierarchical training: its data, its passes, its peak learning rate."""
+    """One level of a hierarchical training: its data, epochs and peak learning rate."""
 
     name: str = Field(min_length=1)
     data: Literal["general", "domain", "hard"] = Field(description="all domains, the voter's own, or its hard examples")
@@ -27,9 +27,10 @@ class LevelChoice(Declared):
 
 
 class HierarchicalStrategy(Declared):
-    """From the general to the special, one level after the other, in one optimizer's life; each has its own warm-up.
+    """A curriculum from general to special data: levels in sequence with one optimizer, each with its own warm-up.
 
-    `hard` are the repairs and the examples from `hard_from` on. Where there are none, `without_hard` decides.
+    `hard` data are the repairs and the examples of difficulty `hard_from` and more. `without_hard` decides what happens
+    without any.
     """
 
     kind: Literal["hierarchical"] = "hierarchical"
@@ -75,7 +76,7 @@ class SoupStrategy(Declared):
 
 
 class SeedsStrategy(Declared):
-    """Several trainings that differ by their seed alone, averaged (the `huggingface` strategy)."""
+    """Several trainings that differ only in their seed, averaged (the `huggingface` strategy)."""
 
     kind: Literal["huggingface"] = "huggingface"
     k: int = Field(5, gt=1, description="Trainings")
@@ -91,7 +92,7 @@ _TRAINED = (
 
 
 class ClientStrategy(Declared):
-    """One federated client's training by itself: which numbers it may change, and how far it may stray."""
+    """The training of one federated client: which numbers are trained, and how firmly they are held near the start."""
 
     kind: Literal["client"] = "client"
     trained: TrainedNumbers = Field("factors", description=_TRAINED)
@@ -99,7 +100,7 @@ class ClientStrategy(Declared):
 
 
 class FederatedServer(Declared):
-    """What the server makes of the clients' mean change."""
+    """The server's optimizer, which applies the clients' mean change."""
 
     optimizer: Literal["average", "adam"] = Field("average", description="FedAvg, or FedAdam (arXiv 2003.00295)")
     learning_rate: float | None = Field(None, gt=0, description="of the server; None: 1 for average, 0.01 for adam")
@@ -108,14 +109,15 @@ class FederatedServer(Declared):
 
     @property
     def rate(self) -> float:
+        """The server's learning rate."""
         return self.learning_rate or (1.0 if self.optimizer == "average" else 0.01)
 
 
 class Privacy(Declared):
-    """Differential privacy: clipped vectors, noise on their sum, and a budget that is not passed.
+    """Differential privacy: clipped vectors, noise on their sum, and a budget that is never exceeded.
 
-    `federated`: of the clients, whose changes are summed each round. `private`: of the train examples, whose gradients
-    are summed each step.
+    `federated` protects clients, whose changes are summed each round; `private` protects train examples, whose
+    gradients are summed each step.
     """
 
     epsilon: float = Field(1.0, gt=0, allow_inf_nan=False, description="Budget, for one client (example) more or less")
@@ -132,10 +134,10 @@ class Privacy(Declared):
 
 
 class FederatedStrategy(Declared):
-    """Clients train on their own examples and hand out weight changes only (FedAvg, arXiv 1602.05629)."""
+    """Federated training: clients train on their own examples, share weight changes only (FedAvg, arXiv 1602.05629)."""
 
     kind: Literal["federated"] = "federated"
-    clients: int = Field(4, gt=0, description="Parts into which the train examples are dealt")
+    clients: int = Field(4, gt=0, description="Number of parts that the train examples are split into")
     rounds: int = Field(3, gt=0)
     local_epochs: float = Field(1.0, gt=0, description="of a client in a round; the recipe's epochs do not count")
     by: Literal["auto", "tenants", "groups"] = Field(
@@ -144,21 +146,23 @@ class FederatedStrategy(Declared):
     trained: TrainedNumbers = Field("factors", description=_TRAINED)
     proximal: float = Field(0.0, ge=0, description="mu of FedProx (arXiv 1812.06127)")
     server: FederatedServer = FederatedServer.model_validate({})
-    sampling_rate: float = Field(1.0, gt=0, le=1, description="Probability that a client is asked in a round (Poisson)")
-    dropout: float = Field(0.0, ge=0, lt=1, description="Share of those that do not answer (drawn from the seed)")
+    sampling_rate: float = Field(
+        1.0, gt=0, le=1, description="Probability that a client takes part in a round (Poisson sampling)"
+    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="Share of sampled clients that drop out (drawn from the seed)")
     privacy: Privacy | None = Field(None, description="None: nothing is clipped or noised, and nothing guaranteed")
 
     def client(self) -> ClientStrategy | PlainStrategy:
-        """How each client trains."""
+        """The strategy of each client's training."""
         if self.trained == "factors" and not self.proximal:
             return PlainStrategy()
         return ClientStrategy(trained=self.trained, proximal=self.proximal)
 
 
 class PrivateStrategy(Declared):
-    """Differential privacy of single train examples (DP-SGD, Abadi et al. 2016, arXiv 1607.00133), without clients.
+    """Differential privacy of single train examples (DP-SGD, Abadi et al. 2016, arXiv 1607.00133).
 
-    Every example is part of a step with the probability that makes the recipe's global batch the expected one.
+    Every example is drawn for a step with the probability that makes the recipe's global batch the expected batch.
     """
 
     kind: Literal["private"] = "private"
@@ -180,12 +184,12 @@ Strategy = Annotated[
 
 
 def needs_all_domains(strategy: Strategy) -> bool:
-    """Whether it trains on other domains' examples, too."""
+    """Whether a strategy also trains on other domains' examples."""
     return isinstance(strategy, HierarchicalStrategy) and any(level.data == "general" for level in strategy.levels)
 
 
 def incompatibility(strategy: Strategy, recipe: Any) -> str | None:
-    """Why a strategy cannot be had with the rest of a recipe (TrainingRecipe); None where it can."""
+    """Why a strategy cannot be used with the rest of a recipe (TrainingRecipe); None if it can."""
     if recipe.model.lora.use_dora and isinstance(
         strategy,
         ConvexityStrategy | SoupStrategy | SeedsStrategy | FederatedStrategy | ClientStrategy | PrivateStrategy,

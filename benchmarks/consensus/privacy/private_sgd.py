@@ -73,7 +73,7 @@ def gradient_lengths(request: "TrainingRequest", trained: "TrainedNumbers") -> l
     from capibara_assets.training.environment import compute_settings, pick_device, settings_on
     from capibara_assets.training.step.subject import load_subject
     from capibara_assets.training.strategies.changes import length
-    from capibara_assets.training.strategies.private_sgd import Gradients
+    from capibara_assets.training.strategies.private_sgd import GradientSpace
 
     device = pick_device()
     settings = settings_on(request, device)
@@ -82,7 +82,7 @@ def gradient_lengths(request: "TrainingRequest", trained: "TrainedNumbers") -> l
     table = read_examples(request.dataset)
     encoded = tokens_of(request, table, subject.base.tokenizer, settings)
     _, examples = chosen("train", table.filter(pl.col("split") == "train"), encoded, settings)
-    gradients = Gradients.of(trained, subject)
+    gradients = GradientSpace.of(trained, subject)
     return [length(gradients.of_example(example)) for example in examples]
 
 

@@ -31,7 +31,7 @@ from capibara_assets.training.strategies import private_sgd
 from capibara_assets.training.strategies.changes import Coordinates, Mechanism, length
 from capibara_assets.training.strategies.privacy import NoisedSums
 from capibara_assets.training.strategies.privacy_plan import budget_of_steps, trained_numbers
-from capibara_assets.training.strategies.private_sgd import Gradients, add_clipped
+from capibara_assets.training.strategies.private_sgd import GradientSpace, add_clipped
 from capibara_assets.training.strategy import Privacy, PrivateStrategy, TrainedNumbers
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.strategy_runs import QUIET, digests, manifest, train, train_stopped, voters
@@ -80,7 +80,7 @@ def test_a_gradient_is_the_slope_of_the_loss_in_its_coordinates(
     examples = read_examples(request.dataset)
     encoded = tokens_of(request, examples, subject.base.tokenizer, settings)
     _, train_set = chosen("train", examples.filter(pl.col("split") == "train"), encoded, settings)
-    gradients, parts = Gradients.of(trained, subject), lora_only(subject)
+    gradients, parts = GradientSpace.of(trained, subject), lora_only(subject)
     batch = subject.collate([train_set[3]])
     start = {name: value.detach().clone() for name, value in subject.trainable.items()}
     found = gradients.of_example(train_set[3])
@@ -242,7 +242,7 @@ def test_with_a_large_budget_it_learns(make_request: MakeRequest, trained: Train
 
 def test_a_longer_training_needs_other_noise_and_is_refused(make_request: MakeRequest) -> None:
     stop_after_a_point(make_request(lora=QUIET, voters=private(), max_steps=4, checkpoint_every=1))
-    with pytest.raises(InputError, match="was measured out for those"):
+    with pytest.raises(InputError, match="noise was computed for the former number"):
         train(make_request(lora=QUIET, voters=private(), max_steps=6, checkpoint_every=1))
 
 
