@@ -1,6 +1,6 @@
 """Differential privacy of federated voters: accountant, clipped and noised mean, predicted signal-to-noise.
 
-The mathematics is in `training.privacy`, because federated training needs it and imports nothing from here.
+The mathematics is in `training.strategies.privacy`, because federated training needs it and imports nothing from here.
 """
 
 from capibara_assets.training.strategies.privacy import (

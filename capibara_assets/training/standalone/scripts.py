@@ -194,12 +194,12 @@ def _many(request: TrainingRequest, target: HardwareTarget | None) -> str:
   "$python" -m accelerate.commands.launch --multi_gpu --num_processes "$((nodes * processes))" \\
     --num_machines "$nodes" --machine_rank "$node_rank" --main_process_ip "$MASTER_ADDR" \\
     --main_process_port "$MASTER_PORT" --mixed_precision no --dynamo_backend no \\
-    -m capibara_assets.training.supervisor.rank --request "$request" --voter "$1\""""
+    -m capibara_assets.training.rank --request "$request" --voter "$1\""""
     else:
         command = """\
   "$python" -m torch.distributed.run --nnodes "$nodes" --nproc-per-node "$processes" --node-rank "$node_rank" \\
     --rdzv-backend c10d --rdzv-endpoint "$MASTER_ADDR:$MASTER_PORT" --rdzv-id "$CAPIBARA_RUN-$1" --max-restarts 0 \\
-    -m capibara_assets.training.supervisor.rank --request "$request" --voter "$1\""""
+    -m capibara_assets.training.rank --request "$request" --voter "$1\""""
     deepspeed = (
         "# DeepSpeed finds rank and world size in the variables that torchrun sets: no hostfile is needed.\n"
         if hardware.backend == "zero2"

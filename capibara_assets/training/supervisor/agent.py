@@ -26,9 +26,14 @@ from capibara_assets.storage.jsonfiles import write_json_atomic
 from capibara_assets.training.monitoring.events import Report
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.supervisor.rank import AGENT_ADDRESS, AGENT_KEY
 from capibara_assets.training.supervisor.signals import StopSignal, stop_signal
-from capibara_assets.training.supervisor.voter_process import FAILED, follow_supervisor, reporter
+from capibara_assets.training.supervisor.voter_process import (
+    AGENT_ADDRESS,
+    AGENT_KEY,
+    FAILED,
+    follow_supervisor,
+    reporter,
+)
 
 _STOP_GRACE_S = 12.0  # to write a resume point when stopped; the supervisor waits 15
 _BROKEN_GRACE_S = 5.0  # for the other ranks when one has failed or was killed: they cannot go on without it
@@ -70,7 +75,7 @@ def torchrun_command(request: TrainingRequest, voter: VoterSpec, file: Path) -> 
     return [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts", "0"),
         *("--nproc-per-node", str(request.recipe.hardware.processes)),
-        *("-m", "capibara_assets.training.supervisor.rank", "--request", str(file), "--voter", voter.name),
+        *("-m", "capibara_assets.training.rank", "--request", str(file), "--voter", voter.name),
     ]
 
 

@@ -19,6 +19,8 @@ from capibara_assets.errors import InputError
 from capibara_assets.training.monitoring.events import Report
 from capibara_assets.training.supervisor.signals import StopSignal
 
+# Environment of the ranks of a voter: the agent's socket, and the key that authenticates a rank to it.
+AGENT_ADDRESS, AGENT_KEY = "CAPIBARA_AGENT_ADDRESS", "CAPIBARA_AGENT_KEY"
 # Exit code of a failure that a restart would repeat: bad input, divergence, a defect. What was killed is restarted.
 FAILED = 3
 ORPHAN_GRACE_S = 15.0
@@ -62,7 +64,7 @@ def require_not_a_rank() -> None:
     if world != 1:
         raise InputError(
             f"this process trains a domain's voters, but torchrun started it as one of {world}: start it without "
-            "torchrun and set hardware.processes, or give torchrun `-m capibara_assets.training.supervisor.rank`"
+            "torchrun and set hardware.processes, or give torchrun `-m capibara_assets.training.rank`"
         )
 
 

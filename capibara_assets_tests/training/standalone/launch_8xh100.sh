@@ -53,7 +53,7 @@ trap 'forward INT 130' INT
 launch() {
   "$python" -m torch.distributed.run --nnodes "$nodes" --nproc-per-node "$processes" --node-rank "$node_rank" \
     --rdzv-backend c10d --rdzv-endpoint "$MASTER_ADDR:$MASTER_PORT" --rdzv-id "$CAPIBARA_RUN-$1" --max-restarts 0 \
-    -m capibara_assets.training.supervisor.rank --request "$request" --voter "$1" &
+    -m capibara_assets.training.rank --request "$request" --voter "$1" &
   child="$!"
   if [[ -n "$asked" ]]; then kill -s "$asked" "$child" 2>/dev/null || true; fi # it came before there was a child
   local code=0

@@ -96,7 +96,7 @@ class Family:
 
     @property
     def ranks(self) -> list[psutil.Process]:
-        return self.of_kind("-m capibara_assets.training.supervisor.rank")
+        return self.of_kind("-m capibara_assets.training.rank")
 
     @property
     def torchrun(self) -> psutil.Process:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from capibara_assets.errors import InputError
+from capibara_assets.training.rank import main
 from capibara_assets.training.ranks import Ranks, join_ranks
 from capibara_assets.training.resume.points import require_shared
-from capibara_assets.training.supervisor.rank import main
 from capibara_assets.training.supervisor.run import train_domain
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.parallel.test_backends import write
@@ -34,7 +34,7 @@ def host(port: int, request: Path) -> "subprocess.Popen[str]":
         [
             *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"),
             *("--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "test"),
-            *("-m", "capibara_assets.training.supervisor.rank", "--request", str(request), "--voter", "voter-0"),
+            *("-m", "capibara_assets.training.rank", "--request", str(request), "--voter", "voter-0"),
         ],
         env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip

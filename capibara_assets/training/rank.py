@@ -1,10 +1,10 @@
-"""`python -m capibara_assets.training.supervisor.rank --request FILE --voter NAME`: one rank of a voter.
+"""`python -m capibara_assets.training.rank --request FILE --voter NAME`: one rank of a voter.
 
 A rank is one of the several processes that train one voter together.
 
-`torchrun` starts it, either for the voter's agent (agent.py), or by hand for a training over several hosts: there the
-work folder lies on a file system that all of them share, the first process prints the progress, and when all voters
-have finished `python -m capibara_assets.training --request FILE` publishes them.
+`torchrun` starts it, either for the voter's agent (supervisor/agent.py), or by hand for a training over several hosts:
+there the work folder lies on a file system that all of them share, the first process prints the progress, and when all
+voters have finished `python -m capibara_assets.training --request FILE` publishes them.
 
 Exit codes: 0 finished, 130/143 stopped by SIGINT/SIGTERM with a resume point written, 2 bad input, 3 another failure.
 """
@@ -25,18 +25,14 @@ from capibara_assets.training.monitoring.progress import progress_lines
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest, read_request
 from capibara_assets.training.supervisor.signals import StopSignal, stop_signal
-from capibara_assets.training.supervisor.voter_process import FAILED, ORPHAN_GRACE_S, reporter
+from capibara_assets.training.supervisor.voter_process import AGENT_ADDRESS, AGENT_KEY, FAILED, ORPHAN_GRACE_S, reporter
 
-# The agent's socket, and the key that authenticates a rank.
-AGENT_ADDRESS, AGENT_KEY = "CAPIBARA_AGENT_ADDRESS", "CAPIBARA_AGENT_KEY"
 _LEAVE_S = 3.0  # for a process that was already stopping when its agent went
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Train the voter together with its other ranks; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m capibara_assets.training.supervisor.rank", description="Train one voter"
-    )
+    parser = argparse.ArgumentParser(prog="python -m capibara_assets.training.rank", description="Train one voter")
     parser.add_argument("--request", type=Path, required=True, help="JSON file of a TrainingRequest")
     parser.add_argument("--voter", required=True, help="Name of the voter")
     given = parser.parse_args(arguments)
