@@ -18,7 +18,7 @@ class Published:
     """The adapter that a training publishes.
 
     Attributes:
-        adapter: as it is written.
+        adapter: the one to write.
         loss: its validation loss; None: that of the best validation.
         report: the strategy's own figures, as JSON; for the manifest and the log.
     """

@@ -22,7 +22,7 @@ from capibara_assets.training.data.token_counts import TokenCounts, count_tokens
 from capibara_assets.training.plan.files import kept_weights, planned_files, sizes
 from capibara_assets.training.plan.memory import MemoryPlan, TrainedModel, predict_memory, shape_of, target_budget
 from capibara_assets.training.plan.schema import MeasuredSpeed, TrainingPlan, VoterPlan
-from capibara_assets.training.plan.time import Execution, predict_time, training_flops
+from capibara_assets.training.plan.time import ComputeSetup, predict_time, training_flops
 from capibara_assets.training.recipe import TrainingRecipe, VoterSpec
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.step.settings import Settings, auto_epochs, resolve, total_steps
@@ -78,8 +78,8 @@ def plan_training(
     memory = predict_memory(model, settings, recipe, device=device, together=1 if on_gpu else parallel)
     saved = sizes(recipe, trainable, list(adapted), kept_weights(recipe))
     flops = training_flops(shape, weights, trainable, round(sum(lengths) / len(lengths)))
-    execution = Execution(settings.precision, recipe.hardware.processes, parallel)
-    time = predict_time(voters, flops, target, speed, execution)
+    compute = ComputeSetup(settings.precision, recipe.hardware.processes, parallel)
+    time = predict_time(voters, flops, target, speed, compute)
     return TrainingPlan(
         domain=request.domain,
         base=request.base_model.name,
@@ -107,7 +107,9 @@ def plan_training(
         tokens_exact=counts.exact,
         tokens_source=counts.source,
         size=saved,
-        files=planned_files(recipe, saved, voters, sum(lengths), store=request.checkpoints is not None),
+        files=planned_files(
+            recipe, saved, [voter.steps for voter in voters], sum(lengths), store=request.checkpoints is not None
+        ),
         voters=voters,
         memory=memory,
         budget_bytes=target.usable_bytes if target else None,

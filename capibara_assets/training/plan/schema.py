@@ -1,44 +1,11 @@
-"""The data classes of a training plan: voters, files, time; `plan.plan` computes them."""
+"""The data classes of a training plan: voters, time and the whole; `plan.plan` makes them."""
 
 import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from capibara_assets.training.plan.files import PlannedFiles, SavedSizes
 from capibara_assets.training.plan.memory import MemoryPlan
-
-
-@dataclass(frozen=True)
-class SavedSizes:
-    """Bytes of a voter's saved state.
-
-    Attributes:
-        adapter: adapter_model.safetensors.
-        optimizer: AdamW's state of the trainable weights.
-        resume_point: one `checkpoint-<step>/`, with the best weights so far and what the recipe adds.
-    """
-
-    adapter: int
-    optimizer: int
-    resume_point: int
-
-
-@dataclass(frozen=True)
-class PlannedFiles:
-    """Files of one kind that a training writes.
-
-    Attributes:
-        where: name, relative to the run's folder of work, or below `<output>` or `<store>`.
-        count: the most at one time.
-        bytes_each: approximate size of one.
-    """
-
-    where: str
-    count: int
-    bytes_each: int
-
-    @property
-    def bytes(self) -> int:
-        return self.count * self.bytes_each
 
 
 @dataclass(frozen=True)

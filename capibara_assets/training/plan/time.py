@@ -26,8 +26,8 @@ def training_flops(
 
 
 @dataclass(frozen=True)
-class Execution:
-    """How voters are executed.
+class ComputeSetup:
+    """How voters compute.
 
     Attributes:
         precision: of matrix products; its peak counts.
@@ -45,7 +45,7 @@ def predict_time(
     flops: float,
     target: HardwareTarget | None,
     speed: MeasuredSpeed | None,
-    execution: Execution,
+    compute: ComputeSetup,
 ) -> TimePlan:
     """Predict seconds and cost of all voters together.
 
@@ -63,10 +63,10 @@ def predict_time(
             + voter.validations * voter.validation_tokens / speed.validation_tokens_per_s
             for voter in voters
         ]
-        total = _side_by_side(each, execution.parallel)
+        total = _side_by_side(each, compute.parallel)
         source = f"measured on this machine: {speed.tokens_per_s:,.0f} tokens/s over {speed.steps} steps of this run"
         return TimePlan((total, total), _cost((total, total), hourly), source, note, speed.tokens_per_s, tuple(each))
-    peak = target.peak(execution.precision) or target.peak("bf16") if target else None
+    peak = target.peak(compute.precision) or target.peak("bf16") if target else None
     if target is None or peak is None or target.efficiency is None:
         why = (target.peaks_note or "no published efficiency") if target else "no hardware target was named"
         source = f"until the first steps are measured: {why}; a probe (--probe) measures some before the run"
@@ -74,7 +74,7 @@ def predict_time(
         return TimePlan(None, free, source, note, None)
     works = [flops * (voter.tokens + _FORWARD * voter.validations * voter.validation_tokens) for voter in voters]
     work = sum(works)
-    used = min(execution.processes, target.chips)
+    used = min(compute.processes, target.chips)
     best, typical = target.efficiency.best, target.efficiency.typical
     seconds = (work / (used * peak * best), work / (used * peak * typical))
     source = (
