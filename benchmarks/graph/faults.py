@@ -23,7 +23,7 @@ from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.modeling.hub import resolve_base
 from capibara_assets.resources import Recipes, Store
 from capibara_assets.training.request import Fault
-from capibara_assets.training.supervisor.faults import inject
+from capibara_assets.training.supervisor.assembly import inject
 
 
 @click.command("faults")

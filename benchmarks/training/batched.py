@@ -30,10 +30,11 @@ from capibara_assets.training.data.batches import Curriculum, StepData, plain_le
 from capibara_assets.training.data.examples import chosen, read_examples, tokens_of, validation_examples
 from capibara_assets.training.data.order import training_part
 from capibara_assets.training.data.voter_run import Interrupted, VoterRun
-from capibara_assets.training.environment import compute_settings, fingerprint, memory_mib, pick_device, settings_on
+from capibara_assets.training.environment import compute_settings, fingerprint, pick_device, settings_on
 from capibara_assets.training.loop.guards import TrainingDiverged, diagnosis
 from capibara_assets.training.loop.result import VoterResult, write_result
 from capibara_assets.training.monitoring.events import EVENTS, EventLog, Report
+from capibara_assets.training.monitoring.usage import memory_mib
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.resume.points import Progress, ResumePoints, drop_points, load_point, state_of

@@ -42,7 +42,7 @@ def trained_adapters(
     from capibara_assets.checkpoints.artifacts import checkpoint_root
     from capibara_assets.lineage.card import write_voter_cards
     from capibara_assets.training.recipe import TrainingRecipe
-    from capibara_assets.training.standalone.materials import VOLATILE, Materials, Trained
+    from capibara_assets.training.standalone.materials import VOLATILE, FinishedTraining, Materials
 
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)
@@ -53,7 +53,7 @@ def trained_adapters(
     work = inputs.store.work_dir("trained_adapters", domain, inputs.digest())
     request = materials.request(work, checkpoint_root(inputs.store.root), context.run_id, recipes.faults)
     launcher.run(context, request.write(), target.target)
-    trained = Trained.read(request, plan, target.target)
+    trained = FinishedTraining.read(request, plan, target.target)
     shards, further = materials.shards(trained.summary["finished"]), materials.further()
     write_voter_cards(trained.voters, dataset, shards, base_model.card_name, base, further)
     kept = voters_checkpointed(inputs, request, trained.summary["voters"])

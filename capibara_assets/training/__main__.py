@@ -1,7 +1,9 @@
-"""`python -m capibara_assets.training --request FILE`: the process that Dagster Pipes, Kubernetes or a person starts.
+"""`python -m capibara_assets.training --request FILE`: train the voters of one request.
+
+Started by Dagster Pipes, by Kubernetes, or by hand.
 
 Exit codes: 0 published, 1 too few voters, 2 bad input, 130/143 stopped by SIGINT/SIGTERM with resume points written.
-A second signal ends it at once: the last resume points stay good.
+A second signal ends it at once; the resume points written before stay valid.
 """
 
 import argparse
@@ -21,23 +23,25 @@ from capibara_assets.training.request import read_request
 from capibara_assets.training.standalone.output_folder import publish_outputs
 from capibara_assets.training.supervisor.reporting import Publish, reporting
 from capibara_assets.training.supervisor.run import TooFewVoters, TrainingInterrupted, train_domain
-from capibara_assets.training.supervisor.signals import Asked
+from capibara_assets.training.supervisor.signals import StopSignal
 
 Say = Callable[[str], None]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one request; returns the exit code."""
+    """Train the voters of one request; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m capibara_assets.training", description="Train a domain's voters")
     parser.add_argument("--request", type=Path, required=True, help="JSON file of a TrainingRequest")
     file = parser.parse_args(arguments).request
-    asked = Asked()
-    asked.listen()
+    stop_signal = StopSignal()
+    stop_signal.listen()
     with _log() as (info, error, publish):
         try:
             request = read_request(file)
             with reporting(request, info, publish) as report:
-                outcome = train_domain(request, report, stop=lambda: asked.number, hurry=lambda: asked.hurry)
+                outcome = train_domain(
+                    request, report, stop=lambda: stop_signal.number, hurry=lambda: stop_signal.hurry
+                )
             if request.output is not None:
                 publish_outputs(request, outcome)
         except InputError as problem:
@@ -56,9 +60,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _log() -> Iterator[tuple[Say, Say, Publish | None]]:
-    """Where lines go: to the run's event log when Dagster started this process, else to stdout and stderr.
+    """Functions that log a line, log an error, and publish a message.
 
-    And to the file that JOB_LOG names, which `capibara jobs logs` reads.
+    They write to the run's event log when Dagster started this process, else to stdout and stderr; and in both cases to
+    the file that JOB_LOG names, which `capibara jobs logs` reads.
     """
     with contextlib.ExitStack() as stack:
         beside = os.environ.get(JOB_LOG)
@@ -86,7 +91,7 @@ def _log() -> Iterator[tuple[Say, Say, Publish | None]]:
 
 
 def leave(code: int) -> None:
-    """End the process with this code, also where an exporter that hangs holds a library's exit handler."""
+    """Exit with this code, also when the thread of an exporter hangs and would keep the process alive."""
     sys.stdout.flush()
     sys.stderr.flush()
     if any(thread.name.startswith(EXPORT_THREAD) and thread.is_alive() for thread in threading.enumerate()):

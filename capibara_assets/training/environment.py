@@ -1,17 +1,15 @@
-"""What a machine computes with: set once, and noted: it decides whether a resumed run can promise the same bits."""
+"""The computing environment: device, threads, determinism, and the fingerprint that a bit-exact resume requires."""
 
 import os
 import platform
 import random
 import re
-import resource
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import torch
 
 from capibara_assets.modeling.files import read_config
@@ -22,11 +20,11 @@ from capibara_assets.training.recipe import HardwareChoice
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.step.settings import Settings, resolve
 
-_LIBRARIES = {"zero2": ("deepspeed",), "accelerate": ("accelerate",)}  # backend -> what else computes
+_LIBRARIES = {"zero2": ("deepspeed",), "accelerate": ("accelerate",)}  # backend -> further libraries that compute
 
 
 def pick_device(ranks: Ranks = ALONE) -> torch.device:
-    """The accelerator of this process where there is one, else the CPU."""
+    """This process's GPU if there is one, else the CPU."""
     if ranks.world > 1:
         return ranks.device
     return torch.device("cuda") if torch.cuda.is_available() else torch.device("cpu")
@@ -40,7 +38,7 @@ def settings_on(request: TrainingRequest, device: torch.device) -> Settings:
 
 
 def compute_settings(hardware: HardwareChoice, device: torch.device) -> None:
-    """Threads, determinism and matrix precision of this process."""
+    """Set threads, determinism and matrix precision of this process."""
     torch.set_num_threads(hardware.threads)
     torch.use_deterministic_algorithms(True, warn_only=device.type == "cuda")
     torch.utils.deterministic.fill_uninitialized_memory = False  # nothing here reads memory before writing it
@@ -53,7 +51,7 @@ def compute_settings(hardware: HardwareChoice, device: torch.device) -> None:
 def fingerprint(
     device: torch.device, settings: Settings, hardware: HardwareChoice, ranks: Ranks = ALONE
 ) -> dict[str, Any]:
-    """Everything that may change a bit of the result: with an equal one, a resumed run equals an uninterrupted one."""
+    """Everything that may change a bit of the result; resumed with an equal one, a run gives the same bits."""
     cuda = device.type == "cuda"
     libraries = [*_LIBRARIES.get(hardware.backend, ())]
     libraries += ["bitsandbytes"] if settings.quantization in ("int8", "nf4") else []
@@ -80,7 +78,7 @@ def fingerprint(
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Names of what is not the same in two fingerprints."""
+    """Sorted names of the entries that differ between two fingerprints."""
     return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
 
 
@@ -92,7 +90,7 @@ def seed_all(seed: int) -> None:
 
 
 def _processor() -> str:
-    """The processor's model: libraries choose block sizes by it, and with them the order of sums."""
+    """The processor's model; libraries choose block sizes by it, and thereby the order of sums."""
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
             names = (line.partition(":")[2].strip() for line in file if line.startswith("model name"))
@@ -102,29 +100,17 @@ def _processor() -> str:
 
 
 def _instructions() -> str:
-    """The widest vectors torch uses, and the extensions by which oneDNN chooses its kernels."""
+    """The widest vector instructions torch uses, and the extensions by which oneDNN chooses its kernels."""
     known = torch.cpu.get_capabilities()
-    found = [name for name in ("avx512_bf16", "avx512_fp16", "amx_bf16", "amx_tile", "sve_bf16") if known.get(name)]
+    extensions = [
+        name for name in ("avx512_bf16", "avx512_fp16", "amx_bf16", "amx_tile", "sve_bf16") if known.get(name)
+    ]
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA")
-    return " ".join([torch.backends.cpu.get_cpu_capability(), *found, *([f"limit={limit}"] if limit else [])])
+    return " ".join([torch.backends.cpu.get_cpu_capability(), *extensions, *([f"limit={limit}"] if limit else [])])
 
 
 def _kernel_libraries() -> str:
     """Versions of MKL and oneDNN, where torch was built with them."""
-    said = torch.__config__.show()
-    found = [re.search(pattern, said) for pattern in (r"Math Kernel Library Version (\S+)", r"MKL-DNN v([\d.]+)")]
-    return ", ".join(f"{name} {one[1]}" for name, one in zip(("MKL", "oneDNN"), found, strict=True) if one)
-
-
-def held_mib(device: torch.device) -> float:
-    """The memory that this process holds right now."""
-    if device.type == "cuda":
-        return round(float(torch.cuda.memory_allocated(device)) / 2**20, 1)
-    return round(psutil.Process().memory_info().rss / 2**20, 1)
-
-
-def memory_mib(device: torch.device) -> float:
-    """The most memory that this process has held: the GPU's where there is one, else resident memory."""
-    if device.type == "cuda":
-        return round(float(torch.cuda.max_memory_allocated(device)) / 2**20, 1)
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, 1)
+    config = torch.__config__.show()
+    versions = [re.search(pattern, config) for pattern in (r"Math Kernel Library Version (\S+)", r"MKL-DNN v([\d.]+)")]
+    return ", ".join(f"{name} {one[1]}" for name, one in zip(("MKL", "oneDNN"), versions, strict=True) if one)

@@ -1,6 +1,8 @@
-"""`python -m capibara_assets.training.rank --request FILE --voter NAME`: one of the processes of one voter.
+"""`python -m capibara_assets.training.rank --request FILE --voter NAME`: one rank of a voter.
 
-`torchrun` starts it, either for the voter's agent (supervisor/agent.py), or for a person who trains over several hosts:
+A rank is one of the several processes that train one voter together.
+
+`torchrun` starts it, either for the voter's agent (supervisor/agent.py), or by hand for a training over several hosts:
 there the work folder lies on a file system that all of them share, the first process prints the progress, and when all
 voters have finished `python -m capibara_assets.training --request FILE` publishes them.
 
@@ -22,20 +24,14 @@ from capibara_assets.training.monitoring.events import Report
 from capibara_assets.training.monitoring.progress import progress_lines
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest, read_request
-from capibara_assets.training.supervisor.signals import Asked, asked
-from capibara_assets.training.supervisor.voter_process import (
-    AGENT_ADDRESS,
-    AGENT_KEY,
-    FAILED,
-    ORPHAN_GRACE_S,
-    reporter,
-)
+from capibara_assets.training.supervisor.signals import StopSignal, stop_signal
+from capibara_assets.training.supervisor.voter_process import AGENT_ADDRESS, AGENT_KEY, FAILED, ORPHAN_GRACE_S, reporter
 
-_LEAVE_S = 3.0  # for a process that was leaving already when its agent went
+_LEAVE_S = 3.0  # for a process that was already stopping when its agent went
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Train along; returns the exit code."""
+    """Train the voter together with its other ranks; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m capibara_assets.training.rank", description="Train one voter")
     parser.add_argument("--request", type=Path, required=True, help="JSON file of a TrainingRequest")
     parser.add_argument("--voter", required=True, help="Name of the voter")
@@ -46,17 +42,17 @@ def main(arguments: list[str] | None = None) -> int:
     except InputError as error:
         print(error, file=sys.stderr, flush=True)
         return 2
-    asked.listen()
-    agent = _join_agent(asked)
-    report = reporter(agent, asked) if agent else _printing(request, voter)
+    stop_signal.listen()
+    agent = _join_agent(stop_signal)
+    report = reporter(agent, stop_signal) if agent else _printing(request, voter)
 
     from capibara_assets.training.ranks import join_ranks
     from capibara_assets.training.supervisor.worker import attempt
 
-    code = attempt(request, voter, request.work / voter.name, report, asked, join_ranks)
+    code = attempt(request, voter, request.work / voter.name, report, stop_signal, join_ranks)
     if agent:
-        report({"left": code})
-        return FAILED if code == FAILED else 0  # the agent knows the code; torchrun is to make no fuss about it
+        report({"exit_code": code})
+        return FAILED if code == FAILED else 0  # the agent has the code; torchrun would report it as a crash
     return code
 
 
@@ -68,10 +64,10 @@ def _voter(request: TrainingRequest, name: str) -> VoterSpec:
     raise InputError(f"the recipe has no voter {name}: {names}")
 
 
-def _join_agent(asked: Asked) -> Connection | None:
-    """Meet the agent that had this process started; None without one. What it says is a signal's number: stop.
+def _join_agent(stop_signal: StopSignal) -> Connection | None:
+    """Connect to the agent that started this process, if any; it sends the number of a signal to stop.
 
-    When the agent is gone, however it went, stop as if asked to, and leave for good after a grace period.
+    When the agent is gone, request a stop, and exit after a grace period.
     """
     if AGENT_ADDRESS not in os.environ:
         return None
@@ -81,11 +77,11 @@ def _join_agent(asked: Asked) -> Connection | None:
     def follow() -> None:
         try:
             while True:
-                asked.note(connection.recv())
+                stop_signal.note(connection.recv())
         except (EOFError, OSError):
-            leaving = asked.number is not None
-            asked.note(signal.SIGTERM)
-            time.sleep(_LEAVE_S if leaving else ORPHAN_GRACE_S)
+            stopping = stop_signal.number is not None
+            stop_signal.note(signal.SIGTERM)
+            time.sleep(_LEAVE_S if stopping else ORPHAN_GRACE_S)
             os._exit(128 + signal.SIGTERM)
 
     threading.Thread(target=follow, daemon=True).start()

@@ -1,4 +1,4 @@
-"""The processes that train one voter together: who this one is, and what all of them agree on."""
+"""The processes (ranks) that train one voter together: this process's place among them, and their collectives."""
 
 import os
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ _CPU = torch.device("cpu")
 class Ranks:
     """One process among `world`.
 
-    What they agree on are numbers of Python, exchanged through gloo also where gradients go through NCCL: a device
-    that is busy is not waited for.
+    Collectives exchange Python numbers through gloo, also where gradients go through NCCL, so that they do not wait for
+    a busy device.
 
     Attributes:
-        rank: 0 writes the log, the resume points and the result.
-        world: processes.
-        device: on which this one computes.
+        rank: number of this process; rank 0 writes the log, the resume points and the result.
+        world: number of processes.
+        device: of this process.
     """
 
     rank: int = 0
@@ -31,7 +31,7 @@ class Ranks:
 
     @property
     def main(self) -> bool:
-        """Whether this process writes."""
+        """Whether this is rank 0, which writes."""
         return self.rank == 0
 
     def sum(self, values: Sequence[float]) -> list[float]:
@@ -40,19 +40,19 @@ class Ranks:
             return list(values)
         summed = torch.tensor(values, dtype=torch.float64)
         distributed.all_reduce(summed)
-        found: list[float] = summed.tolist()
-        return found
+        sums: list[float] = summed.tolist()
+        return sums
 
     def any(self, flag: bool) -> bool:
-        """Whether it is so on any of them: so that all stop, or none does."""
+        """Whether the flag is set on any process; the same answer on all."""
         return self.sum([float(flag)])[0] > 0
 
     def same(self, value: float) -> bool:
-        """Whether it is the same number on all of them."""
+        """Whether the number is the same on all processes."""
         return not self.any(self.sum([value])[0] != value * self.world)
 
     def wait(self) -> None:
-        """Until all are here."""
+        """Wait until all processes have called this."""
         if self.world > 1:
             self.sum([0.0])
 
@@ -61,7 +61,7 @@ ALONE = Ranks()
 
 
 def join_ranks() -> Ranks:
-    """Meet the other processes that `torchrun` started, here and on other hosts; each has a GPU of its own, or none.
+    """Join the process group that `torchrun` started, on one or several hosts; each process has its own GPU, or none.
 
     Raises:
         InputError: not started by `torchrun`, or with more processes than this host has GPUs.
@@ -83,7 +83,7 @@ def join_ranks() -> Ranks:
 
 
 def group_of_one() -> None:
-    """A process group for libraries that want one also for a single process; without a port."""
+    """Initialize a process group without a port, for libraries that need one even for a single process."""
     if not distributed.is_initialized():
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         distributed.init_process_group(backend, store=distributed.HashStore(), rank=0, world_size=1)

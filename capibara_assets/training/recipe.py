@@ -1,4 +1,4 @@
-"""What a deployment chooses about training (resources/recipes/*.yaml): strict, with a seed, a section per concern."""
+"""The training recipe (resources/recipes/*.yaml): what a deployment chooses, in strict sections."""
 
 from typing import Any, Literal
 
@@ -7,22 +7,22 @@ from pydantic import Field, field_validator, model_validator
 from capibara_assets.deployment.declarations import Declared
 from capibara_assets.modeling.lora_targets import is_expert
 from capibara_assets.modeling.precision import Quantization
-from capibara_assets.training.strategy import Plain, Strategy, misfit
+from capibara_assets.training.strategy import PlainStrategy, Strategy, incompatibility
 
 Backend = Literal["single", "ddp", "fsdp2", "zero2", "accelerate"]
 
 
 class VoterSpec(Declared):
-    """One voter: all start from the same LoRA weights, so that their deltas stay comparable."""
+    """One voter. All voters start from the same LoRA weights, so that their deltas are comparable."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", description="Folder name of its adapter")
     seed: int = Field(ge=0, description="Seed of its own order of examples")
-    shard: int = Field(ge=0, description="It trains without this part of the train groups and validates on this one")
-    strategy: Strategy = Field(default=Plain(), description="How it comes to its weights")
+    shard: int = Field(ge=0, description="Part of the groups that it does not train on but validates on")
+    strategy: Strategy = Field(default=PlainStrategy(), description="How it is trained")
 
 
 class LoraChoice(Declared):
-    """LoRA settings that win over the plan's; None leaves the plan's."""
+    """LoRA settings that override the LoRA plan's; None keeps the plan's."""
 
     rank: int | None = Field(None, gt=0)
     alpha: float | None = Field(None, gt=0)
@@ -35,7 +35,7 @@ class LoraChoice(Declared):
 
 
 class ModelChoice(Declared):
-    """What is trained: adapters of which kind, on a base held in which form."""
+    """The model that is trained: base, its head and quantisation, LoRA settings, attention."""
 
     base: str | None = Field(
         None, description="Base model where none is named: a folder, one that ships, or id@revision"
@@ -49,7 +49,7 @@ class ModelChoice(Declared):
 
 
 class DataChoice(Declared):
-    """Which examples are trained on, and how a step's examples lie in memory."""
+    """Which examples are trained on, and how they are batched."""
 
     max_length: int | None = Field(None, gt=1, description="Most tokens of an example")
     on_fault: Literal["raise", "leave_out"] = Field(
@@ -64,14 +64,14 @@ class DataChoice(Declared):
 
 
 class EarlyStopping(Declared):
-    """Ends a training that no longer gets better."""
+    """Ends a training when validations stop improving."""
 
     patience: int = Field(gt=0, description="Validations without a better loss")
     min_delta: float = Field(0.0, ge=0, description="What counts as better, nats per token")
 
 
 class TrainingChoice(Declared):
-    """How long, in which batches, and at which rate. The global batch is stated, the accumulation follows."""
+    """Length, batches, optimizer and schedule. Accumulation follows from the global batch."""
 
     epochs: float | Literal["auto"] | None = Field(None, description="Passes over the examples; auto: by their number")
     max_steps: int | None = Field(None, gt=0, description="Most optimizer steps, whatever the epochs")
@@ -105,14 +105,14 @@ class TrainingChoice(Declared):
 
 
 class EmaChoice(Declared):
-    """Exponential moving average of the trained weights: validated, kept and published in their place."""
+    """Exponential moving average of the trained weights: validated, saved and published in their place."""
 
     decay: float = Field(0.999, gt=0, lt=1)
     every: int = Field(1, gt=0, description="Optimizer steps between updates")
 
 
 class SpikeChoice(Declared):
-    """A loss far above the last ones goes back to a snapshot, without its batch (PaLM, arXiv 2204.02311, 5.1)."""
+    """Rolls back to a snapshot after a loss far above recent ones, skipping its batch (PaLM, arXiv 2204.02311, 5.1)."""
 
     window: int = Field(32, ge=4, description="Steps whose losses it is compared with")
     sigmas: float = Field(6.0, gt=0, description="Standard deviations above their mean, and")
@@ -131,7 +131,7 @@ class ScalerChoice(Declared):
 
 
 class ContinuityChoice(Declared):
-    """After a resume in another environment the loss has to go on where it was; else something came back wrong."""
+    """Ends a training whose loss jumped after a resume in another environment: something was restored wrongly."""
 
     steps: int = Field(8, gt=0, description="Steps after the resume that are watched, by the mean of their losses")
     window: int = Field(32, ge=4, description="Steps before it whose losses that mean is compared with")
@@ -140,7 +140,7 @@ class ContinuityChoice(Declared):
 
 
 class GuardChoice(Declared):
-    """What happens when numbers go wrong."""
+    """Reactions to NaN, infinity, loss spikes and broken resumes."""
 
     max_skipped_steps: int = Field(5, ge=0, description="Steps with NaN or infinity that are skipped before giving up")
     spike: SpikeChoice | None = None
@@ -151,7 +151,7 @@ class GuardChoice(Declared):
 
 
 class HardwareChoice(Declared):
-    """With what it computes."""
+    """Backend, processes, precision and threads."""
 
     backend: Backend = Field("single", description="single: one process; else `processes` of them")
     processes: int = Field(1, gt=0, description="Processes (GPUs) of one voter on this host")
@@ -193,7 +193,7 @@ class HardwareChoice(Declared):
 
 
 class EpochChoice(Declared):
-    """Which of a voter's weights on the way go to the checkpoint store, where there is one, and which stay there."""
+    """Which of a voter's adapters go to the checkpoint store during training, and which of them are kept."""
 
     every: int = Field(1, gt=0, description="Validations between checkpoints; after the last one there is always one")
     optimizer: bool = Field(False, description="With AdamW's state: three times the bytes, to train on elsewhere")
@@ -202,7 +202,7 @@ class EpochChoice(Declared):
 
 
 class CheckpointChoice(Declared):
-    """Resume points, epoch checkpoints, and what happens to a voter that died."""
+    """Resume points, epoch checkpoints, and restarts of voters that were killed."""
 
     every: int = Field(gt=0, description="Steps between resume points")
     keep: int = Field(2, ge=2, description="Resume points kept; two, so that one damaged is not the end")
@@ -214,7 +214,7 @@ class CheckpointChoice(Declared):
 
 
 class ReportChoice(Declared):
-    """What is said on the way. Exporters replay the event log; none of them can stop a training."""
+    """Progress lines and exporters. Exporters copy the event log; none of them can stop a training."""
 
     every: int = Field(10, gt=0, description="Steps between progress lines; one comes after ten seconds at the latest")
     exporters: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
@@ -222,7 +222,7 @@ class ReportChoice(Declared):
 
 
 class TrainingRecipe(Declared):
-    """Parameters of training. A None among them is taken from the domain's LoRA plan."""
+    """Parameters of a training. Where one is None, the domain's LoRA plan decides."""
 
     name: str = Field(description="Name of the profile")
     seed: int = Field(ge=0, description="Seed of LoRA's start, of the examples' order and of dropout")
@@ -252,7 +252,7 @@ class TrainingRecipe(Declared):
     @model_validator(mode="after")
     def _strategies_fit(self) -> "TrainingRecipe":
         for voter in self.voters:
-            if problem := misfit(voter.strategy, self):
+            if problem := incompatibility(voter.strategy, self):
                 raise ValueError(f"voter {voter.name}: strategy {voter.strategy.kind}: {problem}")
         return self
 
@@ -294,10 +294,10 @@ class TrainingRecipe(Declared):
 
     @property
     def tolerated(self) -> int:
-        """f: bad or missing voters that n = 3f + 1 tolerate."""
+        """f: number of bad or missing voters tolerated, with n >= 3f + 1 voters."""
         return (len(self.voters) - 1) // 3
 
     @property
     def quorum(self) -> int:
-        """2f + 1: finished voters without which nothing is published."""
+        """2f + 1: number of voters that must finish for anything to be published."""
         return 2 * self.tolerated + 1

@@ -1,4 +1,4 @@
-"""The letter that starts a training process: one JSON file, checked before anything is loaded."""
+"""The request that starts a training process: one JSON file, validated before anything is loaded."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -13,15 +13,15 @@ from capibara_assets.training.strategy import needs_all_domains
 
 Fault = Literal["sign_flip", "nan", "norm_100x"]
 
-# Raised when the loop computes something else from the same inputs, so that old resume points are not mixed in.
+# To be raised when the loop computes something else from the same inputs, so that older resume points are not used.
 LOOP_VERSION = 5
 
-# Of the recipe: how long it trains. Kept beside the digests and not in them, because it may be raised later.
+# Keys of the recipe for the length of a training; not in the digests of `inputs`, because a training may be extended.
 _LENGTH = {"epochs", "max_steps", "max_tokens"}
 
-# Of the recipe: what changes speed, retries, or what is said and kept, and never the adapters.
+# Parts of the recipe that affect speed, retries, reports or what is kept, and never the adapters.
 _INERT: dict[str, Any] = {
-    "model": {"base"},  # by its digest
+    "model": {"base"},  # identified by its digest
     "report": True,
     "checkpoint": True,
     "guards": {"continuity"},
@@ -40,7 +40,7 @@ _INERT: dict[str, Any] = {
 
 
 class Start(BaseModel):
-    """A declared new start from an epoch of an earlier training: its weights, and an optimizer that knows nothing."""
+    """A new training that starts from the weights of an epoch of an earlier one, with a fresh optimizer."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -59,7 +59,7 @@ class FurtherDataset(BaseModel):
 
 
 class TrainingRequest(BaseModel):
-    """Everything one training of one or more voters is made from, and where it works and writes."""
+    """All inputs of a training of one or more voters, and the folders it works in and writes to."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -85,13 +85,13 @@ class TrainingRequest(BaseModel):
         default=None,
         description="Root of the checkpoint store for epoch checkpoints, local or gs://; None: none are kept",
     )
-    run: str | None = Field(default=None, description="Id of the run that asks, noted in the epoch checkpoints")
+    run: str | None = Field(default=None, description="Id of the requesting run, recorded in the epoch checkpoints")
     resume_from: str | None = Field(
         default=None,
         description="latest, or a folder checkpoint-<step>; None: the newest resume point, or a fresh start",
     )
     keep_points: bool = Field(default=False, description="Resume points stay when it has finished: it can be extended")
-    fault: dict[str, Fault] = Field(default={}, description="Drill: voter -> damage done to its finished adapter")
+    fault: dict[str, Fault] = Field(default={}, description="For tests: voter -> damage done to its finished adapter")
 
     @model_validator(mode="after")
     def _faults_name_voters(self) -> "TrainingRequest":
@@ -101,40 +101,40 @@ class TrainingRequest(BaseModel):
         return self
 
     def folder(self, voter: VoterSpec) -> Path:
-        """Where a voter works: of a run of its own, the output itself, or a folder in it for each of several."""
+        """A voter's folder of work: below `work`; for a standalone training `output`, or a folder in it if several."""
         if self.output is None:
             return self.work / voter.name
         return self.output if len(self.recipe.voters) == 1 else self.output / "voters" / voter.name
 
     def write(self) -> Path:
-        """Writes it into its work folder, for the process that trains; returns the file."""
+        """Write the request into its work folder, for the training process; returns the file."""
         file = self.work / "request.json"
         file.write_text(self.model_dump_json())
         return file
 
     def deciding_recipe(self) -> dict[str, Any]:
-        """The recipe as JSON, as far as it decides the adapters: nothing about speed, retries or what is kept."""
+        """The part of the recipe that determines the adapters, as JSON: without speed, retries and what is kept."""
         return self.recipe.model_dump(mode="json", exclude=_INERT)
 
     def length(self) -> dict[str, Any]:
-        """How long it trains, as the recipe says, or the plan in its place."""
+        """The keys that determine the length of the training, from the recipe or else the LoRA plan."""
         choice = self.recipe.training.model_dump(mode="json", include=_LENGTH)
         return choice | {"epochs": self.lora.get("epochs") if choice["epochs"] is None else choice["epochs"]}
 
     def inputs(self, voter: VoterSpec) -> dict[str, str]:
-        """What a voter's weights are made from, each by its digest: a resume point of others is refused by name.
+        """What determines a voter's weights, name -> digest; a resume point of other inputs is refused by name.
 
-        How long it trains is not among them: a training may be made longer (`resume.extension`).
+        The length is not among them, because a training may be extended (`resume.points.extension`).
         """
         own = {"voter": _digest(voter.model_dump(mode="json"))}
         return self._inputs(further=needs_all_domains(voter.strategy)) | own
 
     def run_id(self, voter: VoterSpec) -> str:
-        """Short name of this voter's training; the same inputs give the same one, also when it is made longer."""
+        """Id of this voter's training; the same for the same inputs, also when it is extended."""
         return _digest(self.inputs(voter))[:16]
 
     def input_digest(self) -> str:
-        """Digest of what decides the adapters: no path, no fault, nothing about speed or retries."""
+        """Digest of what determines all adapters: without paths, faults, speed and retries."""
         voters = [voter.model_dump(mode="json") for voter in self.recipe.voters]
         further = any(needs_all_domains(voter.strategy) for voter in self.recipe.voters)
         return _digest(self._inputs(further=further) | {"voters": voters, "length": self.length()})
@@ -142,7 +142,7 @@ class TrainingRequest(BaseModel):
     def _inputs(self, *, further: bool) -> dict[str, str]:
         others = {domain: one.digest for domain, one in self.further.items()}
         recipe = self.deciding_recipe()
-        del recipe["voters"]  # what the others are does not concern one of them; how many, does: they share the data
+        del recipe["voters"]  # other voters do not affect one; their number does, because it decides the shards
         training = {name: value for name, value in recipe["training"].items() if name not in _LENGTH}
         start = {"start": f"epoch {self.start.epoch} of {self.start.digest}"} if self.start else {}
         return {
@@ -164,7 +164,7 @@ def _digest(document: Any) -> str:
 
 
 def read_request(file: Path) -> TrainingRequest:
-    """Read a request.
+    """Read a request from its file.
 
     Raises:
         InputError: the file is missing, not JSON, or not a request.

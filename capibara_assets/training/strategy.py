@@ -1,7 +1,7 @@
-"""How a voter comes to its weights, as a deployment declares it; what each does is in the module of its name.
+"""Declarations of the training strategies; `loop` and `strategies` implement them.
 
 Voters of one recipe may have different strategies. `max_steps` and `max_tokens` of the recipe bound a training as a
-whole: levels share them out, a federated client has them for all its rounds, each of several seeds has them for itself.
+whole: levels share them, a federated client has them for all its rounds, each of several seeds has them for itself.
 """
 
 from typing import Annotated, Any, Literal
@@ -11,14 +11,14 @@ from pydantic import Field, model_validator
 from capibara_assets.deployment.declarations import Declared
 
 
-class Plain(Declared):
-    """One training from the shared start; the weights of its best validation."""
+class PlainStrategy(Declared):
+    """One training from the shared initial weights; publishes the weights of its best validation."""
 
     kind: Literal["plain"] = "plain"
 
 
 class LevelChoice(Declared):
-    """One level of a hierarchical training: its data, its passes, its peak learning rate."""
+    """One level of a hierarchical training: its data, epochs and peak learning rate."""
 
     name: str = Field(min_length=1)
     data: Literal["general", "domain", "hard"] = Field(description="all domains, the voter's own, or its hard examples")
@@ -26,10 +26,11 @@ class LevelChoice(Declared):
     learning_rate_factor: float = Field(1.0, gt=0, description="Its peak, as a share of the recipe's learning rate")
 
 
-class Hierarchical(Declared):
-    """From the general to the special, one level after the other, in one optimizer's life; each has its own warm-up.
+class HierarchicalStrategy(Declared):
+    """A curriculum from general to special data: levels in sequence with one optimizer, each with its own warm-up.
 
-    `hard` are the repairs and the examples from `hard_from` on. Where there are none, `without_hard` decides.
+    `hard` data are the repairs and the examples of difficulty `hard_from` and more. `without_hard` decides what happens
+    without any.
     """
 
     kind: Literal["hierarchical"] = "hierarchical"
@@ -47,14 +48,14 @@ class Hierarchical(Declared):
     )
 
     @model_validator(mode="after")
-    def _levels_differ(self) -> "Hierarchical":
+    def _levels_differ(self) -> "HierarchicalStrategy":
         names = [level.name for level in self.levels]
         if len(set(names)) != len(names):
             raise ValueError(f"levels must have different names: {', '.join(names)}")
         return self
 
 
-class Convexity(Declared):
+class ConvexityStrategy(Declared):
     """Group lasso on LoRA's rank components (Yuan and Lin 2006), so that the rank adapts to the data."""
 
     kind: Literal["convexity"] = "convexity"
@@ -64,7 +65,7 @@ class Convexity(Declared):
     use_proximal_gradient: bool = Field(True, description="The exact proximal step; else the penalty's subgradient")
 
 
-class Soup(Declared):
+class SoupStrategy(Declared):
     """The average of the weights at several validations (Wortsman et al. 2022, arXiv 2203.05482)."""
 
     kind: Literal["soup"] = "soup"
@@ -74,8 +75,8 @@ class Soup(Declared):
     ingredients: int = Field(5, gt=1, description="Newest validations that are kept for it")
 
 
-class Seeds(Declared):
-    """Several trainings that differ by their seed alone, averaged (the `huggingface` strategy)."""
+class SeedsStrategy(Declared):
+    """Several trainings that differ only in their seed, averaged (the `huggingface` strategy)."""
 
     kind: Literal["huggingface"] = "huggingface"
     k: int = Field(5, gt=1, description="Trainings")
@@ -83,23 +84,23 @@ class Seeds(Declared):
     average: Literal["uniform", "weighted"] = Field("weighted", description="weighted: by 1 / validation perplexity")
 
 
-Trained = Literal["factors", "b_only", "scales"]
+TrainedNumbers = Literal["factors", "b_only", "scales"]
 _TRAINED = (
     "factors: A and B; b_only: A stays as it was drawn (FFA-LoRA, arXiv 2403.12313); scales: one number for each rank "
     "component, along fixed random signs in B (as VeRA's, arXiv 2310.11454)"
 )
 
 
-class Client(Declared):
-    """One federated client's training by itself: which numbers it may change, and how far it may stray."""
+class ClientStrategy(Declared):
+    """The training of one federated client: which numbers are trained, and how firmly they are held near the start."""
 
     kind: Literal["client"] = "client"
-    trained: Trained = Field("factors", description=_TRAINED)
+    trained: TrainedNumbers = Field("factors", description=_TRAINED)
     proximal: float = Field(0.0, ge=0, description="mu of FedProx: mu / 2 |w - w_start|^2 joins the loss")
 
 
-class Server(Declared):
-    """What the server makes of the clients' mean change."""
+class FederatedServer(Declared):
+    """The server's optimizer, which applies the clients' mean change."""
 
     optimizer: Literal["average", "adam"] = Field("average", description="FedAvg, or FedAdam (arXiv 2003.00295)")
     learning_rate: float | None = Field(None, gt=0, description="of the server; None: 1 for average, 0.01 for adam")
@@ -108,14 +109,15 @@ class Server(Declared):
 
     @property
     def rate(self) -> float:
+        """The server's learning rate."""
         return self.learning_rate or (1.0 if self.optimizer == "average" else 0.01)
 
 
 class Privacy(Declared):
-    """Differential privacy: clipped vectors, noise on their sum, and a budget that is not passed.
+    """Differential privacy: clipped vectors, noise on their sum, and a budget that is never exceeded.
 
-    `federated`: of the clients, whose changes are summed each round. `private`: of the train examples, whose gradients
-    are summed each step.
+    `federated` protects clients, whose changes are summed each round; `private` protects train examples, whose
+    gradients are summed each step.
     """
 
     epsilon: float = Field(1.0, gt=0, allow_inf_nan=False, description="Budget, for one client (example) more or less")
@@ -131,61 +133,75 @@ class Privacy(Declared):
     )
 
 
-class Federated(Declared):
-    """Clients train on their own examples and hand out weight changes only (FedAvg, arXiv 1602.05629)."""
+class FederatedStrategy(Declared):
+    """Federated training: clients train on their own examples, share weight changes only (FedAvg, arXiv 1602.05629)."""
 
     kind: Literal["federated"] = "federated"
-    clients: int = Field(4, gt=0, description="Parts into which the train examples are dealt")
+    clients: int = Field(4, gt=0, description="Number of parts that the train examples are split into")
     rounds: int = Field(3, gt=0)
     local_epochs: float = Field(1.0, gt=0, description="of a client in a round; the recipe's epochs do not count")
     by: Literal["auto", "tenants", "groups"] = Field(
         "auto", description="A client is made of whole tenants or of whole groups; auto: tenants if there are enough"
     )
-    trained: Trained = Field("factors", description=_TRAINED)
+    trained: TrainedNumbers = Field("factors", description=_TRAINED)
     proximal: float = Field(0.0, ge=0, description="mu of FedProx (arXiv 1812.06127)")
-    server: Server = Server.model_validate({})
-    sampling_rate: float = Field(1.0, gt=0, le=1, description="Probability that a client is asked in a round (Poisson)")
-    dropout: float = Field(0.0, ge=0, lt=1, description="Share of those that do not answer (drawn from the seed)")
+    server: FederatedServer = FederatedServer.model_validate({})
+    sampling_rate: float = Field(
+        1.0, gt=0, le=1, description="Probability that a client takes part in a round (Poisson sampling)"
+    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="Share of sampled clients that drop out (drawn from the seed)")
     privacy: Privacy | None = Field(None, description="None: nothing is clipped or noised, and nothing guaranteed")
 
-    def client(self) -> Client | Plain:
-        """How each client trains."""
+    def client(self) -> ClientStrategy | PlainStrategy:
+        """The strategy of each client's training."""
         if self.trained == "factors" and not self.proximal:
-            return Plain()
-        return Client(trained=self.trained, proximal=self.proximal)
+            return PlainStrategy()
+        return ClientStrategy(trained=self.trained, proximal=self.proximal)
 
 
-class Private(Declared):
-    """Differential privacy of single train examples (DP-SGD, Abadi et al. 2016, arXiv 1607.00133), without clients.
+class PrivateStrategy(Declared):
+    """Differential privacy of single train examples (DP-SGD, Abadi et al. 2016, arXiv 1607.00133).
 
-    Every example is part of a step with the probability that makes the recipe's global batch the expected one.
+    Every example is drawn for a step with the probability that makes the recipe's global batch the expected batch.
     """
 
     kind: Literal["private"] = "private"
-    trained: Trained = Field("b_only", description=_TRAINED)
+    trained: TrainedNumbers = Field("b_only", description=_TRAINED)
     privacy: Privacy = Privacy.model_validate({})
 
 
 Strategy = Annotated[
-    Plain | Hierarchical | Convexity | Soup | Seeds | Federated | Client | Private,
+    PlainStrategy
+    | HierarchicalStrategy
+    | ConvexityStrategy
+    | SoupStrategy
+    | SeedsStrategy
+    | FederatedStrategy
+    | ClientStrategy
+    | PrivateStrategy,
     Field(discriminator="kind"),
 ]
 
 
 def needs_all_domains(strategy: Strategy) -> bool:
-    """Whether it trains on other domains' examples, too."""
-    return isinstance(strategy, Hierarchical) and any(level.data == "general" for level in strategy.levels)
+    """Whether a strategy also trains on other domains' examples."""
+    return isinstance(strategy, HierarchicalStrategy) and any(level.data == "general" for level in strategy.levels)
 
 
-def misfit(strategy: Strategy, recipe: Any) -> str | None:
-    """Why a strategy cannot be had with the rest of a recipe (TrainingRecipe); None where it can."""
-    if recipe.model.lora.use_dora and isinstance(strategy, Convexity | Soup | Seeds | Federated | Client | Private):
+def incompatibility(strategy: Strategy, recipe: Any) -> str | None:
+    """Why a strategy cannot be used with the rest of a recipe (TrainingRecipe); None if it can."""
+    if recipe.model.lora.use_dora and isinstance(
+        strategy,
+        ConvexityStrategy | SoupStrategy | SeedsStrategy | FederatedStrategy | ClientStrategy | PrivateStrategy,
+    ):
         return "it works on products B A, and DoRA's change is more than that: set use_dora: false"
-    if isinstance(strategy, Federated | Client) and (problem := _misfit_of_clients(strategy, recipe)):
+    if isinstance(strategy, FederatedStrategy | ClientStrategy) and (
+        problem := _incompatible_clients(strategy, recipe)
+    ):
         return problem
-    if isinstance(strategy, Private):
-        return _misfit_of_examples(strategy, recipe)
-    if not isinstance(strategy, Convexity):
+    if isinstance(strategy, PrivateStrategy):
+        return _incompatible_examples(strategy, recipe)
+    if not isinstance(strategy, ConvexityStrategy):
         return None
     if recipe.hardware.backend in ("fsdp2", "zero2"):
         return (
@@ -201,8 +217,8 @@ def misfit(strategy: Strategy, recipe: Any) -> str | None:
     return None
 
 
-def _misfit_of_clients(strategy: Federated | Client, recipe: Any) -> str | None:
-    if isinstance(strategy, Federated) and strategy.privacy and strategy.privacy.delta * strategy.clients >= 1:
+def _incompatible_clients(strategy: FederatedStrategy | ClientStrategy, recipe: Any) -> str | None:
+    if isinstance(strategy, FederatedStrategy) and strategy.privacy and strategy.privacy.delta * strategy.clients >= 1:
         return (
             f"delta {strategy.privacy.delta:g} is no less than 1 / {strategy.clients} clients, so one of them could be "
             "given away whole: lower delta"
@@ -216,20 +232,20 @@ def _misfit_of_clients(strategy: Federated | Client, recipe: Any) -> str | None:
         )
     if strategy.proximal and recipe.hardware.precision == "fp16":
         return "the proximal term cannot be added to gradients that a loss scale stretches: use bf16 or fp32"
-    return _misfit_of_scales(strategy.trained, recipe)
+    return _incompatible_scales(strategy.trained, recipe)
 
 
-def _misfit_of_examples(strategy: Private, recipe: Any) -> str | None:
+def _incompatible_examples(strategy: PrivateStrategy, recipe: Any) -> str | None:
     if recipe.hardware.backend != "single":
         return f"it clips each example's gradient, and backend {recipe.hardware.backend} only has sums: use single"
     if recipe.hardware.precision == "fp16":
         return "gradients of single examples are not scaled for fp16: use bf16 or fp32"
     if recipe.ema is not None:
         return "an average over time is not built for it: leave ema out"
-    return _misfit_of_scales(strategy.trained, recipe)
+    return _incompatible_scales(strategy.trained, recipe)
 
 
-def _misfit_of_scales(trained: Trained, recipe: Any) -> str | None:
+def _incompatible_scales(trained: TrainedNumbers, recipe: Any) -> str | None:
     if trained == "scales" and recipe.training.optimizer != "adamw":
         return f"AdamW keeps a component along its signs, and {recipe.training.optimizer} rounds: use adamw"
     return None

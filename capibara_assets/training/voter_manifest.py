@@ -1,4 +1,4 @@
-"""What a voter's `manifest.json` states: one reading of it for attestation, votes, certificates and lineage."""
+"""The reader of a voter's `manifest.json`, for attestation, votes, certificates and lineage."""
 
 import json
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ ValueT = TypeVar("ValueT")
 
 
 def json_object(file: Path) -> dict[str, Any]:
-    """What a file states; empty where there is none.
+    """Read a JSON object from a file; empty where there is no file.
 
     Raises:
-        InputError: it is not JSON, or no object.
+        InputError: the file is not JSON, or no object.
     """
     if not file.is_file():
         return {}
@@ -31,13 +31,13 @@ def json_object(file: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class VoterManifest:
-    """What a voter says of its own training. Voters may say anything: what is of another type counts as not stated."""
+    """A voter's own statements about its training, not trusted: a value of an unexpected type counts as not stated."""
 
     stated: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path) -> "VoterManifest":
-        """That of a voter's folder; states nothing where there is none.
+        """Read the manifest in a voter's folder; empty where there is none.
 
         Raises:
             InputError: it is not a JSON object.
@@ -46,7 +46,7 @@ class VoterManifest:
 
     @classmethod
     def readable(cls, folder: Path) -> "VoterManifest":
-        """The same, but one that cannot be read states nothing: attestation judges that."""
+        """As `read`, but empty for a manifest that cannot be read: attestation reports that."""
         try:
             return cls.read(folder)
         except (InputError, OSError, RecursionError):
@@ -54,32 +54,32 @@ class VoterManifest:
 
     @property
     def shard(self) -> int | None:
-        """The part of the groups that it validates on."""
+        """The shard of the groups that the voter validates on."""
         return self._of_type("shard", int)
 
     @property
     def strategy(self) -> str | None:
-        """The kind of its strategy."""
+        """The kind of the voter's strategy."""
         return self._of_type("strategy", str)
 
     @property
     def privacy(self) -> dict[str, Any] | None:
-        """Parameters and epsilon of its differentially private training."""
+        """The privacy document of a differentially private training; None without."""
         published = self._of_type("published", dict) or {}
         privacy = published.get("privacy")
         return privacy if isinstance(privacy, dict) else None
 
     @property
     def further_datasets(self) -> tuple[tuple[str, str], ...]:
-        """Domain and digest of other domains' datasets that it trained on, sorted."""
+        """(domain, digest) of other domains' datasets trained on, sorted."""
         return tuple(sorted((self._of_type("further_datasets", dict) or {}).items()))
 
     def contradiction(self, weights: str, base_digest: str) -> str:
-        """What it states and the files do not bear out; empty when nothing.
+        """The first statement that the files contradict; empty if there is none.
 
         Args:
-            weights: digest of the adapter's weights as they are.
-            base_digest: of the base model that the vote is about.
+            weights: digest of the adapter's actual weights.
+            base_digest: digest of the base model that the vote is about.
         """
         stated = self.stated.get("digest")
         if stated is not None and stated != weights:

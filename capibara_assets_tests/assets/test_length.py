@@ -16,6 +16,7 @@ MOST_OF_AN_ASSET = 20
 MOST_OF_A_FUNCTION = 80
 TABLES = frozenset[str]()
 """Functions that are longer because they are tables of data, as `module.function`."""
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -56,8 +57,8 @@ def test_functions_are_short() -> None:
         for file in PACKAGE.rglob("*.py")
         for one in functions(file)
     }
-    long = {name: lines for name, lines in lengths.items() if lines > MOST_OF_A_FUNCTION}
-    assert not long.keys() - TABLES, f"over {MOST_OF_A_FUNCTION} lines: {long}"
+    long = {name: lines for name, lines in lengths.items() if lines > MOST_OF_A_FUNCTION and name not in TABLES}
+    assert not long, f"over {MOST_OF_A_FUNCTION} lines: {long}"
 
 
 def test_lines_are_counted_without_docstring_and_imports() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.training.data.voter_run import Interrupted, VoterRun
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.strategies.voters import train_by_strategy
+from capibara_assets.training.supervisor.worker import train_by_strategy
 
 QUIET = {"rank": 2, "alpha": 4, "dropout": 0.0, "use_rslora": False}
 

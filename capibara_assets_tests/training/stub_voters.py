@@ -13,7 +13,7 @@ from typing import Any
 from capibara_assets.storage.jsonfiles import write_json_atomic
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.supervisor.run import RESULT
+from capibara_assets.training.supervisor.assembly import RESULT
 from capibara_assets.training.supervisor.voter_process import FAILED
 
 TOLD = "told.json"

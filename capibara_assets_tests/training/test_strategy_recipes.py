@@ -11,8 +11,8 @@ from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
 from capibara_assets.resources import Recipes
 from capibara_assets.training.recipe import TrainingRecipe
-from capibara_assets.training.standalone.choices import Wishes, chosen_recipe, recipe_file
-from capibara_assets.training.strategy import Convexity, Hierarchical, Seeds, Soup
+from capibara_assets.training.standalone.choices import RunOptions, chosen_recipe, recipe_file
+from capibara_assets.training.strategy import ConvexityStrategy, HierarchicalStrategy, SeedsStrategy, SoupStrategy
 
 FILES = sorted((resources_root() / "recipes" / "strategies").glob("*.yaml"))
 OURS = ("hierarchical", "convexity", "incremental_soup", "huggingface", "integrated")
@@ -29,7 +29,7 @@ def test_they_are_there() -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_each_is_sound_and_found_by_name(file: Path) -> None:
     recipe = of(file.stem)
-    assert chosen_recipe(Wishes(recipe=f"strategies/{file.stem}")) == recipe
+    assert chosen_recipe(RunOptions(recipe=f"strategies/{file.stem}")) == recipe
     assert Recipes(profile=file.stem).load("training", TrainingRecipe) == recipe
 
 
@@ -47,19 +47,19 @@ def test_four_voters_tolerate_a_bad_one(name: str) -> None:
 def test_each_has_its_strategy() -> None:
     levels = []
     for voter in of("hierarchical").voters:
-        assert isinstance(voter.strategy, Hierarchical)
+        assert isinstance(voter.strategy, HierarchicalStrategy)
         levels.append([(level.name, level.data, level.epochs) for level in voter.strategy.levels])
     assert levels == [[("general", "general", 3), ("specialized", "domain", 2), ("finetuning", "hard", 1)]] * 4
     for voter in of("convexity").voters:
-        assert isinstance(voter.strategy, Convexity)
+        assert isinstance(voter.strategy, ConvexityStrategy)
         assert voter.strategy.use_proximal_gradient
     averages = set()
     for voter in of("incremental_soup").voters:
-        assert isinstance(voter.strategy, Soup)
+        assert isinstance(voter.strategy, SoupStrategy)
         averages.add(voter.strategy.average)
     assert averages == {"uniform", "weighted", "greedy"}
     for voter in of("huggingface").voters:
-        assert isinstance(voter.strategy, Seeds)
+        assert isinstance(voter.strategy, SeedsStrategy)
         assert voter.strategy.k == 5
 
 

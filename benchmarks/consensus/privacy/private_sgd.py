@@ -17,9 +17,9 @@ from benchmarks.consensus.privacy.inputs import at_rank, go_on, measured, say, w
 
 if TYPE_CHECKING:
     from capibara_assets.training.request import TrainingRequest
-    from capibara_assets.training.strategy import Trained
+    from capibara_assets.training.strategy import TrainedNumbers
 
-EXAMPLE_ARMS: "dict[str, tuple[Trained, int, float]]" = {  # what is trained, rank, learning rate
+EXAMPLE_ARMS: "dict[str, tuple[TrainedNumbers, int, float]]" = {  # what is trained, rank, learning rate
     "scales, rank 1, DP-SGD": ("scales", 1, 2e-2),
     "b_only, DP-SGD": ("b_only", 8, 3e-3),
 }
@@ -65,7 +65,7 @@ def in_large_batches(request: "TrainingRequest") -> "TrainingRequest":
     return request.model_copy(update={"recipe": request.recipe.model_copy(update={"training": training})})
 
 
-def gradient_lengths(request: "TrainingRequest", trained: "Trained") -> list[float]:
+def gradient_lengths(request: "TrainingRequest", trained: "TrainedNumbers") -> list[float]:
     """Lengths of the train examples' gradients at the shared start."""
     import polars as pl
 
@@ -73,7 +73,7 @@ def gradient_lengths(request: "TrainingRequest", trained: "Trained") -> list[flo
     from capibara_assets.training.environment import compute_settings, pick_device, settings_on
     from capibara_assets.training.step.subject import load_subject
     from capibara_assets.training.strategies.changes import length
-    from capibara_assets.training.strategies.private_sgd import Gradients
+    from capibara_assets.training.strategies.private_sgd import GradientSpace
 
     device = pick_device()
     settings = settings_on(request, device)
@@ -82,14 +82,14 @@ def gradient_lengths(request: "TrainingRequest", trained: "Trained") -> list[flo
     table = read_examples(request.dataset)
     encoded = tokens_of(request, table, subject.base.tokenizer, settings)
     _, examples = chosen("train", table.filter(pl.col("split") == "train"), encoded, settings)
-    gradients = Gradients.of(trained, subject)
+    gradients = GradientSpace.of(trained, subject)
     return [length(gradients.of_example(example)) for example in examples]
 
 
 def trained_voter(request: "TrainingRequest", choice: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Train the voter of that strategy by the product's own code: its manifest."""
     from capibara_assets.training.data.voter_run import VoterRun
-    from capibara_assets.training.strategies.voters import train_by_strategy
+    from capibara_assets.training.supervisor.worker import train_by_strategy
 
     request, voter, _ = with_strategy(request, choice)
     shutil.rmtree(folder, ignore_errors=True)

@@ -15,7 +15,7 @@ import click
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 from capibara_assets.storage.mirror import is_remote
-from capibara_assets.training.exporters import Place, make_exporter, require
+from capibara_assets.training.exporters import ExportTarget, make_exporter, require
 from capibara_assets.training.exporters.live import Copier
 from capibara_assets.training.monitoring.events import EVENTS
 from capibara_assets.training.monitoring.logs import Log, find_logs, logs_of
@@ -42,11 +42,11 @@ def dashboard(folder: Path | None, port: int, host: str) -> None:
 
 def serve(find: Callable[[], list[Log]], exports: Path, host: str, port: int) -> None:
     """Run TensorBoard until it ends or we are asked to; keep what it shows up to date."""
-    copier = Copier("tensorboard", make_exporter("tensorboard", Place(exports), {}))
+    copier = Copier("tensorboard", make_exporter("tensorboard", ExportTarget(exports), {}))
 
     def refresh() -> int:
         logs = find()
-        error = copier.look([log.path for log in logs], {log.path: log.info.name for log in logs})
+        error = copier.copy_new([log.path for log in logs], {log.path: log.info.name for log in logs})
         if error is not None:
             click.echo(f"a log could not be shown, it is tried again: {type(error).__name__}: {error}", err=True)
         return len(logs)

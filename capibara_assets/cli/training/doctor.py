@@ -16,7 +16,7 @@ from capibara_assets.errors import InputError
 
 if TYPE_CHECKING:
     from capibara_assets.planning.hardware.targets import HardwareTarget
-    from capibara_assets.training.plan.preflight import Finding
+    from capibara_assets.training.plan.preflight import CheckFinding
     from capibara_assets.training.plan.schema import TrainingPlan
     from capibara_assets.training.recipe import TrainingRecipe
     from capibara_assets.training.request import TrainingRequest
@@ -88,7 +88,7 @@ def diagnose(
     port: int,
     probe: bool = False,
     quick: bool = False,
-) -> "tuple[list[Finding], TrainingPlan | None]":
+) -> "tuple[list[CheckFinding], TrainingPlan | None]":
     """All checks of a run, or of the machine alone where there is no request. None ends the others.
 
     Args:
@@ -99,10 +99,10 @@ def diagnose(
     """
     from capibara_assets.training.plan import machine
     from capibara_assets.training.plan.plan import settings_of
-    from capibara_assets.training.plan.preflight import Finding, existing_part, guarded, quick_findings
+    from capibara_assets.training.plan.preflight import CheckFinding, existing_part, guarded, quick_findings
     from capibara_assets.training.plan.probe import measure_speed
 
-    findings: list[Finding] = []
+    findings: list[CheckFinding] = []
     plan = None
     if request is not None:
         speed = None
@@ -113,10 +113,10 @@ def diagnose(
                 speed = measure_speed(request)
                 _, plan = quick_findings(request, target, speed=speed)
                 findings.append(
-                    Finding("probe", "pass", f"{speed.tokens_per_s:,.0f} tokens/s over {speed.steps} steps")
+                    CheckFinding("probe", "pass", f"{speed.tokens_per_s:,.0f} tokens/s over {speed.steps} steps")
                 )
             except InputError as error:
-                findings.append(Finding("probe", "fail", str(error), "the run would fail in the same way"))
+                findings.append(CheckFinding("probe", "fail", str(error), "the run would fail in the same way"))
     if quick:
         return findings, plan
     settings = settings_of(request, target) if request is not None and plan is not None else None
@@ -126,7 +126,7 @@ def diagnose(
     if request is not None and request.checkpoints and "://" not in request.checkpoints:
         places.append(Path(request.checkpoints))
     folders = dict.fromkeys(map(existing_part, places))
-    checks: list[tuple[str, Callable[[], Finding | list[Finding]]]] = [
+    checks: list[tuple[str, Callable[[], CheckFinding | list[CheckFinding]]]] = [
         ("versions", lambda: machine.check_versions(machine.needed_packages(recipe, settings))),
         *(("write", lambda folder=folder: machine.check_write(folder)) for folder in folders),
         ("ports", lambda: machine.check_ports(processes, dashboard=port)),

@@ -9,7 +9,7 @@ import click
 
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
-from capibara_assets.training.exporters import KINDS, Place, make_exporter
+from capibara_assets.training.exporters import KINDS, ExportTarget, make_exporter
 from capibara_assets.training.exporters.live import Copier
 from capibara_assets.training.monitoring.events import read_events
 from capibara_assets.training.monitoring.logs import Log, find_logs
@@ -41,8 +41,8 @@ def export(place: Path, kind: str, out: Path | None, online: bool) -> None:
     if online and not os.environ.get("WANDB_API_KEY"):
         raise InputError("--online needs WANDB_API_KEY: set it, or leave --online out and use `wandb sync` later")
     folder = out or exports_folder(Deployment.from_environment())
-    copier = Copier(kind, make_exporter(kind, Place(folder, online), os.environ))
-    error = copier.look([log.path for log in logs], {log.path: log.info.name for log in logs})
+    copier = Copier(kind, make_exporter(kind, ExportTarget(folder, online), os.environ))
+    error = copier.copy_new([log.path for log in logs], {log.path: log.info.name for log in logs})
     error = copier.close() or error
     if error is not None:
         raise error

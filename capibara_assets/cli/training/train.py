@@ -13,8 +13,8 @@ from capibara_assets.processes.background import Jobs
 
 if TYPE_CHECKING:
     from capibara_assets.training.request import TrainingRequest
-    from capibara_assets.training.standalone.choices import Wishes
-    from capibara_assets.training.standalone.output_folder import Output
+    from capibara_assets.training.standalone.choices import RunOptions
+    from capibara_assets.training.standalone.output_folder import VerifiedFolder
 
 _QUANTIZATIONS = {"none": "none", "bf16": "bf16", "int8": "int8", "int4": "nf4"}
 _SECTIONS = {
@@ -113,11 +113,11 @@ def train(
 
     The same command again goes on where it stopped. Flags win over --set, and both over the recipe.
     """
-    from capibara_assets.training.standalone.choices import Wishes
+    from capibara_assets.training.standalone.choices import RunOptions
 
     if flags["quantization"] is not None:
         flags["quantization"] = _QUANTIZATIONS[flags["quantization"]]
-    wishes = Wishes(
+    wishes = RunOptions(
         recipe=recipe,
         data=data,
         validation=val,
@@ -140,7 +140,7 @@ def train(
     run_training(wishes)
 
 
-def check(wishes: "Wishes") -> None:
+def check(wishes: "RunOptions") -> None:
     """Read recipe, base and data as the training will. Raises InputError: what would end it at once."""
     from capibara_assets.training.standalone.run import prepare
 
@@ -153,11 +153,11 @@ def own_command() -> list[str]:
     return [sys.executable, "-m", "capibara_assets.cli", *(word for word in sys.argv[1:] if word != "--background")]
 
 
-def run_training(wishes: "Wishes") -> None:
+def run_training(wishes: "RunOptions") -> None:
     """Prepare, train, verify, and say what came of it; leaves with the training's exit code where that is not 0."""
     from capibara_assets.training.__main__ import main
     from capibara_assets.training.standalone.output_folder import finished_output
-    from capibara_assets.training.standalone.run import LETTER, prepare, set_aside
+    from capibara_assets.training.standalone.run import REQUEST_FILE, prepare, set_aside
 
     request, counts = prepare(wishes)
     _show_start(request, counts)
@@ -167,7 +167,7 @@ def run_training(wishes: "Wishes") -> None:
         return
     if request.start is not None and (aside := set_aside(request)):
         click.echo(f"what came after epoch {request.start.epoch} is now in {aside}")
-    letter = request.work / LETTER
+    letter = request.work / REQUEST_FILE
     letter.write_text(request.model_dump_json())
     if code := main(["--request", str(letter)]):
         sys.exit(code)
@@ -176,7 +176,7 @@ def run_training(wishes: "Wishes") -> None:
     _show_outputs(outputs)
 
 
-def _plan(wishes: "Wishes", target: str | None, *, probe: bool) -> None:
+def _plan(wishes: "RunOptions", target: str | None, *, probe: bool) -> None:
     from capibara_assets.resources import Hardware
     from capibara_assets.training.plan.plan import plan_training
     from capibara_assets.training.plan.probe import measure_speed
@@ -206,7 +206,7 @@ def _show_start(request: "TrainingRequest", counts: dict[str, Any]) -> None:
         click.echo(f"{counts['secrets']} secrets are replaced by placeholders")
 
 
-def _show_outputs(outputs: "list[Output]") -> None:
+def _show_outputs(outputs: "list[VerifiedFolder]") -> None:
     for output in outputs:
         info = output.info
         base, loss = info["base_validation_loss"], info["validation_loss"]

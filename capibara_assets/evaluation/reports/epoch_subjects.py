@@ -22,7 +22,7 @@ from capibara_assets.training.data.order import validation_shard
 from capibara_assets.training.plan.plan import settings_of
 from capibara_assets.training.request import TrainingRequest, read_request
 from capibara_assets.training.resume.epoch_info import epoch_folder, read_epoch_info
-from capibara_assets.training.standalone.run import LETTER, WORK
+from capibara_assets.training.standalone.run import REQUEST_FILE, WORK
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def epochs_in(folder: Path) -> list[EpochFolder]:
 
 def request_of(output: Path) -> TrainingRequest | None:
     """What the training was asked for; None where the folder was copied without its hidden part."""
-    letter = output / WORK / LETTER
+    letter = output / WORK / REQUEST_FILE
     return read_request(letter) if letter.is_file() else None
 
 

@@ -1,4 +1,4 @@
 """The data of each step: examples, their order per voter, and batches of tokens.
 
-Imports `step` settings, `request` and `ranks`.
+Imports `step.settings`, `monitoring`, `recipe`, `request` and `ranks`.
 """

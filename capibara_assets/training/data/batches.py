@@ -1,4 +1,4 @@
-"""The data of each optimizer step, as the tokens of this process: levels of examples in their order (order.py)."""
+"""The data of each optimizer step: which tokens this process trains on, by the levels of a curriculum."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from capibara_assets.datasets.tokens.masking import Masking
 from capibara_assets.datasets.tokens.templates import Tokenizer
 from capibara_assets.datasets.tokens.tokenising import Encoded
 from capibara_assets.modeling.heads import Head
-from capibara_assets.training.data.order import Plan, micro_batches
+from capibara_assets.training.data.order import ExampleOrder, micro_batches
 from capibara_assets.training.ranks import ALONE, Ranks
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.step.settings import Settings, learning_rate
@@ -18,9 +18,9 @@ View = Callable[[Sequence[str], Sequence[Encoded], object], list[Encoded]]
 
 
 def view_of(head: Head, tokenizer: Tokenizer, seed: str) -> View | None:
-    """What a masked language model sees of examples (ids, examples, step): other gaps at each step, always the same.
+    """A function (ids, examples, step) that masks examples for a masked language model, reproducibly for each step.
 
-    None for other heads: they see all of it. Validation takes a word in place of the step.
+    None for other heads, which see whole examples. Validation passes a word in place of the step.
     """
     if head != "masked":
         return None
@@ -29,22 +29,22 @@ def view_of(head: Head, tokenizer: Tokenizer, seed: str) -> View | None:
 
 
 @dataclass(frozen=True)
-class Level:
-    """Some steps on some examples; a plain training is one level.
+class CurriculumLevel:
+    """A stage of the training: its examples, its steps, its peak learning rate. A plain training has one.
 
     Attributes:
         name: of the level.
         ids, examples: what it trains on.
         order: step within the level -> indices of its examples.
         steps: how many.
-        peak: learning rate at its top.
+        peak: its highest learning rate.
         about: how its examples were chosen, as JSON.
     """
 
     name: str
     ids: list[str]
     examples: list[Encoded]
-    order: Plan
+    order: ExampleOrder
     steps: int
     peak: float
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -52,12 +52,12 @@ class Level:
 
 @dataclass(frozen=True)
 class StepData:
-    """What one optimizer step needs to know; a pure function of its number.
+    """The data of one optimizer step; a pure function of its number.
 
     Attributes:
         ids: of its examples, those of all processes.
-        parts: this process's micro-batches, each a list of examples; every process has equally many, and an empty
-            one among them only keeps step with the others.
+        parts: this process's micro-batches, each a list of examples; every process has equally many, of which some
+            may be empty.
         supervised: tokens with a loss in the whole step, by which the loss is divided.
         tokens: of the whole step, padding not counted.
         rate: learning rate.
@@ -73,22 +73,22 @@ class StepData:
 
 
 class Curriculum:
-    """The levels of a training, one after the other: optimizer step -> its data. Nothing is replayed to get there."""
+    """The levels of a training, one after the other: optimizer step -> its data, without replaying earlier steps."""
 
     def __init__(
         self,
-        levels: Sequence[Level],
+        levels: Sequence[CurriculumLevel],
         recipe: TrainingRecipe,
         ranks: Ranks = ALONE,
         *,
         view: "View | None" = None,
         row_tokens: int | None = None,
     ):
-        """As described.
+        """Concatenate levels.
 
         Args:
-            view: what a step sees of an example; None: all of it.
-            row_tokens: of a packed row, at most; None: examples are not packed.
+            view: masks a step's examples (`view_of`); None: they are seen whole.
+            row_tokens: capacity of a packed row; None: examples are not packed.
         """
         self._levels, self._recipe, self._ranks = list(levels), recipe, ranks
         self._view, self._row_tokens = view, row_tokens
@@ -96,12 +96,12 @@ class Curriculum:
         self.total = self._ends[-1]
 
     @property
-    def levels(self) -> tuple[Level, ...]:
-        """In their order."""
+    def levels(self) -> tuple[CurriculumLevel, ...]:
+        """The levels in their order."""
         return tuple(self._levels)
 
     def epoch_ends(self) -> tuple[int, ...]:
-        """Steps done when each epoch is over, in order; one that the level's end cuts is over there."""
+        """Number of steps done at the end of each epoch, in order; the end of a level ends its last epoch."""
         ends = list[int]()
         for level, end in zip(self._levels, self._ends, strict=True):
             if not level.steps:
@@ -111,7 +111,7 @@ class Curriculum:
         return tuple(ends)
 
     def about(self) -> list[dict[str, Any]]:
-        """The levels as JSON: for the log and the manifest."""
+        """The levels as JSON, for the log and the manifest."""
         return [
             {"name": one.name, "examples": len(one.ids), "steps": one.steps, "learning_rate": one.peak, **one.about}
             for one in self._levels
@@ -136,7 +136,7 @@ class Curriculum:
         )
 
     def _parts(self, examples: list[Encoded]) -> list[list[Encoded]]:
-        """A step's examples as micro-batches of similar length, as many as a multiple of the processes."""
+        """A step's examples as micro-batches of similar length; their number is a multiple of the processes."""
         lengths = [len(example.input_ids) for example in examples]
         groups = micro_batches(lengths, self._recipe.training, self._ranks.world, self._row_tokens)
         return [[examples[index] for index in group] for group in groups]
@@ -144,8 +144,8 @@ class Curriculum:
 
 def plain_level(
     ids: list[str], examples: list[Encoded], steps: int, seed: str, settings: Settings, recipe: TrainingRecipe
-) -> Level:
+) -> CurriculumLevel:
     """The one level of a plain training."""
     lengths = [len(example.input_ids) for example in examples]
-    order = Plan(ids, lengths, seed=seed, global_batch=settings.global_batch, window=recipe.data.length_window)
-    return Level("training", ids, examples, order, steps, settings.learning_rate)
+    order = ExampleOrder(ids, lengths, seed=seed, global_batch=settings.global_batch, window=recipe.data.length_window)
+    return CurriculumLevel("training", ids, examples, order, steps, settings.learning_rate)

@@ -1,4 +1,4 @@
-"""The examples of a dataset as training reads them, their tokens, and the choice of those that can be trained on."""
+"""Reads a dataset's examples, tokenises them, and selects those that can be trained on."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +19,10 @@ COLUMNS = ("example_id", "group_id", "split", "messages")
 
 
 def read_examples(file: Path, *further: str) -> pl.DataFrame:
-    """The dataset's columns that training needs.
+    """Read the columns of a dataset that training needs.
 
     Args:
-        further: columns besides those.
+        further: more columns to read.
 
     Raises:
         InputError: the file is missing or not a table of examples with these columns.
@@ -42,7 +42,7 @@ def chosen(
         most: keep so many, lowest digests of the ids first, so that a growing dataset changes few of them.
 
     Raises:
-        InputError: none is left.
+        InputError: none can be used.
     """
     usable = [name for name in part["example_id"] if name not in tokens_of.left_out]
     ids = sorted(sorted(usable, key=lambda name: rank(split, name))[:most])
@@ -64,11 +64,11 @@ def tokens_of(
     digest: str | None = None,
     poll: Callable[[], None] = lambda: None,
 ) -> EncodedSet:
-    """A table's examples as tokens, as the request's recipe wants them; kept in its folder of work.
+    """Tokenise a table's examples by the request's recipe; cached in its folder of work.
 
     Args:
-        digest: of the dataset whose rows these are; the request's own where not given.
-        poll: called now and then; may raise to stop.
+        digest: of the dataset that the rows are from; None: the request's own.
+        poll: called from time to time; may raise to stop.
 
     Raises:
         InputError: as `encode_examples`.
@@ -95,10 +95,10 @@ def validation_examples(
     settings: Settings,
     tokenizer: Tokenizer,
 ) -> list[Encoded]:
-    """What a voter judges by, as its head sees it; the same at every validation.
+    """A voter's validation examples, as its head sees them; the same at every validation.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none that can be used.
     """
     shard = validation_shard(table, voter.shard, len(request.recipe.voters))
     most = request.recipe.data.max_validation_examples

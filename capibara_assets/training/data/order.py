@@ -1,6 +1,6 @@
-"""Which examples a voter sees, and in which order: pure functions of ids, lengths and seeds, never of row order.
+"""Selection and order of a voter's examples: pure functions of ids, lengths and seeds, independent of row order.
 
-Imports no torch: plans count a training's steps with the very functions that the training takes them from.
+Imports no torch: training plans count steps with the same functions that the training uses.
 """
 
 import hashlib
@@ -15,25 +15,25 @@ from capibara_assets.datasets.tokens.packing import length_buckets, pack_lengths
 from capibara_assets.errors import InputError
 from capibara_assets.training.recipe import TrainingChoice
 
-GROUPS_PER_VOTER = 8  # with fewer, voters share the whole train split and differ by their order alone
+GROUPS_PER_VOTER = 8  # with fewer, all voters train on the whole split, in different orders
 
 
 def rank(*parts: object) -> str:
-    """A digest to sort by: a shuffle that depends on nothing but its parts."""
+    """A hexadecimal digest of the parts; sorting by it is a reproducible shuffle."""
     return hashlib.sha256("/".join(map(str, parts)).encode()).hexdigest()
 
 
 def shards(groups: Iterable[str], n: int) -> dict[str, int]:
-    """Group → shard 0..n-1: groups in the order of their digests, dealt in turn, so that shards are of equal size."""
+    """Group → shard 0..n-1: one by one in the order of the groups' digests, so that shards are equal in size."""
     ordered = sorted(set(groups), key=lambda group: rank("shard", group))
     return {group: position % n for position, group in enumerate(ordered)}
 
 
 def training_part(examples: pl.DataFrame, shard: int, n: int) -> pl.DataFrame:
-    """The train examples of a voter: all groups but its own shard (a bag of (n-1)/n of the groups).
+    """The train examples of a voter: all groups but those of its own shard.
 
-    With one voter, or fewer than eight groups for each voter, it is the whole train split: leaving out a quarter of so
-    few groups, one of which may hold most of the examples, makes voters that have no reason to agree.
+    With one voter, or fewer than eight groups for each voter, it is the whole train split: without a quarter of so few
+    groups, one of which may hold most of the examples, voters would learn too different things to agree.
     """
     train = examples.filter(pl.col("split") == "train").sort("example_id")
     of_group = shards(train["group_id"], n)
@@ -44,7 +44,7 @@ def training_part(examples: pl.DataFrame, shard: int, n: int) -> pl.DataFrame:
 
 
 def validation_shard(examples: pl.DataFrame, shard: int, n: int) -> pl.DataFrame:
-    """The validation examples that one voter judges by: shard `shard` of `n`, whole groups, disjoint from the others'.
+    """The validation examples of one voter: shard `shard` of `n`, whole groups, disjoint from the others'.
 
     With fewer validation groups than voters every shard is the whole validation split (the shards then overlap).
 
@@ -53,7 +53,9 @@ def validation_shard(examples: pl.DataFrame, shard: int, n: int) -> pl.DataFrame
     """
     validation = examples.filter(pl.col("split") == "validation").sort("example_id")
     if validation.is_empty():
-        raise InputError("the dataset has no validation examples: voters could not be judged")
+        raise InputError(
+            "the dataset has no validation examples, which voters need: rebuild the dataset with a validation split"
+        )
     of_group = shards(validation["group_id"], n)
     if len(of_group) < n:
         return validation
@@ -80,8 +82,8 @@ def step_batches(
     return [steps[position] for position in sorted(range(len(steps)), key=keys.__getitem__)]
 
 
-class Plan:
-    """Optimizer step number → indices of its examples, for any number of epochs; nothing is replayed to get there."""
+class ExampleOrder:
+    """Optimizer step number → indices of its examples, for any number of epochs, without replaying earlier steps."""
 
     def __init__(self, ids: Sequence[str], lengths: Sequence[int], *, seed: int | str, global_batch: int, window: int):
         self._batches = partial(step_batches, ids, lengths, seed=seed, global_batch=global_batch, window=window)
@@ -101,7 +103,7 @@ def micro_batches(
 ) -> list[list[int]]:
     """An optimizer step's examples, by their index, as micro-batches of similar length.
 
-    As many as a multiple of the processes; an empty one among them only keeps step with the others.
+    Their number is a multiple of the processes; empty micro-batches fill it up.
 
     Args:
         row_tokens: capacity of a row that holds several examples; those of a micro-batch then stand in the order in
@@ -115,7 +117,9 @@ def micro_batches(
         groups = [list(chain.from_iterable(rows[at : at + each])) for at in range(0, len(rows), each)]
     else:
         groups = [bucket.tolist() for bucket in length_buckets(lengths, choice.micro_batch_tokens)]
-    while len(groups) % world and any(len(group) > 1 for group in groups):  # rather two halves than an idle process
+    while len(groups) % world and any(
+        len(group) > 1 for group in groups
+    ):  # halve a micro-batch rather than leave a process idle
         largest = max(groups, key=len)
         at = groups.index(largest)
         groups[at : at + 1] = [largest[: len(largest) // 2], largest[len(largest) // 2 :]]

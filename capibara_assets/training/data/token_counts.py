@@ -1,4 +1,4 @@
-"""How long a run's examples are in tokens, before anything is loaded: counted by an earlier run, else estimated."""
+"""Lengths of a dataset's examples in tokens, without a model: counted by an earlier run, else estimated."""
 
 import json
 import re
@@ -37,7 +37,7 @@ class TokenCounts:
         supervised_share: of the tokens, those with a loss.
         left_out: examples without tokens: faulty, or longer than the longest allowed.
         exact: whether they are the run's own tokens, and not an estimate.
-        source: where they come from, as a person reads it.
+        source: how they were obtained, for people.
     """
 
     lengths: Mapping[str, int]
@@ -74,7 +74,7 @@ def _cached(examples: pl.DataFrame, max_length: int, work: Path) -> TokenCounts 
         try:
             table = pyarrow.ipc.open_file(pa.memory_map(str(file))).read_all()
         except (pa.ArrowInvalid, OSError):
-            continue  # half written or damaged: the run makes it again
+            continue  # half written or damaged: the run will replace it
         if not table.schema.equals(SCHEMA) or table["example_id"].to_pylist() != ids:
             continue
         kept = table.filter(pc.is_null(table["left_out"]))
@@ -88,7 +88,7 @@ def _cached(examples: pl.DataFrame, max_length: int, work: Path) -> TokenCounts 
 
 
 def _estimated(examples: pl.DataFrame, base: Path, max_length: int) -> TokenCounts:
-    """Tokenise a sample through the base's template; the rest by their characters, at the sample's rates."""
+    """Tokenise a sample through the base's template; estimate the rest by their characters at the sample's rates."""
     from tokenizers import Tokenizer
 
     file = base / "tokenizer.json"
@@ -122,7 +122,7 @@ def _estimated(examples: pl.DataFrame, base: Path, max_length: int) -> TokenCoun
         else max(1, round((_characters(messages) + around_a_turn * len(messages)) * per_character))
         for name, messages in conversations.items()
     }
-    # An estimate near the limit leaves nothing out: the run itself will count.
+    # An estimate near the limit excludes nothing: the run itself will count.
     kept = {
         name: min(length, max_length)
         for name, length in lengths.items()
@@ -147,7 +147,7 @@ def _characters(messages: Conversation) -> int:
 
 
 def _text(render: Render | None, messages: Conversation) -> str:
-    """Rendered; what the template refuses (the run leaves it out by name) counts by its contents."""
+    """A conversation rendered by the template; one that it refuses (the run leaves it out) as its plain contents."""
     if render is not None:
         try:
             return render(messages)
@@ -181,12 +181,12 @@ def _refuse(message: str) -> None:
 def _config(base: Path) -> dict[str, Any]:
     file = base / "tokenizer_config.json"
     try:
-        found = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+        config = json.loads(file.read_text("utf-8")) if file.is_file() else {}
     except ValueError as error:
         raise InputError(f"{file} is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise InputError(f"{file}: expected a JSON object, found {type(found).__name__}")
-    return found
+    if not isinstance(config, dict):
+        raise InputError(f"{file}: expected a JSON object, found {type(config).__name__}")
+    return config
 
 
 def _specials(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -197,5 +197,5 @@ def _specials(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def percentile(lengths: list[int], q: float) -> int:
-    """Of the lengths, in tokens; 0 for none."""
+    """The q-th percentile of lengths, in whole tokens; 0 for no lengths."""
     return int(np.percentile(lengths, q)) if lengths else 0

@@ -1,4 +1,4 @@
-"""A dataset as one voter reads it: its tokens, and the voter's own train and validation examples."""
+"""A dataset as one voter sees it: its tokens, and the voter's own train and validation examples."""
 
 from dataclasses import dataclass
 
@@ -14,14 +14,14 @@ from capibara_assets.training.step.settings import Settings
 
 @dataclass(frozen=True)
 class VoterExamples:
-    """A dataset as one voter reads it.
+    """A dataset as one voter sees it.
 
     Attributes:
-        tokenizer: of the base; for examples of other tables.
+        tokenizer: of the base.
         table: the dataset's rows.
         encoded: their tokens, and which of them cannot be trained on.
         ids, train: the voter's train examples, in the order of their ids.
-        validation: what it judges by, as its head sees it.
+        validation: its validation examples, as the head sees them.
     """
 
     run: VoterRun
@@ -38,7 +38,7 @@ class VoterExamples:
         """Read and tokenise the dataset of the run's request.
 
         Raises:
-            Interrupted: asked to stop.
+            Interrupted: stopped.
             InputError: the dataset cannot be read, or has nothing to train on or to validate on.
         """
         request, voter = run.request, run.voter

@@ -1,4 +1,4 @@
-"""One voter to train: from what, in which folder, who hears of it, and who may stop it."""
+"""One voter's run: its request, its folder, and the callbacks that report progress and stop it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from capibara_assets.training.request import TrainingRequest
 
 
 class Interrupted(Exception):
-    """The process was asked to stop; a resume point is on disk."""
+    """Training was stopped by request; raised by `VoterRun.poll`."""
 
 
 @dataclass(frozen=True)
 class VoterRun:
-    """One voter to train.
+    """A voter to train.
 
     Attributes:
-        folder: the voter's folder of work; resume points, log and result lie there.
-        report: gets every event of the log.
+        folder: the voter's folder of work, with its resume points, log and result.
+        report: receives every event of the log.
         poll: called often; raises `Interrupted` when the process has to stop.
-        ranks: the processes that train this voter; each has a run of its own, the first one writes.
+        ranks: the processes that train this voter; each has a `VoterRun` of its own, and the first one writes.
         initial: weights to start from (by the names of trained parameters), instead of LoRA's own start.
     """
 
@@ -38,26 +38,26 @@ class VoterRun:
 
     @property
     def order(self) -> str:
-        """The seed of this voter's order of examples and of its dropout."""
+        """The seed of this voter's example order and dropout."""
         return f"{self.request.seed}/{self.voter.seed}"
 
     def log(self) -> EventLog:
-        """The voter's log, as a new attempt."""
+        """Open the voter's event log as a new attempt."""
         return EventLog(
             self.folder / EVENTS, run=self.request.run_id(self.voter), listener=self.report, writes=self.ranks.main
         )
 
     def poll_all(self) -> None:
-        """As `poll`, at a place that all processes come by equally often: all of them stop there, or none."""
-        asked = None
+        """Poll on all processes together: all of them stop, or none. Collective."""
+        interruption = None
         try:
             self.poll()
         except Interrupted as interrupted:
-            asked = interrupted
-        if self.ranks.any(asked is not None):
-            raise asked or Interrupted()
+            interruption = interrupted
+        if self.ranks.any(interruption is not None):
+            raise interruption or Interrupted()
 
     def poll_if_alone(self) -> None:
-        """As `poll`, at a place that some processes pass by: of several none may leave there by itself."""
+        """Poll where not all processes pass: does nothing if there are several, of which none may stop alone."""
         if self.ranks.world == 1:
             self.poll()

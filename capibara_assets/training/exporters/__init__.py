@@ -1,7 +1,7 @@
-"""Where a log's figures can be looked at: TensorBoard, W&B, MLflow, each behind one small interface.
+"""Exporters of a training's figures: TensorBoard, W&B, MLflow, each behind one small interface.
 
-The event log is the truth and an exporter a copy of it: it can be made again at any time (`capibara metrics export`),
-also while the training runs, and a failing exporter never stops the training. Imports `monitoring` only.
+The event log is the source and an export a copy: it can be made again at any time (`capibara metrics export`), also
+while the training runs, and its failure does not affect the training. Imports `monitoring`.
 """
 
 import importlib.util
@@ -12,27 +12,27 @@ from typing import Protocol
 
 from capibara_assets.errors import InputError
 from capibara_assets.training.monitoring.logs import RunInfo
-from capibara_assets.training.monitoring.views import Point
+from capibara_assets.training.monitoring.views import MetricPoint
 
 KINDS = ("tensorboard", "wandb", "mlflow")
 
 
 class Exporter(Protocol):
-    """Writes the figures of one run somewhere. `begin` comes first, and again for each new attempt."""
+    """Writes the figures of one run to a destination. `begin` is called first, and again for each new attempt."""
 
     def begin(self, info: RunInfo) -> None:
-        """What was written before no longer counts; all that counts is written next."""
+        """Discard what was written before; all current points follow."""
 
-    def write(self, points: Sequence[Point]) -> None:
+    def write(self, points: Sequence[MetricPoint]) -> None:
         """Add points; their steps never go backwards after a `begin`."""
 
     def close(self, finished: bool) -> None:
-        """Nothing more comes; `finished`: the training is done."""
+        """End the export; `finished`: whether the training is done."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where exporters write.
+class ExportTarget:
+    """Where exporters write, and whether online.
 
     Attributes:
         folder: each writes to a folder of its own in it.
@@ -43,8 +43,8 @@ class Place:
     online: bool = False
 
 
-def make_exporter(kind: str, place: Place, environment: Mapping[str, str]) -> Callable[[], Exporter]:
-    """A maker of exporters of one kind, one per run; the library is imported with the first of them.
+def make_exporter(kind: str, place: ExportTarget, environment: Mapping[str, str]) -> Callable[[], Exporter]:
+    """A factory of exporters of one kind, called once per run; imports the library at its first call.
 
     Raises:
         InputError: its library is not installed, or the kind is unknown.
@@ -74,7 +74,7 @@ def make_exporter(kind: str, place: Place, environment: Mapping[str, str]) -> Ca
 
 
 def require(library: str) -> None:
-    """Refuse what is not installed, before anything runs.
+    """Check that a library is installed.
 
     Raises:
         InputError: the library is absent.

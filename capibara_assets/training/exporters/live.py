@@ -1,7 +1,7 @@
-"""Exporters beside a running training: a thread each, reading the event log, so that none can hold the training up.
+"""Exports a running training: a thread per exporter follows the event log, so that none can delay the training.
 
-Nothing is handed over but a wish to look: what an exporter has not written yet waits in the log, not in memory. A
-failure is said once, counted, and tried again later from the start of the log; an exporter that hangs is left behind.
+Threads are only woken: what an exporter has not written yet waits in the log, not in memory. A failure is reported
+once, counted, and retried later from the start of the log; an exporter that hangs is abandoned.
 """
 
 import threading
@@ -13,61 +13,61 @@ from typing import Any
 
 from capibara_assets.training.exporters import Exporter
 from capibara_assets.training.monitoring.events import EVENTS, read_events
-from capibara_assets.training.monitoring.logs import Follower, RunInfo, describe
+from capibara_assets.training.monitoring.logs import LogFollower, RunInfo, describe
 from capibara_assets.training.monitoring.views import current_view
 
 Say = Callable[[str], None]
 Make = Callable[[], Exporter]
 
 EXPORT_THREAD = "export to"
-"""How the threads' names begin."""
+"""Prefix of the threads' names."""
 
 _EVERY_S = 2.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 30.0, 600.0
 
 
 @dataclass
-class _Followed:
-    """One log and its exporter; `begun`: all that the follower told has been written."""
+class _FollowedLog:
+    """A log and its exporter; `begun`: whether all points read so far have been written."""
 
-    follower: Follower
+    follower: LogFollower
     exporter: Exporter
     begun: bool = False
 
 
 @dataclass
 class Copier:
-    """Copies logs through exporters of one kind, as far as they have grown; also what replays whole logs.
+    """Copies logs to exporters of one kind, as far as the logs have grown; also replays whole logs.
 
     Attributes:
-        failures: so many looks ended in an exception.
+        failures: number of exceptions so far.
     """
 
     kind: str
     make: Make
     failures: int = 0
-    _logs: dict[Path, _Followed] = field(default_factory=dict)
+    _logs: dict[Path, _FollowedLog] = field(default_factory=dict)
 
-    def look(self, paths: Sequence[Path], names: dict[Path, str] | None = None) -> Exception | None:
-        """Write what is new in each log.
+    def copy_new(self, paths: Sequence[Path], names: dict[Path, str] | None = None) -> Exception | None:
+        """Write the new points of each log.
 
         Args:
-            names: what runs are called, where their own names do not tell them apart.
+            names: log -> its run's name, where the runs' own names are not unique.
 
         Returns:
-            The first exception; its log will be written anew, the others were not disturbed.
+            The first exception; its log will be written again from the start, other logs are not affected.
         """
         first: Exception | None = None
         for path in paths:
             try:
-                self._look_at(path, (names or {}).get(path))
-            except Exception as error:  # noqa: BLE001 - any library's; counted, told by the caller, tried again
+                self._copy_log(path, (names or {}).get(path))
+            except Exception as error:  # noqa: BLE001 - of any library; counted, returned, retried
                 self.failures += 1
                 first = first or error
                 followed = self._logs.get(path)
                 if followed:
                     followed.begun = False
-                    followed.follower.forget()
+                    followed.follower.reset()
         return first
 
     def close(self) -> Exception | None:
@@ -83,31 +83,33 @@ class Copier:
         self._logs.clear()
         return first
 
-    def _look_at(self, path: Path, name: str | None) -> None:
+    def _copy_log(self, path: Path, name: str | None) -> None:
         followed = self._logs.get(path)
         if followed is None:
-            followed = self._logs[path] = _Followed(Follower(path), self.make())
-        news = followed.follower.news()
-        if news is None:
+            followed = self._logs[path] = _FollowedLog(LogFollower(path), self.make())
+        update = followed.follower.read_new()
+        if update is None:
             return
-        if news.restarted or not followed.begun:
+        if update.restarted or not followed.begun:
             info = describe(path)
             if info is None:
                 return
-            followed.exporter.begin(RunInfo(info.run, name or info.name, news.attempt))
+            followed.exporter.begin(RunInfo(info.run, name or info.name, update.attempt))
             followed.begun = True
-        followed.exporter.write(news.points)
+        followed.exporter.write(update.points)
 
 
 class LiveExport:
-    """All exporters of a training. `notice` costs the training a dictionary entry and a flag."""
+    """All exporters of a running training. `notice` only sets a dictionary entry and a flag."""
 
     def __init__(self, work: Path, makers: Mapping[str, Make], say: Say, every_s: float = _EVERY_S):
-        """As described.
+        """Start a thread for each kind of exporter.
 
         Args:
             work: the request's folder of work, with a folder and a log per voter.
-            say: hears each kind's first failure.
+            makers: kind -> factory of its exporters.
+            say: logs each kind's first failure.
+            every_s: seconds between two reads of a log.
         """
         self._work, self._say, self._every_s = work, say, every_s
         self._paths: dict[Path, None] = {}
@@ -122,14 +124,14 @@ class LiveExport:
             thread.start()
 
     def notice(self, event: dict[str, Any]) -> None:
-        """An event was written to the log of its voter."""
+        """Wake the threads: an event was written to the log of its voter."""
         if "attempt" in event:
             self._paths.setdefault(self._work / event["voter"] / EVENTS)
             for wake in self._wakes.values():
                 wake.set()
 
     def close(self, wait_s: float = 10.0) -> list[str]:
-        """Write what is left, for so long; the kinds that hang are left behind and named."""
+        """Write the remaining points, for `wait_s` seconds at most; returns the kinds that hang and were abandoned."""
         self._ended.set()
         for wake in self._wakes.values():
             wake.set()
@@ -138,7 +140,7 @@ class LiveExport:
             thread.join(max(0.0, deadline - time.monotonic()))
         hung = [kind for kind, thread in self._threads.items() if thread.is_alive()]
         for kind in hung:
-            self._say(f"export to {kind} hangs and was left behind{_LATER.format(kind=kind)}")
+            self._say(f"export to {kind} hangs and was abandoned{_LATER.format(kind=kind)}")
         for kind, copier in self._copiers.items():
             if kind not in hung and copier.failures > 1:
                 self._say(f"export to {kind} failed {copier.failures} times{_LATER.format(kind=kind)}")
@@ -146,7 +148,7 @@ class LiveExport:
 
     @property
     def failures(self) -> dict[str, int]:
-        """Failed looks so far, by kind."""
+        """Number of failures so far, by kind."""
         return {kind: copier.failures for kind, copier in self._copiers.items()}
 
     def _follow(self, kind: str) -> None:
@@ -156,7 +158,7 @@ class LiveExport:
             wake.wait()
             wake.clear()
             last = self._ended.is_set()
-            error = copier.look(list(self._paths))
+            error = copier.copy_new(list(self._paths))
             if error is not None:
                 if copier.failures == 1:
                     self._say(

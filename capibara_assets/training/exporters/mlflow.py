@@ -1,4 +1,4 @@
-"""MLflow: a run per attempt (it never forgets a value), the older ones tagged as superseded."""
+"""MLflow exporter: one run per attempt, because MLflow cannot delete values; older ones are tagged as superseded."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,14 +7,14 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric
 
 from capibara_assets.training.monitoring.logs import RunInfo
-from capibara_assets.training.monitoring.views import Point
+from capibara_assets.training.monitoring.views import MetricPoint
 
 _EXPERIMENT = "capibara"
 _BATCH = 500  # metrics of one call; MLflow takes 1,000
 
 
 class MlflowExporter:
-    """Through the client alone: no active run, nothing global."""
+    """Writes through the MLflow client alone: no active run, no global state."""
 
     def __init__(self, uri: str):
         if uri.startswith("sqlite:///"):
@@ -23,7 +23,7 @@ class MlflowExporter:
         self._run: str | None = None
 
     def begin(self, info: RunInfo) -> None:
-        """A run of its own for this attempt; an older export of the same one is removed."""
+        """Create a run for this attempt; removes an older export of the same attempt."""
         self.close(finished=False)
         experiment = self._experiment()
         for other in self._client.search_runs([experiment], filter_string=f"tags.`capibara.run` = '{info.run}'"):
@@ -34,8 +34,8 @@ class MlflowExporter:
         tags = {"capibara.run": info.run, "capibara.attempt": str(info.attempt), "mlflow.runName": info.name}
         self._run = self._client.create_run(experiment, tags=tags).info.run_id
 
-    def write(self, points: Sequence[Point]) -> None:
-        """At the time they were measured, in milliseconds."""
+    def write(self, points: Sequence[MetricPoint]) -> None:
+        """Log points with the time they were measured, in milliseconds."""
         assert self._run is not None, "begin() comes first"
         metrics = [
             Metric(name, value, int(point.time * 1000), point.step)
@@ -52,5 +52,5 @@ class MlflowExporter:
             self._client.set_terminated(run, "FINISHED" if finished else "KILLED")
 
     def _experiment(self) -> str:
-        found = self._client.get_experiment_by_name(_EXPERIMENT)
-        return str(found.experiment_id if found else self._client.create_experiment(_EXPERIMENT))
+        existing = self._client.get_experiment_by_name(_EXPERIMENT)
+        return str(existing.experiment_id if existing else self._client.create_experiment(_EXPERIMENT))

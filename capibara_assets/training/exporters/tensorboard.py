@@ -1,4 +1,4 @@
-"""TensorBoard's event files, written without torch or TensorFlow, one folder per run."""
+"""TensorBoard exporter: event files written without torch or TensorFlow, one folder per run."""
 
 import contextlib
 import os
@@ -13,11 +13,11 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from capibara_assets.training.monitoring.logs import RunInfo
-from capibara_assets.training.monitoring.views import Point
+from capibara_assets.training.monitoring.views import MetricPoint
 
 
 class TensorBoardExporter:
-    """A file per attempt. TensorBoard keeps figures as 32-bit floats."""
+    """Writes a file per attempt. TensorBoard stores figures as 32-bit floats."""
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -25,7 +25,7 @@ class TensorBoardExporter:
         self._records: Any = None
 
     def begin(self, info: RunInfo) -> None:
-        """A new file that takes the place of the run's older ones.
+        """Open a new file in place of the run's older ones.
 
         A TensorBoard that has read those already drops their figures at the session's start mark.
         """
@@ -42,8 +42,8 @@ class TensorBoardExporter:
         for path in older:
             path.unlink(missing_ok=True)
 
-    def write(self, points: Sequence[Point]) -> None:
-        """As scalars, at the time they were measured."""
+    def write(self, points: Sequence[MetricPoint]) -> None:
+        """Write points as scalars, with the time they were measured."""
         assert self._file is not None, "begin() comes first"
         for point in points:
             values = [Summary.Value(tag=name, simple_value=value) for name, value in point.values.items()]

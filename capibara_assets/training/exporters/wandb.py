@@ -1,4 +1,4 @@
-"""Weights & Biases: a run per attempt, because W&B drops steps that go backwards. Offline unless told otherwise."""
+"""Weights & Biases exporter: one run per attempt, because W&B drops steps that go backwards. Offline by default."""
 
 import os
 import shutil
@@ -9,22 +9,22 @@ from typing import Any
 import wandb
 
 from capibara_assets.training.monitoring.logs import RunInfo
-from capibara_assets.training.monitoring.views import Point
+from capibara_assets.training.monitoring.views import MetricPoint
 
 _PROJECT, _STEP = "capibara", "optimizer_step"
 _START_S = 30.0  # for a server to answer, before the attempt counts as failed
 
 
 class WandbExporter:
-    """Offline runs lie in `<folder>/wandb/offline-run-*` for `wandb sync`."""
+    """Writes to W&B, or offline runs in `<folder>/wandb/offline-run-*` for `wandb sync`."""
 
     def __init__(self, folder: Path, online: bool):
         self._folder, self._online = folder, online
         self._run: Any = None
 
     def begin(self, info: RunInfo) -> None:
-        """A run of its own for this attempt; an older export of the same one is replaced."""
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # else it tells its makers of errors, offline, too
+        """Start a run for this attempt; replaces an older export of the same attempt."""
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # else it reports errors to its vendor, also offline
         self.close(finished=False)
         self._folder.mkdir(parents=True, exist_ok=True)
         identifier = f"{info.run}-{info.attempt}"
@@ -54,13 +54,13 @@ class WandbExporter:
 
         self._run.define_metric("*", step_metric=_STEP)
 
-    def write(self, points: Sequence[Point]) -> None:
-        """A row of history per point. Its step is a column of its own: those of a voter's parts begin anew."""
+    def write(self, points: Sequence[MetricPoint]) -> None:
+        """Log a row per point. The step is a column of its own, because a voter's parts each count from zero."""
         for point in points:
             self._run.log({**point.values, _STEP: point.step})
 
     def close(self, finished: bool) -> None:
-        """Write out what is left; waits for the server where the run is online."""
+        """Flush and end the run; waits for the server if the run is online."""
         run, self._run = self._run, None
         if run is not None:
             run.finish(exit_code=0 if finished else 1)

@@ -1,4 +1,4 @@
-"""The trainer of TPU plans: runs a plan's JAX configuration with the very step that XLA compiled.
+"""The trainer of TPU plans: runs a plan's JAX configuration with the same step that the planner compiled with XLA.
 
-Imports `modeling.jax` and `planning`, nothing else of `training`.
+Imports `planning`, `modeling.jax`, `datasets` and what lies below them; nothing of the PyTorch training.
 """

@@ -1,4 +1,4 @@
-"""`python -m capibara_assets.training.jax CONFIG`: one training job (its CONFIG: `planning/writers/jax_config.py`)."""
+"""`python -m capibara_assets.training.jax CONFIG`: train by a JAX configuration (`planning/writers/jax_config.py`)."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from capibara_assets.errors import InputError
 
 
 def main(arguments: list[str]) -> int:
-    """0, or 2 where the configuration or the data are wrong (said on stderr)."""
+    """Train; returns 0, or 2 with an error on stderr for an invalid configuration or invalid data."""
     if len(arguments) != 1:
         print("usage: python -m capibara_assets.training.jax CONFIG.yaml", file=sys.stderr)
         return 2
@@ -17,7 +17,7 @@ def main(arguments: list[str]) -> int:
 
     try:
         config = read_jax_config(Path(arguments[0]))
-        if config.xla_flags:  # libtpu reads them when jax loads it, which is later
+        if config.xla_flags:  # libtpu reads them when jax loads it, later
             os.environ["LIBTPU_INIT_ARGS"] = " ".join(
                 filter(None, [os.environ.get("LIBTPU_INIT_ARGS"), *config.xla_flags])
             )

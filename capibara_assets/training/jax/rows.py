@@ -1,4 +1,4 @@
-"""Conversations to rows of tokens, and the rows of each step: a pure function of configuration, data and step."""
+"""Makes rows of tokens of conversations, and selects the rows of each step: pure functions of their inputs."""
 
 import json
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Rows:
-    """All rows of a data set, in the arrays of `modeling.jax.step.batch_table`.
+    """The rows of a dataset, as the arrays of `modeling.jax.step.batch_table`.
 
     Attributes:
         arrays: name -> (rows, length).
-        left_out: example -> why it has no place.
+        left_out: example -> why it is not in a row.
     """
 
     arrays: Arrays
@@ -33,10 +33,7 @@ class Rows:
         return int(self.arrays["tokens"].shape[0])
 
     def of_step(self, step: int, count: int, seed: int) -> Arrays:
-        """`count` rows for step `step` (from 0): epochs one after the other, each in an order of its own.
-
-        An epoch that ends within a step is followed by the next.
-        """
+        """The `count` rows of step `step` (from 0); every epoch has its own order, and may end within a step."""
         places = np.arange(step * count, (step + 1) * count)
         epochs = places // len(self)
         orders = {
@@ -49,10 +46,10 @@ class Rows:
 
 
 def read_rows(config: JaxConfig, data: Path, tokenizer: Any) -> Rows:
-    """The conversations of a JSON-lines file as rows.
+    """Read the conversations of a JSON-lines file as rows.
 
     Raises:
-        InputError: a line that is no conversation (with its number), or none that fits in a row.
+        InputError: a line is no conversation (with its number), or none fits into a row.
     """
     head = "causal" if config.model.family == "decoder" else "seq2seq"
     done = encode_examples(_conversations(data), tokenizer, config.sequence, on_fault="leave_out", head=head)
@@ -91,7 +88,7 @@ def _causal(config: JaxConfig, encoded: list[Encoded]) -> Arrays:
     else:
         rows = [[pair] for pair in pairs]
     laid = sequences(rows, config.sequence, pad_id=0)
-    # Padding never is a target, and causal attention keeps it from what stands before it.
+    # Padding is never a target, and causal attention hides it from the tokens before it.
     arrays: Arrays = {"tokens": laid.input_ids, "mask": (laid.labels != IGNORED).astype(np.float32)}
     return arrays | ({"segments": laid.segment_ids} if config.packing else {})
 

@@ -1,4 +1,4 @@
-"""Resume points: folders of safetensors that appear whole or not at all, checked before they are used."""
+"""Resume points of the JAX trainer: folders of safetensors that appear atomically and are verified before use."""
 
 import json
 import shutil
@@ -15,15 +15,17 @@ from capibara_assets.storage.jsonfiles import readable_json, sync_folder, write_
 Arrays = dict[str, np.ndarray]
 MANIFEST = "manifest.json"
 FILES = ("trained.safetensors", "state.safetensors")
-KEPT = 2  # the newest two: one survives a fault of the other
+KEPT = 2  # the newest two, in case one is damaged
 
 
 @dataclass(frozen=True)
-class Point:
-    """A training after `step` steps.
+class JaxResumePoint:
+    """The state of a training after `step` steps.
 
     Attributes:
-        key: digest of what decides the run; a point of another run is not used.
+        key: digest of the run's inputs; a point of another run is not used.
+        trained: weights by name.
+        state: optimizer state by name.
     """
 
     step: int
@@ -32,8 +34,8 @@ class Point:
     state: Arrays
 
 
-def save_point(folder: Path, point: Point) -> Path:
-    """Write a point beside its final name, sync, rename; then drop all but the newest two."""
+def save_point(folder: Path, point: JaxResumePoint) -> Path:
+    """Write a point atomically, then remove all but the newest two; returns its folder."""
     from safetensors.numpy import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -56,22 +58,22 @@ def save_point(folder: Path, point: Point) -> Path:
     return target
 
 
-def newest_point(folder: Path, key: str) -> tuple[Point | None, list[str]]:
-    """The newest whole point of this run, and why newer ones were passed over."""
+def newest_point(folder: Path, key: str) -> tuple[JaxResumePoint | None, list[str]]:
+    """The newest undamaged point of this run, and the reasons why newer ones were skipped."""
     from safetensors.numpy import load_file
 
-    passed: list[str] = []
+    skipped: list[str] = []
     for place in sorted(folder.glob("step-*"), reverse=True):
         try:
             manifest: dict[str, Any] = json.loads((place / MANIFEST).read_bytes())
             damaged = [name for name in FILES if sha256_file(place / name) != manifest["sha256"][name]]
             if damaged:
-                passed.append(f"{place.name}: {', '.join(damaged)} changed since written")
+                skipped.append(f"{place.name}: {', '.join(damaged)} changed since written")
             elif manifest["key"] != key:
-                passed.append(f"{place.name}: of another run (model, data or settings differ)")
+                skipped.append(f"{place.name}: of another run (model, data or settings differ)")
             else:
                 trained, state = (load_file(place / name) for name in FILES)
-                return Point(int(manifest["step"]), key, trained, state), passed
+                return JaxResumePoint(int(manifest["step"]), key, trained, state), skipped
         except (OSError, ValueError, KeyError, TypeError) as error:
-            passed.append(f"{place.name}: {error}")
-    return None, passed
+            skipped.append(f"{place.name}: {error}")
+    return None, skipped

@@ -1,7 +1,7 @@
-"""The loop: rows in, steps on the mesh, losses and resume points out, weights as safetensors at the end.
+"""The training loop of the JAX trainer: steps on a device mesh, with losses, resume points and final weights as files.
 
-One process drives all devices that it sees. On a slice of several hosts each host runs this program (jax.distributed
-finds the others), makes its own shards of every array, and host 0 writes.
+One process drives all devices of its host. On a slice of several hosts each host runs this program (jax.distributed
+connects them) and holds its own shards of every array; host 0 writes the files.
 """
 
 import json
@@ -27,19 +27,20 @@ from capibara_assets.planning.writers.jax_config import JaxConfig
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.storage.jsonfiles import write_json_atomic
 from capibara_assets.training.jax.rows import read_rows
-from capibara_assets.training.jax.saved import Point, newest_point, save_point
+from capibara_assets.training.jax.saved import JaxResumePoint, newest_point, save_point
 
 Tree = dict[str, Any]
 RESULT, METRICS, POINTS = "result.json", "metrics.jsonl", "points"
 
 
 @dataclass(frozen=True)
-class Trained:
-    """What a training left behind.
+class JaxTraining:
+    """The outcome of a JAX training.
 
     Attributes:
-        losses: nats per supervised token of each step that this process did, first to last.
-        started_at: steps that were done already.
+        folder: its output.
+        losses: nats per supervised token of each step of this process, in order.
+        started_at: step of the resume point it started from; 0 for a new training.
     """
 
     folder: Path
@@ -48,7 +49,7 @@ class Trained:
 
 
 def learning_rate(config: JaxConfig, step: int) -> float:
-    """Of step `step` (from 0): linear warm-up, then cosine to `final` at the last step, or constant."""
+    """The rate of step `step` (from 0): linear warm-up, then cosine to `final` at the last step, or constant."""
     plan = config.schedule
     if step < plan.warmup_steps:
         return plan.peak * (step + 1) / plan.warmup_steps
@@ -59,10 +60,10 @@ def learning_rate(config: JaxConfig, step: int) -> float:
 
 
 def step_settings(config: JaxConfig, platform: str) -> StepSettings:
-    """The step's settings on a platform; the fused attention is TPUs' only.
+    """The step's settings on a platform; fused attention is for TPUs only.
 
     Raises:
-        InputError: what the JAX step does not have.
+        InputError: the JAX step does not support the configuration.
     """
     if config.weight_dtype != "float32":
         raise InputError("the JAX trainer keeps trained weights in float32: set weight_dtype: float32")
@@ -88,15 +89,15 @@ def step_settings(config: JaxConfig, platform: str) -> StepSettings:
     )
 
 
-def train(config: JaxConfig) -> Trained:
-    """Run or go on with a training.
+def train(config: JaxConfig) -> JaxTraining:
+    """Run or resume a training.
 
     Writes `points/` (resume points), `metrics.jsonl` (one line a step), and at the end the model or adapter in
     Transformers' or PEFT's form and `result.json`.
 
     Raises:
-        InputError: paths that are not local folders, devices that do not make up the mesh, data or weights that do not
-            fit, or a loss that is no number.
+        InputError: a path is not local, the devices do not match the mesh, data or weights do not fit, or the loss is
+            not finite.
     """
     import jax
     from jax.sharding import Mesh
@@ -110,10 +111,12 @@ def train(config: JaxConfig) -> Trained:
     trained_table, frozen_table, state_table = tables(config.model, settings)
     loaded = weights.read_model(config.model, base)
     key = _key(config, base, data)
-    point, passed = newest_point(output / POINTS, key)
+    point, skipped = newest_point(output / POINTS, key)
     if point is None:
         start = loaded if config.method is Method.FULL else lora.initial(trained_table, config.seed)
-        point = Point(0, key, start, {name: np.zeros(entry.size, np.float32) for name, entry in state_table.items()})
+        point = JaxResumePoint(
+            0, key, start, {name: np.zeros(entry.size, np.float32) for name, entry in state_table.items()}
+        )
     place = partial(_place, mesh)
     trained, state = place(point.trained, trained_table, "float32"), place(point.state, state_table, "float32")
     frozen = place({name: loaded[name] for name in frozen_table}, frozen_table, config.compute_dtype)
@@ -127,7 +130,7 @@ def train(config: JaxConfig) -> Trained:
         trained, state, _, loss = step(trained, frozen, state, np.float32(number), np.float32(rate), batch)
         losses.append(float(loss))
         if not math.isfinite(losses[-1]):
-            raise InputError(f"step {number + 1}: the loss is {losses[-1]}; lower schedule.peak or look at the data")
+            raise InputError(f"step {number + 1}: the loss is {losses[-1]}; lower schedule.peak or check the data")
         line = {"step": number + 1, "loss": losses[-1], "learning_rate": rate, "seconds": time.monotonic() - began}
         done = number + 1
         saving = done % config.save_every == 0 and done < config.steps
@@ -135,13 +138,13 @@ def train(config: JaxConfig) -> Trained:
         if jax.process_index() == 0:
             _log(output / METRICS, line)
             if kept is not None:
-                save_point(output / POINTS, Point(done, key, *kept))
+                save_point(output / POINTS, JaxResumePoint(done, key, *kept))
     final = _host(trained)
     if jax.process_index() == 0:
         _publish(config, settings, final, base, output)
-        result = {"steps": config.steps, "resumed_from": point.step, "passed_over": passed, "left_out": rows.left_out}
+        result = {"steps": config.steps, "resumed_from": point.step, "passed_over": skipped, "left_out": rows.left_out}
         write_json_atomic(output / RESULT, {**result, "rows": len(rows), "loss": losses[-1] if losses else None})
-    return Trained(output, tuple(losses), point.step)
+    return JaxTraining(output, tuple(losses), point.step)
 
 
 def _publish(config: JaxConfig, settings: StepSettings, final: Tree, base: Path, output: Path) -> None:
@@ -160,7 +163,7 @@ def _local(path: str) -> Path:
 
 
 def _on_several_hosts() -> bool:
-    """Whether this host is one of several of a TPU slice, as the TPU VM's environment says."""
+    """Whether this host is one of several of a TPU slice, by the TPU VM's environment."""
     import os
 
     return len([host for host in os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if host]) > 1
@@ -188,16 +191,16 @@ def _tokenizer(base: Path) -> Any:
 
 
 def _key(config: JaxConfig, base: Path, data: Path) -> str:
-    """What a resume point has to agree with: all that decides the weights, not where they are written or how often."""
-    decided = config.model_dump(
+    """Digest of everything that determines the weights; a resume point must have the same."""
+    determining = config.model_dump(
         mode="json", exclude={"output", "save_every", "validation", "base", "data", "xla_flags"}
     )
-    whole = {"config": decided, "base": base_digest(base), "data": sha256_file(data)}
+    whole = {"config": determining, "base": base_digest(base), "data": sha256_file(data)}
     return sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
 
 
 def _place(mesh: Any, arrays: Tree, table: Table, dtype: str) -> Tree:
-    """Arrays onto the mesh; each host hands over its own shards only."""
+    """Place arrays on the mesh; each host provides only its own shards."""
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 
@@ -221,7 +224,7 @@ def _batch(mesh: Any, arrays: Tree) -> Tree:
 
 
 def _host(arrays: Tree) -> Tree:
-    """Whole arrays in this host's memory; collective where there are several hosts."""
+    """Copy whole arrays into this host's memory; collective if there are several hosts."""
     import jax
 
     if jax.process_count() > 1:

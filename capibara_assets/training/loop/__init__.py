@@ -1,4 +1,4 @@
-"""Training of one voter from request to adapter: the loop, validation, guards, and what a strategy adds to a step.
+"""The training loop of one voter, from request to adapter: steps, validation, guards, and strategies' tactics.
 
-Imports `data`, `step`, `parallel`, `resume` and `monitoring`.
+Imports `data`, `step`, `parallel`, `resume`, `monitoring`, `environment` and `ranks`.
 """

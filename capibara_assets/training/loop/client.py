@@ -1,4 +1,4 @@
-"""A federated client's own training: only some of LoRA's numbers move, and they may be held near where they began.
+"""A federated client's training: only some of LoRA's numbers are trained, optionally kept near their start.
 
 `b_only` leaves every A as it was drawn from the shared seed (FFA-LoRA, Sun et al. 2024, arXiv 2403.12313): the sum of
 clients' products is then linear in B, so that the mean of the B is exactly the mean of the products, without any cut.
@@ -17,13 +17,13 @@ from torch import Tensor
 from capibara_assets.errors import InputError
 from capibara_assets.training.data.order import rank
 from capibara_assets.training.loop.products import Product, detached, products
-from capibara_assets.training.loop.published import Published, Score
+from capibara_assets.training.loop.tactics import Published, Score
 from capibara_assets.training.step.subject import Subject
-from capibara_assets.training.strategy import Client
+from capibara_assets.training.strategy import ClientStrategy
 
 
 def signs(module: str, shape: torch.Size | tuple[int, int]) -> Tensor:
-    """(out, r) of +1 and -1 in float32, the same for all trainings: no secret, and not trained."""
+    """(out, r) of +1 and -1 in float32, the same for all trainings: neither secret nor trained."""
     generator = torch.Generator().manual_seed(int(rank("signs", module)[:15], 16))
     return torch.randint(0, 2, tuple(shape), generator=generator).mul_(2).sub_(1).float()
 
@@ -44,24 +44,24 @@ def spread(values: Tensor, sign: Tensor) -> Tensor:
 
 
 def lora_only(subject: Subject) -> list[Product]:
-    """A subject's products, which are all that it trains.
+    """The LoRA products of a subject that trains nothing else.
 
     Raises:
         InputError: layers besides LoRA are trained, or a module's change is not one product.
     """
-    found = products(subject)
-    if others := sorted(subject.trainable.keys() - {name for part in found for name in (part.a, part.b)}):
+    pairs = products(subject)
+    if others := sorted(subject.trainable.keys() - {name for part in pairs for name in (part.a, part.b)}):
         raise InputError(
             f"{', '.join(others[:3])}: trained besides LoRA's factors, which clients with trained: b_only or scales, a "
             "proximal term, a server's optimizer or privacy cannot have: take a base whose files have all layers"
         )
-    return found
+    return pairs
 
 
-class ClientTraining:
-    """The strategy: gradients are changed before each step, B is put back onto its signs after it."""
+class ClientTactic:
+    """The tactic of a client: changes gradients before each step, and projects B onto its signs after it."""
 
-    def __init__(self, choice: Client, subject: Subject):
+    def __init__(self, choice: ClientStrategy, subject: Subject):
         self._choice, self._subject = choice, subject
         self._products = lora_only(subject)
         self._start = detached(subject.trainable) if choice.proximal else {}
@@ -75,7 +75,7 @@ class ClientTraining:
         for part in self._products:
             a, b = self._subject.trainable[part.a], self._subject.trainable[part.b]
             if self._choice.trained != "factors":
-                a.grad = None  # AdamW passes it over, decay included
+                a.grad = None  # AdamW skips it, weight decay included
             for name, value in ((part.a, a), (part.b, b)):
                 if self._choice.proximal and value.grad is not None:
                     value.grad.add_(value.detach() - self._start[name], alpha=self._choice.proximal)
@@ -92,7 +92,7 @@ class ClientTraining:
         pass
 
     def state(self) -> dict[str, Tensor]:
-        return {}  # the start is what a part is begun with, again after an interruption
+        return {}  # the weights at the start are given again after an interruption
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         pass

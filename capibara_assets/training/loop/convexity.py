@@ -1,4 +1,4 @@
-"""Group lasso on LoRA's rank components: those that the data do not need become zero and are cut off.
+"""Group lasso on LoRA's rank components: those that the data do not need become zero and are removed.
 
 A component is row a of A with column b of B; its share of the weight's change is scale * b a^T, of Frobenius norm
 scale |b| |a|. The penalty is the sum of these norms:
@@ -29,11 +29,11 @@ from torch import Tensor
 
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.training.loop.products import Product, products
-from capibara_assets.training.loop.published import Published, Score
+from capibara_assets.training.loop.tactics import Published, Score
 from capibara_assets.training.recipe import TrainingChoice
 from capibara_assets.training.step.stepper import Stepper
 from capibara_assets.training.step.subject import Subject
-from capibara_assets.training.strategy import Convexity
+from capibara_assets.training.strategy import ConvexityStrategy
 
 
 def proximal_lengths(a: Tensor, b: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,14 +71,14 @@ def project(a: Tensor, b: Tensor, radius: float) -> None:
 
 
 def alive(a: Tensor, b: Tensor) -> Tensor:
-    """(r,) whether a component has any effect."""
+    """(r,) whether each component has any effect."""
     return a.bool().any(dim=1) & b.bool().any(dim=0)
 
 
 def without_dead(adapter: LoraAdapter) -> tuple[LoraAdapter, dict[str, int]]:
-    """The adapter of the same deltas without components of no effect, and how many are alive in each module.
+    """The adapter without components of no effect, with equal deltas; and how many are alive in each module.
 
-    PEFT knows no rank 0: a module in which all are dead keeps one component of zeros.
+    PEFT has no rank 0: a module in which all are dead keeps one component of zeros.
     """
     tensors, ranks, counts = dict(adapter.tensors), {}, {}
     for module in adapter.modules:
@@ -109,10 +109,10 @@ def without_dead(adapter: LoraAdapter) -> tuple[LoraAdapter, dict[str, int]]:
     return LoraAdapter(config, tensors), counts
 
 
-class ConvexTraining:
-    """The strategy: a proximal step (or a subgradient) and a projection around every optimizer step."""
+class ConvexityTactic:
+    """The tactic of the convexity strategy: a proximal step (or a subgradient) and a projection at every step."""
 
-    def __init__(self, choice: Convexity, subject: Subject, stepper: Stepper, training: TrainingChoice):
+    def __init__(self, choice: ConvexityStrategy, subject: Subject, stepper: Stepper, training: TrainingChoice):
         self._choice, self._subject, self._stepper, self._training = choice, subject, stepper, training
         self._products = products(subject)
 

@@ -1,4 +1,4 @@
-"""Validation: sums of losses over batches, shared out among the processes; logits never outlive a chunk."""
+"""Validation: the mean loss over examples, in batches distributed over the processes."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,14 +19,17 @@ def evaluate(
     ranks: Ranks,
     poll: Callable[[], None],
 ) -> float:
-    """Nats per supervised token over all examples; the same bits on every process. NaN where there is none.
+    """Nats per supervised token over all examples, the same bits on every process; NaN without any token.
 
     Args:
         batch_tokens: rows x longest row of a batch, at most.
+        ranks: the processes that share the batches; all call this.
         poll: called before each batch; may raise to stop.
     """
     batches = list(length_sorted([len(example.input_ids) for example in examples], batch_tokens))
-    batches += [[] for _ in range(-len(batches) % ranks.world)]  # forward passes may be collective: equally many each
+    batches += [
+        [] for _ in range(-len(batches) % ranks.world)
+    ]  # forward passes may be collective, so every process makes equally many
     nll = torch.zeros((), dtype=torch.float64, device=subject.device)
     tokens = 0
     was_training = subject.loss.training

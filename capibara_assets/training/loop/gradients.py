@@ -1,4 +1,4 @@
-"""Sources of gradients: the loop takes optimizer steps, and a source says where the gradient of each comes from."""
+"""Gradient sources: a source computes the gradient of each optimizer step that the loop takes."""
 
 import math
 import time
@@ -13,7 +13,7 @@ from capibara_assets.training.data.batches import Curriculum, StepData
 from capibara_assets.training.data.order import rank
 from capibara_assets.training.data.voter_run import VoterRun
 from capibara_assets.training.environment import seed_all
-from capibara_assets.training.monitoring.usage import Usage
+from capibara_assets.training.monitoring.usage import ResourceUsage
 from capibara_assets.training.resume.points import ResumePoint, extension
 from capibara_assets.training.step.stepper import Stepper
 from capibara_assets.training.step.subject import Subject
@@ -21,14 +21,14 @@ from capibara_assets.training.step.subject import Subject
 
 @dataclass(frozen=True)
 class StepGradient:
-    """What there is to know of a step whose gradient lies on the trained parameters.
+    """Facts about a step whose gradient lies on the trained parameters.
 
     Attributes:
         rate: learning rate.
-        loss: nats per supervised token; None: it is not told.
-        supervised: tokens with a loss, 0 where the loss is not told.
-        examples: ids of those behind it; None: they are not told.
-        figures: seconds that the step took -> what the log says of it.
+        loss: nats per supervised token; None: kept private.
+        supervised: tokens with a loss, 0 if the loss is private.
+        examples: ids of the step's examples; None: kept private.
+        figures: seconds that the step took -> its entries in the log.
     """
 
     rate: float
@@ -39,7 +39,7 @@ class StepGradient:
 
     @property
     def finite(self) -> bool:
-        """Whether the optimizer may see it; it judges itself where no loss is told."""
+        """Whether the loss is finite; True for a private one, where the optimizer checks the gradient alone."""
         return self.loss is None or math.isfinite(self.loss)
 
 
@@ -48,25 +48,25 @@ class GradientSource(Protocol):
 
     @property
     def total(self) -> int:
-        """Optimizer steps that are taken."""
+        """Number of optimizer steps to take."""
 
     @property
     def lengths(self) -> list[int]:
-        """Optimizer steps of each level, as the recipe asks for them; resume points note them."""
+        """Optimizer steps of each level as the recipe plans them; stored in resume points."""
 
     @property
     def parameters(self) -> int:
-        """Numbers that are trained."""
+        """Number of trained parameters."""
 
     @property
     def example_count(self) -> int:
-        """Train examples, over all levels."""
+        """Number of train examples, over all levels."""
 
     def about(self) -> dict[str, Any]:
-        """What else the log's first line says."""
+        """Further entries of the event `started`."""
 
     def extension(self, point: ResumePoint) -> dict[str, int] | None:
-        """As `resume.extension`. Raises InputError: the training may not go on with this length."""
+        """As `resume.points.extension`. Raises InputError: the training cannot continue with this length."""
 
     def gather(self, step: int) -> StepGradient:
         """Put the gradient of step `step`, 0-based, onto the parameters. Raises Interrupted: between examples."""
@@ -83,7 +83,7 @@ class BatchGradients:
     subject: Subject
     stepper: Stepper
     curriculum: Curriculum
-    usage: Usage
+    usage: ResourceUsage
 
     @property
     def total(self) -> int:

@@ -1,4 +1,4 @@
-"""Losses that say something is wrong: judged from the curve alone, so that a resumed run judges alike."""
+"""Guards against spikes, divergence and broken resumes: pure functions of the curve, so a resumed run decides alike."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,12 +9,12 @@ from capibara_assets.training.recipe import ContinuityChoice, EarlyStopping, Gua
 from capibara_assets.training.resume.points import Progress
 from capibara_assets.training.step.settings import Settings
 
-# A loss scale of 2^16 that was halved so often in a row scales nothing any more: the gradients are not finite.
+# After so many halvings in a row a loss scale of 2^16 scales no more: the gradients themselves are not finite.
 _HALVINGS = 24
 
 
 class TrainingDiverged(Exception):
-    """NaN, infinity or spikes came back again and again; started again it would do the same."""
+    """Training gave up on NaN, infinity or spikes; a restart would repeat it."""
 
 
 def is_spike(loss: float | None, curve: Sequence[dict[str, Any]], choice: SpikeChoice | None) -> bool:
@@ -41,7 +41,7 @@ def is_spike(loss: float | None, curve: Sequence[dict[str, Any]], choice: SpikeC
 
 
 def should_stop(curve: Sequence[dict[str, Any]], choice: EarlyStopping | None) -> bool:
-    """Whether the last `patience` validations brought nothing better than the best before them.
+    """Whether none of the last `patience` validations was better than the best before them.
 
     Args:
         curve: points with `validation_loss` count, the one before the first step left out.
@@ -58,14 +58,14 @@ def should_stop(curve: Sequence[dict[str, Any]], choice: EarlyStopping | None) -
 def discontinuity(
     curve: Sequence[dict[str, Any]], resumed_at: int | None, choice: ContinuityChoice | None
 ) -> dict[str, float] | None:
-    """The jump of the loss over a resume, if there is one: the means `before` and `since`, and how many `steps` since.
+    """The jump of the loss at a resume, or None: the means `before` and `since`, and how many `steps` since.
 
     Each new step is judged by the mean of those since, whose standard error shrinks with their number: one odd batch
     is forgiven, weights or an optimizer that came back wrong are not.
 
     Args:
         curve: points with `loss` count.
-        resumed_at: step of the resume; None: there was none to watch.
+        resumed_at: step of the resume in another environment; None: there was none.
     """
     if choice is None or resumed_at is None:
         return None
@@ -83,10 +83,10 @@ def discontinuity(
 def too_many_left_out(
     skipped: Sequence[dict[str, Any]], rollbacks: Sequence[dict[str, Any]], choice: GuardChoice
 ) -> bool:
-    """Whether more steps went wrong than a training is allowed.
+    """Whether more steps went wrong than the recipe allows.
 
-    With a dynamic loss scale some overflow on purpose: to find the scale, and whenever it grows. They count only when
-    they do not end.
+    With a dynamic loss scale some steps overflow by design, when the scale is searched and when it grows. They count
+    only if they do not end.
 
     Args:
         skipped: those with `loss_scale` are steps whose scaled gradients overflowed.
@@ -103,27 +103,27 @@ def too_many_left_out(
 
 
 def diagnosis(progress: Progress, settings: Settings, rate: float) -> str:
-    """What a person needs to know of a run whose numbers went wrong."""
-    said = []
+    """The error message for a run whose numbers went wrong: how often, and what to change."""
+    problems = []
     if progress.skipped:
         steps = ", ".join(str(skipped["step"]) for skipped in progress.skipped)
-        said.append(f"{len(progress.skipped)} steps gave NaN or infinity (steps {steps})")
+        problems.append(f"{len(progress.skipped)} steps gave NaN or infinity (steps {steps})")
     if progress.rollbacks:
         steps = ", ".join(str(rolled["step"]) for rolled in progress.rollbacks)
-        said.append(
+        problems.append(
             f"{len(progress.rollbacks)} steps had a loss far above the ones before and were rolled back ({steps})"
         )
     last = max([*progress.skipped, *progress.rollbacks], key=lambda left_out: left_out["step"], default=None)
     examples = ", ".join(last["examples"][:8]) if last else ""
     return (
-        f"{'; '.join(said) or 'no step went wrong'}; learning rate {rate:.3g} of peak "
+        f"{'; '.join(problems) or 'no step went wrong'}; learning rate {rate:.3g} of peak "
         f"{settings.learning_rate:.3g}, precision {settings.precision}: lower learning_rate, or set precision: "
         f"fp32; examples of the last one: {examples or 'none'}"
     )
 
 
 def discontinued(jump: Mapping[str, float], differs: list[str]) -> str:
-    """What a person needs to know of a resume after which the loss was another."""
+    """The error message for a resume after which the loss jumped."""
     return (
         f"the loss jumped when training was resumed at step {jump['resumed_at']} in another environment "
         f"({', '.join(differs)}): {jump['before']:.4g} before, {jump['since']:.4g} over {jump['steps']} steps since. "

@@ -1,4 +1,4 @@
-"""What a voter trains on, level after level; a plain voter has one level."""
+"""The levels of a voter's training, made from its strategy and examples; a plain voter has one."""
 
 import math
 from dataclasses import replace
@@ -9,29 +9,29 @@ import polars as pl
 
 from capibara_assets.datasets.tokens.tokenising import Encoded
 from capibara_assets.errors import InputError
-from capibara_assets.training.data.batches import Level, plain_level
+from capibara_assets.training.data.batches import CurriculumLevel, plain_level
 from capibara_assets.training.data.examples import read_examples, tokens_of
 from capibara_assets.training.data.order import training_part
 from capibara_assets.training.data.voter_examples import VoterExamples
 from capibara_assets.training.step.settings import shared_steps, steps_per_epoch, total_steps
-from capibara_assets.training.strategy import Hierarchical
+from capibara_assets.training.strategy import HierarchicalStrategy
 
 Chosen = tuple[list[str], list[Encoded], dict[str, Any]]
 """Ids, their tokens, and how they were chosen."""
 
 
-def voter_levels(examples: VoterExamples) -> list[Level]:
-    """The levels of a voter's strategy, out of its examples.
+def voter_levels(examples: VoterExamples) -> list[CurriculumLevel]:
+    """The levels of a voter's strategy, with their examples and steps.
 
     Raises:
         InputError: a level has no examples, other domains' examples cannot be read, or the bounds leave a level none.
     """
     request, voter, settings = examples.run.request, examples.run.voter, examples.settings
     ids, train, seed = examples.ids, examples.train, examples.run.order
-    if not isinstance(voter.strategy, Hierarchical):
+    if not isinstance(voter.strategy, HierarchicalStrategy):
         steps = total_steps([len(example.input_ids) for example in train], settings, request.recipe)
         return [plain_level(ids, train, steps, seed, settings, request.recipe)]
-    found = []
+    chosen = []
     for choice in voter.strategy.levels:
         match choice.data:
             case "general":
@@ -45,15 +45,20 @@ def voter_levels(examples: VoterExamples) -> list[Level]:
                 f"level {choice.name}: none of the {len(ids)} train examples of {request.domain} is a repair or of "
                 f"difficulty {voter.strategy.hard_from:.2f} and more: lower hard_from, or say without_hard: leave_out"
             )
-        found.append((choice, *part))
-    used = [(choice, encoded) for choice, own, encoded, _ in found if own]
+        chosen.append((choice, *part))
+    used = [(choice, encoded) for choice, own, encoded, _ in chosen if own]
     if not used:
         raise InputError(f"no level of voter {voter.name} has any example: give it one with data: domain")
     planned = [math.ceil(steps_per_epoch(len(part), settings.global_batch) * one.epochs) for one, part in used]
     tokens = [_mean(part) * min(settings.global_batch, len(part)) for _, part in used]
     counts = iter(shared_steps(planned, tokens, request.recipe))
     levels = []
-    for choice, own, encoded, about in found:  # one without examples stays in the list, with no steps: it is named
+    for (
+        choice,
+        own,
+        encoded,
+        about,
+    ) in chosen:  # one without examples stays in the list with no steps, so that the log names it
         plain = plain_level(own, encoded, next(counts) if own else 0, f"{seed}/{choice.name}", settings, request.recipe)
         peak = settings.learning_rate * choice.learning_rate_factor
         levels.append(replace(plain, name=choice.name, peak=peak, about=about))
@@ -61,12 +66,12 @@ def voter_levels(examples: VoterExamples) -> list[Level]:
 
 
 def _mean(examples: list[Encoded]) -> float:
-    """Tokens of an example."""
+    """Mean tokens of an example."""
     return sum(len(one.input_ids) for one in examples) / len(examples)
 
 
 def _general(examples: VoterExamples) -> Chosen:
-    """The voter's own examples and its part of every other domain's train split; what two domains share counts once.
+    """The voter's own examples and its part of every other domain's train split; shared examples count once.
 
     Splits are computed over all domains, so nothing that any domain validates or tests on is among them.
     """
@@ -87,8 +92,8 @@ def _general(examples: VoterExamples) -> Chosen:
     return list(chain(*all_ids)), list(chain(*all_encoded)), {"data": "general", "domains": counts}
 
 
-def _hard(examples: VoterExamples, strategy: Hierarchical) -> Chosen:
-    """The repairs, and what is as hard as `hard_from`; where the table does not say, none may be left out."""
+def _hard(examples: VoterExamples, strategy: HierarchicalStrategy) -> Chosen:
+    """Repairs, and examples of difficulty `hard_from` and more; none if the table lacks these columns and may."""
     ids, dataset = examples.ids, examples.run.request.dataset
     lenient = strategy.without_hard == "leave_out"
     if lenient and not {"kind", "difficulty"} <= pl.read_parquet_schema(dataset).keys():

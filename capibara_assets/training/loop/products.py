@@ -1,4 +1,4 @@
-"""LoRA's products under training: which parameters belong together, and exact averages put back into them."""
+"""The products B A of LoRA in a model under training, and exact averages of adapters in the form of its parameters."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -30,14 +30,14 @@ class Product:
 
 
 def products(subject: Subject) -> list[Product]:
-    """All of a subject's, in the order of their modules.
+    """A subject's products, in the order of their modules.
 
     Raises:
-        InputError: a module whose change is not one product (experts' stacked factors).
+        InputError: a module's change is not one product (experts' stacked factors).
     """
     name_of = {id(value): name for name, value in subject.trainable.items()}
     adapter = subject.adapter(subject.trainable)
-    found = []
+    parts = []
     for module in adapter.modules:
         a, b, rank = adapter.a(module), adapter.b(module), adapter.rank(module)
         if a.ndim != 2 or b.ndim != 2 or not a.shape[0] == b.shape[1] == rank:
@@ -45,8 +45,8 @@ def products(subject: Subject) -> list[Product]:
                 f"module {module}: its LoRA factors {tuple(b.shape)} and {tuple(a.shape)} are not one product of rank "
                 f"{rank}, which this strategy needs: train this voter with strategy plain, or leave the module out"
             )
-        found.append(Product(module, name_of[id(a)], name_of[id(b)], adapter.scale(module), rank))
-    return found
+        parts.append(Product(module, name_of[id(a)], name_of[id(b)], adapter.scale(module), rank))
+    return parts
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Average:
 
     Attributes:
         weights: by the names of trained parameters.
-        relative_error: Frobenius norm of what the cut to the trained rank lost, relative to the exact average's.
+        relative_error: Frobenius norm of the error made by the cut to the trained rank, relative to the exact average.
     """
 
     weights: dict[str, Tensor]
@@ -65,15 +65,15 @@ class Average:
 def averaged(adapters: Sequence[LoraAdapter], shares: Sequence[float], subject: Subject) -> Average:
     """The weighted sum of the adapters' deltas, exact, then cut to the best product of the trained rank (SVD).
 
-    A and B are never averaged apart: the mean of products is not the product of means. What is trained besides LoRA
-    (new layers) is summed as it is.
+    A and B are never averaged apart: the mean of products is not the product of means. Parameters trained besides
+    LoRA (new layers) are averaged directly.
     """
     parts = products(subject)
     merged = merge_adapters([pairs_only(one) for one in adapters], shares, {part.module: part.rank for part in parts})
     weights: dict[str, Tensor] = {}
     for part in parts:
         a, b = merged.a(part.module), merged.b(part.module) * (merged.scale(part.module) / part.scale)
-        missing = part.rank - len(a)  # of a combination of smaller rank: components of zero
+        missing = part.rank - len(a)  # a combination of smaller rank is filled up with zeros
         weights[part.a] = torch.nn.functional.pad(a, (0, 0, 0, missing))
         weights[part.b] = torch.nn.functional.pad(b, (0, missing))
     for name in subject.trainable.keys() - weights.keys():
@@ -93,5 +93,5 @@ def shares_of(losses: Sequence[float], *, weighted: bool) -> list[float]:
 
 
 def detached(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A copy that further training does not touch."""
+    """Detached copies of weights."""
     return {name: value.detach().clone() for name, value in weights.items()}

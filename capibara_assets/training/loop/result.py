@@ -1,4 +1,4 @@
-"""What a finished voter leaves: the adapter of its best validation, its manifest, curve, log and timings."""
+"""The result folder of a finished voter: adapter, manifest, curve, log, metrics and timings."""
 
 import shutil
 import time
@@ -24,12 +24,12 @@ RESULT = "result"
 
 @dataclass(frozen=True)
 class VoterResult:
-    """A finished voter.
+    """A finished voter's adapter and figures.
 
     Attributes:
-        adapter: that is published.
+        adapter: the one to publish.
         counts: further entries of the manifest, by name; `validation_loss` is one of them.
-        checkpoints: published to the checkpoint store and kept, by step.
+        checkpoints: those kept in the checkpoint store, by step.
     """
 
     adapter: LoraAdapter
@@ -40,7 +40,7 @@ class VoterResult:
 
 
 def write_result(run: VoterRun, result: VoterResult, log: EventLog) -> Path:
-    """Write the finished adapter and what is known of it; the folder appears whole."""
+    """Write a finished voter's result folder, which appears whole; returns it."""
     request, voter, folder = run.request, run.voter, run.folder
     progress, counts = result.progress, result.counts
     beside, target = folder / f".{RESULT}.part", folder / RESULT
@@ -84,7 +84,7 @@ def write_result(run: VoterRun, result: VoterResult, log: EventLog) -> Path:
         },
     )
     sync_folder(beside)
-    shutil.rmtree(target, ignore_errors=True)  # of other inputs: a result of these would not be made again
+    shutil.rmtree(target, ignore_errors=True)  # a result of other inputs: one of these inputs would have been reused
     beside.rename(target)
     sync_folder(folder)
     return target

@@ -1,4 +1,4 @@
-"""Going on with a training: from its newest resume point, and the points that it leaves on its way."""
+"""Resuming a training from its newest resume point, and writing resume points while it runs."""
 
 import time
 
@@ -9,14 +9,14 @@ from capibara_assets.training.resume.epoch_folders import begin_at
 from capibara_assets.training.resume.epochs import EpochCheckpoints
 from capibara_assets.training.resume.points import ResumePoint, find_point, require_readable, require_shared, state_of
 
-_LEAVE_S = 8.0  # for a checkpoint still on its way when asked to stop; the supervisor kills after 15
+_STOP_GRACE_S = 8.0  # for an epoch checkpoint still being written when stopped; the supervisor kills after 15
 
 
 def resume(trainer: Trainer) -> None:
-    """Go on from the newest resume point, or begin with the epoch that the request names; else nothing.
+    """Restore the newest resume point, or the weights of the epoch that the request starts from; else do nothing.
 
     Raises:
-        InputError: the point cannot be used, or the training may not be as long as it now is.
+        InputError: the point cannot be used, or the training has become shorter.
     """
     setup, state = trainer.setup, trainer.state
     run, log = setup.run, setup.log
@@ -37,7 +37,7 @@ def resume(trainer: Trainer) -> None:
             progress.extensions.append(longer)
             log.write("extended", **longer)
     elif (start := run.request.start) is not None:
-        subject, ends = setup.subject, trainer.passes.ends
+        subject, ends = setup.subject, trainer.epoch_folders.ends
         state.progress.step, weights = begin_at(start, ends, subject.peft_names, subject.trainable)
         setup.stepper.restore(weights, {})
         if trainer.ema:
@@ -46,7 +46,7 @@ def resume(trainer: Trainer) -> None:
 
 
 def restore(trainer: Trainer, point: ResumePoint) -> None:
-    """Put state, weights and everything that goes with them back as a resume point has them."""
+    """Restore weights, optimizer, tactic, average and progress from a resume point."""
     state, setup = trainer.state, trainer.setup
     state.resumed, state.progress, state.seconds_before = True, point.progress, point.progress.seconds
     state.best, state.snapshot = point.tensors["best"], point.snapshot
@@ -57,7 +57,7 @@ def restore(trainer: Trainer, point: ResumePoint) -> None:
 
 
 class PointWriter:
-    """Writes a training's resume points beside it: on schedule, at the end, and when it is asked to stop."""
+    """Writes a training's resume points in the background: on schedule, at the end, and when it is stopped."""
 
     def __init__(self, trainer: Trainer, epochs: EpochCheckpoints, saver: AsyncSaver):
         self._trainer, self._epochs, self._saver = trainer, epochs, saver
@@ -65,7 +65,7 @@ class PointWriter:
         self._due = False
 
     def save(self) -> None:
-        """Begin to write a point of this moment."""
+        """Start to write a resume point of the current step."""
         trainer, begun = self._trainer, time.monotonic()
         setup, state, progress = trainer.setup, trainer.state, trainer.state.progress
         progress.seconds = trainer.seconds()
@@ -85,27 +85,27 @@ class PointWriter:
         self._step = progress.step
 
     def save_if_due(self) -> None:
-        """As the recipe's schedule says, as soon as no epoch checkpoint is being written: the point would lack it.
+        """Save on the recipe's schedule, as soon as no epoch checkpoint is being written: the point would lack it.
 
-        The point of a new training's first step is read back: what cannot be saved or read is said now, not at the end.
+        The point of a new training's first step is read back, so that a full or damaged disk fails early.
         """
         trainer, run = self._trainer, self._trainer.setup.run
         step = trainer.state.progress.step
         self._due |= step % run.request.recipe.checkpoint.every == 0 and step < trainer.source.total
-        rehearsal = trainer.rehearses and not trainer.state.resumed and step == 1
-        if not (self._due or rehearsal) or run.ranks.any(self._epochs.busy):
+        first = trainer.verifies_first_point and not trainer.state.resumed and step == 1
+        if not (self._due or first) or run.ranks.any(self._epochs.busy):
             return
         self.save()
         self._due = False
-        if rehearsal and run.ranks.main:
+        if first and run.ranks.main:
             self._saver.wait()
             require_readable(run.folder, run.request.inputs(run.voter))
 
-    def leave(self) -> None:
-        """Asked to stop: a last point, unless an epoch checkpoint takes too long, then an older one has to do."""
+    def save_and_stop(self) -> None:
+        """Write a last point, unless an epoch checkpoint takes too long: then the run resumes from an older one."""
         setup = self._trainer.setup
         setup.stepper.clear()
-        if not setup.run.ranks.any(not self._epochs.settle(_LEAVE_S)):
+        if not setup.run.ranks.any(not self._epochs.wait_published(_STOP_GRACE_S)):
             self.save()
         self._saver.wait()
         setup.log.write("interrupted", self._step)

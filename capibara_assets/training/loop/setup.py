@@ -1,4 +1,4 @@
-"""What every training of one voter begins with: device, model, optimizer, examples and log."""
+"""Set-up of a voter's training: device, model, optimizer, examples and log."""
 
 import time
 from dataclasses import dataclass
@@ -8,8 +8,9 @@ import torch
 
 from capibara_assets.training.data.voter_examples import VoterExamples
 from capibara_assets.training.data.voter_run import VoterRun
-from capibara_assets.training.environment import compute_settings, fingerprint, held_mib, pick_device, settings_on
+from capibara_assets.training.environment import compute_settings, fingerprint, pick_device, settings_on
 from capibara_assets.training.monitoring.events import EventLog
+from capibara_assets.training.monitoring.usage import held_mib
 from capibara_assets.training.parallel.backends import make_stepper
 from capibara_assets.training.step.settings import Settings
 from capibara_assets.training.step.stepper import Stepper
@@ -17,13 +18,13 @@ from capibara_assets.training.step.subject import Subject, load_subject
 
 
 @dataclass(frozen=True)
-class Setup:
-    """A voter's training, ready to begin.
+class TrainingSetup:
+    """What a voter's training needs before its first step.
 
     Attributes:
         began: `time.monotonic()` when the set-up began.
-        memory_before_mib: held before the model was loaded.
-        environment: fingerprint of what computes.
+        memory_before_mib: memory held before the model was loaded.
+        environment: its fingerprint.
     """
 
     run: VoterRun
@@ -38,11 +39,11 @@ class Setup:
     examples: VoterExamples
 
 
-def set_up(run: VoterRun) -> Setup:
+def set_up(run: VoterRun) -> TrainingSetup:
     """Load the base with its LoRA weights, and the voter's examples.
 
     Raises:
-        Interrupted: asked to stop; there is nothing to save yet.
+        Interrupted: stopped; there is nothing to save yet.
         InputError: the base, the dataset or the plan cannot be trained on.
     """
     began = time.monotonic()
@@ -59,4 +60,4 @@ def set_up(run: VoterRun) -> Setup:
         stepper.restore(run.initial, {})
     run.poll_all()
     examples = VoterExamples.read(run, settings, subject.base.tokenizer)
-    return Setup(run, began, log, device, settings, memory_before_mib, environment, subject, stepper, examples)
+    return TrainingSetup(run, began, log, device, settings, memory_before_mib, environment, subject, stepper, examples)

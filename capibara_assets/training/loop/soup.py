@@ -1,8 +1,7 @@
 """Soups: the average of a training's own weights at several validations (Wortsman et al. 2022, arXiv 2203.05482).
 
-Averaged are the changes of the base's weights (products.averaged), cut to the trained rank; and what is validated are
-the very weights that are published. A soup that is worse than the best validation is not published: that one is, and
-both losses are in the report.
+Averaged are the changes of the base's weights (`products.averaged`), cut to the trained rank; the weights validated are
+those published. If the soup is worse than the best validation, the latter is published; both losses are in the report.
 """
 
 import math
@@ -14,9 +13,9 @@ from torch import Tensor
 
 from capibara_assets.modeling.greedy import greedy_choice
 from capibara_assets.training.loop.products import Average, averaged, detached, shares_of
-from capibara_assets.training.loop.published import Published, Score
+from capibara_assets.training.loop.tactics import Published, Score
 from capibara_assets.training.step.subject import Subject
-from capibara_assets.training.strategy import Soup
+from capibara_assets.training.strategy import SoupStrategy
 
 _LOSS = "loss"
 _BEST = "best"
@@ -24,17 +23,17 @@ _BEST = "best"
 
 @dataclass(frozen=True)
 class Ingredient:
-    """Weights at a validation, by the names of trained parameters."""
+    """Weights at a validation, by the names of trained parameters, with their validation loss."""
 
     step: int
     loss: float
     weights: dict[str, Tensor]
 
 
-class SoupKitchen:
-    """The strategy: keeps the newest validations' weights, and averages them at the end."""
+class SoupTactic:
+    """The tactic of the soup strategy: keeps the newest validations' weights and averages them at the end."""
 
-    def __init__(self, choice: Soup, subject: Subject):
+    def __init__(self, choice: SoupStrategy, subject: Subject):
         self._choice, self._subject = choice, subject
         self._kept: list[Ingredient] = []
         self._best: tuple[int, float] | None = None  # step and loss, of all validations
@@ -68,21 +67,21 @@ class SoupKitchen:
         self._kept = [Ingredient(at, float(by_step[at].pop(_LOSS)), by_step[at]) for at in sorted(by_step)]
 
     def result(self, best: Mapping[str, Tensor], score: Score) -> Published:
-        assert self._best is not None  # there is a best validation, or the loop would have given up
+        assert self._best is not None  # `publish` requires a best validation
         if self._choice.average == "greedy":
             used, average, loss = self._greedy(score)
         else:
             used = self._kept
             average = self._average(used)
             loss = score(average.weights)
-        finest = min(self._kept, key=lambda one: (one.loss, one.step))
+        best_kept = min(self._kept, key=lambda one: (one.loss, one.step))
         soup = loss <= self._best[1]  # also false for NaN
         report = {
             "soup": self._choice.average,
             "ingredients": [{"step": one.step, "validation_loss": one.loss} for one in self._kept],
             "used": sorted(one.step for one in used),
             "soup_validation_loss": loss if math.isfinite(loss) else None,
-            "best_ingredient_validation_loss": finest.loss,
+            "best_ingredient_validation_loss": best_kept.loss,
             "best_validation": {"step": self._best[0], "validation_loss": self._best[1]},
             "relative_error": average.relative_error,
             "published": "soup" if soup else "best validation",
@@ -98,9 +97,9 @@ class SoupKitchen:
         return averaged([self._subject.adapter(one.weights) for one in ingredients], shares, self._subject)
 
     def _greedy(self, score: Score) -> tuple[list[Ingredient], Average, float]:
-        """Best first; each of the others joins if the soup with it is no worse than without."""
+        """Start with the best; add each of the others if the soup is then no worse."""
         best_first = sorted(self._kept, key=lambda one: (one.loss, one.step))
-        used, found, _ = greedy_choice(
+        used, negative_loss, _ = greedy_choice(
             best_first, -best_first[0].loss, lambda ones: -score(self._average(list(ones)).weights)
         )
-        return list(used), self._average(list(used)), -found
+        return list(used), self._average(list(used)), -negative_loss

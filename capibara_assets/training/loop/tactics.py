@@ -1,45 +1,57 @@
-"""What a voter's strategy does besides the steps themselves: after a step, after a validation, and at the end."""
+"""Tactics: what a strategy does to weights and gradients during a training, and which adapter it publishes."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from torch import Tensor
 
-from capibara_assets.training.loop.client import ClientTraining
-from capibara_assets.training.loop.convexity import ConvexTraining
-from capibara_assets.training.loop.published import Published, Score
-from capibara_assets.training.loop.soup import SoupKitchen
-from capibara_assets.training.recipe import TrainingChoice
-from capibara_assets.training.step.stepper import Stepper
+from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.training.step.subject import Subject
-from capibara_assets.training.strategy import Client, Convexity, Soup, Strategy
+
+Score = Callable[[Mapping[str, Tensor]], float]
+"""Validation loss, nats per token, of weights by the names of trained parameters."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """The adapter that a training publishes.
+
+    Attributes:
+        adapter: the one to write.
+        loss: its validation loss; None: that of the best validation.
+        report: the strategy's own figures, as JSON; for the manifest and the log.
+    """
+
+    adapter: LoraAdapter
+    loss: float | None = None
+    report: dict[str, Any] = field(default_factory=dict)
 
 
 class Tactic(Protocol):
-    """The part of a strategy that acts on weights. Its state is tensors, kept in resume points."""
+    """The part of a strategy that acts on gradients and weights. Its state is tensors, kept in resume points."""
 
     def before_step(self) -> None:
-        """The gradients of all micro-batches are there, not yet clipped; they may be added to, in place."""
+        """Called when a step's gradient is complete and not yet clipped; may change it in place."""
 
     def after_step(self, learning_rate: float, gradient_norm: float) -> None:
-        """The optimizer has just changed the weights; they may be changed further, in place.
+        """Called when the optimizer has changed the weights; may change them further, in place.
 
         Args:
             gradient_norm: before clipping.
         """
 
     def after_validation(self, step: int, loss: float, weights: Mapping[str, Tensor]) -> None:
-        """The model with these weights was just validated; copy them to keep them."""
+        """Called with the weights just validated; they must be copied to be kept."""
 
     def state(self) -> dict[str, Tensor]:
-        """What a resumed run needs."""
+        """Tensors that a resumed run needs."""
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """The reverse, exactly."""
+        """Take over what `state` returned, exactly."""
 
     def result(self, best: Mapping[str, Tensor], score: Score) -> Published:
-        """What is published.
+        """The adapter to publish.
 
         Args:
             best: weights of the best validation.
@@ -49,7 +61,7 @@ class Tactic(Protocol):
 
 @dataclass(frozen=True)
 class BestValidation:
-    """Publishes the weights of the best validation."""
+    """The plain tactic: changes nothing, publishes the weights of the best validation."""
 
     subject: Subject
 
@@ -70,15 +82,3 @@ class BestValidation:
 
     def result(self, best: Mapping[str, Tensor], score: Score) -> Published:
         return Published(self.subject.adapter(best))
-
-
-def tactic_of(strategy: Strategy, subject: Subject, stepper: Stepper, training: TrainingChoice) -> Tactic:
-    """The tactic of a strategy."""
-    match strategy:
-        case Convexity():
-            return ConvexTraining(strategy, subject, stepper, training)
-        case Soup():
-            return SoupKitchen(strategy, subject)
-        case Client():
-            return ClientTraining(strategy, subject)
-    return BestValidation(subject)

@@ -1,4 +1,4 @@
-"""Training of one voter, from the request to the finished adapter: set up, resume, fit, publish.
+"""The training loop of one voter, from its request to the finished adapter: set up, resume, fit, publish.
 
 Guarantees: loss on the assistant's tokens only, summed over an optimizer step and divided by that step's supervised
 tokens over all processes, so neither micro-batches nor padding nor the number of processes change it; the same inputs
@@ -22,7 +22,8 @@ from torch import Tensor
 from capibara_assets.checkpoints.store.saving import AsyncSaver
 from capibara_assets.training.data.batches import Curriculum, view_of
 from capibara_assets.training.data.voter_run import Interrupted, VoterRun
-from capibara_assets.training.loop.ema import Ema
+from capibara_assets.training.loop.client import ClientTactic
+from capibara_assets.training.loop.convexity import ConvexityTactic
 from capibara_assets.training.loop.gradients import BatchGradients, StepGradient
 from capibara_assets.training.loop.guards import (
     TrainingDiverged,
@@ -36,23 +37,28 @@ from capibara_assets.training.loop.guards import (
 from capibara_assets.training.loop.levels import voter_levels
 from capibara_assets.training.loop.result import VoterResult, write_result
 from capibara_assets.training.loop.resuming import PointWriter, resume
-from capibara_assets.training.loop.setup import Setup, set_up
-from capibara_assets.training.loop.tactics import tactic_of
-from capibara_assets.training.loop.trainer import Trainer, copied
-from capibara_assets.training.monitoring.usage import Usage
+from capibara_assets.training.loop.setup import TrainingSetup, set_up
+from capibara_assets.training.loop.soup import SoupTactic
+from capibara_assets.training.loop.tactics import BestValidation, Tactic
+from capibara_assets.training.loop.trainer import Ema, Trainer, copied
+from capibara_assets.training.monitoring.usage import ResourceUsage
+from capibara_assets.training.recipe import TrainingChoice
 from capibara_assets.training.resume.epoch_folders import EpochFolders
 from capibara_assets.training.resume.epochs import EpochCheckpoints
 from capibara_assets.training.resume.points import ResumePoints, drop_points
+from capibara_assets.training.step.stepper import Stepper
+from capibara_assets.training.step.subject import Subject
+from capibara_assets.training.strategy import ClientStrategy, ConvexityStrategy, SoupStrategy, Strategy
 
 
 def train_voter(run: VoterRun) -> Path:
-    """Train one voter on batches of its examples, or go on where an earlier attempt stopped.
+    """Train one voter on batches of its examples, or resume an earlier attempt.
 
     Returns:
-        Folder with the finished adapter, manifest, curve, log and timings; of several processes the first makes it.
+        Folder of the finished adapter, manifest, curve, log and timings; of several processes the first writes it.
 
     Raises:
-        Interrupted: a resume point was written, if there was anything to write.
+        Interrupted: stopped; a resume point was written if any step was done.
         TrainingDiverged: more steps than the recipe allows gave NaN or infinity, or rolled back.
         InputError: the base, the dataset or the plan cannot be trained on.
     """
@@ -70,8 +76,8 @@ def train_voter(run: VoterRun) -> Path:
     return publish(trainer, epochs)
 
 
-def batch_trainer(setup: Setup) -> Trainer:
-    """The training of a voter on batches, by its strategy."""
+def batch_trainer(setup: TrainingSetup) -> Trainer:
+    """The trainer of a voter on batches of its examples, by its strategy."""
     run, settings, subject = setup.run, setup.settings, setup.subject
     recipe = run.request.recipe
     view = view_of(settings.head, setup.examples.tokenizer, run.order)
@@ -79,18 +85,30 @@ def batch_trainer(setup: Setup) -> Trainer:
     curriculum = Curriculum(voter_levels(setup.examples), recipe, run.ranks, view=view, row_tokens=row_tokens)
     return Trainer(
         setup,
-        source=BatchGradients(run, subject, setup.stepper, curriculum, Usage(setup.device)),
+        source=BatchGradients(run, subject, setup.stepper, curriculum, ResourceUsage(setup.device)),
         tactic=tactic_of(run.voter.strategy, subject, setup.stepper, recipe.training),
         ema=Ema(subject.trainable, recipe.ema) if recipe.ema else None,
         guards=recipe.guards,
-        passes=EpochFolders.of(run.request, run.folder, curriculum.epoch_ends(), writes=run.ranks.main),
-        rehearses=True,
+        epoch_folders=EpochFolders.of(run.request, run.folder, curriculum.epoch_ends(), writes=run.ranks.main),
+        verifies_first_point=True,
         keeps_points=run.request.keep_points,
     )
 
 
+def tactic_of(strategy: Strategy, subject: Subject, stepper: Stepper, training: TrainingChoice) -> Tactic:
+    """The tactic of a strategy."""
+    match strategy:
+        case ConvexityStrategy():
+            return ConvexityTactic(strategy, subject, stepper, training)
+        case SoupStrategy():
+            return SoupTactic(strategy, subject)
+        case ClientStrategy():
+            return ClientTactic(strategy, subject)
+    return BestValidation(subject)
+
+
 def log_start(trainer: Trainer, **further: Any) -> None:
-    """Say in the log what is trained, on what and with what; `further` besides."""
+    """Log the event `started`: what is trained, on which data, with which settings; and `further`."""
     setup, source = trainer.setup, trainer.source
     run, settings, base, encoded = setup.run, setup.settings, setup.subject.base, setup.examples.encoded
     setup.log.write(
@@ -123,15 +141,15 @@ def fit(trainer: Trainer, epochs: EpochCheckpoints) -> None:
     """Train to the last step or an early stop; both are validated.
 
     Raises:
-        Interrupted: asked to stop; a resume point is on disk.
+        Interrupted: stopped; a resume point is on disk.
         TrainingDiverged: too many steps went wrong, or the loss jumped over a resume.
     """
     run, recipe = trainer.setup.run, trainer.setup.run.request.recipe
-    made = ResumePoints(
+    destination = ResumePoints(
         run.folder, run.request.inputs(run.voter), trainer.setup.environment, trainer.source.lengths,
         recipe.checkpoint.keep,
     )  # fmt: skip
-    with AsyncSaver(made) as saver, epochs:
+    with AsyncSaver(destination) as saver, epochs:
         points = PointWriter(trainer, epochs, saver)
         try:
             while True:
@@ -142,20 +160,20 @@ def fit(trainer: Trainer, epochs: EpochCheckpoints) -> None:
                 gradient = train_step(trainer)
                 take_snapshot(trainer)
                 write_epoch_folder(trainer, gradient.rate)
-                # What was saved in the background: failures are raised here, at the next step.
+                # Failures of saves in the background are raised here, at the next step.
                 saver.check()
                 epochs.check()
                 points.save_if_due()
-            if trainer.keeps_points and epochs.settle():
-                points.save()  # of the very end, to be extended from
+            if trainer.keeps_points and epochs.wait_published():
+                points.save()  # of the last step, so that the training can be extended
                 saver.wait()
         except Interrupted:
-            points.leave()
+            points.save_and_stop()
             raise
 
 
 def validate_if_due(trainer: Trainer, epochs: EpochCheckpoints) -> None:
-    """Validate where the recipe wants it and no earlier attempt did; keep the weights if they are the best."""
+    """Validate if the recipe's schedule says so and no earlier attempt did; keep the weights if they are the best."""
     setup, state = trainer.setup, trainer.state
     progress, total = state.progress, trainer.source.total
     due = progress.step % setup.run.request.recipe.training.evaluate_every == 0 or progress.step == total
@@ -175,7 +193,7 @@ def validate_if_due(trainer: Trainer, epochs: EpochCheckpoints) -> None:
 
 
 def is_over(trainer: Trainer) -> bool:
-    """Whether the last step is done, or validations no longer get better."""
+    """Whether the last step is done, or early stopping applies."""
     progress, total = trainer.state.progress, trainer.source.total
     if progress.step == total:
         return True
@@ -187,7 +205,7 @@ def is_over(trainer: Trainer) -> bool:
 
 
 def train_step(trainer: Trainer) -> StepGradient:
-    """One optimizer step; one whose numbers are not finite or whose loss is a spike counts, but changes no weights.
+    """Take one optimizer step; with a gradient that is not finite or a loss spike it counts, but changes no weights.
 
     Raises:
         TrainingDiverged: too many steps went wrong, or the loss jumped over a resume.
@@ -200,18 +218,18 @@ def train_step(trainer: Trainer) -> StepGradient:
     norm = trainer.setup.stepper.step(gradient.rate) if gradient.finite and not spike else None
     progress.step += 1
     if norm is None:
-        leave_out(trainer, gradient, spike=spike)
+        skip_step(trainer, gradient, spike=spike)
     else:
         tactic.after_step(gradient.rate, norm)
         if trainer.ema:
             trainer.ema.update(progress.step)
-        note_step(trainer, gradient, norm, begun)
+        record_step(trainer, gradient, norm, begun)
     check_continuity(trainer)
     return gradient
 
 
-def note_step(trainer: Trainer, gradient: StepGradient, norm: float, begun: float) -> None:
-    """Count a step that was taken, and say so.
+def record_step(trainer: Trainer, gradient: StepGradient, norm: float, begun: float) -> None:
+    """Record a step that changed the weights, in the progress and in the log.
 
     Args:
         norm: of the gradient, before clipping.
@@ -225,16 +243,16 @@ def note_step(trainer: Trainer, gradient: StepGradient, norm: float, begun: floa
         progress.epoch_tokens += gradient.supervised
         progress.epoch_loss += gradient.loss * gradient.supervised
     progress.curve.append({"step": progress.step, **figures})
-    said = gradient.figures(time.monotonic() - begun)
-    trainer.setup.log.write("step", progress.step, of=trainer.source.total, **figures, **said)
+    measured = gradient.figures(time.monotonic() - begun)
+    trainer.setup.log.write("step", progress.step, of=trainer.source.total, **figures, **measured)
 
 
-def leave_out(trainer: Trainer, gradient: StepGradient, *, spike: bool) -> None:
-    """Take no step: name its examples, and after a spike go back to the snapshot.
+def skip_step(trainer: Trainer, gradient: StepGradient, *, spike: bool) -> None:
+    """Record a step without an update and its examples; after a loss spike, restore the snapshot.
 
     Raises:
-        TrainingDiverged: too many steps went wrong; or one of drawn examples, which is accounted for and cannot be left
-            out.
+        TrainingDiverged: too many steps went wrong; or a step of a private training, which the privacy budget has
+            counted and which cannot be skipped.
     """
     setup, state, total = trainer.setup, trainer.state, trainer.source.total
     progress, loss = state.progress, gradient.loss
@@ -245,21 +263,21 @@ def leave_out(trainer: Trainer, gradient: StepGradient, *, spike: bool) -> None:
         )
     setup.stepper.clear()
     left_out: dict[str, Any] = {"step": progress.step, "examples": gradient.examples}
-    said = {"of": total, "loss": loss, "examples": gradient.examples}
+    details = {"of": total, "loss": loss, "examples": gradient.examples}
     if spike:
         progress.rollbacks.append(left_out)
         setup.stepper.restore(state.snapshot["weights"], state.snapshot["optimizer"])
-        setup.log.write("rolled_back", progress.step, **said)
+        setup.log.write("rolled_back", progress.step, **details)
     else:
         overflow = setup.settings.precision == "fp16" and math.isfinite(loss)  # the loss scale was too high
         progress.skipped.append(left_out | ({"loss_scale": True} if overflow else {}))
-        setup.log.write("skipped", progress.step, **said, loss_scale=overflow)
+        setup.log.write("skipped", progress.step, **details, loss_scale=overflow)
     if too_many_left_out(progress.skipped, progress.rollbacks, trainer.guards):
         raise TrainingDiverged(diagnosis(progress, setup.settings, gradient.rate))
 
 
 def check_continuity(trainer: Trainer) -> None:
-    """Raises TrainingDiverged: the loss jumped since the training was resumed in another environment."""
+    """Compare the loss with that before a resume in another environment. Raises TrainingDiverged: it jumped."""
     progress = trainer.state.progress
     watched = progress.watched or {}
     if jump := discontinuity(progress.curve, watched.get("step"), trainer.guards.continuity):
@@ -269,25 +287,25 @@ def check_continuity(trainer: Trainer) -> None:
 
 
 def take_snapshot(trainer: Trainer) -> None:
-    """Copy weights and optimizer, where they are due, for a loss spike to go back to."""
+    """Copy weights and optimizer state, when due, so that a loss spike can be rolled back."""
     spike, state = trainer.guards.spike, trainer.state
     if spike and (not state.snapshot or state.progress.step % spike.snapshot_every == 0):
         state.snapshot = {"weights": copied(trainer.weights()), "optimizer": copied(trainer.setup.stepper.state())}
 
 
 def write_epoch_folder(trainer: Trainer, rate: float) -> None:
-    """Where a pass over the examples has just ended, leave its adapter in a folder of its own."""
+    """At the end of an epoch, write its adapter into the epoch's folder."""
     progress = trainer.state.progress
-    if trainer.passes.due(progress.step):
+    if trainer.epoch_folders.due(progress.step):
         with trainer.averaged():
-            trainer.passes.write(progress, trainer.setup.subject.adapter(trainer.weights()), rate)
+            trainer.epoch_folders.write(progress, trainer.setup.subject.adapter(trainer.weights()), rate)
 
 
 def publish(trainer: Trainer, epochs: EpochCheckpoints, report: Mapping[str, Any] | None = None) -> Path:
-    """Write the finished adapter and what is known of it, once the training is over.
+    """Write the finished adapter, its manifest and its figures, once the training is over.
 
     Args:
-        report: figures that join the strategy's own.
+        report: figures to add to the strategy's own.
 
     Returns:
         The result's folder; of several processes only the first makes one, the others get the folder of work.
@@ -301,7 +319,7 @@ def publish(trainer: Trainer, epochs: EpochCheckpoints, report: Mapping[str, Any
         raise TrainingDiverged(f"no validation loss was finite: {diagnosis(progress, setup.settings, rate=0.0)}")
 
     def score(weights: Mapping[str, Tensor]) -> float:
-        setup.stepper.restore(weights, {})  # the training is over
+        setup.stepper.restore(weights, {})  # the optimizer is no longer needed
         return trainer.score()
 
     published = trainer.tactic.result(trainer.state.best, score)

@@ -1,4 +1,4 @@
-"""The event log of a training and its readers: metrics, progress, resource usage.
+"""The event log of a training and its readers: metrics, progress lines; and measurement of resource usage.
 
-Imports `environment` only.
+Imports nothing else of `training`.
 """

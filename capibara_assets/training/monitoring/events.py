@@ -9,21 +9,23 @@ from typing import Any
 
 EVENTS = "events.jsonl"
 Report = Callable[[dict[str, Any]], None]
-EVENTS = "events.jsonl"
+"""Receives an event."""
 
 
 class EventLog:
     """Appends events to a file and passes each on to a listener.
 
-    A resumed run is a new attempt: steps that the last one did after its resume point appear again under the new
-    number, nothing is rewritten. A line that a kill cut off is ignored and ended.
+    A resumed run is a new attempt: steps that the former one did after its resume point appear again under the new
+    attempt's number; nothing is rewritten. A line that a kill cut off is terminated and ignored.
     """
 
     def __init__(self, path: Path, run: str, listener: Report, *, writes: bool = True):
-        """As described.
+        """Open a log for a new attempt.
 
         Args:
-            writes: False for a process that trains along and says nothing.
+            run: id of the run.
+            listener: receives each event written.
+            writes: False for ranks that write no log.
         """
         events = read_events(path)
         self._path, self._run, self._listener, self._writes = path, run, listener, writes
@@ -33,7 +35,7 @@ class EventLog:
             self._append(b"\n")
 
     def write(self, event: str, step: int, **values: Any) -> None:
-        """Append one event with the current time; NaN and infinity are written as strings, JSON has neither."""
+        """Append an event with the current time; NaN and infinity become strings, which JSON lacks as numbers."""
         if not self._writes:
             return
         line = {
@@ -48,7 +50,7 @@ class EventLog:
         self._listener(line)
 
     def relay(self, line: dict[str, Any]) -> None:
-        """Append another log's event as it is (a part of this voter's training), and pass it on."""
+        """Append an event of another log unchanged (of a part of this voter's training), and pass it on."""
         if self._writes:
             self._append(json.dumps(line, allow_nan=False).encode() + b"\n")
             self._listener(line)

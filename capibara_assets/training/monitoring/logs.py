@@ -1,4 +1,4 @@
-"""Event logs on disk: found below a folder, and followed while they grow."""
+"""Event logs on disk: finding them below a folder, and following them while they grow."""
 
 import json
 from collections.abc import Iterable
@@ -8,19 +8,19 @@ from pathlib import Path
 
 from capibara_assets.errors import InputError
 from capibara_assets.training.monitoring.events import EVENTS, read_events
-from capibara_assets.training.monitoring.views import Event, Measured, Point, current_view
+from capibara_assets.training.monitoring.views import Event, MetricPoint, PointBuilder, current_view
 
-_COMMON = frozenset({"voters", "result", "out", "content"})  # folder names that say nothing about whose log it is
+_COMMON = frozenset({"voters", "result", "out", "content"})  # folder names that do not identify a run
 
 
 @dataclass(frozen=True)
 class RunInfo:
-    """Whose log it is.
+    """The run that a log belongs to.
 
     Attributes:
-        run: short name of the training; the same inputs give the same one.
-        name: for people, unique among the logs found together, such as `python/voter-0`.
-        attempt: the newest one.
+        run: id of the training; the same inputs give the same one.
+        name: for people, unique among logs found together, such as `python/voter-0`.
+        attempt: number of the newest attempt.
     """
 
     run: str
@@ -29,23 +29,23 @@ class RunInfo:
 
     @property
     def group(self) -> str:
-        """What the voters of one domain have in common."""
+        """The part of the name that the voters of one domain share."""
         return self.name.rpartition("/")[0]
 
 
 @dataclass(frozen=True)
 class Log:
-    """A log that was found."""
+    """An event log and the run it belongs to."""
 
     path: Path
     info: RunInfo
 
 
 def find_logs(place: Path) -> list[Log]:
-    """The logs at or below a path, by name; of copies of one log the longest.
+    """Find the logs at or below a path, sorted by name; of copies of one log the longest.
 
     Raises:
-        InputError: there is none, or the file is none.
+        InputError: there is none, or the file is no log.
     """
     if not place.exists():
         raise InputError(f"{place} does not exist: give the output of a training or its {EVENTS}")
@@ -56,7 +56,7 @@ def find_logs(place: Path) -> list[Log]:
 
 
 def logs_of(files: Iterable[Path]) -> list[Log]:
-    """The logs that files hold, by name; of copies of one log the longest."""
+    """The logs in files, sorted by name; of copies of one log the longest."""
     longest: dict[str, Log] = {}
     for file in files:
         if any(part.startswith(".") and part.endswith(".part") for part in file.parts):
@@ -66,14 +66,14 @@ def logs_of(files: Iterable[Path]) -> list[Log]:
         other = longest.get(info.run)
         if other is None or file.stat().st_size > other.path.stat().st_size:
             longest[info.run] = Log(file, info)
-    return _named_apart(list(longest.values()))
+    return _with_unique_names(list(longest.values()))
 
 
 def describe(file: Path) -> RunInfo | None:
-    """Whose log a file is; None while it says nothing yet.
+    """The run that a log belongs to; None while the log is empty.
 
     Raises:
-        InputError: it is no log.
+        InputError: the file is no log.
     """
     view = current_view(read_events(file))
     if not view:
@@ -90,68 +90,68 @@ def describe(file: Path) -> RunInfo | None:
     return RunInfo(run, name, attempt)
 
 
-def _named_apart(logs: list[Log]) -> list[Log]:
-    """Logs of one name (the same voter trained on other inputs) get their run's id behind it."""
+def _with_unique_names(logs: list[Log]) -> list[Log]:
+    """Append the run's id to names that several logs share (the same voter trained on other inputs)."""
     names = [log.info.name for log in logs]
-    apart = [
+    unique = [
         log
         if names.count(log.info.name) == 1
         else Log(log.path, RunInfo(log.info.run, f"{log.info.name}-{log.info.run[:8]}", log.info.attempt))
         for log in logs
     ]
-    return sorted(apart, key=lambda log: log.info.name)
+    return sorted(unique, key=lambda log: log.info.name)
 
 
 @dataclass(frozen=True)
-class News:
-    """What a log says since the last time.
+class LogUpdate:
+    """The new points of a log since the last read.
 
     Attributes:
-        restarted: what was said before no longer counts: the log is at its first look, or a new attempt began.
+        restarted: whether earlier points no longer count: at the first read, and when a new attempt began.
     """
 
     restarted: bool
     attempt: int
-    points: list[Point]
+    points: list[MetricPoint]
 
 
-class Follower:
-    """Reads what is new in a log; where a new attempt began, all that counts."""
+class LogFollower:
+    """Reads the new points of a log; after the start of a new attempt, all current ones."""
 
     def __init__(self, path: Path):
         self._path, self._offset = path, 0
         self._attempts = dict[str, int]()  # of each part
-        self._measured, self._last = Measured(), dict[tuple[str, str], int]()
+        self._measured, self._last = PointBuilder(), dict[tuple[str, str], int]()
 
-    def news(self) -> News | None:
-        """What is new; None where nothing is."""
+    def read_new(self) -> LogUpdate | None:
+        """The new points; None if there are none."""
         events = self._read()
         if not events:
             return None
         known = self._attempts
         again = not known or any(event["attempt"] != known.get(_part(event), event["attempt"]) for event in events)
         if again:
-            self._offset, self._measured, self._last = 0, Measured(), {}
+            self._offset, self._measured, self._last = 0, PointBuilder(), {}
             events = current_view(self._read())
         self._attempts |= {_part(event): event["attempt"] for event in events}
         points = []
         for event in events:
             key = _part(event), event["event"]
             if event["step"] <= self._last.get(key, -1):
-                continue  # measured again where this attempt goes on
+                continue  # measured again by the attempt that resumed
             point = self._measured.point(event)
             if point is not None:
                 self._last[key] = event["step"]
                 points.append(point)
-        return News(again, max(self._attempts.values()), points) if points or again else None
+        return LogUpdate(again, max(self._attempts.values()), points) if points or again else None
 
-    def forget(self) -> None:
-        """Tell everything again the next time."""
+    def reset(self) -> None:
+        """Start again from the beginning of the log at the next read."""
         self._attempts.clear()
         self._offset = 0
 
     def _read(self) -> list[Event]:
-        """Whole lines since the last time."""
+        """The events of whole lines since the last read."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
@@ -162,11 +162,11 @@ class Follower:
         self._offset += len(whole)
         events = []
         for line in whole.splitlines():
-            with suppress(ValueError):  # cut off by a kill, and ended by the next attempt
+            with suppress(ValueError):  # cut off by a kill, and terminated by the next attempt
                 events.append(json.loads(line))
         return events
 
 
 def _part(event: Event) -> str:
-    """The part of a voter that an event is about; empty for the whole."""
+    """Name of the part of a voter that an event is about; empty for the voter itself."""
     return str(event.get("part", ""))

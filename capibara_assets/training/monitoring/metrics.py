@@ -1,4 +1,4 @@
-"""`metrics.json`: a training's figures step by step, and its totals, made from the event log alone."""
+"""`metrics.json`: a training's figures step by step, and its totals, computed from the event log alone."""
 
 import csv
 import io
@@ -7,13 +7,13 @@ from statistics import fmean, median
 from typing import Any
 
 from capibara_assets.training.monitoring.logs import RunInfo
-from capibara_assets.training.monitoring.views import Event, Point, current_view, points_of, series_of
+from capibara_assets.training.monitoring.views import Event, MetricPoint, current_view, points_of, series_of
 
 METRICS = "metrics.json"
 
 
 def metrics_of(events: Sequence[Event]) -> dict[str, Any]:
-    """All figures of the newest run of a log.
+    """The content of `metrics.json`: all figures of the newest run of a log.
 
     Returns:
         `series`: name → `steps` and `values` of equal length. `totals`: seconds over all attempts, tokens and examples
@@ -44,33 +44,33 @@ def metrics_of(events: Sequence[Event]) -> dict[str, Any]:
 def _totals(events: Sequence[Event], view: Sequence[Event], steps: Sequence[Event]) -> dict[str, float]:
     """Sums and typical values; a key is absent where no step has it."""
     finished = next((event for event in view if event["event"] == "finished"), None)
-    totals: dict[str, float] = {"seconds": finished["seconds"] if finished else _spent(events, view)}
+    totals: dict[str, float] = {"seconds": finished["seconds"] if finished else _elapsed(events, view)}
     for key in ("tokens", "supervised", "samples", "micro_steps"):
-        if found := [event[key] for event in steps if key in event]:
-            totals[key] = sum(found)
+        if values := [event[key] for event in steps if key in event]:
+            totals[key] = sum(values)
     for key in ("tokens_per_s", "samples_per_s"):
-        if found := [event[key] for event in steps if key in event]:
-            totals[f"median_{key}"] = median(found)
-    if found := [event["memory_mib"] for event in steps if "memory_mib" in event]:
-        totals["peak_memory_mib"] = max(found)
+        if values := [event[key] for event in steps if key in event]:
+            totals[f"median_{key}"] = median(values)
+    if values := [event["memory_mib"] for event in steps if "memory_mib" in event]:
+        totals["peak_memory_mib"] = max(values)
     for key in ("cpu_percent", "gpu_percent"):
-        if found := [event[key] for event in steps if key in event]:
-            totals[f"mean_{key}"] = round(fmean(found), 1)
+        if values := [event[key] for event in steps if key in event]:
+            totals[f"mean_{key}"] = round(fmean(values), 1)
     return totals
 
 
-def _spent(events: Sequence[Event], view: Sequence[Event]) -> float:
-    """Seconds between first and last event of each attempt, together."""
+def _elapsed(events: Sequence[Event], view: Sequence[Event]) -> float:
+    """Seconds from the first to the last event of each attempt, summed."""
     if not view:
         return 0.0
     times: dict[int, list[float]] = {}
     for event in events:
         if event.get("run") == view[-1]["run"]:
             times.setdefault(event["attempt"], []).append(event["time"])
-    return round(sum(max(found) - min(found) for found in times.values()), 3)
+    return round(sum(max(attempt) - min(attempt) for attempt in times.values()), 3)
 
 
-def table(runs: Iterable[tuple[RunInfo, Sequence[Point]]]) -> str:
+def table(runs: Iterable[tuple[RunInfo, Sequence[MetricPoint]]]) -> str:
     """CSV with one row per figure: `run, name, step, time, metric, value`."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")

@@ -1,4 +1,4 @@
-"""Training events for people while it runs: lines, and a table of how each voter stands."""
+"""Progress of a running training for people: lines made of its events, and a table with the state of each voter."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,16 +7,16 @@ from typing import Any
 from capibara_assets.training.monitoring.views import perplexity
 
 EVERY_S = 10.0
-_AT_MOST_EVERY_S = 2.0  # a step of a tiny model takes milliseconds: nobody reads ten lines a second
+_AT_MOST_EVERY_S = 2.0  # a step of a tiny model takes milliseconds, too fast to read a line for each
 
 
 @dataclass
 class _Pace:
-    """How fast a voter is, from its own start on.
+    """How fast a voter is, measured from its own start.
 
     Attributes:
         began, first: time and step of the start.
-        said, said_step: of the last line.
+        said, said_step: time and step of its last line.
         micro_steps, steps: counted since the start.
     """
 
@@ -27,7 +27,7 @@ class _Pace:
     micro_steps: int = 0
     steps: int = 0
 
-    def left(self, event: dict[str, Any]) -> tuple[float, int]:
+    def remaining(self, event: dict[str, Any]) -> tuple[float, int]:
         """Seconds and micro-steps to the last step, at the measured speed and the measured micro-steps per step."""
         ahead = event["of"] - event["step"]
         seconds = (event["time"] - self.began) / max(1, event["step"] - self.first) * ahead
@@ -35,13 +35,13 @@ class _Pace:
 
 
 class Paces:
-    """The pace of each voter, by its events."""
+    """The pace of each voter, measured from its events."""
 
     def __init__(self) -> None:
         self._of: dict[str, _Pace] = {}
 
     def follow(self, event: dict[str, Any]) -> _Pace | None:
-        """The pace of the event's voter, with this event counted; None before its start."""
+        """Count an event; returns the pace of its voter, None before its start."""
         name, kind = _name(event), event["event"]
         if kind == "started":
             self._of[name] = _Pace(event["time"], event["step"], event["time"], event["step"])
@@ -53,9 +53,9 @@ class Paces:
 
 
 def progress_lines(every: int) -> Callable[[dict[str, Any]], str | None]:
-    """A function from event to line; None for events that are not worth one.
+    """A function from an event to its progress line; None for events without one.
 
-    Steps are worth one after `every` steps or ten seconds, whichever comes first, but not more than one in two seconds.
+    Steps have a line after `every` steps or ten seconds, whichever comes first, but at most every two seconds.
     """
     paces = Paces()
 
@@ -66,9 +66,9 @@ def progress_lines(every: int) -> Callable[[dict[str, Any]], str | None]:
         match kind:
             case "step" if pace and _due(pace, event, every):
                 pace.said, pace.said_step = event["time"], step
-                seconds, micro_steps = pace.left(event)
-                told = "loss" in event  # a private training does not tell it
-                loss = f"loss {_figure(event['loss'])} perplexity {_perplexity(event['loss'])} " if told else ""
+                seconds, micro_steps = pace.remaining(event)
+                has_loss = "loss" in event  # a private training does not report it
+                loss = f"loss {_figure(event['loss'])} perplexity {_perplexity(event['loss'])} " if has_loss else ""
                 return (
                     f"{at} {loss}lr {event['learning_rate']:.2e} gradient {event['gradient_norm']:.2f} "
                     f"{event['tokens_per_s']:,.0f} tokens/s {event['memory_mib']:,.0f} MiB, "
@@ -121,15 +121,15 @@ def _due(pace: _Pace, event: dict[str, Any], every: int) -> bool:
     return bool(waited >= EVERY_S or (event["step"] - pace.said_step >= every and waited >= _AT_MOST_EVERY_S))
 
 
-class Standing:
-    """How each voter of a domain stands: one row each, renewed with every event."""
+class VoterTable:
+    """The state of each voter of a domain, a row each, updated by every event."""
 
     def __init__(self) -> None:
         self._rows: dict[str, dict[str, Any]] = {}
         self._paces = Paces()
 
     def notice(self, event: dict[str, Any]) -> None:
-        """Take an event in."""
+        """Update the row of an event's voter."""
         row = self._rows.setdefault(event["voter"], {"voter": event["voter"], "state": "starting"})
         pace = self._paces.follow(event)
         match event["event"]:
@@ -139,10 +139,10 @@ class Standing:
                 row |= {key: event[key] for key in _STEP_FIGURES if key in event}
                 row |= {"state": "training", "steps": event["of"]}
                 loss = event.get("loss")
-                if isinstance(loss, float) and (found := perplexity(loss)) is not None:
-                    row["perplexity"] = round(found, 4)
+                if isinstance(loss, float) and (value := perplexity(loss)) is not None:
+                    row["perplexity"] = round(value, 4)
                 if pace:
-                    seconds, row["micro_steps_left"] = pace.left(event)
+                    seconds, row["micro_steps_left"] = pace.remaining(event)
                     row["seconds_left"] = round(seconds, 1)
             case "validation":
                 row["validation_loss"] = event["validation_loss"]
@@ -150,7 +150,7 @@ class Standing:
                 row["state"] = kind
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows, by voter; a figure is absent where it was not measured yet."""
+        """The rows, sorted by voter; figures not measured yet are absent."""
         return [dict(self._rows[name]) for name in sorted(self._rows)]
 
 
@@ -158,7 +158,7 @@ _STEP_FIGURES = ("step", "loss", "gradient_norm", "learning_rate", "tokens_per_s
 
 
 def duration(seconds: float) -> str:
-    """Such as `40 s`, `12 min` or `3.5 h`."""
+    """A duration for people, such as `40 s`, `12 min` or `3.5 h`."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
@@ -169,12 +169,12 @@ def _name(event: dict[str, Any]) -> str:
 
 
 def _unusual(event: dict[str, Any]) -> str:
-    """What was odd about the base's weights or the examples; empty where nothing was."""
-    said = [
+    """Remarks on missing or unread weights of the base, and on examples left out; empty if there are none."""
+    layers = [
         (event["new_layers"], "layers that its files lack, drawn at random"),
         (event["unread_layers"], "tensors of its files that it has no place for"),
     ]
-    parts = [f"{len(names)} {what} ({', '.join(names[:3])})" for names, what in said if names]
+    parts = [f"{len(names)} {what} ({', '.join(names[:3])})" for names, what in layers if names]
     parts += [f"{event[key]} examples {key.replace('_', ' ')}" for key in ("left_out", "truncated") if event[key]]
     return f"; {'; '.join(parts)}" if parts else ""
 
@@ -184,5 +184,5 @@ def _figure(value: float | str) -> str:
 
 
 def _perplexity(loss: float | str) -> str:
-    found = None if isinstance(loss, str) else perplexity(loss)
-    return "-" if found is None else f"{found:.2f}"
+    value = None if isinstance(loss, str) else perplexity(loss)
+    return "-" if value is None else f"{value:.2f}"

@@ -1,6 +1,6 @@
-"""A voter's log as one line of steps: what a later attempt did again stands in place of what the earlier one did.
+"""The current view of an event log: where a later attempt repeated steps, only its events count.
 
-Pure functions of events; the exporters and `metrics.json` show nothing else.
+Pure functions of events; exporters and `metrics.json` are made of this view.
 """
 
 import math
@@ -27,8 +27,8 @@ _NAMES = {
 
 
 @dataclass(frozen=True)
-class Point:
-    """What was measured at one step: finite figures by name, such as `train/loss`.
+class MetricPoint:
+    """Figures measured at one step: finite values by name, such as `train/loss`.
 
     Attributes:
         step: optimizer steps done.
@@ -43,8 +43,8 @@ class Point:
 def current_view(events: Iterable[Event], run: str | None = None) -> list[Event]:
     """The events that count, in the order of attempts and writing.
 
-    An attempt that goes on from step r replaces what earlier ones did after r, whether it has come that far or not:
-    their weights are gone. What was measured again at step r itself, from the same weights, counts once, as first said.
+    An attempt that resumes at step r replaces all that earlier ones did after r, even before it gets as far: their
+    weights are gone. What was measured again at step r itself, from the same weights, counts once, as first measured.
     The parts of a voter (federated clients, seeds) have attempts and steps of their own.
 
     Args:
@@ -61,12 +61,12 @@ def current_view(events: Iterable[Event], run: str | None = None) -> list[Event]
 
 
 def _current(stream: list[tuple[int, Event]]) -> list[tuple[int, Event]]:
-    """The events of one part (with their places in the log) that count."""
+    """The events of one part that count, with their places in the log."""
     run = stream[-1][1]["run"]
     keyed = sorted(
         (numbered for numbered in stream if numbered[1]["run"] == run), key=lambda numbered: numbered[1]["attempt"]
     )
-    begun: dict[int, int] = {}  # attempt → step that it goes on from
+    begun: dict[int, int] = {}  # attempt → step at which it resumed
     for _, event in keyed:
         if event["event"] in _BEGINS:
             begun.setdefault(event["attempt"], event["step"])
@@ -82,14 +82,14 @@ def _current(stream: list[tuple[int, Event]]) -> list[tuple[int, Event]]:
     return view
 
 
-class Measured:
-    """Turns the events of one view into points; counts the steps left out on the way."""
+class PointBuilder:
+    """Makes points of the events of a view; counts skipped and rolled-back steps."""
 
     def __init__(self) -> None:
         self._left_out = Counter[tuple[str, str]]()
 
-    def point(self, event: Event) -> Point | None:
-        """The point of an event; None where it measured nothing. A part's figures have its name before theirs."""
+    def point(self, event: Event) -> MetricPoint | None:
+        """The point of an event; None where it has no figures. Figures of a part are prefixed with its name."""
         part = event.get("part", "")
         match event["event"]:
             case "step":
@@ -103,17 +103,17 @@ class Measured:
                 return None
         if part:
             values = {f"{part}/{name}": value for name, value in values.items()}
-        return Point(event["step"], event["time"], values)
+        return MetricPoint(event["step"], event["time"], values)
 
 
-def points_of(view: Iterable[Event]) -> list[Point]:
-    """The points of a view, in its order."""
-    measured = Measured()
+def points_of(view: Iterable[Event]) -> list[MetricPoint]:
+    """The points of a view, in order."""
+    measured = PointBuilder()
     return [point for event in view if (point := measured.point(event)) is not None]
 
 
-def series_of(points: Sequence[Point]) -> dict[str, list[tuple[int, float]]]:
-    """Steps and values of each figure."""
+def series_of(points: Sequence[MetricPoint]) -> dict[str, list[tuple[int, float]]]:
+    """Figure's name → its steps and values, sorted by name."""
     series: dict[str, list[tuple[int, float]]] = {}
     for point in points:
         for name, value in point.values.items():
@@ -139,6 +139,6 @@ def _figures(event: Event, group: str) -> dict[str, float]:
         if math.isfinite(value):
             name = _NAMES.get(key, key)
             values[name if "/" in name else f"{group}/{name}"] = float(value)
-    if (loss := values.get(f"{group}/loss")) is not None and (found := perplexity(loss)) is not None:
-        values[f"{group}/perplexity"] = found
+    if (loss := values.get(f"{group}/loss")) is not None and (value := perplexity(loss)) is not None:
+        values[f"{group}/perplexity"] = value
     return values

@@ -1,4 +1,4 @@
-"""One voter on several processes: DeepSpeed ZeRO, DDP, FSDP2, and the choice between them.
+"""Steppers for one voter on several processes (DDP, FSDP2, DeepSpeed ZeRO, accelerate), and the choice between them.
 
-Imports `step` and `ranks`.
+Imports `step`, `recipe` and `ranks`.
 """

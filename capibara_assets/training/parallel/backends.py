@@ -1,4 +1,4 @@
-"""Which stepper trains: by the recipe's backend."""
+"""Chooses the stepper by the recipe's backend."""
 
 from capibara_assets.errors import InputError
 from capibara_assets.training.ranks import Ranks
@@ -9,7 +9,7 @@ from capibara_assets.training.step.subject import Subject
 
 
 def make_stepper(recipe: TrainingRecipe, subject: Subject, settings: Settings, ranks: Ranks) -> Stepper:
-    """The stepper of the recipe's backend around a subject.
+    """Make the stepper of the recipe's backend for a subject.
 
     Raises:
         InputError: the backend cannot train with these settings, or several processes were started for one.

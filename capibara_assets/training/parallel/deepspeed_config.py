@@ -1,4 +1,4 @@
-"""DeepSpeed's JSON, generated from the recipe; a user's own may only say the same, or `auto`. Imports no torch."""
+"""DeepSpeed's JSON, generated from the recipe; a user's own file may only agree, or say `auto`. Imports no torch."""
 
 import json
 import math
@@ -13,9 +13,9 @@ _AUTO = "auto"
 
 
 def engine_config(recipe: TrainingRecipe) -> dict[str, Any]:
-    """What DeepSpeed's engine is started with; every number in it comes from the recipe.
+    """The configuration that DeepSpeed's engine is started with; every number in it comes from the recipe.
 
-    Losses come in divided by the step's supervised tokens, and micro-batches are counted by the loop, so DeepSpeed
+    Losses are already divided by the step's supervised tokens, and micro-batches are counted by the loop, so DeepSpeed
     neither averages nor accumulates on its own (accumulation 1, boundaries set by hand).
     """
     return _shared(recipe) | {
@@ -27,7 +27,7 @@ def engine_config(recipe: TrainingRecipe) -> dict[str, Any]:
 
 
 def recipe_config(recipe: TrainingRecipe, settings: Settings, world: int) -> dict[str, Any]:
-    """The recipe in DeepSpeed's words, as a person would write it: the batches and the precision that are trained with.
+    """The recipe as a DeepSpeed configuration file as users write it, with batches and precision.
 
     Args:
         settings: of the run.
@@ -74,21 +74,21 @@ def _shared(recipe: TrainingRecipe) -> dict[str, Any]:
 
 
 def require_same(own: Mapping[str, Any], generated: Mapping[str, Any]) -> None:
-    """Accept a user's configuration where each key says `auto`, or what the recipe says ("8" is 8, 1 is true).
+    """Check that a user's configuration says `auto` or agrees with the recipe in every key ("8" is 8, 1 is true).
 
     Args:
-        own: the user's.
-        generated: of `recipe_config`.
+        own: the user's configuration.
+        generated: by `recipe_config`.
 
     Raises:
         InputError: names every key that differs, with both values.
     """
-    said = dict(_leaves(generated))
+    expected = dict(_leaves(generated))
     differ = [
         f"{key} is {json.dumps(value)}, the recipe "
-        + (f"says {json.dumps(said[key])}" if key in said else "has no such setting")
+        + (f"says {json.dumps(expected[key])}" if key in expected else "has no such setting")
         for key, value in _leaves(own)
-        if value != _AUTO and (key not in said or not _equal(value, said[key]))
+        if value != _AUTO and (key not in expected or not _equal(value, expected[key]))
     ]
     if differ:
         raise InputError(
@@ -105,14 +105,14 @@ def _leaves(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Whether two values of JSON mean the same, whichever of them is a string."""
+    """Whether two JSON values mean the same, even if one is a string."""
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_equal, one, other))
     return _meaning(one) == _meaning(other)
 
 
 def _meaning(value: Any) -> float | str:
-    """Numbers and truth values as numbers, also from strings; what is neither, as text."""
+    """A number or boolean as a number, also from a string; anything else as text."""
     if isinstance(value, bool | int | float):
         return float(value)
     text = str(value).strip()

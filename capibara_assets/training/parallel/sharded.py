@@ -1,7 +1,7 @@
-"""One voter in several processes through torch: DDP, FSDP2, and DDP as Hugging Face's accelerate sets it up.
+"""Steppers for several processes on torch: DDP, FSDP2, and DDP through Hugging Face accelerate.
 
-Losses come in divided by the supervised tokens of the global batch, so gradients have to be summed over the
-processes. DDP averages them: there losses are multiplied by the number of processes first.
+Losses are already divided by the supervised tokens of the global batch, so gradients have to be summed over the
+processes. DDP averages them, so there losses are first multiplied by the number of processes.
 """
 
 import warnings
@@ -23,8 +23,8 @@ from capibara_assets.training.step.stepper import PlainStepper
 from capibara_assets.training.step.subject import Subject
 
 # Every process has the same weights by construction: the base by its digest, LoRA's by the seed or the resume point.
-# `find_unused_parameters`, not for unused ones alone (an expert without a token): without it DDP lays its buckets anew
-# after the first step, and a resumed run, whose first step is another one, would add in another order.
+# `find_unused_parameters` is not only for unused ones (an expert without a token): without it DDP rebuilds its buckets
+# after the first step, and a resumed run, whose first step is another one, would sum in another order.
 _DDP: dict[str, Any] = {
     "find_unused_parameters": True,
     "broadcast_buffers": False,
@@ -54,13 +54,13 @@ class DdpStepper(PlainStepper):
 
 
 class AccelerateStepper(PlainStepper):
-    """As DDP; accelerate wraps the model and runs the backward pass."""
+    """DDP, with the model wrapped and the backward pass run by accelerate."""
 
     def __init__(self, subject: Subject, recipe: TrainingRecipe, ranks: Ranks, *, scaled: bool):
-        """As described.
+        """Wrap the model.
 
         Raises:
-            InputError: the environment (`accelerate config`, ACCELERATE_*) asks accelerate for another back end.
+            InputError: the environment (`accelerate config`, ACCELERATE_*) configures accelerate for another backend.
         """
         from accelerate import Accelerator
         from accelerate.utils import DistributedDataParallelKwargs, DistributedType
@@ -93,10 +93,10 @@ class AccelerateStepper(PlainStepper):
 
 
 class Fsdp2Stepper(PlainStepper):
-    """The frozen base in shards, gathered layer by layer where it computes; the trained weights whole in each process.
+    """The frozen base sharded, gathered layer by layer for computing; the trained weights whole in each process.
 
-    The base is what does not fit. LoRA weights are a hundredth of it, and whole they stay plain tensors for everything
-    that acts on them in place: averages, strategies, clipping. Their gradients are summed once a step.
+    Only the base is too large for one process. LoRA weights are a hundredth of it; kept whole, they stay plain tensors
+    for averages, tactics and clipping, which change them in place. Their gradients are summed once a step.
     """
 
     def __init__(self, subject: Subject, recipe: TrainingRecipe, ranks: Ranks, *, scaled: bool):
@@ -113,7 +113,7 @@ class Fsdp2Stepper(PlainStepper):
         return super().step(learning_rate)
 
     def _sum_gradients(self) -> None:
-        """Over the processes, in one collective; zero where a process has none."""
+        """Sum the gradients over the processes in one collective; a missing gradient counts as zero."""
         parameters = list(self._parameters.values())
         gradients = [torch.zeros_like(value) if value.grad is None else value.grad for value in parameters]
         flat = torch.cat([gradient.flatten() for gradient in gradients])
@@ -124,6 +124,6 @@ class Fsdp2Stepper(PlainStepper):
 
 
 def _layers(model: nn.Module) -> Sequence[nn.Module]:
-    """The blocks that the architecture repeats, by the names that Transformers gives as not to be split."""
+    """The repeated blocks of an architecture, by Transformers' `_no_split_modules`."""
     names = set(getattr(model, "_no_split_modules", None) or ())
     return [module for module in model.modules() if type(module).__name__ in names]

@@ -1,4 +1,4 @@
-"""DeepSpeed ZeRO stage 2: its engine behind the stepper's methods, in one process or several."""
+"""The stepper on DeepSpeed ZeRO stage 2, for one process or several."""
 
 import os
 from collections.abc import Mapping
@@ -21,17 +21,16 @@ _FIELDS = ("exp_avg", "exp_avg_sq")
 
 
 class Zero2Stepper:
-    """AdamW whose gradients and state DeepSpeed shares out; its state leaves whole, as tensors, never as pickles.
+    """AdamW whose gradients and state DeepSpeed shards; `state` returns it whole, as tensors, never as pickles.
 
-    Stage 2 keeps the part of the gradients that a process updates and no more, so it exchanges them with every
-    micro-batch.
+    Stage 2 keeps only the part of the gradients that a process updates, so it exchanges them with every micro-batch.
     """
 
     def __init__(self, subject: Subject, recipe: TrainingRecipe, settings: Settings, ranks: Ranks):
-        """As described.
+        """Start DeepSpeed's engine.
 
         Raises:
-            InputError: DeepSpeed is not installed, or the user's configuration is not the recipe's.
+            InputError: DeepSpeed is not installed, or the user's configuration contradicts the recipe.
         """
         if recipe.hardware.deepspeed is not None:
             require_same(recipe.hardware.deepspeed, recipe_config(recipe, settings, ranks.world))
@@ -61,7 +60,7 @@ class Zero2Stepper:
         if self._ranks.any(not all(bool(torch.isfinite(gradient).all()) for gradient in gradients)):
             self.clear()
             return None
-        self._follow(self._parameters)  # a strategy may have changed them since the last step, in place
+        self._copy_to_optimizer(self._parameters)  # a tactic may have changed them in place since the last step
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         self._engine.step()
@@ -91,7 +90,7 @@ class Zero2Stepper:
         from deepspeed.utils import safe_set_full_optimizer_state
 
         restore_weights(self._parameters, weights)
-        self._follow(weights)
+        self._copy_to_optimizer(weights)
         if not state:
             return
         steps = state[f"{next(iter(self._parameters))}.step"]
@@ -104,8 +103,8 @@ class Zero2Stepper:
             for field in _FIELDS:
                 safe_set_full_optimizer_state(parameter, state[f"{name}.{field}"], field)
 
-    def _follow(self, weights: Mapping[str, Tensor]) -> None:
-        """Give the optimizer's own copy of its part of the weights these values."""
+    def _copy_to_optimizer(self, weights: Mapping[str, Tensor]) -> None:
+        """Copy these values into the optimizer's own copy of its part of the weights."""
         from deepspeed.utils import safe_set_full_fp32_param
 
         for name, parameter in self._parameters.items():
@@ -113,7 +112,7 @@ class Zero2Stepper:
 
 
 def _start_deepspeed() -> Any:
-    """Import DeepSpeed and give it the process group of the ranks, or one of this process alone.
+    """Import DeepSpeed and initialize it on the process group of the ranks, or of this process alone.
 
     Raises:
         InputError: it is not installed.
@@ -127,8 +126,8 @@ def _start_deepspeed() -> Any:
     except ImportError as error:
         raise InputError("backend zero2 needs deepspeed (extra `gpu`): install it, or name another backend") from error
     if not cuda:
-        # Else it compiles a collective of its own when it first starts: a minute of a core, and no start at all where
-        # there is no compiler. Gloo, which it falls back to, is there already.
+        # Otherwise it compiles a collective of its own at its first start: a minute of a core, and a failure where
+        # there is no compiler. Gloo, its fallback, is initialized already.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     group_of_one()
     deepspeed.init_distributed("nccl" if cuda else "gloo")

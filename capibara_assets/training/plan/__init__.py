@@ -1,4 +1,4 @@
-"""What a training will do, before it starts: memory, time, files, cost, and what stands in its way.
+"""Plans and checks a training before it starts: memory, time, files, cost.
 
-Imports `data`, `loop` and `strategies`.
+Imports `data`, `step`, `strategies`, `monitoring` and, for a probe, `loop`.
 """

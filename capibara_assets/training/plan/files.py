@@ -1,10 +1,10 @@
-"""What a run will write, and how large: resume points, results, copies, tokens, checkpoints of the store."""
+"""The files a training will write, and their sizes: resume points, results, tokens, epoch checkpoints."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from capibara_assets.training.plan.schema import PlannedFiles, Sizes, VoterPlan
 from capibara_assets.training.recipe import TrainingRecipe
-from capibara_assets.training.strategy import Soup
+from capibara_assets.training.strategy import SoupStrategy
 
 _NAME_BYTES = 90  # of a tensor's entry in a safetensors header, besides the module's name
 _EVENT_BYTES, _POINT_BYTES = 420, 130  # of a step in the event log and in the curve
@@ -12,43 +12,80 @@ _TOKEN_BYTES = 8  # id and label, 32 bits each
 _DOCUMENTS = 8192  # adapter_config.json, manifest.json, timings.json
 
 
-def sizes(recipe: TrainingRecipe, trainable: int, modules: Sequence[str], kept_weights: int = 0) -> Sizes:
-    """Sizes of what is saved.
+@dataclass(frozen=True)
+class SavedSizes:
+    """Bytes of a voter's saved state.
+
+    Attributes:
+        adapter: adapter_model.safetensors.
+        optimizer: AdamW's state of the trainable weights.
+        resume_point: one `checkpoint-<step>/`, with the best weights so far and what the recipe adds.
+    """
+
+    adapter: int
+    optimizer: int
+    resume_point: int
+
+
+@dataclass(frozen=True)
+class PlannedFiles:
+    """Files of one kind that a training writes.
+
+    Attributes:
+        where: name, relative to the run's folder of work, or below `<output>` or `<store>`.
+        count: the most at one time.
+        bytes_each: approximate size of one.
+    """
+
+    where: str
+    count: int
+    bytes_each: int
+
+    @property
+    def bytes(self) -> int:
+        return self.count * self.bytes_each
+
+
+def sizes(recipe: TrainingRecipe, trainable: int, modules: Sequence[str], kept_weights: int = 0) -> SavedSizes:
+    """Sizes of a voter's adapter, optimizer state and resume point.
 
     Args:
-        trainable: parameters; saved in float32.
-        modules: adapted modules by their full name, two tensors each.
-        kept_weights: further copies of the weights that a strategy keeps.
+        trainable: number of trained parameters; saved in float32.
+        modules: full names of the adapted modules, two tensors each.
+        kept_weights: further copies of the weights that a tactic keeps.
     """
     header = 2 * sum(len(module) + _NAME_BYTES for module in modules)
     adapter = 4 * trainable + header
     state = 2 * trainable if recipe.training.optimizer == "adamw_8bit" else 8 * trainable
     optimizer = state + 3 * header
-    copies = 2 + kept_weights + (recipe.ema is not None)  # as they are, the best so far, ...
+    copies = 2 + kept_weights + (recipe.ema is not None)  # the current and the best weights, and further ones
     spike = adapter + optimizer if recipe.guards.spike else 0
-    return Sizes(adapter, optimizer, copies * adapter + optimizer + spike + _DOCUMENTS)
+    return SavedSizes(adapter, optimizer, copies * adapter + optimizer + spike + _DOCUMENTS)
 
 
 def kept_weights(recipe: TrainingRecipe) -> int:
-    """Copies of the weights that the strategies keep from one validation to the next, at most."""
-    return max((voter.strategy.ingredients for voter in recipe.voters if isinstance(voter.strategy, Soup)), default=0)
+    """The largest number of copies of the weights that a tactic keeps between validations."""
+    return max(
+        (voter.strategy.ingredients for voter in recipe.voters if isinstance(voter.strategy, SoupStrategy)), default=0
+    )
 
 
 def planned_files(
-    recipe: TrainingRecipe, size: Sizes, voters: Sequence[VoterPlan], tokens: int, *, store: bool
+    recipe: TrainingRecipe, size: SavedSizes, steps_of_voters: Sequence[int], tokens: int, *, store: bool
 ) -> tuple[PlannedFiles, ...]:
-    """Everything that a run writes.
+    """The files that a run writes, by kind.
 
     Args:
-        voters: what each does.
+        size: of what one voter saves.
+        steps_of_voters: optimizer steps of each voter.
         tokens: of the whole dataset.
         store: whether epoch checkpoints go to a checkpoint store.
     """
-    steps = max(voter.steps for voter in voters)
+    steps = max(steps_of_voters)
     result = size.adapter + _DOCUMENTS + steps * (_EVENT_BYTES + _POINT_BYTES)
-    number, keep = len(voters), recipe.checkpoint.keep
+    number, keep = len(steps_of_voters), recipe.checkpoint.keep
     files = [
-        # A new one is whole before the oldest goes.
+        # A new one is complete before the oldest is removed.
         PlannedFiles("<voter>/checkpoint-<step>/", number * (keep + 1), size.resume_point),
         PlannedFiles("<voter>/result/", number, result),
         PlannedFiles("<voter>/events.jsonl", number, steps * _EVENT_BYTES),
@@ -57,7 +94,7 @@ def planned_files(
     ]
     if store:
         epochs = recipe.checkpoint.epochs
-        # All of them until training has finished; then keep_last and keep_best stay.
-        saved = sum(-(-voter.steps // (recipe.training.evaluate_every * epochs.every)) for voter in voters)
+        # All of them are kept until training has finished; then keep_last and keep_best of them.
+        saved = sum(-(-each // (recipe.training.evaluate_every * epochs.every)) for each in steps_of_voters)
         files.append(PlannedFiles("<store> epoch checkpoints", saved, size.adapter + epochs.optimizer * size.optimizer))
     return tuple(files)

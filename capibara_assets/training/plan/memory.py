@@ -1,4 +1,4 @@
-"""How much memory a voter's process will hold, with the sum: from the model's shape where it is known."""
+"""Predicts the memory of a voter's process, with the arithmetic; includes activations if the model's shape is known."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,13 +17,13 @@ _ZERO_STAGE = {"zero2": 2, "fsdp2": 3}
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes that one process holds on its device, besides Python and the libraries themselves.
+    """Memory of one process on its device, without Python and the libraries themselves.
 
     Attributes:
-        parts: bytes by what they are for, with their `total`.
-        arithmetic: the sum as a person reads it.
+        parts: bytes by purpose, with their `total`.
+        arithmetic: the sum, for people.
         note: what is not counted, if anything.
-        processes: that share the device or machine at once.
+        processes: number that share the device or machine at once.
     """
 
     parts: dict[str, int]
@@ -37,38 +37,45 @@ class MemoryPlan:
 
     @property
     def together(self) -> int:
-        """Bytes of all processes that share the device or machine."""
+        """Bytes of all processes that share the device or machine together."""
         return self.total * self.processes
 
 
 def shape_of(config: dict[str, Any], name: str) -> ModelShape | None:
-    """The shape of a base; None for an architecture whose shape is not known (its weights are counted all the same)."""
+    """The shape of a base; None for an unknown architecture, of which only the weights can be counted."""
     try:
         return from_config(config, name)
     except InputError:
         return None
 
 
+@dataclass(frozen=True)
+class TrainedModel:
+    """The model that a voter trains, as far as memory and time depend on it.
+
+    Attributes:
+        weights: tensors of the base.
+        shape: of the base; None for an unknown architecture.
+        trainable: number of trained parameters.
+        longest: tokens of the longest example.
+    """
+
+    weights: WeightTable
+    shape: ModelShape | None
+    trainable: int
+    longest: int
+
+
 def predict_memory(
-    weights: WeightTable,
-    shape: ModelShape | None,
-    settings: Settings,
-    recipe: TrainingRecipe,
-    trainable: int,
-    longest: int,
-    *,
-    device: str,
-    together: int,
+    model: TrainedModel, settings: Settings, recipe: TrainingRecipe, *, device: str, together: int
 ) -> MemoryPlan:
     """Memory of one process during the step with the longest examples.
 
     Args:
-        shape: of the base, where it is known.
-        trainable: parameters.
-        longest: tokens of the longest example.
         device: cpu or gpu.
         together: processes that share the device or machine.
     """
+    weights, shape, trainable, longest = model.weights, model.shape, model.trainable, model.longest
     choice, world = recipe.training, recipe.hardware.processes
     stored = WEIGHT_BYTES[settings.quantization]
     state = 2 if choice.optimizer == "adamw_8bit" else 8
@@ -105,14 +112,14 @@ def predict_memory(
         autocast=compute < 4,
         layout=Layout.zero(_ZERO_STAGE.get(recipe.hardware.backend, 0), world),
     )
-    found = training_memory(shape, step)
+    memory = training_memory(shape, step)
     at_once = f"{rows} x {longest} tokens at once"
     every = settings.gradient_checkpointing
     sparse = f"with every layer checkpointed; every {every}th alone keeps more" if every > 1 else None
-    return MemoryPlan(found.document(), f"{found.arithmetic()} ({at_once}, {device})", sparse, together)
+    return MemoryPlan(memory.document(), f"{memory.arithmetic()} ({at_once}, {device})", sparse, together)
 
 
 def target_budget(target: HardwareTarget) -> str:
-    """A target's memory as a person reads it."""
+    """A sentence on a target's memory."""
     each = "" if target.kind == "cpu" else " per device"
     return f"{target.name} has {target.memory.usable_gib:g} GiB usable{each}"

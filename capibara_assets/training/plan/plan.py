@@ -1,7 +1,7 @@
-"""What a training will do, before anything is loaded: parameters, bytes, steps, memory, time and cost.
+"""Plans a training without loading a model: parameters, bytes, steps, memory, time and cost.
 
-Reads the base's config and the headers of its weight files, the dataset's table, and the tokens of an earlier run
-where there are any. Imports no torch. What the run could not do is refused here, with the arithmetic.
+Reads the base's config and the headers of its weight files, the dataset's table, and the tokens of an earlier run if
+there are any. Imports no torch. Raises errors, with the arithmetic, for what the run could not do.
 """
 
 import os
@@ -17,12 +17,12 @@ from capibara_assets.modeling.precision import Precision, processor_precision
 from capibara_assets.planning.accounting import size
 from capibara_assets.planning.hardware.targets import HardwareTarget
 from capibara_assets.planning.weights import read_weights
-from capibara_assets.training.data.order import Plan, micro_batches, training_part, validation_shard
+from capibara_assets.training.data.order import ExampleOrder, micro_batches, training_part, validation_shard
 from capibara_assets.training.data.token_counts import TokenCounts, count_tokens, percentile
 from capibara_assets.training.plan.files import kept_weights, planned_files, sizes
-from capibara_assets.training.plan.memory import MemoryPlan, predict_memory, shape_of, target_budget
-from capibara_assets.training.plan.schema import Speed, TrainingPlan, VoterPlan
-from capibara_assets.training.plan.time import predict_time, training_flops
+from capibara_assets.training.plan.memory import MemoryPlan, TrainedModel, predict_memory, shape_of, target_budget
+from capibara_assets.training.plan.schema import MeasuredSpeed, TrainingPlan, VoterPlan
+from capibara_assets.training.plan.time import ComputeSetup, predict_time, training_flops
 from capibara_assets.training.recipe import TrainingRecipe, VoterSpec
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.step.settings import Settings, auto_epochs, resolve, total_steps
@@ -33,25 +33,31 @@ from capibara_assets.training.strategies.privacy_plan import (
     trained_numbers,
     warnings_of,
 )
-from capibara_assets.training.strategy import Federated, Hierarchical, Privacy, Private, Seeds
+from capibara_assets.training.strategy import (
+    FederatedStrategy,
+    HierarchicalStrategy,
+    Privacy,
+    PrivateStrategy,
+    SeedsStrategy,
+)
 
-_COUNTED_STEPS = 5000  # whose micro-batches are counted one by one; those of longer trainings at their rate
+_COUNTED_STEPS = 5000  # whose micro-batches are counted one by one; longer trainings are extrapolated
 _HOST = "this machine"
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 
 
 def plan_training(
-    request: TrainingRequest, target: HardwareTarget | None = None, *, speed: Speed | None = None
+    request: TrainingRequest, target: HardwareTarget | None = None, *, speed: MeasuredSpeed | None = None
 ) -> TrainingPlan:
-    """Plan a run.
+    """Plan a training.
 
     Args:
-        target: where it is to run; None for this machine, whose time is known only once it is measured.
+        target: hardware to plan for; None for this machine, whose time is not known without `speed`.
         speed: measured by a probe on this machine.
 
     Raises:
-        InputError: what the run could not do: files missing or damaged, no such linear layer, no examples, a target
-            or processor without what the recipe asks for.
+        InputError: the training could not run: files missing or damaged, no such linear layer, no examples, or a target
+            or processor that lacks what the recipe asks for.
     """
     recipe = request.recipe
     config, weights = read_config(request.base_model), read_weights(request.base_model)
@@ -68,20 +74,12 @@ def plan_training(
     lengths = list(counts.lengths.values())
     longest = max(lengths)
     parallel = _parallel(recipe, target)
-    memory = predict_memory(
-        weights, shape, settings, recipe, trainable, longest, device=device, together=1 if on_gpu else parallel
-    )
+    model = TrainedModel(weights, shape, trainable, longest)
+    memory = predict_memory(model, settings, recipe, device=device, together=1 if on_gpu else parallel)
     saved = sizes(recipe, trainable, list(adapted), kept_weights(recipe))
     flops = training_flops(shape, weights, trainable, round(sum(lengths) / len(lengths)))
-    time = predict_time(
-        voters,
-        flops,
-        target,
-        speed,
-        precision=settings.precision,
-        processes=recipe.hardware.processes,
-        parallel=parallel,
-    )
+    compute = ComputeSetup(settings.precision, recipe.hardware.processes, parallel)
+    time = predict_time(voters, flops, target, speed, compute)
     return TrainingPlan(
         domain=request.domain,
         base=request.base_model.name,
@@ -109,7 +107,9 @@ def plan_training(
         tokens_exact=counts.exact,
         tokens_source=counts.source,
         size=saved,
-        files=planned_files(recipe, saved, voters, sum(lengths), store=request.checkpoints is not None),
+        files=planned_files(
+            recipe, saved, [voter.steps for voter in voters], sum(lengths), store=request.checkpoints is not None
+        ),
         voters=voters,
         memory=memory,
         budget_bytes=target.usable_bytes if target else None,
@@ -122,7 +122,7 @@ def plan_training(
 
 
 def settings_of(request: TrainingRequest, target: HardwareTarget | None) -> Settings:
-    """What the run will train with on a target; None: this machine's processor.
+    """The settings of a request on a target; None: this machine.
 
     Raises:
         InputError: neither recipe nor LoRA plan gives a value.
@@ -136,7 +136,7 @@ def on_a_gpu(target: HardwareTarget | None) -> bool:
 
 
 def read_examples(request: TrainingRequest) -> pl.DataFrame:
-    """The dataset's columns that a plan needs.
+    """Read the columns of the dataset that a plan needs.
 
     Raises:
         InputError: the file is missing or not a table of examples.
@@ -156,7 +156,7 @@ def _fastest(target: HardwareTarget | None) -> Precision:
 
 
 def _parallel(recipe: TrainingRecipe, target: HardwareTarget | None) -> int:
-    """Voters at a time, as the supervisor decides it."""
+    """Voters at a time, by the supervisor's rule."""
     here = len(os.sched_getaffinity(0))
     cores = target.cores or here if target and target.kind == "cpu" else here
     wanted = recipe.hardware.parallel or max(1, cores // recipe.hardware.threads)
@@ -193,20 +193,20 @@ def _voter(
 ) -> VoterPlan:
     recipe, n = request.recipe, len(request.recipe.voters)
     ids, lengths = counts.of(training_part(examples, voter.shard, n))
-    _, judged = counts.of(validation_shard(examples, voter.shard, n))
-    if not ids or not judged:
+    _, validation_lengths = counts.of(validation_shard(examples, voter.shard, n))
+    if not ids or not validation_lengths:
         part = "train" if not ids else "validation"
         raise InputError(
             f"voter {voter.name}: none of the {part} examples can be used with max_length {settings.max_length} "
             f"({counts.left_out} of {len(examples)} left out): raise max_length, or mend the dataset"
         )
-    validation = judged[: recipe.data.max_validation_examples]
+    validation = validation_lengths[: recipe.data.max_validation_examples]
     steps = micro_steps = tokens = validations = 0
     passes = 0.0
     trainings = list(_trainings(voter, ids, lengths))
     for own_ids, own_lengths, epochs, times in trainings:
         count = total_steps(own_lengths, settings, recipe, epochs=epochs)
-        if isinstance(voter.strategy, Private):  # drawn anew for each step, and through the model one by one
+        if isinstance(voter.strategy, PrivateStrategy):  # drawn for each step, and passed through the model one by one
             micro = count * min(settings.global_batch, len(own_ids))
             trained = round(micro * sum(own_lengths) / len(own_lengths))
         else:
@@ -233,17 +233,17 @@ def _voter(
 def _trainings(
     voter: VoterSpec, ids: list[str], lengths: list[int]
 ) -> list[tuple[list[str], list[int], float | None, int]]:
-    """(ids, lengths, epochs, how often) of the trainings that a strategy consists of.
+    """(ids, lengths, epochs, repetitions) of the trainings that a strategy consists of.
 
-    Levels on all domains or on hard examples count as if they were the voter's own examples: those are not at hand.
+    Levels on all domains or on hard examples are counted on the voter's own examples: the plan does not read others.
     """
     match voter.strategy:
-        case Seeds(k=k, epochs=epochs):
+        case SeedsStrategy(k=k, epochs=epochs):
             return [(ids, lengths, epochs, k)]
-        case Federated(clients=clients, rounds=rounds, local_epochs=epochs):
+        case FederatedStrategy(clients=clients, rounds=rounds, local_epochs=epochs):
             parts = [(ids[at::clients], lengths[at::clients]) for at in range(clients)]
             return [(part, sizes, epochs, rounds) for part, sizes in parts if part]
-        case Hierarchical(levels=levels):
+        case HierarchicalStrategy(levels=levels):
             return [(ids, lengths, level.epochs, 1) for level in levels]
     return [(ids, lengths, None, 1)]
 
@@ -251,8 +251,8 @@ def _trainings(
 def _micro_steps(
     ids: Sequence[str], lengths: Sequence[int], steps: int, seed: str, settings: Settings, recipe: TrainingRecipe
 ) -> tuple[int, int]:
-    """(micro-batches of one process, tokens of all) in so many optimizer steps, counted as the loop takes them."""
-    order = Plan(ids, lengths, seed=seed, global_batch=settings.global_batch, window=recipe.data.length_window)
+    """(micro-batches of one process, tokens of all) in `steps` optimizer steps, by the loop's own functions."""
+    order = ExampleOrder(ids, lengths, seed=seed, global_batch=settings.global_batch, window=recipe.data.length_window)
     world = recipe.hardware.processes
     counted = min(steps, _COUNTED_STEPS)
     micro = tokens = 0
@@ -284,45 +284,45 @@ def _accumulation(recipe: TrainingRecipe, settings: Settings, voters: Sequence[V
 def _warnings(
     settings: Settings, recipe: TrainingRecipe, memory: MemoryPlan, target: HardwareTarget | None, lengths: list[int]
 ) -> list[str]:
-    found = []
+    warnings = []
     if problem := memory_problem(memory, target):
-        found.append(problem)
+        warnings.append(problem)
     if target and settings.quantization in ("int8", "nf4") and "nf4" not in target.quantization:
-        found.append(f"{target.name} is not declared to hold quantised weights: doctor tries bitsandbytes there")
+        warnings.append(f"{target.name} is not declared to hold quantised weights: doctor tries bitsandbytes there")
     micro, world = recipe.training.micro_batch, recipe.hardware.processes
     if micro and settings.global_batch % (micro * world):
-        found.append(
+        warnings.append(
             f"global_batch {settings.global_batch} is no multiple of micro_batch {micro} x processes {world} = "
             f"{micro * world}: some micro-batches of each step are smaller"
         )
     if percentile(lengths, 50) * 4 < max(lengths) and recipe.training.micro_batch:
-        found.append(
+        warnings.append(
             f"half of the examples have at most {percentile(lengths, 50)} tokens, the longest {max(lengths)}: "
             "micro_batch_tokens in place of micro_batch wastes less on padding"
         )
-    return found
+    return warnings
 
 
 def _privacy_warnings(
     recipe: TrainingRecipe, settings: Settings, sizes: Sequence[tuple[int, int]], plans: Sequence[VoterPlan]
 ) -> list[str]:
-    """Before anything is trained: how much noise privacy takes, beside what clients or examples can say."""
-    found = []
+    """Warnings on the noise that privacy requires, compared with the signal of clients or examples."""
+    warnings = []
     for voter, plan in zip(recipe.voters, plans, strict=True):
         match voter.strategy:
-            case Federated(privacy=Privacy() as privacy, trained=trained, rounds=asked) as strategy:
+            case FederatedStrategy(privacy=Privacy() as privacy, trained=trained, rounds=asked) as strategy:
                 budget, numbers = budget_of(strategy), dimensions(trained, sizes, settings.rank)
-            case Private(privacy=privacy, trained=trained):
+            case PrivateStrategy(privacy=privacy, trained=trained):
                 asked, numbers = plan.steps, trained_numbers(trained, sizes, settings.rank)
                 budget = budget_of_steps(privacy, settings.global_batch, plan.examples, asked)
             case _:
                 continue
-        found += [f"{voter.name}: {line}" for line in warnings_of(privacy, budget, asked, numbers)]
-    return found
+        warnings += [f"{voter.name}: {line}" for line in warnings_of(privacy, budget, asked, numbers)]
+    return warnings
 
 
 def memory_problem(memory: MemoryPlan, target: HardwareTarget | None) -> str | None:
-    """What is wrong with the memory that a run needs on a target, with the sum; None where it fits."""
+    """Why a run does not fit into a target's memory, with the sum; None where it fits."""
     if target is None or memory.together <= target.usable_bytes:
         return None
     several = f" x {memory.processes} processes = {size(memory.together)}" if memory.processes > 1 else ""

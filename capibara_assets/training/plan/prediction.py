@@ -1,4 +1,4 @@
-"""What was predicted against what came: kept beside the run when it starts, compared when it has ended."""
+"""Prediction against measurement: the plan is kept when a run starts, and compared when it has ended."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -15,10 +15,10 @@ PLAN = "plan.json"
 def keep_plan(work: Path, plan: TrainingPlan) -> None:
     """Write a plan into the run's folder of work, for the comparison at its end.
 
-    One with predicted seconds is not overwritten by one without: who started the run may have measured them.
+    A plan with predicted seconds is not overwritten by one without: these may come from a probe.
     """
-    found = read_plan(work)
-    if found is not None and found["time"]["seconds"] is not None and plan.time.seconds is None:
+    kept = read_plan(work)
+    if kept is not None and kept["time"]["seconds"] is not None and plan.time.seconds is None:
         return
     work.mkdir(parents=True, exist_ok=True)
     write_json_atomic(work / PLAN, plan.document())
@@ -34,7 +34,7 @@ def read_plan(work: Path) -> dict[str, Any] | None:
 def compared(work: Path, logs: Mapping[str, Path], seconds: Mapping[str, float]) -> dict[str, Any]:
     """Predicted and measured seconds, memory and optimizer steps; `error` is measured / predicted - 1.
 
-    Memory is the most that a voter held over what its process had before the base was loaded. None where nothing was
+    Memory is the peak of any voter over what its process held before the base was loaded. None where nothing was
     predicted or measured.
 
     Args:
@@ -65,7 +65,7 @@ def _most(held_mib: list[float]) -> int | None:
 
 
 def _memory_mib(events: list[dict[str, Any]]) -> float | None:
-    """The most held in any attempt, less what its process had before."""
+    """Peak memory of any attempt, less what its process held before the base was loaded."""
     before, most = None, None
     for event in events:
         if event["event"] == "started":

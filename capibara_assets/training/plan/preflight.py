@@ -1,7 +1,7 @@
-"""Whether a run can work, before it starts: base, data, disk and memory against its plan. Takes well under a second.
+"""Checks before a training starts: base, data, disk and memory against its plan, in well under a second.
 
-Every check gives a finding: pass, warn or fail, what was found, and what to do. `machine.py` has the slower ones of
-`capibara doctor`.
+Every check returns findings: pass, warn or fail, what was found, and what to do. `machine.py` has the slower checks
+of `capibara doctor`.
 """
 
 import os
@@ -20,17 +20,17 @@ from capibara_assets.planning.accounting import size
 from capibara_assets.planning.hardware.targets import HardwareTarget
 from capibara_assets.training.plan.memory import target_budget
 from capibara_assets.training.plan.plan import memory_problem, on_a_gpu, plan_training
-from capibara_assets.training.plan.schema import Speed, TrainingPlan
+from capibara_assets.training.plan.schema import MeasuredSpeed, TrainingPlan
 from capibara_assets.training.request import TrainingRequest
 
 Status = Literal["pass", "warn", "fail"]
-_MARGIN = 0.02  # of the disk that stays free: file systems slow down and refuse before they are full
+_MARGIN = 0.02  # of the disk must stay free: file systems slow down and fail before they are full
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What a check came to.
+class CheckFinding:
+    """The result of a check.
 
     Attributes:
         check: its name.
@@ -45,7 +45,7 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """For people."""
+        """The finding as a line for people."""
         return f"{self.status:<4}  {self.check:<12} {self.sentence}"
 
     @property
@@ -57,10 +57,10 @@ class Finding:
 
 
 def require_ready(request: TrainingRequest) -> TrainingPlan:
-    """The plan of a run on this machine, if nothing stands in its way.
+    """Plan a run on this machine and check that it can work.
 
     Raises:
-        InputError: a check failed; all that failed are named.
+        InputError: a check failed; the message names all that failed.
     """
     validate_base(request.base_model, HEADS)
     plan = plan_training(request)
@@ -71,51 +71,53 @@ def require_ready(request: TrainingRequest) -> TrainingPlan:
 
 
 def quick_findings(
-    request: TrainingRequest, target: HardwareTarget | None = None, *, speed: Speed | None = None
-) -> tuple[list[Finding], TrainingPlan | None]:
-    """The quick checks as findings, and the plan where one can be made."""
+    request: TrainingRequest, target: HardwareTarget | None = None, *, speed: MeasuredSpeed | None = None
+) -> tuple[list[CheckFinding], TrainingPlan | None]:
+    """The findings of all quick checks, and the plan if one can be made."""
     findings = [check_base(request.base_model)]
     if findings[0].status == "fail":
         return findings, None
     try:
         plan = plan_training(request, target, speed=speed)
     except InputError as error:
-        return [*findings, Finding("plan", "fail", str(error), "mend it: the run would end with this")], None
+        return [*findings, CheckFinding("plan", "fail", str(error), "mend it: the run would end with this")], None
     return findings + run_findings(request, plan, target), plan
 
 
-def run_findings(request: TrainingRequest, plan: TrainingPlan, target: HardwareTarget | None = None) -> list[Finding]:
-    """What the plan asks of this machine, and of the target."""
+def run_findings(
+    request: TrainingRequest, plan: TrainingPlan, target: HardwareTarget | None = None
+) -> list[CheckFinding]:
+    """Check data, disk and memory against the plan."""
     return [check_data(plan), *check_disk(request, plan), *check_memory(plan, target)]
 
 
-def check_base(path: Path) -> Finding:
-    """Config, tokenizer and whole weight files; nothing is loaded."""
+def check_base(path: Path) -> CheckFinding:
+    """Check the base's config, tokenizer and weight files, without loading them."""
     try:
         validate_base(path, HEADS)
     except InputError as error:
-        return Finding("base", "fail", str(error), "give --model a whole model in Transformers' format")
-    return Finding("base", "pass", f"{path} is whole and readable")
+        return CheckFinding("base", "fail", str(error), "give --model a whole model in Transformers' format")
+    return CheckFinding("base", "pass", f"{path} is whole and readable")
 
 
-def check_data(plan: TrainingPlan) -> Finding:
-    """Examples that can be trained on, by their lengths."""
+def check_data(plan: TrainingPlan) -> CheckFinding:
+    """Check how many examples can be trained on, by their lengths."""
     left = plan.examples_left_out
-    found = f"{plan.examples - left:,} of {plan.examples:,} examples can be used ({plan.tokens_source})"
+    detail = f"{plan.examples - left:,} of {plan.examples:,} examples can be used ({plan.tokens_source})"
     if left:
-        return Finding("data", "warn", found, f"{left:,} are too long or faulty and will be left out by name")
-    return Finding("data", "pass", found)
+        return CheckFinding("data", "warn", detail, f"{left:,} are too long or faulty and will be left out by name")
+    return CheckFinding("data", "pass", detail)
 
 
-def check_disk(request: TrainingRequest, plan: TrainingPlan) -> list[Finding]:
-    """Free bytes where the run writes, against what it will write there besides what is there already."""
+def check_disk(request: TrainingRequest, plan: TrainingPlan) -> list[CheckFinding]:
+    """Check free disk space against what the run will still write."""
     needs: dict[int, tuple[Path, int]] = {}
     there = _bytes_in(request.work)
     for file in plan.files:
         root = request.out.parent if file.where.startswith("<output>") else request.work
         if file.where.startswith("<store>"):
             if request.checkpoints is None or "://" in request.checkpoints:
-                continue  # a bucket has no end
+                continue  # a bucket is not limited
             root = Path(request.checkpoints)
         folder = existing_part(root)
         device = folder.stat().st_dev
@@ -125,42 +127,44 @@ def check_disk(request: TrainingRequest, plan: TrainingPlan) -> list[Finding]:
         usage = shutil.disk_usage(folder)
         missing = max(0, wanted - there)
         free = usage.free - int(_MARGIN * usage.total)
-        found = f"{size(usage.free)} free at {folder}, the run writes up to {size(missing)}"
+        detail = f"{size(usage.free)} free at {folder}, the run writes up to {size(missing)}"
         if missing > usage.free:
             todo = f"free {size(missing - usage.free)}, lower checkpoint.keep, or write elsewhere (--output)"
-            findings.append(Finding("disk", "fail", found, todo))
+            findings.append(CheckFinding("disk", "fail", detail, todo))
         elif missing > free:
             todo = f"under {_MARGIN:.0%} of the disk would stay free: make room, or write elsewhere (--output)"
-            findings.append(Finding("disk", "warn", found, todo))
+            findings.append(CheckFinding("disk", "warn", detail, todo))
         else:
-            findings.append(Finding("disk", "pass", found))
+            findings.append(CheckFinding("disk", "pass", detail))
     return findings
 
 
-def check_memory(plan: TrainingPlan, target: HardwareTarget | None) -> list[Finding]:
-    """Predicted memory against the target's, and against this machine's where it is to run here."""
+def check_memory(plan: TrainingPlan, target: HardwareTarget | None) -> list[CheckFinding]:
+    """Check the predicted memory against the target's, or against this machine's."""
     memory = plan.memory
     note = f" ({memory.note})" if memory.note else ""
     if target is not None:
         if problem := memory_problem(memory, target):
-            return [Finding("memory", "fail", problem + note, "change the recipe, or name another --target")]
-        return [Finding("memory", "pass", f"{memory.arithmetic}{note}; {target_budget(target)}")]
+            return [CheckFinding("memory", "fail", problem + note, "change the recipe, or name another --target")]
+        return [CheckFinding("memory", "pass", f"{memory.arithmetic}{note}; {target_budget(target)}")]
     if on_a_gpu(None):
-        found = f"{memory.arithmetic}{note}, on the GPU"
-        return [Finding("memory", "pass", f"{found}; capibara doctor compares it with what is free there")]
+        detail = f"{memory.arithmetic}{note}, on the GPU"
+        return [CheckFinding("memory", "pass", f"{detail}; capibara doctor compares it with what is free there")]
     total, available = host_memory()
     several = f" x {memory.processes} processes" if memory.processes > 1 else ""
-    found = f"{memory.arithmetic}{several}{note}; this machine has {size(total)}, {size(available)} of it free"
+    detail = f"{memory.arithmetic}{several}{note}; this machine has {size(total)}, {size(available)} of it free"
     if memory.together > total:
         todo = "run fewer voters at a time (hardware.parallel), hold the base quantised, or lower micro_batch"
-        return [Finding("memory", "fail", found, todo)]
+        return [CheckFinding("memory", "fail", detail, todo)]
     if memory.together > available:
-        return [Finding("memory", "warn", found, "end other programs first: the system would swap, or kill the run")]
-    return [Finding("memory", "pass", found)]
+        return [
+            CheckFinding("memory", "warn", detail, "end other programs first: the system would swap, or kill the run")
+        ]
+    return [CheckFinding("memory", "pass", detail)]
 
 
 def host_memory(limits: Iterable[Path] = _CGROUP_LIMITS) -> tuple[int, int]:
-    """(all, available) bytes that a process may have: the machine's, or less where a container's limit says so."""
+    """(total, available) bytes of memory: the machine's, or a container's limit if that is lower."""
     memory = psutil.virtual_memory()
     total, available = int(memory.total), int(memory.available)
     for file in limits:
@@ -180,13 +184,15 @@ def existing_part(path: Path) -> Path:
     return path
 
 
-def guarded(name: str, check: Callable[[], Finding | list[Finding]]) -> list[Finding]:
-    """A check's findings; one that cannot run is a warning that says why, and the others go on."""
+def guarded(name: str, check: Callable[[], CheckFinding | list[CheckFinding]]) -> list[CheckFinding]:
+    """Run a check; an exception becomes a warning, so that the other checks go on."""
     try:
-        found = check()
-    except Exception as error:  # noqa: BLE001 - told as a finding
-        return [Finding(name, "warn", f"could not be checked: {type(error).__name__}: {error}", "check it by hand")]
-    return found if isinstance(found, list) else [found]
+        result = check()
+    except Exception as error:  # noqa: BLE001 - reported as a finding
+        return [
+            CheckFinding(name, "warn", f"could not be checked: {type(error).__name__}: {error}", "check it by hand")
+        ]
+    return result if isinstance(result, list) else [result]
 
 
 def _bytes_in(folder: Path) -> int:

@@ -1,4 +1,4 @@
-"""A few real optimizer steps of a run, in a process of their own, timed: what a plan's seconds come from on a CPU."""
+"""The probe: times a few real optimizer steps of a run in a separate process, for the plan's predicted seconds."""
 
 import dataclasses
 import multiprocessing
@@ -8,20 +8,20 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from capibara_assets.errors import InputError
-from capibara_assets.training.plan.schema import Speed
+from capibara_assets.training.plan.schema import MeasuredSpeed
 from capibara_assets.training.request import TrainingRequest
 
 _LIMIT_S = 600.0
 
 
-def measure_speed(request: TrainingRequest, *, budget_s: float = 8.0) -> Speed:
-    """Time the recipe's own steps with the first voter's data; nothing is written but the tokenised set.
+def measure_speed(request: TrainingRequest, *, budget_s: float = 8.0) -> MeasuredSpeed:
+    """Time the recipe's own steps on the first voter's data; writes only the tokenised set.
 
-    Steps are spread over the training, because lengths differ; the first one is not counted. One process, whatever
-    the recipe's back end: `processes` of it do that many times the tokens, less what they say to each other.
+    Steps are spread over the training, because lengths differ; the first one is not counted. Measures one process
+    whatever the recipe's backend: `processes` of them do that many times the tokens, less their communication.
 
     Args:
-        budget_s: of steps; at least two are taken.
+        budget_s: seconds for steps; at least two are timed.
 
     Raises:
         InputError: the base or the data cannot be trained on, or no step was done within ten minutes.
@@ -34,7 +34,7 @@ def measure_speed(request: TrainingRequest, *, budget_s: float = 8.0) -> Speed:
     try:
         if not ours.poll(_LIMIT_S):
             raise InputError(f"probe: no optimizer step within {_LIMIT_S:g} s: this machine is too small for the run")
-        found: dict[str, Any] = ours.recv()
+        reply: dict[str, Any] = ours.recv()
     except EOFError as error:
         process.join()
         raise InputError(
@@ -43,9 +43,9 @@ def measure_speed(request: TrainingRequest, *, budget_s: float = 8.0) -> Speed:
     finally:
         process.kill()
         process.join()
-    if "error" in found:
-        raise InputError(f"probe: {found['error']}")
-    return Speed(**found)
+    if "error" in reply:
+        raise InputError(f"probe: {reply['error']}")
+    return MeasuredSpeed(**reply)
 
 
 def _child(request: TrainingRequest, budget_s: float, born: float, connection: Connection) -> None:
@@ -55,13 +55,14 @@ def _child(request: TrainingRequest, budget_s: float, born: float, connection: C
         connection.send({"error": str(error)})
 
 
-def _measure(request: TrainingRequest, budget_s: float, born: float) -> Speed:
-    """In the child: the loop's own parts around a clock."""
+def _measure(request: TrainingRequest, budget_s: float, born: float) -> MeasuredSpeed:
+    """Run and time the steps; called in the child process."""
     from capibara_assets.training.data.batches import Curriculum, plain_level
     from capibara_assets.training.data.examples import chosen, read_examples, tokens_of, validation_examples
     from capibara_assets.training.data.order import training_part
-    from capibara_assets.training.environment import compute_settings, held_mib, memory_mib, pick_device, settings_on
+    from capibara_assets.training.environment import compute_settings, pick_device, settings_on
     from capibara_assets.training.loop.evaluator import evaluate
+    from capibara_assets.training.monitoring.usage import held_mib, memory_mib
     from capibara_assets.training.ranks import ALONE
     from capibara_assets.training.step.settings import total_steps
     from capibara_assets.training.step.stepper import PlainStepper
@@ -78,7 +79,7 @@ def _measure(request: TrainingRequest, budget_s: float, born: float) -> Speed:
     tokenizer = subject.base.tokenizer
     encoded = tokens_of(request, table, tokenizer, settings)
     ids, train = chosen("train", training_part(table, voter.shard, len(recipe.voters)), encoded, settings)
-    judged = validation_examples(request, voter, table, encoded, settings, tokenizer)
+    validation = validation_examples(request, voter, table, encoded, settings, tokenizer)
     total = total_steps([len(example.input_ids) for example in train], settings, recipe)
     level = plain_level(ids, train, total, f"{request.seed}/{voter.seed}", settings, recipe)
     curriculum = Curriculum([level], recipe)
@@ -95,11 +96,11 @@ def _measure(request: TrainingRequest, budget_s: float, born: float) -> Speed:
         stepper.step(data.rate)
         rates.append(data.tokens / (time.monotonic() - begun))
         at += 1
-    few = judged[: max(1, 2 * settings.global_batch)]
+    few = validation[: max(1, 2 * settings.global_batch)]
     begun = time.monotonic()
     evaluate(subject, stepper, few, recipe.training.micro_batch_tokens, ALONE, lambda: None)
     validated = sum(len(example.input_ids) for example in few) / (time.monotonic() - begun)
-    return Speed(
+    return MeasuredSpeed(
         tokens_per_s=statistics.harmonic_mean(rates[1:]),
         validation_tokens_per_s=validated,
         start_s=start_s,

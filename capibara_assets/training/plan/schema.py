@@ -1,55 +1,22 @@
-"""What a training plan says: voters, files, memory, time; how it comes about is in `plan` and what it calls."""
+"""The data classes of a training plan: voters, time and the whole; `plan.plan` makes them."""
 
 import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from capibara_assets.training.plan.files import PlannedFiles, SavedSizes
 from capibara_assets.training.plan.memory import MemoryPlan
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Bytes of what is saved.
-
-    Attributes:
-        adapter: adapter_model.safetensors.
-        optimizer: AdamW's state of the trainable weights.
-        resume_point: one `checkpoint-<step>/`, with the best weights so far and what the recipe adds.
-    """
-
-    adapter: int
-    optimizer: int
-    resume_point: int
-
-
-@dataclass(frozen=True)
-class PlannedFiles:
-    """Files of one kind.
-
-    Attributes:
-        where: under which name, relative to the run's folder of work, or `<output>` or `<store>`.
-        count: how many at most at once.
-        bytes_each: of one, about.
-    """
-
-    where: str
-    count: int
-    bytes_each: int
-
-    @property
-    def bytes(self) -> int:
-        return self.count * self.bytes_each
-
-
-@dataclass(frozen=True)
-class Speed:
-    """What a probe measured on this machine with this base, recipe and data.
+class MeasuredSpeed:
+    """A probe's measurements on this machine, with this base, recipe and data.
 
     Attributes:
         tokens_per_s: of training steps, padding not counted.
         validation_tokens_per_s: of validations.
         start_s: from the process's start to the first step.
-        memory_bytes: most memory held, what the process had before the base was loaded not counted.
+        memory_bytes: peak memory over that held before the base was loaded.
         steps: optimizer steps that were timed.
     """
 
@@ -62,13 +29,14 @@ class Speed:
 
 @dataclass(frozen=True)
 class TimePlan:
-    """Seconds of the whole run and their cost; None where they cannot be known, and why.
+    """Predicted seconds and cost of the whole run; None, with the reason, where they cannot be known.
 
     Attributes:
         seconds: (best, typical); equal where they were measured.
-        usd: for those seconds.
-        source: what they are computed from.
-        tokens_per_s: of one voter: a typical one.
+        usd: (best, typical) cost.
+        source: what they are computed from, or why they are not known.
+        usd_note: on the price.
+        tokens_per_s: typical speed of one voter.
         each: typical seconds of each voter alone.
     """
 
@@ -82,15 +50,15 @@ class TimePlan:
 
 @dataclass(frozen=True)
 class VoterPlan:
-    """What one voter does.
+    """The planned training of one voter.
 
     Attributes:
-        trainings: of which it consists (seeds, clients x rounds, levels; else 1).
+        trainings: number of trainings it consists of (seeds, clients x rounds, levels; else 1).
         examples: that it trains on; `epochs` passes over them.
         steps: optimizer steps, over all its trainings.
         micro_steps: forward and backward passes of one process.
         tokens: trained on, padding not counted.
-        validations: times `validation_examples` (`validation_tokens` tokens) are judged.
+        validations: number of validations, each on `validation_examples` (`validation_tokens` tokens).
     """
 
     name: str
@@ -108,12 +76,12 @@ class VoterPlan:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A run before it starts.
+    """The plan of a training.
 
     Attributes:
         parameters: of the base; `trainable` of one voter's adapter, as PEFT counts them.
-        adapted: linear layers that get an adapter.
-        accumulation: how the global batch comes about.
+        adapted: number of linear layers with an adapter.
+        accumulation: how micro-batches make up the global batch, for people.
         memory: of one process.
         budget_bytes: memory of the device or machine that the run is planned for; None where none was named.
     """
@@ -143,7 +111,7 @@ class TrainingPlan:
     longest: int
     tokens_exact: bool
     tokens_source: str
-    size: Sizes
+    size: SavedSizes
     files: tuple[PlannedFiles, ...]
     voters: tuple[VoterPlan, ...]
     memory: MemoryPlan
@@ -153,7 +121,7 @@ class TrainingPlan:
 
     @property
     def bytes(self) -> int:
-        """Of everything that is written, at the most."""
+        """Bytes of all files together, at the most."""
         return sum(file.bytes for file in self.files)
 
     @property
@@ -167,7 +135,7 @@ class TrainingPlan:
         return sum(voter.micro_steps for voter in self.voters)
 
     def document(self) -> dict[str, Any]:
-        """As JSON, with the sums."""
+        """The plan as JSON, with its sums."""
         files = [{**dataclasses.asdict(file), "bytes": file.bytes} for file in self.files]
         memory = {**dataclasses.asdict(self.memory), "together": self.memory.together}
         return {

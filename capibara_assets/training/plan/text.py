@@ -1,11 +1,11 @@
-"""A training plan as lines for people."""
+"""Renders a training plan as lines of text."""
 
 from capibara_assets.planning.accounting import size
 from capibara_assets.training.plan.schema import TimePlan, TrainingPlan
 
 
 def plan_lines(plan: TrainingPlan) -> list[str]:
-    """A line for each thing that a person asks before a run; figures that are estimates say `about`."""
+    """The plan as aligned lines of text; estimates are marked `about`."""
     share = plan.trainable / plan.parameters
     exact = "" if plan.tokens_exact else "about "
     lines = [

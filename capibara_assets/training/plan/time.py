@@ -1,12 +1,13 @@
-"""How long a run will take and what it costs: from published efficiency, or from speed measured on this machine."""
+"""Predicts a training's time and cost: from published efficiency, or from speed measured on this machine."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from capibara_assets.planning.accounting import Attention, Method, flops_per_token
 from capibara_assets.planning.hardware.targets import HardwareTarget
 from capibara_assets.planning.models import ModelShape
 from capibara_assets.planning.weights import WeightTable
-from capibara_assets.training.plan.schema import Speed, TimePlan, VoterPlan
+from capibara_assets.training.plan.schema import MeasuredSpeed, TimePlan, VoterPlan
 
 _FORWARD = 0.5  # a forward pass costs half of LoRA's training step: 2N of 4N
 
@@ -14,7 +15,7 @@ _FORWARD = 0.5  # a forward pass costs half of LoRA's training step: 2N of 4N
 def training_flops(
     shape: ModelShape | None, weights: WeightTable, trainable: int, length: int, attention: Attention = Attention.CAUSAL
 ) -> float:
-    """FLOPs per token of a LoRA step; of an unknown shape 4 x all matrices + 6 x adapter, without attention's scores.
+    """FLOPs per token of a LoRA step; for an unknown shape 4 x all matrices + 6 x adapter, without attention scores.
 
     Args:
         length: tokens of an example, on average.
@@ -24,24 +25,34 @@ def training_flops(
     return flops_per_token(shape, length, method=Method.LORA, attention=attention, lora_parameters=trainable)
 
 
+@dataclass(frozen=True)
+class ComputeSetup:
+    """How voters compute.
+
+    Attributes:
+        precision: of matrix products; its peak counts.
+        processes: of one voter.
+        parallel: voters at a time; on a GPU they share the devices, which does not change the time.
+    """
+
+    precision: str
+    processes: int
+    parallel: int
+
+
 def predict_time(
     voters: Sequence[VoterPlan],
     flops: float,
     target: HardwareTarget | None,
-    speed: Speed | None,
-    *,
-    precision: str,
-    processes: int,
-    parallel: int,
+    speed: MeasuredSpeed | None,
+    compute: ComputeSetup,
 ) -> TimePlan:
-    """Seconds of all voters.
+    """Predict seconds and cost of all voters together.
 
     Args:
         flops: of a training token.
-        speed: measured here; wins over anything computed.
-        precision: of matrix products; its peak counts.
-        processes: of one voter.
-        parallel: voters that run side by side; on a GPU they share the devices, so that it changes nothing.
+        target: None for this machine.
+        speed: measured on this machine; takes precedence over anything computed.
     """
     price = target.price if target else None
     hourly, note = (price.usd_per_hour, price.note) if price else (None, "this machine has no declared price")
@@ -52,10 +63,10 @@ def predict_time(
             + voter.validations * voter.validation_tokens / speed.validation_tokens_per_s
             for voter in voters
         ]
-        total = _side_by_side(each, parallel)
+        total = _side_by_side(each, compute.parallel)
         source = f"measured on this machine: {speed.tokens_per_s:,.0f} tokens/s over {speed.steps} steps of this run"
         return TimePlan((total, total), _cost((total, total), hourly), source, note, speed.tokens_per_s, tuple(each))
-    peak = target.peak(precision) or target.peak("bf16") if target else None
+    peak = target.peak(compute.precision) or target.peak("bf16") if target else None
     if target is None or peak is None or target.efficiency is None:
         why = (target.peaks_note or "no published efficiency") if target else "no hardware target was named"
         source = f"until the first steps are measured: {why}; a probe (--probe) measures some before the run"
@@ -63,7 +74,7 @@ def predict_time(
         return TimePlan(None, free, source, note, None)
     works = [flops * (voter.tokens + _FORWARD * voter.validations * voter.validation_tokens) for voter in voters]
     work = sum(works)
-    used = min(processes, target.chips)
+    used = min(compute.processes, target.chips)
     best, typical = target.efficiency.best, target.efficiency.typical
     seconds = (work / (used * peak * best), work / (used * peak * typical))
     source = (
@@ -79,7 +90,7 @@ def _cost(seconds: tuple[float, float], hourly: float | None) -> tuple[float, fl
 
 
 def _side_by_side(each: Sequence[float], parallel: int) -> float:
-    """When the last of them is done: each starts when the first of those before it has ended."""
+    """When the last voter has finished, `parallel` at a time: each starts as soon as another one ends."""
     ends = [0.0] * max(1, parallel)
     for seconds in each:
         at = ends.index(min(ends))

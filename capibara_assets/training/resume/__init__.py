@@ -1,4 +1,4 @@
-"""Resume points and epoch checkpoints: how a training goes on with the very next step.
+"""Resume points, from which a training continues with the very next step, and epoch checkpoints.
 
-Imports `monitoring`, `request` and `ranks`.
+Imports `data.voter_run`, `monitoring`, `request`, `ranks` and the checkpoint store.
 """

@@ -1,7 +1,7 @@
-"""What each pass over the examples leaves in a run's folder: `checkpoint-epoch-N/`, and a line of `epoch_info.json`.
+"""The files of each epoch in a run's folder: `checkpoint-epoch-N/`, and a line of `epoch_info.json`.
 
-Both are written where a resume point taken earlier would come by again, so a training that goes on rewrites what it
-does again, and nothing is there twice.
+A training that resumes before the end of an epoch writes both again in place of the former ones, so that nothing is
+there twice.
 """
 
 import shutil
@@ -25,7 +25,7 @@ from capibara_assets.training.resume.points import Progress
 
 @dataclass(frozen=True)
 class EpochFolders:
-    """Those of one voter; a request without an output folder has none.
+    """Writes the epoch folders of one voter; inactive for a request without an output folder.
 
     Attributes:
         folder: where they appear; None: nowhere.
@@ -39,15 +39,15 @@ class EpochFolders:
 
     @classmethod
     def of(cls, request: TrainingRequest, folder: Path, ends: tuple[int, ...], *, writes: bool) -> "EpochFolders":
-        """As the request asks for."""
+        """The epoch folders of a request."""
         return cls(folder if request.output is not None else None, ends, writes)
 
     def due(self, step: int) -> bool:
-        """Whether an epoch is over after so many steps; the same on all processes."""
+        """Whether an epoch ends after this step; the same on all processes."""
         return self.folder is not None and step in self.ends
 
     def write(self, progress: Progress, adapter: LoraAdapter, rate: float) -> None:
-        """The folder and the line of the epoch just done; the sums of the next one begin.
+        """Write folder and line of the epoch just finished, and reset the epoch's sums in the progress.
 
         Args:
             adapter: of this step.
@@ -59,7 +59,9 @@ class EpochFolders:
         if self.folder is None or not self.writes:
             return
         target = epoch_folder(self.folder, epoch)
-        beside = self.folder / f".epoch-{epoch}.part"  # no name of a resume point's: those are swept while one is saved
+        beside = (
+            self.folder / f".epoch-{epoch}.part"
+        )  # not named as a resume point's part: those are removed while one is saved
         shutil.rmtree(beside, ignore_errors=True)
         write_adapter(adapter, beside)
         sync_folder(beside)
@@ -83,7 +85,7 @@ class EpochFolders:
 def begin_at(
     start: Start, ends: tuple[int, ...], peft_names: Mapping[str, str], trainable: Mapping[str, Tensor]
 ) -> tuple[int, dict[str, Tensor]]:
-    """The step after the epoch that a training starts from, and that epoch's weights by the model's own names.
+    """Step number and weights (by the model's own names) after the epoch that a training starts from.
 
     Args:
         ends: of the training that begins.
@@ -99,7 +101,7 @@ def begin_at(
         )
     file = start.adapter / ADAPTER_WEIGHTS
     if not file.is_file() or sha256_file(file) != start.digest:
-        raise InputError(f"{file} is not the one that was asked for: it has changed or gone")
+        raise InputError(f"{file} has changed or is gone since the training was requested: request it again")
     check_safetensors(file)
     saved = load_file(file)
     if set(saved) != set(peft_names.values()):

@@ -1,4 +1,4 @@
-"""`epoch_info.json`: one JSON array, an object per pass over the examples; read without torch."""
+"""`epoch_info.json`, a JSON array with one object per epoch, and the epochs' folders; read without torch."""
 
 import json
 from pathlib import Path
@@ -13,23 +13,23 @@ _FOLDER = "checkpoint-epoch-"
 
 
 def epoch_folder(folder: Path, epoch: int) -> Path:
-    """Where the weights after an epoch lie."""
+    """The folder of the weights after an epoch."""
     return folder / f"{_FOLDER}{epoch}"
 
 
 def epoch_of(folder: Path) -> int | None:
-    """The epoch whose folder this is; None for another folder."""
+    """The epoch of an epoch's folder; None for another folder."""
     number = folder.name.removeprefix(_FOLDER)
     return int(number) if folder.name.startswith(_FOLDER) and number.isdigit() else None
 
 
-def epochs_there(folder: Path) -> list[int]:
-    """Epochs that have a folder, in order."""
+def existing_epochs(folder: Path) -> list[int]:
+    """The epochs that have a folder, in order."""
     return sorted(epoch for path in folder.glob(f"{_FOLDER}*") if (epoch := epoch_of(path)) is not None)
 
 
 def read_epoch_info(folder: Path) -> list[dict[str, Any]]:
-    """The lines so far; none where there is no file yet.
+    """The objects written so far; empty where there is no file yet.
 
     Raises:
         InputError: the file is not such an array.
@@ -47,6 +47,6 @@ def read_epoch_info(folder: Path) -> list[dict[str, Any]]:
 
 
 def write_epoch_info(folder: Path, rows: list[dict[str, Any]]) -> None:
-    """Replace the file in one step; the keys stand in the order of `KEYS`."""
+    """Replace the file atomically; keys in the order of `KEYS`."""
     ordered = [{key: row[key] for key in KEYS} for row in rows]
     write_bytes_atomic(folder / EPOCH_INFO, json.dumps(ordered, indent=2, allow_nan=False).encode() + b"\n")

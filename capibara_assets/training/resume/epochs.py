@@ -1,7 +1,7 @@
-"""Epoch checkpoints: a voter's adapter at its validations, in the checkpoint store, with what it came from.
+"""Epoch checkpoints: a voter's adapter after validations, in the checkpoint store, with its lineage.
 
-They are written beside the training. A checkpoint's identity holds no time, run or host, so a voter that goes on from a
-resume point and comes by the same step again publishes the same one, not a second one.
+They are written in the background. A checkpoint's identity holds no time, run or host, so a voter that resumes and
+reaches the same step again publishes the same checkpoint, not a second one.
 """
 
 from collections.abc import Mapping
@@ -29,14 +29,14 @@ METRIC = "validation_loss"
 
 
 class EpochCheckpoints:
-    """Those of one voter; used as a context, which waits for the last. Without a store in the request it does nothing.
+    """Writes the epoch checkpoints of one voter; a context that waits for the last one. Inactive without a store.
 
-    `Progress.checkpoints` lists what is published and durable, nothing else: so a resume point is to be saved only
-    when `busy` is false, or what is being written would be missing in it.
+    `Progress.checkpoints` lists only what is published and durable, so a resume point may be saved only when `busy` is
+    false: otherwise it would lack the checkpoint being written.
     """
 
     def __init__(self, run: VoterRun, progress: Progress, log: EventLog):
-        """Looks the store over, so that what is wrong with it is said before the training and not at its end.
+        """Open the store and read its list, so that a broken store fails before the training and not at its end.
 
         Raises:
             InputError: the store cannot be opened.
@@ -66,25 +66,25 @@ class EpochCheckpoints:
 
     @property
     def busy(self) -> bool:
-        """Whether one is being written."""
+        """Whether a checkpoint is being written."""
         return self._writing is not None
 
     def save(self, total: int, adapter: LoraAdapter, optimizer: Mapping[str, Tensor]) -> None:
-        """Begin to write a checkpoint of the step just validated, if one is due; waits for the one before.
+        """Start to write a checkpoint of the step just validated, if one is due; waits for the one before.
 
         Args:
             total: steps of the whole training; after the last there is always a checkpoint.
-            adapter, optimizer: of this step; free to change when this returns. The optimizer's state goes unread
+            adapter, optimizer: of this step; free to change when this returns. The optimizer's state is ignored
                 unless `with_optimizer`.
 
         Raises:
-            Exception: whatever the checkpoint before failed with.
+            Exception: the failure of the checkpoint before.
         """
         request, progress = self._request, self._progress
         validations = progress.step // request.recipe.training.evaluate_every
         if self._saver is None or (validations % self._choice.every and progress.step < total):
             return
-        self.settle()
+        self.wait_published()
         metrics = _metrics(progress)
         future = self._saver.save(
             {"adapter": adapter.tensors, "optimizer": optimizer} if self._choice.optimizer else adapter.tensors,
@@ -103,15 +103,21 @@ class EpochCheckpoints:
         self._writing = {"step": progress.step, METRIC: metrics[METRIC]}, future
 
     def check(self) -> None:
-        """Note what has been published since; never waits. Raises Exception: whatever the last one failed with."""
+        """Record a checkpoint that has been published since; never waits. Raises Exception: its failure."""
         if self._writing is not None and self._writing[1].done():
-            self.settle()
+            self.wait_published()
 
-    def settle(self, timeout: float | None = None) -> bool:
-        """Wait, so many seconds at most, until the last one is published, and note it; whether it is.
+    def wait_published(self, timeout: float | None = None) -> bool:
+        """Wait until the last checkpoint is published, and record it.
+
+        Args:
+            timeout: seconds to wait at most; None: without limit.
+
+        Returns:
+            Whether it is published.
 
         Raises:
-            Exception: whatever it failed with.
+            Exception: its failure.
         """
         if self._saver is None or self._writing is None:
             return True
@@ -123,13 +129,13 @@ class EpochCheckpoints:
         return True
 
     def finish(self) -> list[dict[str, Any]]:
-        """Wait for the last one and retire those that the recipe does not keep; what is left, by step.
+        """Wait for the last checkpoint and retire those that the recipe does not keep; returns those kept, by step.
 
-        Other trainings' checkpoints of the same model are not touched: a loss on other data compares with none.
+        Other trainings' checkpoints of the same model stay: losses on other data do not compare.
         """
         if self._store is None:
             return []
-        self.settle()
+        self.wait_published()
         policy = RetentionPolicy(
             keep_last=self._choice.keep_last,
             keep_best=self._choice.keep_best,
@@ -155,9 +161,9 @@ class EpochCheckpoints:
 
 @dataclass(frozen=True)
 class _ByStep:
-    """A checkpoint to plan on whose newest is that of the last step.
+    """A checkpoint whose version, for retention, is its step.
 
-    A training that is done again publishes anew what was not kept, under numbers above that of its last step's.
+    A repeated training publishes again what was not kept, under version numbers above that of its last step.
     """
 
     id: str
@@ -170,7 +176,7 @@ class _ByStep:
 
 @dataclass(frozen=True)
 class _Adapters:
-    """Saves flat adapters as such, so that the store can give them out in PEFT's format."""
+    """Saves adapters as content of kind `adapter`, so that the store can export them in PEFT's format."""
 
     store: CheckpointStore
 
@@ -186,7 +192,7 @@ class _Adapters:
 
 
 def _metrics(progress: Progress) -> dict[str, float]:
-    """What is known of the step just validated, and of the base."""
+    """Losses of the step just validated, and of the base."""
     known = {METRIC: progress.curve[-1][METRIC], "base_validation_loss": progress.base_loss}
     last = progress.curve[-2] if len(progress.curve) > 1 else {}
     if last.get("step") == progress.step and "loss" in last:

@@ -4,7 +4,7 @@ What is not stored because it is a pure function of (seed, step): the order of e
 random numbers of dropout. So there is no generator state to restore, and nothing drawn in between can disturb it.
 
 They are safetensors files and not checkpoints of a store (docs/decisions/0005 has the figures): nobody else reads them,
-they change in every byte, and two points that share pieces would be damaged together.
+they change in every byte, and two points that shared pieces would be damaged together.
 """
 
 import json
@@ -276,9 +276,9 @@ def load_point(folder: Path, *, inputs: Mapping[str, str]) -> tuple[ResumePoint 
     return None, damaged
 
 
-def _require_same(inputs: Mapping[str, str], found: Mapping[str, str], path: Path) -> None:
-    """Raises InputError: a resume point was made from others; says which."""
-    if others := sorted(name for name in found.keys() | inputs.keys() if found.get(name) != inputs.get(name)):
+def _require_same(inputs: Mapping[str, str], made_from: Mapping[str, str], path: Path) -> None:
+    """Raises InputError: a resume point was made from other inputs; says which."""
+    if others := sorted(name for name in made_from.keys() | inputs.keys() if made_from.get(name) != inputs.get(name)):
         raise InputError(
             f"resume point {path} was made from another {', '.join(others)}: "
             "remove it to start anew, or give the inputs it was made from"
@@ -328,7 +328,7 @@ def drop_points(folder: Path) -> None:
 
 
 def _put(beside: Path, target: Path) -> None:
-    """A finished folder takes its name. The same step again: what lies there may be damaged, what is new is not."""
+    """Rename a finished folder to its final name, in place of a former point of the same step, which may be damaged."""
     aside = target.with_name(f".{target.name}.old.part")
     shutil.rmtree(aside, ignore_errors=True)
     if target.exists():
@@ -345,8 +345,8 @@ def _leftovers(folder: Path) -> list[Path]:
 
 def _points(folder: Path) -> list[Path]:
     """Newest first."""
-    found = [path for path in folder.glob(f"{_PREFIX}*") if path.name.removeprefix(_PREFIX).isdigit()]
-    return sorted(found, key=lambda path: int(path.name.removeprefix(_PREFIX)), reverse=True)
+    points = [path for path in folder.glob(f"{_PREFIX}*") if path.name.removeprefix(_PREFIX).isdigit()]
+    return sorted(points, key=lambda path: int(path.name.removeprefix(_PREFIX)), reverse=True)
 
 
 def _tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:

@@ -1,4 +1,4 @@
-"""The recipe of a training of one's own: a file or one that ships, with what the command line changes."""
+"""Options of `capibara train`, and the recipe they give: a file or a shipped one, with the command line's changes."""
 
 import json
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ _BATCH = ("training.global_batch", "training.micro_batch", "training.accumulatio
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What was asked for on the command line; None leaves it to the recipe."""
+class RunOptions:
+    """Options of the command line; None leaves the value to the recipe."""
 
     recipe: str = DEFAULT_RECIPE
     data: tuple[Path, ...] = ()
@@ -33,10 +33,10 @@ class Wishes:
 
 
 def recipe_file(name: str) -> Path:
-    """A recipe by its file, or one that ships by its name.
+    """The file of a recipe, given as a path or as the name of a shipped one.
 
     Raises:
-        InputError: neither; says which come near.
+        InputError: there is neither; names similar ones.
     """
     path = Path(name).expanduser()
     if path.is_file():
@@ -54,35 +54,35 @@ def recipe_file(name: str) -> Path:
     raise InputError(f"no training recipe {name!r}: {hint}")
 
 
-def chosen_recipe(wishes: Wishes) -> TrainingRecipe:
-    """The recipe with what the command line changes; flags win over `--set`, and both over the file.
+def chosen_recipe(options: RunOptions) -> TrainingRecipe:
+    """The recipe with the command line's changes; flags take precedence over `--set`, and both over the file.
 
     Raises:
-        InputError: a key or value that does not fit, or a batch whose arithmetic does not come out.
+        InputError: a key or value is invalid, or the parts of the batch do not multiply to the whole.
     """
-    file = recipe_file(wishes.recipe)
+    file = recipe_file(options.recipe)
     values = read_mapping(file)
-    for setting in wishes.settings:
+    for setting in options.settings:
         path, equals, text = setting.partition("=")
         if not equals or not path.strip():
             raise InputError(f"--set {setting!r}: expected section.key=value, such as training.warmup=0.05")
         _put(values, path.strip(), read_value(text, f"--set {path}"))
-    for path, value in wishes.flags.items():
+    for path, value in options.flags.items():
         _put(values, path, value)
-    if wishes.deepspeed is not None:
-        _put(values, "hardware.deepspeed", _deepspeed(wishes.deepspeed))
-        if "hardware.backend" not in wishes.flags:
+    if options.deepspeed is not None:
+        _put(values, "hardware.deepspeed", _deepspeed(options.deepspeed))
+        if "hardware.backend" not in options.flags:
             _put(values, "hardware.backend", "zero2")
-    given = wishes.flags.keys() | {setting.partition("=")[0].strip() for setting in wishes.settings}
+    given = options.flags.keys() | {setting.partition("=")[0].strip() for setting in options.settings}
     _derive_batch(values, given)
-    if "training.epochs" in wishes.flags:  # whoever says how many passes means whole ones
+    if "training.epochs" in options.flags:  # an explicit number of epochs means whole ones
         for cap in {"training.max_steps", "training.max_tokens"} - given:
             _put(values, cap, None)
     return declared(TrainingRecipe, values, file)
 
 
 def _put(values: dict[str, Any], path: str, value: Any) -> None:
-    """Set `a.b.c` in nested mappings; a section that is not there, or is null, appears."""
+    """Set `a.b.c` in nested mappings; creates missing sections."""
     *sections, key = path.split(".")
     at = values
     for name in sections:
@@ -95,18 +95,18 @@ def _put(values: dict[str, Any], path: str, value: Any) -> None:
 
 
 def _derive_batch(values: dict[str, Any], given: set[str]) -> None:
-    """The parts of the batch that a flag leaves open: they follow from the global batch, which stays as it is.
+    """Derive the parts of the batch that the command line leaves open from the global batch.
 
-    What was given is kept, also where it does not come out: then the recipe's own check says by how much.
+    Given values are kept even if they contradict each other: the recipe's own check reports that.
 
     Raises:
-        InputError: the global batch cannot be dealt to so many passes.
+        InputError: the global batch is not divisible by the passes.
     """
     if not given & set(_BATCH):
         return
     training, hardware = values.get("training") or {}, values.get("hardware") or {}
     if not isinstance(training, dict) or not isinstance(hardware, dict):
-        return  # no sections: the recipe's check says so
+        return  # not sections: the recipe's own check reports it
     if "training.accumulation" not in given:
         training.pop("accumulation", None)
         return

@@ -1,6 +1,6 @@
-"""Files that train by a LoRA plan: recipe, DeepSpeed's and accelerate's configurations, launch script; no torch.
+"""Writes a LoRA plan as files to train with: recipe, DeepSpeed and accelerate configurations, launch script; no torch.
 
-They hold no path and no secret, and say the same wherever they are written: model, data and output are arguments.
+They hold no path and no secret, and are the same wherever they are written: model, data and output are arguments.
 """
 
 import json
@@ -23,7 +23,7 @@ _THREADS = 8  # of each process that feeds a GPU
 
 
 def recipe_of(plan: LoraPlan, target: HardwareTarget, *, seed: int = 42) -> TrainingRecipe:
-    """The training recipe that a plan is, of one voter.
+    """The training recipe of a plan, with one voter.
 
     Raises:
         InputError: the plan is for another target.
@@ -32,10 +32,10 @@ def recipe_of(plan: LoraPlan, target: HardwareTarget, *, seed: int = 42) -> Trai
 
 
 def plan_files(plan: LoraPlan, target: HardwareTarget, *, seed: int = 42) -> dict[str, str]:
-    """File name -> text of what trains by a plan: `bash launch.sh MODEL DATA OUTPUT` is the one to start.
+    """File name -> text of the files to train with; `bash launch.sh MODEL DATA OUTPUT` starts the training.
 
-    deepspeed.json is among them where the plan has a ZeRO stage. accelerate.yaml is for whoever starts processes with
-    `accelerate launch`; our own launcher needs none.
+    deepspeed.json is among them if the plan has a ZeRO stage. accelerate.yaml is for starting processes with
+    `accelerate launch`; the own launcher does not need it.
 
     Raises:
         InputError: the plan is for another target.
@@ -58,14 +58,14 @@ def plan_files(plan: LoraPlan, target: HardwareTarget, *, seed: int = 42) -> dic
 def _recipe_values(plan: LoraPlan, target: HardwareTarget, seed: int) -> dict[str, Any]:
     if plan.target != target.name:
         raise InputError(f"the plan is for {plan.target}, not for {target.name}: make one for it")
-    held = "nf4" if plan.quantization == "nf4" else "bf16" if plan.precision == "bf16" else "none"
+    quantization = "nf4" if plan.quantization == "nf4" else "bf16" if plan.precision == "bf16" else "none"
     several = target.kind == "gpu" and target.chips > 1
     return {
         "name": f"{plan.domain}-{target.name}",
         "seed": seed,
         "voters": [{"name": "voter", "seed": 0, "shard": 0}],
         "model": {
-            "quantization": held,
+            "quantization": quantization,
             "lora": {
                 "rank": plan.rank,
                 "alpha": plan.alpha,
@@ -96,7 +96,7 @@ def _recipe_values(plan: LoraPlan, target: HardwareTarget, seed: int) -> dict[st
 
 
 def _accelerate(plan: LoraPlan, target: HardwareTarget) -> Mapping[str, Any]:
-    """What `accelerate config` would have asked for."""
+    """The configuration file that `accelerate config` would write."""
     gpu = target.kind == "gpu"
     values: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
@@ -112,7 +112,7 @@ def _accelerate(plan: LoraPlan, target: HardwareTarget) -> Mapping[str, Any]:
         "same_network": True,
         "use_cpu": not gpu,
     }
-    if plan.zero_stage:  # its file says precision and batches; accelerate refuses to be told twice
+    if plan.zero_stage:  # DeepSpeed's file has precision and batches; accelerate refuses to have them twice
         return values | {"deepspeed_config": {"deepspeed_config_file": DEEPSPEED, "zero3_init_flag": False}}
     return values | {"mixed_precision": "bf16" if plan.precision == "bf16" else "no"}
 

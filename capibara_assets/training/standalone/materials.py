@@ -1,4 +1,4 @@
-"""What a domain's adapters are trained from, and what a training of them leaves to publish."""
+"""Inputs and outputs of the training of a domain's adapters, as the asset reads and publishes them."""
 
 import json
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.request import Fault, FurtherDataset, TrainingRequest
 from capibara_assets.training.standalone.scripts import write_scripts
 from capibara_assets.training.strategy import needs_all_domains
-from capibara_assets.training.supervisor.run import VOLATILE as OF_A_RUN
+from capibara_assets.training.supervisor.assembly import VOLATILE as OF_A_RUN
 
 VOLATILE = (*OF_A_RUN, "outcome.json")
-"""Files whose bytes differ between equal trainings: outside the data version."""
+"""Files whose bytes differ between equal trainings; not part of the data version."""
 BESIDE = ("manifest.json", "curve.json", "events.jsonl", "metrics.json", "timings.json", "checkpoints.json")
-"""Of a voter's folder: what is about its training and no part of the adapter."""
+"""Files of a voter's folder that are about its training and not part of the adapter."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Materials:
     others: Mapping[Domain, Artifact]
 
     def request(self, work: Path, checkpoints: str, run: str | None, fault: Mapping[str, Fault]) -> TrainingRequest:
-        """The request of the training that works in `work`; arguments as the request's fields."""
+        """The training request that works in `work`; arguments as the fields of `TrainingRequest`."""
         return TrainingRequest(
             domain=str(self.dataset.partition),
             base_model=self.base_model,
@@ -60,22 +60,22 @@ class Materials:
         )
 
     def shards(self, finished: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-        """Voter -> (its shard, how many were registered), of those that finished."""
+        """Finished voter -> (its shard, number of registered voters)."""
         voters = self.recipe.voters
         return {voter.name: (voter.shard, len(voters)) for voter in voters if voter.name in finished}
 
     def further(self) -> dict[str, Mapping[Domain, Artifact]]:
-        """Voter -> the other domains' datasets that it trains on, for the voters that do."""
+        """Voter -> other domains' datasets that it trains on, for the voters that need them."""
         return {voter.name: self.others for voter in self.recipe.voters if needs_all_domains(voter.strategy)}
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A finished training.
+class FinishedTraining:
+    """A finished training, ready to be published.
 
     Attributes:
-        summary: what the supervisor wrote about its voters.
-        outcome: what it took beside what the plan had predicted; None for a plan from before costs were kept.
+        summary: the supervisor's summary of the voters.
+        outcome: measured against predicted cost; None for a plan made before costs were recorded.
         voters, launch: folders of the voters' adapters, and of scripts that start the same training again.
     """
 
@@ -85,18 +85,18 @@ class Trained:
     launch: Path
 
     @classmethod
-    def read(cls, request: TrainingRequest, plan: Artifact, target: HardwareTarget) -> "Trained":
-        """What the training of a request left, once it has finished."""
+    def read(cls, request: TrainingRequest, plan: Artifact, target: HardwareTarget) -> "FinishedTraining":
+        """Read the output of a finished training, and write its launch scripts."""
         summary = json.loads((request.out / "summary.json").read_text())
         launch = write_scripts(request.work / "launch", request, target)
         return cls(summary, recorded_outcome(plan, summary), request.out / "voters", launch)
 
     def trees(self) -> dict[str, Path]:
-        """Name -> folder."""
+        """Name -> folder, to publish."""
         return {"voters": self.voters, "launch": self.launch}
 
     def documents(self) -> dict[str, Any]:
-        """Name -> JSON."""
+        """Name -> JSON document, to publish."""
         return {
             "summary": self.summary,
             **({"outcome": self.outcome.model_dump(mode="json")} if self.outcome else {}),
@@ -104,7 +104,7 @@ class Trained:
 
 
 def recorded_outcome(plan: Artifact, summary: Mapping[str, Any]) -> Outcome | None:
-    """What a training took beside what its plan had predicted; None for a plan from before costs were kept."""
+    """A training's measured cost beside the predicted one; None for a plan made before costs were recorded."""
     try:
         cost = CostPlan.model_validate(plan.document("cost"))
     except KeyError:

@@ -1,6 +1,6 @@
-"""What a run of its own leaves in its output folder, put there when its voters have finished, and verified there.
+"""The output folder of a standalone training: filled when its voters have finished, described, and verified.
 
-Imports no torch before it verifies: the supervisor calls it.
+Imports torch only to verify, because the supervisor calls it.
 """
 
 import json
@@ -19,14 +19,15 @@ from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.resume.epoch_info import (
     EPOCH_INFO,
     epoch_folder,
-    epochs_there,
+    existing_epochs,
     read_epoch_info,
     write_epoch_info,
 )
-from capibara_assets.training.supervisor.run import RESULT, TrainingOutcome
+from capibara_assets.training.supervisor.assembly import RESULT
+from capibara_assets.training.supervisor.run import TrainingOutcome
 
 TRAINING_INFO = "training_info.json"
-# What a tokenizer may consist of; copied from the base, so that the folder alone serves.
+# Files that a tokenizer may consist of; copied from the base, so that the folder can be loaded alone.
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -40,7 +41,11 @@ TOKENIZER_FILES = (
     "vocab.txt",
     "merges.txt",
 )
-_INSIDE = ("manifest.json", "timings.json", EVENTS)  # told in the training's info; the log is there already
+_INSIDE = (
+    "manifest.json",
+    "timings.json",
+    EVENTS,
+)  # summarised in training_info.json; the log is in the folder already
 _FROM_MANIFEST = (
     "status",
     "strategy",
@@ -65,13 +70,13 @@ _FROM_MANIFEST = (
 
 
 @dataclass(frozen=True)
-class Output:
-    """One voter's verified folder.
+class VerifiedFolder:
+    """A voter's output folder that was verified.
 
     Attributes:
-        folder: where it lies.
+        folder: its path.
         info: its `training_info.json`.
-        adapters: what loads there: the final one (`.`), epochs' and resume points'.
+        adapters: paths of adapters that load: the final one (`.`), those of epochs and of resume points.
     """
 
     folder: Path
@@ -79,32 +84,32 @@ class Output:
     adapters: list[str]
 
 
-def publish_outputs(request: TrainingRequest, outcome: TrainingOutcome) -> list[Output]:
-    """Move finished adapters into the output folder, describe and verify them; killed anywhere, it can be done again.
+def publish_outputs(request: TrainingRequest, outcome: TrainingOutcome) -> list[VerifiedFolder]:
+    """Move finished adapters into the output folder, describe and verify them; repeatable if killed at any point.
 
     Raises:
-        IntegrityError: what lies there is not what was written.
+        IntegrityError: a file differs from what was written.
     """
-    found = []
+    outputs = []
     for voter in (voter for voter in request.recipe.voters if voter.name in outcome.finished):
         folder = request.folder(voter)
         info = _publish_voter(request, voter, outcome.out / "voters" / voter.name, folder)
-        found.append(Output(folder, info, verify_output(folder)))
+        outputs.append(VerifiedFolder(folder, info, verify_output(folder)))
     if request.output is not None and len(request.recipe.voters) > 1:
         write_json_atomic(request.output / "summary.json", outcome.summary)
-    for output in found:
+    for output in outputs:
         shutil.rmtree(output.folder / RESULT, ignore_errors=True)
     shutil.rmtree(outcome.out, ignore_errors=True)
-    return found
+    return outputs
 
 
-def finished_output(request: TrainingRequest) -> list[Output] | None:
-    """The outputs of exactly this request where all its voters' folders have them, verified; else None.
+def finished_output(request: TrainingRequest) -> list[VerifiedFolder] | None:
+    """The verified outputs of exactly this request, if all its voters have finished; else None.
 
     Raises:
-        IntegrityError: they are there, and damaged.
+        IntegrityError: an output is damaged.
     """
-    found = []
+    outputs = []
     for voter in request.recipe.voters:
         folder = request.folder(voter)
         if not (folder / TRAINING_INFO).is_file():
@@ -112,12 +117,12 @@ def finished_output(request: TrainingRequest) -> list[Output] | None:
         info = read_info(folder)
         if info.get("input_digest") != request.input_digest():
             return None
-        found.append(Output(folder, info, verify_output(folder)))
-    return found
+        outputs.append(VerifiedFolder(folder, info, verify_output(folder)))
+    return outputs
 
 
 def read_info(folder: Path) -> dict[str, Any]:
-    """`training_info.json`.
+    """Read `training_info.json`.
 
     Raises:
         InputError: there is none, or it is no JSON object.
@@ -135,13 +140,13 @@ def read_info(folder: Path) -> dict[str, Any]:
 
 
 def verify_output(folder: Path) -> list[str]:
-    """Look at a finished folder again: every file there, as written, and every adapter of the same weights.
+    """Verify a finished folder: every file is there and unchanged, and every adapter loads and has the same tensors.
 
     Returns:
-        Names of the adapters looked at, the final one (`.`) first.
+        Paths of the adapters, the final one (`.`) first.
 
     Raises:
-        IntegrityError: the first thing that is missing, has changed, or does not load.
+        IntegrityError: names the first file that is missing, has changed, or does not load.
     """
     info = read_info(folder)
     for name, digest in info["files"].items():
@@ -153,7 +158,7 @@ def verify_output(folder: Path) -> list[str]:
         if not (folder / name).is_file():
             raise IntegrityError(f"{folder / name} is missing")
     rows = read_epoch_info(folder)
-    if [row["epoch"] for row in rows] != epochs_there(folder):
+    if [row["epoch"] for row in rows] != existing_epochs(folder):
         raise IntegrityError(f"{folder / EPOCH_INFO} lists other epochs than there are folders")
     adapters = [folder, *_checkpoints(folder)]
     expected = _schema(folder)
@@ -166,7 +171,7 @@ def verify_output(folder: Path) -> list[str]:
 
 def _checkpoints(folder: Path) -> list[Path]:
     steps = [path for path in folder.glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdigit()]
-    return [epoch_folder(folder, epoch) for epoch in epochs_there(folder)] + sorted(steps)
+    return [epoch_folder(folder, epoch) for epoch in existing_epochs(folder)] + sorted(steps)
 
 
 def _schema(adapter: Path) -> dict[str, Any]:

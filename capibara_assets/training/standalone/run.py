@@ -1,4 +1,4 @@
-"""A training of one's own: recipe, data and base model as the request that starts it, and the folder it fills."""
+"""Prepares a standalone training: recipe, data and base model as a request, and the output folder."""
 
 import fcntl
 import json
@@ -25,40 +25,43 @@ from capibara_assets.training.resume.epoch_info import (
     EPOCH_INFO,
     epoch_folder,
     epoch_of,
-    epochs_there,
+    existing_epochs,
     read_epoch_info,
     write_epoch_info,
 )
-from capibara_assets.training.standalone.choices import Wishes, chosen_recipe
+from capibara_assets.training.standalone.choices import RunOptions, chosen_recipe
 from capibara_assets.training.step.settings import resolve
 
-WORK = ".capibara"  # in the output: the request, the examples, their tokens
-LETTER = "request.json"
+WORK = ".capibara"  # hidden folder in the output: request, examples, tokens
+REQUEST_FILE = "request.json"
 LATEST = "latest"
-_DATA_VERSION = 1  # raised when the same files give other examples
+_DATA_VERSION = 1  # to be raised when the same files give other examples
 
 
-def prepare(wishes: Wishes, work: Path | None = None) -> tuple[TrainingRequest, dict[str, Any]]:
-    """The request of a training, its examples written, and what there is to say of them; loads no model.
+def prepare(options: RunOptions, work: Path | None = None) -> tuple[TrainingRequest, dict[str, Any]]:
+    """Make the request of a training and write its examples; loads no model.
 
     Args:
-        work: for examples and the request, instead of a hidden folder in the output.
+        work: folder for examples and request; None: a hidden folder in the output.
+
+    Returns:
+        The request, and counts of the examples.
 
     Raises:
-        InputError: recipe, data, base model, output folder or the epoch to start from do not fit.
+        InputError: recipe, data, base model, output folder or the epoch to start from cannot be used.
     """
-    recipe = chosen_recipe(wishes)
-    base = base_folder(wishes.model or recipe.model.base)
+    recipe = chosen_recipe(options)
+    base = base_folder(options.model or recipe.model.base)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", recipe.name).strip("-.") or "run"
-    output = (wishes.output or Path("trained") / name).expanduser().absolute()
+    output = (options.output or Path("trained") / name).expanduser().absolute()
     require_output(output)
-    require_resumable(output, wishes, voters=len(recipe.voters))
+    require_resumable(output, options, voters=len(recipe.voters))
     lora: dict[str, Any] = {"use_rslora": False, "dropout": 0.0}
     if recipe.model.lora.modules is None:
         lora["modules"] = list(target_modules(read_config(base)))
-    resolve(recipe, lora, fastest="fp32")  # what neither gives is said now
-    start = start_of(output, wishes.from_epoch) if wishes.from_epoch is not None else None
-    files, validation = files_below(wishes.data), files_below(wishes.validation)
+    resolve(recipe, lora, fastest="fp32")  # raises now if neither gives a value
+    start = start_of(output, options.from_epoch) if options.from_epoch is not None else None
+    files, validation = files_below(options.data), files_below(options.validation)
     work = work or output / WORK
     dataset, counts = _examples(files, validation, work)
     return (
@@ -75,7 +78,7 @@ def prepare(wishes: Wishes, work: Path | None = None) -> tuple[TrainingRequest, 
             out=work / "out",
             output=output,
             keep_points=True,
-            resume_from=_resume_path(wishes.resume_from),
+            resume_from=_resume_path(options.resume_from),
             start=start,
         ),
         counts,
@@ -83,10 +86,10 @@ def prepare(wishes: Wishes, work: Path | None = None) -> tuple[TrainingRequest, 
 
 
 def base_folder(location: str | None) -> Path:
-    """The base model's folder: a folder, the name of one that ships, or a fetched Hub id@revision.
+    """The folder of a base model, given as a folder, the name of a shipped one, or a fetched Hub id@revision.
 
     Raises:
-        InputError: none is named, it is not there, or it is damaged.
+        InputError: none is given, it does not exist, or it is damaged.
     """
     if location is None:
         raise InputError("the recipe names no base model: give one with --model (a folder, or id@revision)")
@@ -97,7 +100,7 @@ def base_folder(location: str | None) -> Path:
 
 
 def require_output(output: Path) -> None:
-    """Raises InputError: the folder is a file, holds something else already, or cannot be written to."""
+    """Check an output folder. Raises InputError: it is a file, holds other files, or cannot be written to."""
     if output.exists() and not output.is_dir():
         raise InputError(f"--output {output} is a file: give a folder")
     there = sorted(path.name for path in output.iterdir()) if output.is_dir() else []
@@ -108,9 +111,9 @@ def require_output(output: Path) -> None:
         raise InputError(f"--output {output} cannot be made: {nearest} is not writable")
 
 
-def require_resumable(output: Path, wishes: Wishes, *, voters: int) -> None:
-    """Raises InputError: what `--resume-from-checkpoint` or `--from-epoch` names is not there, or both are given."""
-    wanted, epoch = wishes.resume_from, wishes.from_epoch
+def require_resumable(output: Path, options: RunOptions, *, voters: int) -> None:
+    """Check the options to resume. Raises InputError: both are given, or the point or epoch named does not exist."""
+    wanted, epoch = options.resume_from, options.from_epoch
     if wanted is not None and epoch is not None:
         raise InputError("--resume-from-checkpoint goes on to the bit, --from-epoch starts anew: give one of them")
     if (wanted not in (None, LATEST) or epoch is not None) and voters > 1:
@@ -129,23 +132,23 @@ def require_resumable(output: Path, wishes: Wishes, *, voters: int) -> None:
 
 
 def start_of(output: Path, epoch: int) -> Start:
-    """The start from `checkpoint-epoch-<epoch>` of an output folder.
+    """A start from the weights in `checkpoint-epoch-<epoch>` of an output folder.
 
     Raises:
-        InputError: there is no such epoch; says which there are.
+        InputError: there is no such epoch; names those there are.
     """
     folder = epoch_folder(output, epoch)
     if not (folder / ADAPTER_WEIGHTS).is_file():
-        there = ", ".join(map(str, epochs_there(output))) or "none"
+        there = ", ".join(map(str, existing_epochs(output))) or "none"
         raise InputError(f"no epoch {epoch} in {output}: there are {there}")
     return Start(adapter=folder, digest=sha256_file(folder / ADAPTER_WEIGHTS), epoch=epoch)
 
 
 def set_aside(request: TrainingRequest) -> Path | None:
-    """Before a new start from an epoch: what came after it moves into a folder of its own; nothing is lost.
+    """Before a start from an epoch, move all later output into a folder `replaced-<n>`, so that nothing is lost.
 
     Returns:
-        That folder; None where the new start has begun before, or there was nothing after the epoch.
+        That folder; None if this start was made before, or there is no later output.
     """
     assert request.output is not None and request.start is not None
     with (request.output / ".lock").open("w") as lock:
@@ -181,7 +184,7 @@ def _resume_path(wanted: str | None) -> str | None:
 
 
 def _examples(files: Sequence[Path], validation: Sequence[Path], work: Path) -> tuple[Path, dict[str, Any]]:
-    """The examples as a table in the work folder, and its counts; those of the same files are taken as they are."""
+    """Write the examples as a table into the work folder, and their counts; a table of the same files is reused."""
     if not files:
         raise InputError("no data: give files or folders of examples with --data")
     recipe = shipped_recipe("dataset", DatasetRecipe)

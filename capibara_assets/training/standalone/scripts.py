@@ -1,7 +1,7 @@
-"""Launch scripts of a run (bash): environment, checks, rendezvous, resume; the same command again goes on.
+"""Launch scripts of a training (bash): environment, checks, rendezvous, resume; the same command resumes.
 
-They hold no path and no secret: the request says where things lie, the digests say which bytes are meant. So the same
-run gives the same scripts on every machine.
+They hold no path and no secret: paths are in the request, and digests identify model and data. So the same training
+gives the same scripts on every machine.
 """
 
 import shlex
@@ -25,10 +25,10 @@ _MODULE = "capibara_assets.training"
 def launch_scripts(request: TrainingRequest, target: HardwareTarget | None = None) -> dict[str, str]:
     """File name -> text of the scripts that run a request.
 
-    `launch.sh REQUEST` is the one to start; it reads `environment.sh` and `check.sh` beside it.
+    `launch.sh REQUEST` starts the training; it uses `environment.sh` and `check.sh` beside it.
 
     Args:
-        target: where it is to run; None for a machine without an accelerator.
+        target: hardware it will run on; None for a machine without an accelerator.
     """
     several = request.recipe.hardware.backend != "single"
     return {
@@ -75,7 +75,7 @@ PYTHON="$python" bash "$here/{CHECKS}" "$request"
 
 
 def environment_script(recipe: TrainingRecipe, target: HardwareTarget | None) -> str:
-    """Variables of the processes; what is set already stays."""
+    """The script of environment variables; variables that are already set keep their value."""
     hardware = recipe.hardware
     values = {
         "OMP_NUM_THREADS": (str(hardware.threads), "the recipe's threads; part of what makes a resume exact"),
@@ -110,7 +110,7 @@ def environment_script(recipe: TrainingRecipe, target: HardwareTarget | None) ->
 
 
 def _checks(request: TrainingRequest) -> str:
-    """Versions, then the bytes of model and data against the digests of the request."""
+    """The script that checks versions, and model and data against the digests of the request."""
     dataset = sha256_file(request.dataset) if request.dataset.is_file() else ""
     settings = resolve(request.recipe, request.lora, fastest="fp32")
     ranges: dict[str, str] = {}
@@ -184,7 +184,7 @@ exec "$python" -m {_MODULE} --request "$request"
 
 
 def _many(request: TrainingRequest, target: HardwareTarget | None) -> str:
-    """N processes on M nodes: each voter in turn by a rendezvous, then the finished ones are put together."""
+    """N processes on M nodes: trains each voter in turn through a rendezvous, then assembles the finished ones."""
     hardware = request.recipe.hardware
     nodes = target.hosts if target else 1
     each = hardware.processes // nodes if hardware.processes % nodes == 0 else hardware.processes

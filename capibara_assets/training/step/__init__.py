@@ -1,4 +1,4 @@
-"""One optimizer step: the model under training, how gradients become weights, and the settings of both.
+"""One optimizer step: the model under training, the stepper that updates its weights, and the settings of both.
 
-Imports `recipe` and `request` only.
+Imports `recipe` and `request`.
 """

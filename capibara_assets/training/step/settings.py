@@ -1,4 +1,4 @@
-"""The numbers one voter trains with: the recipe's, else the LoRA plan's; and its schedule, as pure functions."""
+"""The settings of a voter's training, from the recipe or else the LoRA plan; and its schedule, as pure functions."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,14 +10,14 @@ from capibara_assets.modeling.heads import Head
 from capibara_assets.modeling.precision import Precision, Quantization
 from capibara_assets.training.recipe import TrainingRecipe
 
-SHORT = 512  # tokens up to which attention written out is faster in bf16 on a CPU than the fused kernel (measured)
+SHORT = 512  # tokens up to which eager attention is faster in bf16 on a CPU than the fused kernel (measured)
 # Epochs where the recipe says `auto`: below so many examples, so many passes; one pass from the last bound on.
 AUTO_EPOCHS = ((1_000, 5), (10_000, 4), (50_000, 3), (100_000, 2))
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Recipe and plan, resolved."""
+    """Recipe and LoRA plan, resolved for one machine."""
 
     rank: int
     alpha: float
@@ -39,7 +39,7 @@ class Settings:
 def resolve(
     recipe: TrainingRecipe, plan: Mapping[str, Any], *, fastest: Precision, cuda: bool = False, head: Head = "causal"
 ) -> Settings:
-    """Settings of a run.
+    """Resolve the settings of a run.
 
     Args:
         recipe: wins wherever it gives a value.
@@ -49,7 +49,7 @@ def resolve(
         head: of the base (`chosen_head`).
 
     Raises:
-        InputError: neither of them gives a value.
+        InputError: neither recipe nor plan gives a value.
     """
     model, data, training, hardware = recipe.model, recipe.data, recipe.training, recipe.hardware
 
@@ -84,7 +84,7 @@ def resolve(
 
 
 def auto_epochs(examples: int) -> int:
-    """Passes for so many examples: fewer examples are read more often."""
+    """Epochs for `epochs: auto`, by the number of examples: fewer examples are repeated more often."""
     return next((epochs for below, epochs in AUTO_EPOCHS if examples < below), 1)
 
 
@@ -111,10 +111,9 @@ def total_steps(
 
 
 def shared_steps(planned: Sequence[int], tokens: Sequence[float], recipe: TrainingRecipe) -> list[int]:
-    """Optimizer steps of each of several levels, where `max_steps` and `max_tokens` bound them together.
+    """Optimizer steps of each of several levels, whose sum `max_steps` and `max_tokens` bound.
 
-    All are cut in the same proportion (largest remainders, at least one step each), so that a bounded run is a small
-    picture of the whole one.
+    All levels are shortened in the same proportion (largest remainders, at least one step each).
 
     Args:
         planned: steps of each without bounds.
@@ -141,16 +140,16 @@ def shared_steps(planned: Sequence[int], tokens: Sequence[float], recipe: Traini
 
 
 def steps_per_epoch(examples: int, global_batch: int) -> int:
-    """Optimizer steps in a pass over the examples; the last may be smaller."""
+    """Optimizer steps of one pass over the examples; the last one may have fewer examples."""
     return math.ceil(examples / global_batch)
 
 
 def learning_rate(step: int, total: int, peak: float, recipe: TrainingRecipe) -> float:
     """Rate of optimizer step `step` (0-based) of `total`: linear warm-up, then half a cosine; a pure function.
 
-    Step 0 is already above zero, and the last step ends at `final_learning_rate` of the peak.
-    A training that is made longer takes the new total from its next step on: the rate rises from where the shorter
-    schedule had come to, to where the longer one is at this step.
+    Step 0 is already above zero, and the last step ends at `final_learning_rate` of the peak. A training that is made
+    longer takes the new total from its next step on: the rate rises from where the shorter schedule had come to, to
+    where the longer one is at this step.
     """
     warm = max(1, round(recipe.training.warmup * total))
     if step < warm:

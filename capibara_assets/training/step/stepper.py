@@ -1,4 +1,4 @@
-"""How gradients become weights: AdamW in one process here, others behind the same methods (zero.py, sharded.py)."""
+"""Steppers turn gradients into weights: AdamW in one process here; DDP, FSDP2 and ZeRO in `parallel`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,37 +15,37 @@ from capibara_assets.training.step.subject import LossModule
 
 
 class Stepper(Protocol):
-    """Takes losses in, changes the trainable weights, and gives everything out as named tensors.
+    """Computes losses and gradients, updates the trained weights, and returns all state as named tensors.
 
     `state`, `full` and `restore` are collective where there are several processes: all call them, or none.
     """
 
     def loss(self, batch: Batch) -> Tensor:
-        """Losses of the batch's supervised tokens, through whatever wraps the model."""
+        """Losses of the batch's supervised tokens, computed through the wrapped model."""
 
     def micro_step(self, *, last: bool) -> AbstractContextManager[Any]:
-        """Around a micro-batch's forward and backward pass; `last` of the step: gradients are then exchanged."""
+        """Context of a micro-batch's forward and backward pass; gradients are exchanged in the `last` one of a step."""
 
     def backward(self, loss: Tensor) -> None:
         """Add a micro-batch's gradient; losses are already divided by the whole step's supervised tokens."""
 
     def step(self, learning_rate: float) -> float | None:
-        """Clip, update, clear; the gradient's norm.
+        """Clip the gradient, update the weights, clear the gradient; returns the gradient's norm before clipping.
 
-        None where it was not finite, or would have made weights that are not: the weights are then as before.
+        None where the gradient or the updated weights were not finite: the weights are then unchanged.
         """
 
     def clear(self) -> None:
-        """Forget the gradients of a step that is not to be taken."""
+        """Discard the gradients of a step that is not taken."""
 
     def full(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Tensors that are laid out as the trainable parameters are, whole."""
+        """Whole tensors of values sharded as the trained parameters are."""
 
     def state(self) -> dict[str, Tensor]:
-        """Optimizer state by `<parameter>.<field>`, whole."""
+        """Whole optimizer state by `<parameter>.<field>`."""
 
     def restore(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
-        """Put weights and optimizer state back, exactly."""
+        """Restore weights and optimizer state, exactly; an empty state leaves the optimizer's."""
 
 
 class PlainStepper:
@@ -59,11 +59,11 @@ class PlainStepper:
         *,
         scaled: bool = False,
     ):
-        """As described.
+        """Make the recipe's optimizer for parameters.
 
         Args:
             loss: the model under training; None where the caller computes losses itself.
-            scaled: fp16: losses are scaled up before the backward pass, gradients down before they are clipped.
+            scaled: for fp16: losses are scaled up before the backward pass, gradients down before they are clipped.
         """
         self._parameters, self._loss = dict(parameters), loss
         self._max_norm = recipe.training.max_gradient_norm
@@ -89,14 +89,14 @@ class PlainStepper:
         norm = float(nn.utils.clip_grad_norm_(self._parameters.values(), self._max_norm))
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
-        taken = math.isfinite(norm) and self._update()
+        updated = math.isfinite(norm) and self._update()
         if self._scaler.is_enabled():
             self._scaler.update()  # where the gradient was not finite it lowers the scale
         self.clear()
-        return norm if taken else None
+        return norm if updated else None
 
     def _update(self) -> bool:
-        """Step the optimizer; False, with the weights as before, where they were no longer finite."""
+        """Step the optimizer; False, with the weights unchanged, if they would no longer be finite."""
         weights = [value.detach() for value in self._parameters.values()]
         torch._foreach_copy_(self._before, weights)
         self._scaler.step(self._optimizer)
@@ -151,7 +151,7 @@ def adamw(parameters: Mapping[str, nn.Parameter], recipe: TrainingRecipe) -> tor
 
 
 def optimizer_state(parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """An optimizer's state by `<parameter>.<field>`; numbers among it become tensors."""
+    """An optimizer's state by `<parameter>.<field>`; numbers become tensors."""
     return {
         f"{name}.{field}": torch.as_tensor(value)
         for name, parameter in parameters.items()
@@ -162,7 +162,7 @@ def optimizer_state(parameters: Mapping[str, nn.Parameter], optimizer: torch.opt
 def restore_optimizer(
     parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer, state: Mapping[str, Tensor]
 ) -> None:
-    """The reverse of `optimizer_state`, exactly; what is given stays as it is while the optimizer goes on.
+    """Restore what `optimizer_state` returned, exactly; the given tensors are copied.
 
     A parameter that has not had a gradient yet has no state.
     """
@@ -180,13 +180,13 @@ _SCALER = "loss_scaler."
 
 
 def scaler_state(scaler: torch.amp.GradScaler) -> dict[str, Tensor]:
-    """A loss scaler's numbers as tensors; none where it is off."""
+    """A loss scaler's state as tensors; empty where it is disabled."""
     numbers = scaler.state_dict().items()
     return {f"{_SCALER}{name}": torch.tensor(float(value), dtype=torch.float64) for name, value in numbers}
 
 
 def restore_scaler(scaler: torch.amp.GradScaler, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Give a loss scaler its numbers back; the rest of the state."""
+    """Restore a loss scaler's state; returns the rest of the state."""
     own = {name.removeprefix(_SCALER): float(value) for name, value in state.items() if name.startswith(_SCALER)}
     if own and scaler.is_enabled():
         counts = {name: int(own[name]) for name in ("growth_interval", "_growth_tracker")}

@@ -51,16 +51,16 @@ class LossModule(nn.Module):  # type: ignore[misc]  # torch is untyped here
 
 @dataclass(frozen=True)
 class Subject:
-    """What is trained.
+    """A model under training: a frozen base with trainable LoRA weights.
 
     Attributes:
-        base: as loaded; its model carries the LoRA layers.
+        base: as loaded; its model contains the LoRA layers.
         adapted: PEFT's model.
         loss: batch -> losses of its supervised tokens.
-        trainable: name -> parameter that is trained.
-        adapter_config: PEFT's `adapter_config.json`; it names no path, so it is alike on every machine.
+        trainable: name -> trained parameter.
+        adapter_config: PEFT's `adapter_config.json`; it names no path, so it is the same on every machine.
         peft_names: name of a trained parameter -> its name in PEFT's file.
-        layout: examples -> batch, by the base's head.
+        layout: collates examples to a batch, by the base's head.
     """
 
     base: Base
@@ -78,7 +78,7 @@ class Subject:
         return sum(value.numel() for value in self.adapted.parameters() if not value.requires_grad)
 
     def collate(self, examples: Sequence[Encoded]) -> Batch:
-        """Examples as one batch on the model's device; none of them as one without any loss, only to keep step."""
+        """Examples as one batch on the model's device; without examples, a batch without any loss."""
         return self.layout(examples or _FILLER, self.device)
 
     def adapter(self, weights: Mapping[str, Tensor]) -> LoraAdapter:
@@ -87,12 +87,12 @@ class Subject:
 
 
 def load_subject(request: TrainingRequest, settings: Settings, device: torch.device) -> Subject:
-    """Load the base and put LoRA weights on it, drawn from the seed: A uniform, B zero, so that it starts as nothing.
+    """Load the base and put LoRA weights on it, drawn from the seed: A uniform, B zero, so the initial change is zero.
 
     Raises:
         InputError: the base is not the one requested, cannot be loaded, or has none of the LoRA modules.
     """
-    torch.manual_seed(request.seed)  # layers that the base's files lack are drawn alike by every voter
+    torch.manual_seed(request.seed)  # every voter draws the same weights for layers that the base's files lack
     base = load_base(
         request.base_model,
         torch.bfloat16 if settings.quantization == "bf16" else None,
@@ -103,7 +103,7 @@ def load_subject(request: TrainingRequest, settings: Settings, device: torch.dev
     )
     if base.digest != request.base_digest:
         raise InputError(f"base model {request.base_model} is not the one requested: its files have changed")
-    if settings.quantization not in ("int8", "nf4"):  # those are there already
+    if settings.quantization not in ("int8", "nf4"):  # those are on the device already
         base.model.to(device)
     adapted = with_lora(base, settings, request.seed)
     model: nn.Module = adapted.get_base_model()
@@ -130,17 +130,17 @@ def load_subject(request: TrainingRequest, settings: Settings, device: torch.dev
 
 
 def shares_base(request: TrainingRequest, settings: Settings, device: torch.device) -> bool:
-    """Whether the voters map the base's weights: several of them, on a CPU, and weights that are read as they are."""
+    """Whether voters share the base's weights by memory mapping: several voters on a CPU, unquantised weights."""
     recipe = request.recipe
     plain = settings.quantization in ("none", "bf16")
     return recipe.hardware.share_base and len(recipe.voters) > 1 and device.type == "cpu" and plain
 
 
 def fusible(base: Base, request: TrainingRequest, settings: Settings, device: torch.device) -> bool:
-    """Whether the LoRA layers are fused: a small base on a CPU, in a process that lays parameters out itself.
+    """Whether to fuse the LoRA layers: for a small base on a CPU, with backend `single`.
 
-    A step of a small model is mostly moving memory; of a large one it is the products, and there a copy of the weights
-    per voter costs more than fusing gains.
+    A step of a small model is bound by memory traffic; for a large one the matrix products dominate, and a copy of the
+    weights per voter costs more than fusing gains.
     """
     if device.type != "cpu" or request.recipe.hardware.backend != "single" or settings.quantization != "none":
         return False
@@ -148,7 +148,7 @@ def fusible(base: Base, request: TrainingRequest, settings: Settings, device: to
 
 
 def quantised_loading(settings: Settings, device: torch.device) -> QuantisedLoading | None:
-    """How the base is quantised, if it is.
+    """The quantisation of the base; None for bf16 and float32.
 
     Raises:
         InputError: bitsandbytes is not installed.
@@ -158,7 +158,7 @@ def quantised_loading(settings: Settings, device: torch.device) -> QuantisedLoad
 
 
 def keep_every_nth(model: nn.Module, n: int) -> None:
-    """Of the layers whose activations are computed again in the backward pass, leave every n-th so."""
+    """Restrict gradient checkpointing to every n-th layer."""
     blocks = [layer for layer in model.modules() if isinstance(layer, GradientCheckpointingLayer)]
     for number, layer in enumerate(blocks):
         layer.gradient_checkpointing = number % n == 0

@@ -1,5 +1,4 @@
-"""How voters come to their weights beyond plain training: federated clients, privacy, seeds, soups of several
-trainings.
+"""Strategies beyond a single training: federated clients, differential privacy, averages of several seeds.
 
 Imports `loop` and what lies below it; `strategy` declares them.
 """

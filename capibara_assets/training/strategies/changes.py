@@ -1,9 +1,9 @@
-"""Clients' changes as vectors in which their sum is exact, and the server's step there.
+"""Clients' weight changes as vectors whose sum is exact, and the server's step on them.
 
-Coordinates by what is trained: `factors`: the product scale * B @ A itself, (out, in) of each module, since a mean of
-A and B apart is another adapter's; the result is cut to the trained rank. `b_only`: B, (out, r): with one A for all the
+Coordinates by what is trained: `factors`: the product scale * B @ A itself, (out, in) of each module, since averaging A
+and B apart gives another adapter; the result is cut to the trained rank. `b_only`: B, (out, r): with one A for all the
 products are linear in it. `scales`: (r,) per module, sqrt(out) * s for B = S diag(s), so that lengths are those of B.
-In the last two nothing is cut. Clients are read one after the other, so the server holds one of them at a time.
+The last two lose nothing. Clients are read one after the other, so that only one of them is in memory.
 """
 
 import math
@@ -22,23 +22,23 @@ from capibara_assets.training.loop.products import Average, Product
 from capibara_assets.training.step.subject import Subject
 from capibara_assets.training.strategies.privacy import clip_factor
 from capibara_assets.training.strategies.privacy_plan import dimensions
-from capibara_assets.training.strategy import Server, Trained
+from capibara_assets.training.strategy import FederatedServer, TrainedNumbers
 
 Coordinates = dict[str, NDArray[np.float64]]
-_MOST = 1 << 28  # numbers of a client's change: 2 GiB, and some such are held
+_MOST = 1 << 28  # numbers of a client's change: 2 GiB, of which several are held
 _SECOND = ".v"
 
 
 @dataclass(frozen=True)
 class Space:
-    """The coordinates of one model's changes."""
+    """The coordinates of a model's weight changes."""
 
-    trained: Trained
+    trained: TrainedNumbers
     parts: tuple[Product, ...]
 
     @classmethod
-    def of(cls, trained: Trained, subject: Subject) -> "Space":
-        """Raises InputError: more is trained than LoRA's products, or they are too many numbers for one machine."""
+    def of(cls, trained: TrainedNumbers, subject: Subject) -> "Space":
+        """The space of a subject. Raises InputError: more is trained than LoRA's products, or they are too large."""
         parts = tuple(lora_only(subject))
         shapes = [(len(subject.trainable[part.b]), subject.trainable[part.a].shape[1]) for part in parts]
         numbers = dimensions(trained, shapes, parts[0].rank)
@@ -50,7 +50,7 @@ class Space:
 
     def read(self, weights: Mapping[str, Tensor]) -> Coordinates:
         """The coordinates of weights by the names of trained parameters; float64."""
-        found = {}
+        coordinates = {}
         for part in self.parts:
             b, a = (weights[name].detach().cpu().double() for name in (part.b, part.a))
             match self.trained:
@@ -60,11 +60,11 @@ class Space:
                     value = b
                 case "scales":
                     value = along(b, signs(part.module, b.shape))
-            found[part.module] = value.numpy()
-        return found
+            coordinates[part.module] = value.numpy()
+        return coordinates
 
     def write(self, point: Coordinates, start: Mapping[str, Tensor]) -> Average:
-        """The weights at a point; what is not trained is taken from `start`."""
+        """The weights at a point; untrained ones are copied from `start`."""
         weights, lost, whole = {name: value.detach().cpu().clone() for name, value in start.items()}, 0.0, 0.0
         for part in self.parts:
             value, shape = point[part.module], start[part.b].shape
@@ -85,10 +85,11 @@ class Space:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """The Gaussian mechanism of a round; the proof of its sensitivity is in `training.privacy`.
+    """The Gaussian mechanism of a round; the proof of its sensitivity is in `strategies.privacy`.
 
     Attributes:
-        denominator: a constant, the clients that are expected; never how many answered, which would give someone away.
+        denominator: a constant, the expected number of clients; not how many answered, which would be information on
+            clients.
         seed: of this round's noise.
     """
 
@@ -109,7 +110,7 @@ def mean_change(
     Args:
         clients: weights of each, in an order that is always the same.
         how: shares of the clients, or the mechanism that clips their changes (over all modules together) and adds
-            noise to the sum: as much for few clients as for all, so silent ones cost no privacy.
+            noise to the sum: the same for few clients as for all, so dropouts do not reduce privacy.
     """
     origin = space.read(start)
     total = {module: np.zeros_like(value) for module, value in origin.items()}
@@ -122,13 +123,13 @@ def mean_change(
 
 
 def noised(total: Coordinates, how: Mechanism) -> Coordinates:
-    """A sum of clipped vectors as the mechanism lets it out: with its noise, over its denominator."""
+    """Add the mechanism's noise to a sum of clipped vectors, and divide by its denominator."""
     generator = np.random.default_rng(how.seed)
-    found = {}
+    mean = {}
     for name in sorted(total):
         noise = generator.standard_normal(total[name].shape)
-        found[name] = (total[name] + how.noise_multiplier * how.clip * noise) / how.denominator
-    return found
+        mean[name] = (total[name] + how.noise_multiplier * how.clip * noise) / how.denominator
+    return mean
 
 
 def length(change: Coordinates) -> float:
@@ -137,9 +138,9 @@ def length(change: Coordinates) -> float:
 
 
 def server_step(
-    server: Server, point: Coordinates, change: Coordinates, state: Coordinates
+    server: FederatedServer, point: Coordinates, change: Coordinates, state: Coordinates
 ) -> tuple[Coordinates, Coordinates]:
-    """Where the server goes from `point`, and its new state.
+    """The server's step: its new point and its new state.
 
     FedAvg: point + rate * change. FedAdam (Reddi et al. 2021, algorithm 2): m = b1 m + (1 - b1) change, v = b2 v +
     (1 - b2) change^2, point + rate * m / (sqrt(v) + tau), with m = 0 and v = tau^2 before the first round.

@@ -1,9 +1,10 @@
-"""Federated clients: each trains on examples that no other sees, and only weight changes are put together.
+"""Federated training: clients train on examples that no other client sees, and only their weight changes are combined.
 
 McMahan et al. 2017 (arXiv 1602.05629), on LoRA: in every round each client trains the current global adapter on its own
 train examples, and the global adapter moves by the clients' mean change, weighted by the supervised tokens that each
 trained on. Averaged are the products B A, exact, then cut to the recipe's rank (the report says what the cut lost):
-averaging A and B apart would be another adapter's. `changes` says in which coordinates, `client` what a client trains.
+averaging A and B apart would give another adapter. `changes` has the coordinates, `loop/client.py` what a client
+trains, `clients` which examples it holds.
 
 What leaves a client: its adapter after each round (so, the change of the weights), and the numbers of its supervised
 tokens, examples and steps. What does not: examples, tokens, gradients of single steps, optimizer state. What all know:
@@ -13,15 +14,14 @@ Without `privacy` that is data minimisation, and no proof of privacy: weight cha
 inversion, membership inference), and nothing is clipped or noised.
 
 With `privacy` the published weights are differentially private for the clients (central model): every change is
-clipped, all clients count alike, noise is added to their sum whoever answered, and the rounds end before the budget is
-passed. Not covered: the validation shard (it picks the round), and counts of examples, steps and tokens in the
-manifest. Neither clients' figures nor who took part are told. The server is trusted: sums are not hidden from it (no
-secure aggregation), and here all clients run on one machine, one after the other, from files in the voter's folder.
-Noise and sampling are drawn from the system's entropy, once, and kept in the voter's folder until it has finished, so
-that a resumed run draws the same; two runs from scratch differ.
+clipped, all clients count alike, the same noise is added to their sum however many answered, and the rounds end before
+the budget is exceeded. Not covered: the validation shard (it picks the round), and counts of examples, steps and tokens
+in the manifest. Neither single clients' figures nor which clients took part are reported. The server is trusted: sums
+are not hidden from it (no secure aggregation), and here all clients run on one machine, one after the other, from files
+in the voter's folder. Noise and sampling are drawn from the system's entropy, once, and kept in the voter's folder
+until it has finished, so that a resumed run draws the same; two runs from scratch differ.
 """
 
-import io
 import json
 import shutil
 import time
@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
@@ -39,10 +38,7 @@ from torch import Tensor
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import read_adapter, write_adapter
 from capibara_assets.planning.weights import read_weights
-from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.jsonfiles import write_bytes_atomic, write_json_atomic
-from capibara_assets.training.data.examples import COLUMNS, read_examples
-from capibara_assets.training.data.order import training_part, validation_shard
 from capibara_assets.training.data.voter_run import VoterRun
 from capibara_assets.training.environment import pick_device, settings_on
 from capibara_assets.training.loop.products import Average, detached
@@ -50,22 +46,28 @@ from capibara_assets.training.monitoring.events import EVENTS, EventLog
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.step.subject import Subject
 from capibara_assets.training.strategies.changes import Coordinates, Mechanism, Space, mean_change, server_step
-from capibara_assets.training.strategies.dealing import TENANTS, deal
-from capibara_assets.training.strategies.judging import Judged, judge, judge_average
-from capibara_assets.training.strategies.parts import Part, Whole, part_adapter, part_seed, train_part, write_whole
+from capibara_assets.training.strategies.clients import CLIENTS, client_requests
+from capibara_assets.training.strategies.judging import EvaluatedWeights, evaluate_average, evaluate_weights
+from capibara_assets.training.strategies.parts import (
+    CombinedVoter,
+    TrainingPart,
+    part_adapter,
+    part_seed,
+    train_part,
+    write_combined,
+)
 from capibara_assets.training.strategies.privacy_plan import Budget, budget_of, dimensions, document_of, warnings_of
 from capibara_assets.training.strategies.secret_seed import drop_secret, secret_seed
-from capibara_assets.training.strategy import Federated, Plain
+from capibara_assets.training.strategy import FederatedStrategy
 
-_ROUND, _GLOBAL, _CLIENTS = "round.json", "global", "clients"
+_ROUND, _GLOBAL = "round.json", "global"
 _SERVER = "server.safetensors"
-_BOUNDS = ("max_steps", "max_tokens")  # of a client's whole training, over all rounds
 _SAMPLED, _SILENT, _NOISE = 1, 2, 3  # streams of the seed
 
 
 @dataclass(frozen=True)
 class Federation:
-    """What the rounds of one voter have in common.
+    """A voter's federated training: what all its rounds share.
 
     Attributes:
         clients: name -> request of its own training.
@@ -75,39 +77,39 @@ class Federation:
     """
 
     run: VoterRun
-    strategy: Federated
+    strategy: FederatedStrategy
     clients: Mapping[str, TrainingRequest]
     unit: str
     budget: Budget | None
     seed: int
 
 
-class _Discreet(EventLog):
-    """The voter's log, to which single clients' events are not passed on."""
+class _PrivateEventLog(EventLog):
+    """The voter's log under privacy: it drops the events of single clients."""
 
     def relay(self, line: dict[str, Any]) -> None:
         pass
 
 
-def train_federated(run: VoterRun, strategy: Federated) -> Path:
+def train_federated(run: VoterRun, strategy: FederatedStrategy) -> Path:
     """Train all rounds and publish the global adapter of the round with the least validation loss.
 
     Each round begins with fresh optimizers and a schedule of its own. Clients keep no epoch checkpoints. A round in
-    which nobody answers leaves the weights as they are (under privacy: adds the noise alone).
+    which no client answers leaves the weights unchanged (under privacy: adds the noise alone).
 
     Raises:
         As `train_voter`: one client that fails fails the voter.
         InputError: fewer train groups or tenants than clients, not one round within the budget, or no answer at all.
     """
     began, folder = time.monotonic(), run.folder
-    kind = _Discreet if strategy.privacy else EventLog
+    kind = _PrivateEventLog if strategy.privacy else EventLog
     log = kind(folder / EVENTS, run=run.request.run_id(run.voter), listener=run.report, writes=run.ranks.main)
     federation = federate(run, strategy)
     if federation.budget:
-        for text in _said_before(federation):
+        for text in _warnings_before(federation):
             log.write("warning", 0, text=text)
     parts, rounds = train_rounds(federation, log)
-    base_loss = None if _began_with_the_base(parts) else _untouched(federation).loss
+    base_loss = None if _has_first_round(parts) else _base_validation(federation).loss
     if not run.ranks.main:
         return folder
     best = min(range(len(rounds)), key=lambda at: rounds[at]["validation_loss"])
@@ -117,15 +119,17 @@ def train_federated(run: VoterRun, strategy: Federated) -> Path:
         parts = {name: one | {"skipped_steps": [], "rolled_back_steps": []} for name, one in parts.items()}
     curve = [{"step": one["step"], "validation_loss": one["validation_loss"]} for one in rounds]
     adapter = read_adapter(folder / f"round-{best + 1}" / _GLOBAL)
-    result = write_whole(run, Whole(adapter, parts, curve, rounds[best]["step"], figures, began, base_loss), log)
-    for path in (folder / _CLIENTS, *folder.glob("round-*")):
+    result = write_combined(
+        run, CombinedVoter(adapter, parts, curve, rounds[best]["step"], figures, began, base_loss), log
+    )
+    for path in (folder / CLIENTS, *folder.glob("round-*")):
         shutil.rmtree(path, ignore_errors=True)
     drop_secret(folder)
     return result
 
 
 def train_rounds(federation: Federation, log: EventLog) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
-    """All rounds, one after the other: manifests of the clients' trainings by their names, and each round's figures.
+    """Train all rounds; returns the manifests of the clients' trainings by name, and each round's figures.
 
     Raises:
         InputError: no client answered in any of them.
@@ -139,14 +143,14 @@ def train_rounds(federation: Federation, log: EventLog) -> tuple[dict[str, dict[
         parts |= own
         place = run.folder / f"round-{number}" / _GLOBAL
         if not (place / _ROUND).is_file():
-            judged, figures, state = _put_together(federation, number, own)
+            evaluated, figures, state = _combine_round(federation, number, own)
             if run.ranks.main:
-                _write_round(place, judged, figures, state)
+                _write_round(place, evaluated, figures, state)
                 log.write("round", _steps(parts), round=number, of_rounds=strategy.rounds, **figures)
             run.ranks.wait()
-        adapter, found = read_adapter(place), json.loads((place / _ROUND).read_text("utf-8"))
-        initial = {mine: adapter.tensors[theirs] for mine, theirs in found["names"].items()}
-        rounds.append({"step": _steps(parts), **found["figures"]})
+        adapter, saved = read_adapter(place), json.loads((place / _ROUND).read_text("utf-8"))
+        initial = {mine: adapter.tensors[theirs] for mine, theirs in saved["names"].items()}
+        rounds.append({"step": _steps(parts), **saved["figures"]})
     if not parts:
         raise InputError(
             f"voter {run.voter.name}: no client answered in {len(rounds)} rounds: raise sampling_rate or rounds, or "
@@ -155,10 +159,10 @@ def train_rounds(federation: Federation, log: EventLog) -> tuple[dict[str, dict[
     return parts, rounds
 
 
-def federate(run: VoterRun, strategy: Federated) -> Federation:
-    """The clients' files, the budget, and the seed, drawn only once; raises InputError as `train_federated`."""
+def federate(run: VoterRun, strategy: FederatedStrategy) -> Federation:
+    """Write the clients' datasets, compute the budget, draw the seed once. Raises InputError: as `train_federated`."""
     budget = budget_of(strategy) if strategy.privacy else None
-    clients, unit = _clients(run, strategy)
+    clients, unit = client_requests(run, strategy)
     privacy = strategy.privacy
     seed = secret_seed(run.folder, privacy.seed, run.ranks) if privacy else part_seed(run.voter, "participants")
     return Federation(run, strategy, clients, unit, budget, seed)
@@ -167,30 +171,30 @@ def federate(run: VoterRun, strategy: Federated) -> Federation:
 def train_clients(
     federation: Federation, number: int, log: EventLog, initial: Mapping[str, Tensor] | None
 ) -> dict[str, dict[str, Any]]:
-    """Train the clients that take part in a round, from `initial`: name of the part -> its manifest."""
+    """Train the clients that take part in a round, starting from `initial`; part's name -> its manifest."""
     run, choice, done = federation.run, federation.strategy, {}
     names = list(federation.clients)
     for client in participants(federation.seed, number, names, choice.sampling_rate, choice.dropout):
         update = {"seed": part_seed(run.voter, number, client), "shard": 0, "strategy": choice.client()}
         spec = run.voter.model_copy(update=update)
-        part = Part(f"round-{number}/{client}", federation.clients[client], spec, initial)
+        part = TrainingPart(f"round-{number}/{client}", federation.clients[client], spec, initial)
         done[part.name] = train_part(run, part, log)
     return done
 
 
 def participants(seed: int, number: int, clients: Sequence[str], sampling_rate: float, dropout: float) -> list[str]:
-    """The clients that are asked in a round, each with its probability and independently, and then answer."""
-    asked = np.random.default_rng((seed, number, _SAMPLED)).random(len(clients)) < sampling_rate
+    """The clients that take part in a round: sampled independently, less those that drop out."""
+    sampled = np.random.default_rng((seed, number, _SAMPLED)).random(len(clients)) < sampling_rate
     silent = np.random.default_rng((seed, number, _SILENT)).random(len(clients)) < dropout
-    return [client for client, ask, gone in zip(clients, asked, silent, strict=True) if ask and not gone]
+    return [client for client, asked, gone in zip(clients, sampled, silent, strict=True) if asked and not gone]
 
 
-def _began_with_the_base(parts: Mapping[str, Any]) -> bool:
-    """Whether someone answered in the first round, so that a part began with the base alone."""
+def _has_first_round(parts: Mapping[str, Any]) -> bool:
+    """Whether a client answered in the first round, so that a part has validated the base."""
     return any(name.startswith("round-1/") for name in parts)
 
 
-def _said_before(federation: Federation) -> list[str]:
+def _warnings_before(federation: Federation) -> list[str]:
     strategy, request = federation.strategy, federation.run.request
     settings = settings_on(request, pick_device(federation.run.ranks))
     sizes = read_weights(request.base_model).adapted(settings.modules).values()
@@ -199,42 +203,10 @@ def _said_before(federation: Federation) -> list[str]:
     return warnings_of(strategy.privacy, federation.budget, strategy.rounds, numbers)
 
 
-def _clients(run: VoterRun, strategy: Federated) -> tuple[dict[str, TrainingRequest], str]:
-    """A request for each client, over a file of its own examples and the voter's validation shard; and its unit."""
-    request, voter, ranks = run.request, run.voter, run.ranks
-    further = [name for name in (TENANTS,) if name in pl.read_parquet_schema(request.dataset)]
-    examples, n = read_examples(request.dataset, *further), len(request.recipe.voters)
-    train, judged = training_part(examples, voter.shard, n), validation_shard(examples, voter.shard, n)
-    client_of, unit = deal(train, strategy)
-    choice = request.recipe.training
-    bounds = {name: max(1, most // strategy.rounds) for name in _BOUNDS if (most := getattr(choice, name))}
-    training = choice.model_copy(update={"epochs": strategy.local_epochs, **bounds})
-    alone = (voter.model_copy(update={"shard": 0, "strategy": Plain()}),)
-    recipe = request.recipe.model_copy(update={"training": training, "voters": alone})
-    found = {}
-    for client in range(strategy.clients):
-        rows = pl.concat([train.filter(client_of == client), judged]).select(COLUMNS)
-        file = run.folder / _CLIENTS / f"client-{client}.parquet"
-        if ranks.main and not file.is_file():
-            buffer = io.BytesIO()
-            rows.write_parquet(buffer)
-            write_bytes_atomic(file, buffer.getvalue())
-        dealing = [request.dataset_digest, voter.shard, n, strategy.clients, client, unit]
-        update = {
-            "dataset": file,
-            "dataset_digest": sha256_bytes(canonical_json(dealing)),
-            "recipe": recipe,
-            "checkpoints": None,
-        }
-        found[f"client-{client}"] = request.model_copy(update=update)
-    ranks.wait()
-    return found, unit
-
-
-def _put_together(
+def _combine_round(
     federation: Federation, number: int, clients: Mapping[str, dict[str, Any]]
-) -> tuple[Judged, dict[str, Any], Coordinates]:
-    """The global adapter after a round, what there is to say of it, and the server's state."""
+) -> tuple[EvaluatedWeights, dict[str, Any], Coordinates]:
+    """The global adapter after a round, the round's figures, and the server's state."""
     run, choice = federation.run, federation.strategy
     tokens = {name: manifest["supervised_tokens"] for name, manifest in clients.items()}
     shares = [count / sum(tokens.values()) for count in tokens.values()]
@@ -244,7 +216,7 @@ def _put_together(
     if general or choice.server.rate != 1.0 or not clients:
         before = run.folder / f"round-{number - 1}" / _GLOBAL
 
-        def make(subject: Subject) -> Average:
+        def weights_after(subject: Subject) -> Average:
             nonlocal state, numbers
             start: Mapping[str, Tensor] = detached(subject.trainable)
             if number > 1:
@@ -260,15 +232,15 @@ def _put_together(
             point, state = server_step(choice.server, point, change, state)
             return space.write(point, start)
 
-        judged = judge(run, make)
+        evaluated = evaluate_weights(run, weights_after)
     else:  # global + sum of share * (client - global) is sum of share * client, because the shares sum to one
         adapters = [part_adapter(run.folder, name) for name in clients]
-        judged = judge_average(run, adapters, shares)
-    figures = {"validation_loss": judged.loss, "relative_error": judged.relative_error}
+        evaluated = evaluate_average(run, adapters, shares)
+    figures = {"validation_loss": evaluated.loss, "relative_error": evaluated.relative_error}
     if numbers:
         figures["dimensions"] = numbers
     if federation.budget:
-        return judged, figures, state  # nothing of single clients, nor who they were
+        return evaluated, figures, state  # figures and names of single clients stay private
     rows = {
         name.rpartition("/")[2]: {
             "supervised_tokens": tokens[name],
@@ -279,7 +251,7 @@ def _put_together(
         }
         for (name, manifest), share in zip(clients.items(), shares, strict=True)
     }
-    return judged, {"clients": rows, **figures}, state
+    return evaluated, {"clients": rows, **figures}, state
 
 
 def _weights(run: VoterRun, clients: Mapping[str, Any], subject: Subject) -> Iterator[dict[str, Tensor]]:
@@ -298,7 +270,7 @@ def _mechanism(federation: Federation, number: int) -> Mechanism | None:
 
 
 def _document(federation: Federation, numbers: int) -> dict[str, Any]:
-    """What the certificate says of privacy."""
+    """The privacy document of the certificate."""
     choice = federation.strategy
     assert choice.privacy is not None and federation.budget is not None
     return document_of(
@@ -309,22 +281,22 @@ def _document(federation: Federation, numbers: int) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _untouched(federation: Federation) -> Judged:
-    """The base, judged: for where no client began with it."""
-    return judge(federation.run, lambda subject: Average(detached(subject.trainable), 0.0))
+def _base_validation(federation: Federation) -> EvaluatedWeights:
+    """The base with untrained LoRA weights, validated: needed where no client started from it."""
+    return evaluate_weights(federation.run, lambda subject: Average(detached(subject.trainable), 0.0))
 
 
 def _steps(parts: Mapping[str, dict[str, Any]]) -> int:
     return sum(one["steps"] for one in parts.values())
 
 
-def _write_round(place: Path, judged: Judged, figures: Mapping[str, Any], state: Coordinates) -> None:
-    """The global adapter of a round; its last file makes it count."""
+def _write_round(place: Path, evaluated: EvaluatedWeights, figures: Mapping[str, Any], state: Coordinates) -> None:
+    """Write the global adapter of a round; its last file, round.json, marks it as complete."""
     shutil.rmtree(place, ignore_errors=True)
-    write_adapter(judged.adapter, place)
+    write_adapter(evaluated.adapter, place)
     if state:
         write_bytes_atomic(place / _SERVER, save({name: torch.from_numpy(value) for name, value in state.items()}))
-    write_json_atomic(place / _ROUND, {"figures": dict(figures), "names": judged.names})
+    write_json_atomic(place / _ROUND, {"figures": dict(figures), "names": evaluated.names})
 
 
 def _read_state(file: Path) -> Coordinates:

@@ -1,4 +1,4 @@
-"""Adapters averaged into one, and its validation loss, outside of any training."""
+"""Validation of weights made outside a training, such as an average of adapters."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,14 +16,14 @@ from capibara_assets.training.step.subject import Subject, load_subject
 
 
 @dataclass(frozen=True)
-class Judged:
-    """An average and what it is worth.
+class EvaluatedWeights:
+    """Weights in PEFT's format, with their validation loss.
 
     Attributes:
-        adapter: in PEFT's format, of the recipe's rank and alpha.
+        adapter: of the recipe's rank and alpha.
         names: name of a trained parameter -> its name in the adapter.
         loss: nats per supervised token on the voter's validation shard.
-        relative_error: what the cut to the recipe's rank lost.
+        relative_error: of the cut to the recipe's rank (`Average.relative_error`).
     """
 
     adapter: LoraAdapter
@@ -32,18 +32,18 @@ class Judged:
     relative_error: float
 
 
-def judge_average(run: VoterRun, adapters: Sequence[LoraAdapter], shares: Sequence[float]) -> Judged:
-    """Average the deltas, cut to the recipe's rank, and validate what came out; raises as `judge`."""
-    return judge(run, lambda subject: averaged(adapters, shares, subject))
+def evaluate_average(run: VoterRun, adapters: Sequence[LoraAdapter], shares: Sequence[float]) -> EvaluatedWeights:
+    """Average the adapters' deltas, cut to the recipe's rank, and validate the result; raises as `evaluate_weights`."""
+    return evaluate_weights(run, lambda subject: averaged(adapters, shares, subject))
 
 
-def judge(run: VoterRun, make: Callable[[Subject], Average]) -> Judged:
-    """Make weights and validate them; the base is loaded for it and let go.
+def evaluate_weights(run: VoterRun, make: Callable[[Subject], Average]) -> EvaluatedWeights:
+    """Load the base, make weights for it, and validate them; the base is released again.
 
     Collective: all processes of the voter call it.
 
     Args:
-        make: the weights, out of a subject that is just loaded (LoRA's start in it, the same for all voters).
+        make: freshly loaded subject, with LoRA's initial weights (the same for all voters) -> weights.
 
     Raises:
         TrainingDiverged: the loss is not finite.
@@ -62,5 +62,5 @@ def judge(run: VoterRun, make: Callable[[Subject], Average]) -> Judged:
     validation = validation_examples(request, run.voter, examples, encoded, settings, tokenizer)
     loss = evaluate(subject, stepper, validation, recipe.training.micro_batch_tokens, ranks, run.poll_if_alone)
     if not math.isfinite(loss):
-        raise TrainingDiverged(f"the weights put together have validation loss {loss}")
-    return Judged(subject.adapter(average.weights), subject.peft_names, loss, average.relative_error)
+        raise TrainingDiverged(f"the combined weights have validation loss {loss}")
+    return EvaluatedWeights(subject.adapter(average.weights), subject.peft_names, loss, average.relative_error)

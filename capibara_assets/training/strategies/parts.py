@@ -1,4 +1,7 @@
-"""Voters that are several trainings: each part in a folder of its own, resumed, never repeated, and one result."""
+"""Voters made of several trainings (parts): each part has its own folder and resumes alone; one result combines them.
+
+The `huggingface` strategy is here, too: k parts that differ by their seed alone, averaged.
+"""
 
 import json
 import shutil
@@ -14,24 +17,27 @@ from capibara_assets.modeling.adapters import LoraAdapter, read_adapter
 from capibara_assets.training.data.order import rank
 from capibara_assets.training.data.voter_run import VoterRun
 from capibara_assets.training.environment import pick_device, settings_on
+from capibara_assets.training.loop.products import shares_of
 from capibara_assets.training.loop.result import RESULT, VoterResult, write_result
 from capibara_assets.training.loop.train import train_voter
 from capibara_assets.training.monitoring.events import EventLog
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.resume.points import Progress
+from capibara_assets.training.strategies.judging import evaluate_average
+from capibara_assets.training.strategy import PlainStrategy, SeedsStrategy
 
 MANIFEST = "manifest.json"
 
 
 def part_seed(voter: VoterSpec, *place: object) -> int:
-    """The seed of one part of a voter's training, apart from all other parts' and voters'."""
+    """The seed of one part of a voter's training; different for every part and voter."""
     return int(rank("part", voter.seed, *place)[:8], 16)
 
 
 @dataclass(frozen=True)
-class Part:
-    """One of the trainings that a voter consists of.
+class TrainingPart:
+    """One of the trainings that make up a voter.
 
     Attributes:
         name: of the part, and of its folder in the voter's.
@@ -45,8 +51,8 @@ class Part:
     initial: Mapping[str, Tensor] | None = None
 
 
-def train_part(run: VoterRun, part: Part, log: EventLog) -> dict[str, Any]:
-    """Train one part, or go on with it; one that is finished is left as it is.
+def train_part(run: VoterRun, part: TrainingPart, log: EventLog) -> dict[str, Any]:
+    """Train or resume one part; a finished one is reused.
 
     Args:
         run: the whole voter's.
@@ -61,12 +67,12 @@ def train_part(run: VoterRun, part: Part, log: EventLog) -> dict[str, Any]:
         kind = "part_finished" if event["event"] == "finished" else event["event"]
         log.relay(event | {"event": kind, "part": part.name})
 
-    if not _is_of(manifest, part.request, part.voter):
+    if not _is_finished(manifest, part.request, part.voter):
         own = VoterRun(part.request, part.voter, run.folder / part.name, listen, run.poll, run.ranks, part.initial)
         train_voter(own)
-        run.ranks.wait()  # the first process has written the result now
-    found: dict[str, Any] = json.loads(manifest.read_text("utf-8"))
-    return found
+        run.ranks.wait()  # until the first process has written the result
+    document: dict[str, Any] = json.loads(manifest.read_text("utf-8"))
+    return document
 
 
 def part_adapter(whole: Path, name: str) -> LoraAdapter:
@@ -75,8 +81,8 @@ def part_adapter(whole: Path, name: str) -> LoraAdapter:
 
 
 @dataclass(frozen=True)
-class Whole:
-    """A voter put together from its parts.
+class CombinedVoter:
+    """A voter combined from its parts.
 
     Attributes:
         adapter: that is published.
@@ -103,7 +109,7 @@ class Whole:
         return loss
 
     def progress(self, earlier_s: float) -> Progress:
-        """As if all parts had been one training.
+        """The progress as if all parts had been one training.
 
         Args:
             earlier_s: seconds that the parts took, over all attempts.
@@ -122,7 +128,7 @@ class Whole:
         )
 
     def counts(self) -> dict[str, Any]:
-        """What the manifest counts."""
+        """The counts for the manifest."""
         manifests = list(self.parts.values())
         return {
             "validation_loss": self.loss,
@@ -136,8 +142,8 @@ class Whole:
         }
 
 
-def write_whole(run: VoterRun, whole: Whole, log: EventLog) -> Path:
-    """The voter's result out of its parts', whose folders are then removed."""
+def write_combined(run: VoterRun, whole: CombinedVoter, log: EventLog) -> Path:
+    """Write the voter's result, and remove the folders of its parts."""
     timings = [json.loads((run.folder / name / RESULT / "timings.json").read_text("utf-8")) for name in whole.parts]
     settings = settings_on(run.request, pick_device())
     progress = whole.progress(sum(one["seconds"] for one in timings))
@@ -148,9 +154,52 @@ def write_whole(run: VoterRun, whole: Whole, log: EventLog) -> Path:
     return result
 
 
-def _is_of(manifest: Path, request: TrainingRequest, voter: VoterSpec) -> bool:
-    """Whether a part's result is there and made from these inputs."""
+def _is_finished(manifest: Path, request: TrainingRequest, voter: VoterSpec) -> bool:
+    """Whether a part has a result made from these inputs."""
     if not manifest.is_file():
         return False
-    found = json.loads(manifest.read_text("utf-8"))
-    return bool(found["input_digest"] == request.input_digest() and found["voter_seed"] == voter.seed)
+    document = json.loads(manifest.read_text("utf-8"))
+    return bool(document["input_digest"] == request.input_digest() and document["voter_seed"] == voter.seed)
+
+
+def train_seeds(run: VoterRun, strategy: SeedsStrategy) -> Path:
+    """Train parts `seed-0` ... `seed-<k-1>` one after the other, and publish their average, cut to the recipe's rank.
+
+    All start from the same LoRA weights; order of examples and dropout are drawn anew. Their shares of the average are
+    equal or in proportion to 1 / perplexity. Parts keep no epoch checkpoints.
+
+    Raises:
+        As `train_voter`: one seed that fails fails the voter.
+    """
+    began = time.monotonic()
+    request, voter, folder = run.request, run.voter, run.folder
+    training = request.recipe.training.model_copy(update={"epochs": strategy.epochs})
+    recipe = request.recipe.model_copy(update={"training": training})
+    each = request.model_copy(update={"recipe": recipe, "checkpoints": None})
+    log, parts = run.log(), {}
+    for number in range(strategy.k):
+        seed = part_seed(voter, number)
+        one = voter.model_copy(update={"seed": seed, "strategy": PlainStrategy()})
+        parts[f"seed-{number}"] = train_part(run, TrainingPart(f"seed-{number}", each, one), log)
+    losses = {name: manifest["validation_loss"] for name, manifest in parts.items()}
+    shares = shares_of(list(losses.values()), weighted=strategy.average == "weighted")
+    evaluated = evaluate_average(run, [part_adapter(folder, name) for name in parts], shares)
+    if not run.ranks.main:
+        return folder
+    curve, steps = [], 0
+    for manifest in parts.values():
+        steps += manifest["steps"]
+        curve.append({"step": steps, "validation_loss": manifest["validation_loss"]})
+    rows = {
+        name: {"seed": manifest["voter_seed"], "share": share, "validation_loss": manifest["validation_loss"]}
+        for (name, manifest), share in zip(parts.items(), shares, strict=True)
+    }
+    figures = {
+        "k": strategy.k,
+        "average": strategy.average,
+        "seeds": rows,
+        "validation_loss": evaluated.loss,
+        "relative_error": evaluated.relative_error,
+    }
+    curve.append({"step": steps, "validation_loss": evaluated.loss})
+    return write_combined(run, CombinedVoter(evaluated.adapter, parts, curve, steps, figures, began), log)

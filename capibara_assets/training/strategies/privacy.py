@@ -1,7 +1,7 @@
-"""Differential privacy of sums of clipped vectors: the Gaussian mechanism, its budget, and what it leaves of a signal.
+"""Differential privacy of sums of clipped vectors: the Gaussian mechanism, its accounting, and its signal-to-noise.
 
-Central model: a trusted server adds up what the clients hand in, clips and noises the sum, and only that leaves it.
-What is said of a client and its change holds of a train example and its gradient (DP-SGD, `training.private_sgd`) too.
+Central model: a trusted server clips and sums the clients' changes, adds noise, and only the result leaves it.
+All statements on a client and its change also hold for a train example and its gradient (DP-SGD, `private_sgd`).
 
 Sensitivity. Each change u is scaled by min(1, C / |u|), so no term of the sum is longer than the clip C. With one
 client more or less the sum moves by one such term: by at most C in the 2-norm (add-or-remove-one adjacency, whatever
@@ -14,7 +14,7 @@ Privacy over rounds is accounted by privacy loss distributions (Koskela et al. 2
 al. 2022, arXiv 2207.04380) in dp-accounting, whose pessimistic discretisation never gives too small an epsilon;
 clients drawn independently with probability q (Poisson sampling) are amplified there.
 
-Here, below `consensus`, because federated training needs it; `consensus.privacy` has the same names for callers.
+It lies below `consensus` because federated training needs it; `consensus.api` exports it to callers.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ from scipy.special import log_ndtr, ndtr
 Vector = NDArray[np.float64]
 Unit = Literal["client", "example"]
 ADJACENCY: dict[Unit, str] = {"client": "add_or_remove_one_client", "example": "add_or_remove_one_example"}
-SUM: dict[Unit, str] = {"client": "round", "example": "step"}  # what sums a unit's vectors
+SUM: dict[Unit, str] = {"client": "round", "example": "step"}  # the period over which a unit's vectors are summed
 _OF: dict[Unit, str] = {"client": "update", "example": "gradient"}
 ACCOUNTANT = "pld"
 _LIBRARY = "dp-accounting"
@@ -90,11 +90,11 @@ def dp_noise_multiplier(epsilon: float, sampling_rate: float, steps: int, delta:
         return 0.0
     # Without sampling it is the analytic Gaussian; sampling amplifies, so that much noise is always enough.
     high = analytic_noise(epsilon, delta) * math.sqrt(steps)
-    while (found := dp_epsilon(high, sampling_rate, steps, delta)) > epsilon:
+    while (reached := dp_epsilon(high, sampling_rate, steps, delta)) > epsilon:
         high *= 1 + 1e-6
-    low = high * min(1 - 1e-6, found / epsilon)  # epsilon falls about as 1 / noise
-    while (found := dp_epsilon(low, sampling_rate, steps, delta)) <= epsilon:
-        low, high = low * min(1 - 1e-6, 0.97 * found / epsilon), low
+    low = high * min(1 - 1e-6, reached / epsilon)  # epsilon falls about as 1 / noise
+    while (reached := dp_epsilon(low, sampling_rate, steps, delta)) <= epsilon:
+        low, high = low * min(1 - 1e-6, 0.97 * reached / epsilon), low
     if high - low > 1e-6 * high:
 
         def over(noise: float) -> float:
@@ -118,7 +118,7 @@ def analytic_noise(epsilon: float, delta: float) -> float:
 
 
 def affordable_steps(epsilon: float, noise_multiplier: float, sampling_rate: float, steps: int, delta: float) -> int:
-    """The most steps, up to `steps`, whose epsilon does not pass `epsilon`; 0 where already the first would."""
+    """The most steps, up to `steps`, with an epsilon of at most `epsilon`; 0 if even one step exceeds it."""
     low, high = 0, steps + 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -130,7 +130,7 @@ def affordable_steps(epsilon: float, noise_multiplier: float, sampling_rate: flo
 
 
 def replace_one(epsilon: float, delta: float) -> dict[str, float]:
-    """What add-or-remove-one (epsilon, delta) says of exchanging one client's data: two steps of group privacy.
+    """The guarantee for exchanging one client's data, given add-or-remove-one (epsilon, delta): group privacy of two.
 
     (2 epsilon, (1 + e^epsilon) delta), Dwork and Roth 2014; it also covers one record of a client that stays.
     """
@@ -139,10 +139,10 @@ def replace_one(epsilon: float, delta: float) -> dict[str, float]:
 
 
 def clip_factor(norm: float, clip: float) -> float:
-    """What a change of this norm is multiplied by, so that its norm is at most `clip`: min(1, clip / norm).
+    """The factor that reduces a change of this norm to a norm of at most `clip`: min(1, clip / norm).
 
     Raises:
-        ValueError: the norm is not finite: no factor would bound such a change.
+        ValueError: the norm is not finite, so no factor bounds it.
     """
     if not math.isfinite(norm):
         raise ValueError(
@@ -197,9 +197,7 @@ def dp_clipped_mean(
     norms = np.linalg.norm(rows, axis=1)
     if not np.isfinite(norms).all():
         at = int(np.flatnonzero(~np.isfinite(norms))[0])
-        raise ValueError(
-            f"row {at} is not finite, or too long for float64: leave that client out, as one that is silent"
-        )
+        raise ValueError(f"row {at} is not finite, or too long for float64: leave that client out, as a dropout")
     factors = np.array([clip_factor(float(norm), clip) for norm in norms])
     order = sorted(range(len(rows)), key=lambda index: hashlib.sha256(rows[index].tobytes()).digest())
     total = np.zeros(rows.shape[1])
@@ -211,13 +209,13 @@ def dp_clipped_mean(
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """How much noise a round has, known before any training.
+class NoisePrediction:
+    """The noise of a round (or step), known before any training.
 
     Attributes:
         noise_multiplier, clip: of the mechanism.
-        denominator: clients (or examples) that are expected to take part in a round (or step).
-        dimensions: trained numbers that a client hands in.
+        denominator: expected number of clients (or examples) in a round (or step).
+        dimensions: number of trained values that a client submits.
         unit: whose vectors are summed.
         noise_norm: root mean square length of the noise on the mean, in the clip's unit.
         snr: clip / noise_norm: the longest that the mean of clipped updates can be, over the noise's length.
@@ -238,7 +236,7 @@ class Prediction:
         return self.clip / self.noise_norm if self.noise_norm else math.inf
 
     def arithmetic(self) -> str:
-        """The sum, for people."""
+        """The arithmetic of the signal-to-noise ratio, for people."""
         return (
             f"noise of {self.noise_multiplier:.3g} x clip x sqrt({self.dimensions:,} trained numbers) / "
             f"{self.denominator:g} {self.unit}s = {self.noise_norm / self.clip:.3g} x clip a {SUM[self.unit]}, a mean "
@@ -248,8 +246,8 @@ class Prediction:
 
 def predicted_snr(
     clip: float, noise_multiplier: float, clients: float, dimensions: int, *, sampling_rate: float = 1.0
-) -> Prediction:
-    """The signal-to-noise ratio that a round can have at the best, all clients agreeing.
+) -> NoisePrediction:
+    """The highest signal-to-noise ratio of a round, reached if all clients agree.
 
     Args:
         clients: of whom each takes part with probability `sampling_rate`.
@@ -260,17 +258,17 @@ def predicted_snr(
     """
     if min(clip, clients, dimensions, sampling_rate) <= 0 or noise_multiplier < 0:
         raise ValueError("clip, clients, dimensions and sampling_rate must be more than 0, noise_multiplier at least 0")
-    return Prediction(noise_multiplier, clip, clients * sampling_rate, dimensions)
+    return NoisePrediction(noise_multiplier, clip, clients * sampling_rate, dimensions)
 
 
 @dataclass(frozen=True)
 class NoisedSums:
-    """Sums of clipped vectors that the Gaussian mechanism let out.
+    """Parameters of sums of clipped vectors that the Gaussian mechanism released.
 
     Attributes:
         noise_multiplier: noise on a sum over the clip.
         sampling_rate: probability that a vector is part of a sum.
-        steps: sums.
+        steps: number of sums.
         delta: for which epsilon holds.
         clip: most length of a vector.
     """
@@ -283,18 +281,18 @@ class NoisedSums:
 
     @property
     def epsilon(self) -> float:
-        """For one vector more or less, over all sums."""
+        """Epsilon for one vector more or less, over all sums."""
         return dp_epsilon(self.noise_multiplier, self.sampling_rate, self.steps, self.delta)
 
 
 def privacy_document(
     sums: NoisedSums, *, clients: int | None = None, examples: int | None = None, **further: Any
 ) -> dict[str, Any]:
-    """What a certificate says of privacy; `recomputed_epsilon` gives its epsilon again from its parameters.
+    """The privacy document of a certificate; `recomputed_epsilon` computes its epsilon again from its parameters.
 
     Args:
-        clients, examples: how many there are; the one that is given is what epsilon holds for one more or less of.
-        further: what else there is to say.
+        clients, examples: their number; epsilon is for one more or less of the one that is given.
+        further: more entries.
 
     Raises:
         ValueError: both or neither are given, or a number is out of its range.
@@ -321,10 +319,10 @@ def privacy_document(
 
 
 def recomputed_epsilon(document: Mapping[str, Any]) -> float:
-    """Epsilon again, from the parameters of a privacy document alone.
+    """Compute epsilon again, from the parameters of a privacy document alone.
 
     Raises:
-        ValueError: a parameter is missing or out of range, or it was accounted otherwise than here.
+        ValueError: a parameter is missing or out of range, or another accountant was used.
     """
     if document.get("accountant") != ACCOUNTANT or document.get("adjacency") not in ADJACENCY.values():
         raise ValueError(
@@ -339,9 +337,9 @@ def recomputed_epsilon(document: Mapping[str, Any]) -> float:
 
 
 def combined_privacy(documents: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:
-    """The privacy of what is made of several voters' weights, by voter: their budgets add up (basic composition).
+    """The privacy document of a model made of several voters: their budgets add up (basic composition).
 
-    Voters' clients hold the same experience, so nothing better is assumed. Where one voter was trained without privacy
+    Voters' clients hold the same data, so no better composition is assumed. Where one voter was trained without privacy
     (None) there is no guarantee: epsilon and delta are null, and `without` names such voters. Where some voters protect
     clients and others single examples, only examples are protected by all: the former count by `replace_one`, since an
     example more or less is an exchange of its client's data.
@@ -362,10 +360,10 @@ def combined_privacy(documents: Mapping[str, Mapping[str, Any] | None]) -> dict[
 
 
 def privacy_problems(document: Mapping[str, Any], tolerance: float = 1e-3) -> list[str]:
-    """What does not hold in a privacy document (one voter's, or `combined_privacy`); empty where epsilon is right.
+    """The wrong statements in a privacy document (one voter's, or `combined_privacy`); empty if it is right.
 
     Args:
-        tolerance: relative; another version of the accountant may round its grid otherwise.
+        tolerance: relative; versions of the accountant may round differently.
     """
     try:
         if "voters" in document:
@@ -374,11 +372,11 @@ def privacy_problems(document: Mapping[str, Any], tolerance: float = 1e-3) -> li
             again = combined_privacy(voters | dict.fromkeys(without))
             wrong = [key for key in ("epsilon", "delta", "adjacency") if document[key] != again[key]]
             return problems + [f"{key} is {again[key]} by its voters, not {document[key]}" for key in wrong]
-        found, stated = recomputed_epsilon(document), float(document["epsilon"])
+        recomputed, stated = recomputed_epsilon(document), float(document["epsilon"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return [f"epsilon cannot be computed again: {type(error).__name__}: {error}"]
-    if not math.isclose(found, stated, rel_tol=tolerance):
-        return [f"epsilon is {found:.6g} by its parameters, not {stated:.6g}"]
+    if not math.isclose(recomputed, stated, rel_tol=tolerance):
+        return [f"epsilon is {recomputed:.6g} by its parameters, not {stated:.6g}"]
     again_replaced = replace_one(stated, float(document["delta"]))
     if "replace_one" in document and document["replace_one"] != again_replaced:
         return [f"replace_one is {again_replaced} by epsilon and delta, not {document['replace_one']}"]

@@ -1,4 +1,4 @@
-"""A private training's budget, and what can be said of its noise before anything is trained."""
+"""The budget of a private training, and warnings on its noise before anything is trained."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,25 +8,25 @@ from capibara_assets.errors import InputError
 from capibara_assets.training.strategies.privacy import (
     SUM,
     NoisedSums,
-    Prediction,
+    NoisePrediction,
     Unit,
     affordable_steps,
     dp_epsilon,
     dp_noise_multiplier,
     privacy_document,
 )
-from capibara_assets.training.strategy import Federated, Privacy, Trained
+from capibara_assets.training.strategy import FederatedStrategy, Privacy, TrainedNumbers
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How much noise, and for how many sums: a federated training's rounds, or the steps of DP-SGD.
+    """Noise and number of sums within a privacy budget: rounds of a federated training, or steps of DP-SGD.
 
     Attributes:
         sampling_rate: probability that a client (or example) is part of a sum.
-        rounds: at most those asked for; the next one would pass the budget.
-        denominator: clients (or examples) that are expected to be part of a sum, a constant.
-        unit: what epsilon holds for one more or less of.
+        rounds: as many as requested, or the last one within the budget.
+        denominator: expected number of clients (or examples) in a sum, a constant.
+        unit: what epsilon protects: one client or one example.
     """
 
     noise_multiplier: float
@@ -36,8 +36,8 @@ class Budget:
     unit: Unit
 
 
-def dimensions(trained: Trained, sizes: Iterable[tuple[int, int]], rank: int) -> int:
-    """Numbers of a client's change, for modules of sizes (out, in) at a LoRA rank."""
+def dimensions(trained: TrainedNumbers, sizes: Iterable[tuple[int, int]], rank: int) -> int:
+    """Number of values in a client's change, for modules of sizes (out, in) at a LoRA rank."""
     match trained:
         case "factors":
             return sum(out * into for out, into in sizes)
@@ -46,19 +46,19 @@ def dimensions(trained: Trained, sizes: Iterable[tuple[int, int]], rank: int) ->
     return sum(rank for _ in sizes)
 
 
-def trained_numbers(trained: Trained, sizes: Iterable[tuple[int, int]], rank: int) -> int:
-    """Numbers of an example's gradient, for modules of sizes (out, in) at a LoRA rank."""
+def trained_numbers(trained: TrainedNumbers, sizes: Iterable[tuple[int, int]], rank: int) -> int:
+    """Number of values in an example's gradient, for modules of sizes (out, in) at a LoRA rank."""
     sizes = list(sizes)
     return sum(rank * (out + into) for out, into in sizes) if trained == "factors" else dimensions(trained, sizes, rank)
 
 
-def budget_of(strategy: Federated) -> Budget:
+def budget_of(strategy: FederatedStrategy) -> Budget:
     """The budget of a federated strategy with privacy.
 
-    Clients that drop out are no amplification: who is silent is nobody's random choice outside of a simulation.
+    Dropouts do not amplify privacy: outside of a simulation they are not random.
 
     Raises:
-        InputError: already the first round would pass the budget.
+        InputError: even one round exceeds the budget.
     """
     assert strategy.privacy is not None
     expected = strategy.clients * strategy.sampling_rate * (1 - strategy.dropout)
@@ -66,10 +66,10 @@ def budget_of(strategy: Federated) -> Budget:
 
 
 def budget_of_steps(privacy: Privacy, global_batch: int, examples: int, steps: int) -> Budget:
-    """The budget of DP-SGD: every example is part of a step with the probability that makes `global_batch` expected.
+    """The budget of DP-SGD, whose expected batch is `global_batch`.
 
     Raises:
-        InputError: delta is too large for so many examples, or already the first step would pass the budget.
+        InputError: delta is too large for so many examples, or even one step exceeds the budget.
     """
     if privacy.delta * examples >= 1:
         raise InputError(
@@ -92,20 +92,20 @@ def _budget(choice: Privacy, rate: float, rounds: int, expected: float, unit: Un
     return Budget(noise, rate, affordable, expected, unit)
 
 
-def predicted(privacy: Privacy, budget: Budget, dimensions: int) -> Prediction:
-    """The noise of one sum."""
-    return Prediction(budget.noise_multiplier, privacy.clip, budget.denominator, dimensions, budget.unit)
+def predicted(privacy: Privacy, budget: Budget, dimensions: int) -> NoisePrediction:
+    """The predicted noise of one sum."""
+    return NoisePrediction(budget.noise_multiplier, privacy.clip, budget.denominator, dimensions, budget.unit)
 
 
 def document_of(
-    privacy: Privacy, budget: Budget, asked: int, there: int, trained: Trained, dimensions: int, **further: Any
+    privacy: Privacy, budget: Budget, asked: int, there: int, trained: TrainedNumbers, dimensions: int, **further: Any
 ) -> dict[str, Any]:
-    """What the certificate says of privacy, all rounds or steps of the budget counted.
+    """The privacy document of a training, for all rounds or steps of its budget.
 
     Args:
-        asked: rounds or steps without a budget.
-        there: clients or examples.
-        further: what else there is to say.
+        asked: rounds or steps requested.
+        there: number of clients or examples.
+        further: more entries.
     """
     sums = NoisedSums(budget.noise_multiplier, budget.sampling_rate, budget.rounds, privacy.delta, privacy.clip)
     return privacy_document(
@@ -124,21 +124,22 @@ def document_of(
 
 
 def warnings_of(privacy: Privacy, budget: Budget, asked: int, dimensions: int) -> list[str]:
-    """What to know before training with privacy, with the arithmetic.
+    """Warnings before a private training: budget, noise and signal, with the arithmetic.
 
     Args:
-        asked: rounds or steps without a budget.
+        asked: rounds or steps requested.
+        dimensions: number of trained values.
     """
-    found, sums = predicted(privacy, budget, dimensions), f"{SUM[budget.unit]}s"
+    noise, sums = predicted(privacy, budget, dimensions), f"{SUM[budget.unit]}s"
     many = f"{budget.rounds} of {asked} {sums} (the next would pass the budget)"
     lines = [
         f"privacy epsilon {privacy.epsilon:g}, delta {privacy.delta:g}, for one {budget.unit} more or less, "
-        f"{many if budget.rounds < asked else f'{budget.rounds} {sums}'}: {found.arithmetic()}"
+        f"{many if budget.rounds < asked else f'{budget.rounds} {sums}'}: {noise.arithmetic()}"
     ]
-    over_all = found.snr * budget.rounds**0.5  # what all sums agree on adds up by their number, noise by its root
+    over_all = noise.snr * budget.rounds**0.5  # what all sums agree on adds up by their number, noise by its root
     if budget.unit == "example" and budget.rounds > 1:
         lines.append(f"over {budget.rounds} steps that all agree: at most {over_all:.2g}")
-    ratio = found.snr if budget.unit == "client" else over_all
+    ratio = noise.snr if budget.unit == "client" else over_all
     if ratio < 1:
         there = budget.denominator / budget.sampling_rate
         fewer = max(1, int(dimensions * ratio**2))
@@ -149,5 +150,5 @@ def warnings_of(privacy: Privacy, budget: Budget, asked: int, dimensions: int) -
             f"b_only or scales, a smaller rank, fewer modules), or fewer {sums}"
         )
     if privacy.seed is not None:
-        lines.append("privacy.seed is declared: whoever knows it can take the noise off, so there is no guarantee")
+        lines.append("privacy.seed is declared: anyone who knows it can remove the noise, so there is no guarantee")
     return lines

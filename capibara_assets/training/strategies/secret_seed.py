@@ -12,14 +12,14 @@ _FOLDER = "secret"
 
 
 def secret_seed(folder: Path, declared: int | None, ranks: Ranks) -> int:
-    """128 bits of the system's entropy, or what a recipe declares.
+    """A seed of 128 bits from the system's entropy, or the declared one.
 
-    A training that is interrupted finds them again, so it draws the same noise twice and never two kinds of it for one
-    sum, whose difference would be another observation.
+    A resumed training reads the same seed, so that it never draws two different noises for one sum: their difference
+    would be another observation.
 
     Args:
         folder: the voter's folder of work; the seed lies below it, readable by its owner only.
-        declared: for tests: whoever knows it takes the noise off.
+        declared: by the recipe, for tests: anyone who knows it can remove the noise.
     """
     if declared is not None:
         return declared
@@ -33,5 +33,5 @@ def secret_seed(folder: Path, declared: int | None, ranks: Ranks) -> int:
 
 
 def drop_secret(folder: Path) -> None:
-    """Forget it: the training has finished."""
+    """Delete the seed of a finished training."""
     shutil.rmtree(folder / _FOLDER, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The processes of a training: one per voter, restarted when they die, published when enough finish.
+"""Supervises the processes of a training: one per voter, restarted when killed, assembled when enough finish.
 
-Imports `plan`, `strategies` and `loop`.
+Imports `plan`, `strategies`, `loop`, `exporters` and what lies below them.
 """

@@ -1,8 +1,8 @@
-"""A voter's process where several train the voter: starts them through torchrun, speaks for them, leaves none behind.
+"""The agent of a voter that several processes (ranks) train: starts them through torchrun, relays events, ends them.
 
-Each of them holds a connection to this process. Over it come the first one's events and everyone's last word, and
-over it goes the request to stop. A connection that ends without a last word is a process that was killed; a process
-whose agent ends stops by itself, also after `kill -9`. Imports no torch.
+Each rank holds a connection to this process. Over it the first rank sends its events, every rank announces how it ends,
+and the agent sends the request to stop. A connection that closes without an announcement is a rank that was killed; a
+rank whose agent is gone stops by itself, also after `kill -9`. Imports no torch.
 """
 
 import os
@@ -26,7 +26,7 @@ from capibara_assets.storage.jsonfiles import write_json_atomic
 from capibara_assets.training.monitoring.events import Report
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.supervisor.signals import Asked, asked
+from capibara_assets.training.supervisor.signals import StopSignal, stop_signal
 from capibara_assets.training.supervisor.voter_process import (
     AGENT_ADDRESS,
     AGENT_KEY,
@@ -35,22 +35,22 @@ from capibara_assets.training.supervisor.voter_process import (
     reporter,
 )
 
-_STOP_GRACE_S = 12.0  # for a resume point when asked to stop; the supervisor waits 15
-_BROKEN_GRACE_S = 5.0  # for the others when one has failed or was killed: they can do nothing without it
+_STOP_GRACE_S = 12.0  # to write a resume point when stopped; the supervisor waits 15
+_BROKEN_GRACE_S = 5.0  # for the other ranks when one has failed or was killed: they cannot go on without it
 _TICK_S = 0.2
 
 
 def run_ranks(request: TrainingRequest, voter: VoterSpec, folder: Path, connection: Connection) -> None:
-    """Entry of the process, as `worker.run_voter`: passes events on and exits by the same codes."""
-    asked.listen()
-    follow_supervisor(asked)
+    """Entry point of the agent's process: relay the ranks' events, and exit by the codes of `worker.run_voter`."""
+    stop_signal.listen()
+    follow_supervisor(stop_signal)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "request.json"
     write_json_atomic(file, request.model_dump(mode="json"))
     key, arrived = secrets.token_bytes(32), SimpleQueue[Connection]()
     with Listener(family="AF_UNIX", authkey=key) as listener:
         threading.Thread(target=_accept, args=(listener, arrived), daemon=True).start()
-        # DDP warns of a setting that we want (sharded.py).
+        # DDP warns about a setting that is chosen on purpose (parallel/sharded.py).
         defaults = {"OMP_NUM_THREADS": str(request.recipe.hardware.threads), "TORCH_CPP_LOG_LEVEL": "ERROR"}
         torchrun = subprocess.Popen(
             torchrun_command(request, voter, file),
@@ -58,19 +58,19 @@ def run_ranks(request: TrainingRequest, voter: VoterSpec, folder: Path, connecti
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-        crew = _Crew(torchrun, reporter(connection, asked), asked)
+        ranks = _RankGroup(torchrun, reporter(connection, stop_signal), stop_signal)
         try:
-            crew.follow(arrived)
+            ranks.follow(arrived)
         finally:
-            crew.kill()
-    sys.exit(crew.exit_code())
+            ranks.kill()
+    sys.exit(ranks.exit_code())
 
 
 def torchrun_command(request: TrainingRequest, voter: VoterSpec, file: Path) -> list[str]:
-    """torchrun on this host: a free port, the recipe's processes, and no restarts of its own.
+    """The torchrun command on this host: a free port, the recipe's processes, and no restarts of its own.
 
     Args:
-        file: the request, written.
+        file: the request as JSON.
     """
     return [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts", "0"),
@@ -90,125 +90,125 @@ def _accept(listener: Listener, arrived: "SimpleQueue[Connection]") -> None:
 
 
 @dataclass
-class _Member:
-    """One process, as far as it has said anything.
+class _Rank:
+    """One connected rank.
 
     Attributes:
-        pid: its id.
-        spoken: whether it has said how it ends.
+        pid: its process id, once announced.
+        ended: whether it has announced how it ends.
     """
 
     pid: int | None = None
-    spoken: bool = False
+    ended: bool = False
 
 
 @dataclass
-class _Crew:
-    """torchrun and the processes it started.
+class _RankGroup:
+    """torchrun and the ranks it started.
 
     Attributes:
         report: to the supervisor.
-        asked: what signals have asked for.
-        open: those whose connection stands.
-        left: exit codes that processes have announced.
-        failures: events of what would fail again.
-        silent: whether one went without a word.
+        stop_signal: of this process.
+        open: ranks by their connections, while these are open.
+        exit_codes: announced by ranks.
+        failures: `failed` events of failures that a restart would repeat.
+        killed: whether a rank ended without an announcement.
         begun: whether training has begun: from then on there is something to save.
-        told: whether they were asked to stop.
-        deadline: when those still there are killed.
+        stopping: whether the ranks were told to stop.
+        deadline: when ranks that still run are killed.
     """
 
     torchrun: "subprocess.Popen[bytes]"
     report: Report
-    asked: Asked
-    open: dict[Connection, _Member] = field(default_factory=dict)
-    left: list[int] = field(default_factory=list)
+    stop_signal: StopSignal
+    open: dict[Connection, _Rank] = field(default_factory=dict)
+    exit_codes: list[int] = field(default_factory=list)
     failures: list[dict[str, Any]] = field(default_factory=list)
-    silent: bool = False
+    killed: bool = False
     begun: bool = False
-    told: bool = False
+    stopping: bool = False
     deadline: float = float("inf")
 
     def follow(self, arrived: "SimpleQueue[Connection]") -> None:
-        """Until all have ended, or their time is over."""
+        """Relay events until all ranks have ended or the deadline has passed."""
         while time.monotonic() < self.deadline:
             while not arrived.empty():
-                self.open[arrived.get()] = _Member()
-            if self.asked.number is not None and not self.told:
+                self.open[arrived.get()] = _Rank()
+            if self.stop_signal.number is not None and not self.stopping:
                 if not self.begun:
                     return  # there is nothing to save
-                self._stop(self.asked.number)
+                self._stop(self.stop_signal.number)
             if self.open:
                 for ready in wait(list(self.open), _TICK_S):
-                    self._hear(cast(Connection, ready))
+                    self._receive(cast(Connection, ready))
             else:
                 time.sleep(_TICK_S)
             if self.torchrun.poll() is None:
                 continue
             if not self.open and arrived.empty():
                 return
-            if not self.told and not self.left:  # torchrun was killed over their heads
-                self.silent = True
+            if not self.stopping and not self.exit_codes:  # torchrun was killed, and its ranks still run
+                self.killed = True
                 self._stop(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Whoever is still there."""
+        """Kill torchrun and every rank that still runs."""
         with suppress(psutil.NoSuchProcess):
             for child in psutil.Process(self.torchrun.pid).children(recursive=True):
                 with suppress(psutil.NoSuchProcess):
                     child.kill()
         self.torchrun.kill()
         self.torchrun.wait()
-        for member in self.open.values():
-            if member.pid is not None:
+        for rank in self.open.values():
+            if rank.pid is not None:
                 with suppress(ProcessLookupError):
-                    os.kill(member.pid, signal.SIGKILL)
+                    os.kill(rank.pid, signal.SIGKILL)
 
     def exit_code(self) -> int:
-        """As of a voter that trains in one process; a failure that would come again is reported."""
+        """The exit code, as of a voter trained in one process; reports a failure that a restart would repeat."""
         bad_input = [event for event in self.failures if event["bad_input"]]
-        if self.asked.number is not None:
-            return 128 + self.asked.number
-        if self.silent and not bad_input:  # what else failed came of it
+        if self.stop_signal.number is not None:
+            return 128 + self.stop_signal.number
+        if self.killed and not bad_input:  # the other failures are its consequences
             return 128 + signal.SIGKILL
         if self.failures:
             self.report((bad_input or self.failures)[0])
             return FAILED
-        if not self.left:
+        if not self.exit_codes:
             error = f"torchrun ended with exit code {self.torchrun.returncode} before any process had begun"
             self.report({"event": "failed", "error": error, "bad_input": False})
             return FAILED
-        return max(self.left)
+        return max(self.exit_codes)
 
-    def _hear(self, connection: Connection) -> None:
-        member = self.open[connection]
+    def _receive(self, connection: Connection) -> None:
+        rank = self.open[connection]
         try:
-            said = connection.recv()
+            message = connection.recv()
         except (EOFError, OSError):
             del self.open[connection]
-            self.silent |= not member.spoken
-            if not member.spoken or not self.open:
-                self._hurry(_BROKEN_GRACE_S)
+            self.killed |= not rank.ended
+            if not rank.ended or not self.open:
+                self._shorten_deadline(_BROKEN_GRACE_S)
             return
-        if "pid" in said and "event" not in said:
-            member.pid = said["pid"]
-        elif "left" in said:
-            member.spoken = True
-            self.left.append(said["left"])
-        elif said["event"] == "failed":
-            member.spoken = True
-            self.failures.append(said)
-            self._hurry(_BROKEN_GRACE_S)
+        if "pid" in message and "event" not in message:
+            rank.pid = message["pid"]
+        elif "exit_code" in message:
+            rank.ended = True
+            self.exit_codes.append(message["exit_code"])
+        elif message["event"] == "failed":
+            rank.ended = True
+            self.failures.append(message)
+            self._shorten_deadline(_BROKEN_GRACE_S)
         else:
             self.begun = True
-            self.report(said)
+            self.report(message)
 
     def _stop(self, number: int) -> None:
-        self.told = True
+        self.stopping = True
         for connection in self.open:
             with suppress(OSError):
                 connection.send(number)
-        self._hurry(_STOP_GRACE_S)
+        self._shorten_deadline(_STOP_GRACE_S)
 
-    def _hurry(self, seconds: float) -> None:
+    def _shorten_deadline(self, seconds: float) -> None:
         self.deadline = min(self.deadline, time.monotonic() + seconds)

@@ -1,26 +1,27 @@
-"""Imported first by the process that voters are forked from, and by no other.
+"""Signal handling of the fork server from which voters are forked: preloaded first there, imported nowhere else.
 
-Whoever signals the whole process group means the voters; a fork server that died of it would tell the supervisor that
-they have ended, while they still write. A voter just forked, with no handlers of its own yet, has these. And a fork
-server whose supervisor is gone leaves at once, also in the middle of the seconds that its imports take.
+A signal to the whole process group is meant for the voters. A fork server that died of it would make the supervisor
+believe that the voters have ended while they still write, so here the signals are only noted. A voter just forked,
+which has no handlers of its own yet, inherits these. A fork server whose supervisor is gone exits at once, also during
+the seconds that its imports take.
 """
 
 import os
 import signal
 from types import FrameType
 
-from capibara_assets.training.supervisor.signals import asked
+from capibara_assets.training.supervisor.signals import stop_signal
 
-_LOOK_S = 0.5
+_CHECK_S = 0.5
 _supervisor = os.getppid()
 
 
-def _look(_number: int, _frame: FrameType | None) -> None:
+def _exit_if_orphaned(_number: int, _frame: FrameType | None) -> None:
     if os.getppid() != _supervisor and os.getpid() == _self:
         os._exit(128 + signal.SIGTERM)
 
 
 _self = os.getpid()
-asked.listen()
-signal.signal(signal.SIGALRM, _look)
-signal.setitimer(signal.ITIMER_REAL, _LOOK_S, _LOOK_S)  # not inherited by voters
+stop_signal.listen()
+signal.signal(signal.SIGALRM, _exit_if_orphaned)
+signal.setitimer(signal.ITIMER_REAL, _CHECK_S, _CHECK_S)  # not inherited by voters

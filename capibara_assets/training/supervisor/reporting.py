@@ -1,4 +1,4 @@
-"""Who hears of a training's events: a person by lines, exporters by the log, and Dagster by a table now and then."""
+"""Routes a training's events: progress lines, exporters, and a table of the voters for Dagster."""
 
 import os
 import time
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from capibara_assets.deployment.environment import Deployment
-from capibara_assets.training.exporters import Place, make_exporter
+from capibara_assets.training.exporters import ExportTarget, make_exporter
 from capibara_assets.training.exporters.live import LiveExport
-from capibara_assets.training.monitoring.progress import EVERY_S, Standing, progress_lines
+from capibara_assets.training.monitoring.progress import EVERY_S, VoterTable, progress_lines
 from capibara_assets.training.request import TrainingRequest
 
 Say = Callable[[str], None]
@@ -19,36 +19,36 @@ Publish = Callable[[dict[str, Any]], None]
 _PATIENT_S, _HURRIED_S = 15.0, 2.0
 
 PROGRESS = "capibara/training-progress"
-"""`kind` of the messages that tell how the voters stand."""
+"""`kind` of the messages with the table of the voters."""
 
 
 class Reporting:
-    """Called with every event of a training."""
+    """Receives every event of a training, and passes it on."""
 
     def __init__(self, request: TrainingRequest, say: Say, publish: Publish | None, live: LiveExport | None):
         self._domain, self._say, self._publish, self._live = request.domain, say, publish, live
         self._line = progress_lines(request.recipe.report.every)
-        self._standing, self._published = Standing(), time.monotonic()
+        self._table, self._published = VoterTable(), time.monotonic()
 
     def __call__(self, event: dict[str, Any]) -> None:
-        """Tell everyone who should know."""
+        """Log a line if the event is worth one, notify the exporters, and publish the table when it is due."""
         if line := self._line(event):
             self._say(line)
         if self._live:
             self._live.notice(event)
         if self._publish:
-            self._standing.notice(event)
+            self._table.notice(event)
             if time.monotonic() - self._published >= EVERY_S:
                 self.publish()
 
     def publish(self) -> None:
-        """Tell how the voters stand, now."""
-        if self._publish and (rows := self._standing.rows()):
+        """Publish the table of the voters now."""
+        if self._publish and (rows := self._table.rows()):
             self._published = time.monotonic()
             self._publish({"kind": PROGRESS, "domain": self._domain, "voters": rows})
 
     def close(self, wait_s: float) -> None:
-        """The last table, and what exporters still have to write, for so long."""
+        """Publish the last table, and wait at most `wait_s` seconds for the exporters to finish."""
         self.publish()
         if self._live:
             self._live.close(wait_s)
@@ -63,11 +63,12 @@ def reporting(
     exports: Path | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Iterator[Reporting]:
-    """What to give `train_domain` as its `report`, while the block runs.
+    """Context in which to pass the result to `train_domain` as its `report`; closes the exporters at the end.
 
     Args:
+        say: logs a line.
         publish: gets a table of the voters, at most every ten seconds.
-        exports: folder of the exporters; None: that of the deployment.
+        exports: folder the exporters write to; None: that of the deployment.
 
     Raises:
         InputError: the recipe names an exporter whose library is not installed.
@@ -75,20 +76,20 @@ def reporting(
     choice = request.recipe.report
     live = None
     if choice.exporters:
-        place = Place(exports or exports_folder(Deployment.from_environment(environment)), choice.online)
+        place = ExportTarget(exports or exports_folder(Deployment.from_environment(environment)), choice.online)
         makers = {str(kind): make_exporter(kind, place, environment) for kind in choice.exporters}
         if choice.online and "wandb" in makers and not environment.get("WANDB_API_KEY"):
             say("report.online is set, WANDB_API_KEY is not: W&B writes offline runs")
         live = LiveExport(request.work, makers, say)
-    told = Reporting(request, say, publish, live)
+    report = Reporting(request, say, publish, live)
     try:
-        yield told
+        yield report
     except BaseException:
-        told.close(_HURRIED_S)  # whoever interrupted us waits; the log can be exported later
+        report.close(_HURRIED_S)  # the sender of the signal waits; the log can be exported later
         raise
-    told.close(_PATIENT_S)
+    report.close(_PATIENT_S)
 
 
 def exports_folder(deployment: Deployment) -> Path:
-    """Where exporters of a deployment write."""
+    """The folder that the exporters of a deployment write to."""
     return deployment.home / "metrics"

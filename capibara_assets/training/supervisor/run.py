@@ -1,4 +1,4 @@
-"""Trains the voters of one domain: a process each, some at a time, restarted when killed, published when enough finish.
+"""Supervises the training of a domain: one process per voter, restarted when killed, assembled when enough finish.
 
 Imports no torch: the supervisor stays small, and one fork server imports what voters need, once for all of them.
 """
@@ -6,7 +6,6 @@ Imports no torch: the supervisor stays small, and one fork server imports what v
 import json
 import multiprocessing
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -20,25 +19,14 @@ from typing import Any
 
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.files import read_config
-from capibara_assets.storage.jsonfiles import sync_folder, write_json_atomic
-from capibara_assets.training.monitoring.events import EVENTS, Report
-from capibara_assets.training.plan.prediction import compared, keep_plan
+from capibara_assets.training.monitoring.events import Report
+from capibara_assets.training.plan.prediction import keep_plan
 from capibara_assets.training.plan.preflight import require_ready
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.supervisor.faults import inject
+from capibara_assets.training.supervisor.assembly import RESULT, assemble
 from capibara_assets.training.supervisor.voter_process import require_not_a_rank
 
-RESULT = "result"
-# Files whose bytes differ between equal runs (times, speeds, hosts): left out of an artifact's digest.
-VOLATILE = (
-    "summary.json",
-    "launch/request.json",
-    "voters/*/events.jsonl",
-    "voters/*/metrics.json",
-    "voters/*/timings.json",
-    "voters/*/checkpoints.json",
-)
 _STOP_GRACE_S = 15.0  # under the 20 s that Dagster Pipes waits
 _TICK_S = 0.2
 _MOST_DOUBLINGS = 8  # of the wait before a restart
@@ -49,10 +37,10 @@ class TooFewVoters(Exception):
 
 
 class TrainingInterrupted(Exception):
-    """Asked to stop; every running voter left a resume point.
+    """Training was stopped by a signal; every running voter has written a resume point.
 
     Attributes:
-        signal: number of the signal that asked.
+        signal: its number.
     """
 
     def __init__(self, number: int):
@@ -71,8 +59,14 @@ class TrainingOutcome:
 
 
 @dataclass
-class _Voter:
-    """A voter's state in the supervisor."""
+class _SupervisedVoter:
+    """A voter as the supervisor sees it: its process, its restarts, and why it failed.
+
+    Attributes:
+        not_before: `time.monotonic()` before which it is not started.
+        failure: why it ended without a result; None while it may still finish.
+        bad_input: whether the failure is due to its input.
+    """
 
     spec: VoterSpec
     folder: Path
@@ -92,25 +86,26 @@ def train_domain(
 ) -> TrainingOutcome:
     """Train all voters of a domain and assemble `request.out`.
 
-    Voters that finished in the work folder before, from the same inputs, are taken as they are; others go on from
-    their resume points. A voter killed by a signal is started again, `max_restarts` times; any other failure would
-    come again and is not retried. The others train on.
+    Voters that an earlier attempt finished from the same inputs are reused; the others go on from their resume points.
+    A voter killed by a signal is restarted, at most `max_restarts` times; any other failure would repeat and is final.
+    The other voters train on.
 
     Args:
         report: called in this process with every event of every voter (`domain`, `voter`, `event`, `step`, ...).
-        stop: asked several times a second; a signal's number makes all voters write resume points and leave.
-        hurry: asked while they do so; True ends those that still write, whose resume points of before stay good.
+        stop: called several times a second; when it returns a signal's number, all voters write resume points and
+            exit.
+        hurry: called meanwhile; True kills voters that still write: their earlier resume points stay valid.
 
     Raises:
         InputError: a check before the run failed (preflight.py), no voter could train because of its input, or there
             is no resume point where the request wants one.
         TooFewVoters: fewer than 2f + 1 voters finished; says why for each.
-        TrainingInterrupted: `stop` asked for it.
+        TrainingInterrupted: `stop` returned a signal.
     """
     started = time.monotonic()
     require_not_a_rank()
     keep_plan(request.work, require_ready(request))
-    voters = [_Voter(spec, request.folder(spec)) for spec in request.recipe.voters]
+    voters = [_SupervisedVoter(spec, request.folder(spec)) for spec in request.recipe.voters]
     waiting = [voter for voter in voters if not _finished(voter, request)]
     for voter in voters:
         if voter not in waiting:
@@ -122,15 +117,14 @@ def train_domain(
 
     missing = {voter.spec.name: voter.failure for voter in voters if voter.failure is not None}
     _require_quorum(request, voters, missing)
-    summary = _assemble(
-        request, [voter for voter in voters if voter.failure is None], missing, time.monotonic() - started
-    )
+    folders = {voter.spec.name: voter.folder for voter in voters if voter.failure is None}
+    summary = assemble(request, folders, missing, time.monotonic() - started)
     return TrainingOutcome(request.out, tuple(summary["finished"]), missing, summary)
 
 
 def _run(
     request: TrainingRequest,
-    voters: list[_Voter],
+    voters: list[_SupervisedVoter],
     report: Report,
     stop: Callable[[], int | None],
     hurry: Callable[[], bool],
@@ -140,7 +134,7 @@ def _run(
     context = _fork_server(request)
     alone = 1 if recipe.hardware.processes > 1 else max(1, len(os.sched_getaffinity(0)) // recipe.hardware.threads)
     parallel = recipe.hardware.parallel or alone
-    waiting, running = list(voters), list[_Voter]()
+    waiting, running = list(voters), list[_SupervisedVoter]()
     try:
         while waiting or running:
             if number := stop():
@@ -153,7 +147,7 @@ def _run(
             wait([end for voter in running for end in _ends(voter)], timeout=_TICK_S)
             for voter in list(running):
                 ended = voter.process is not None and not voter.process.is_alive()
-                _drain(voter, request, report)  # after the question: what it said last is then there
+                _drain(voter, request, report)  # after the check above, so that its last events have arrived
                 if ended:
                     running.remove(voter)
                     if _wants_restart(voter, request, report):
@@ -165,7 +159,7 @@ def _run(
 
 
 def _fork_server(request: TrainingRequest) -> ForkServerContext:
-    """Imports what voters need once, so that each of them starts in a fraction of a second."""
+    """A fork server that imports what voters need once, so that each of them starts in a fraction of a second."""
     context = multiprocessing.get_context("forkserver")
     parts = ["capibara_assets.training.supervisor.fork_server"]
     if request.recipe.hardware.processes > 1:
@@ -183,11 +177,13 @@ def _fork_server(request: TrainingRequest) -> ForkServerContext:
     return context
 
 
-def _start(context: ForkServerContext, voter: _Voter, request: TrainingRequest, stop: Callable[[], int | None]) -> None:
-    """Start a voter's process. The first one waits for the fork server's imports; a request to stop does not.
+def _start(
+    context: ForkServerContext, voter: _SupervisedVoter, request: TrainingRequest, stop: Callable[[], int | None]
+) -> None:
+    """Start a voter's process; returns early when a stop is requested, because the first start waits for imports.
 
     Raises:
-        TrainingInterrupted: `stop` asked for it; the process is ended as soon as there is one.
+        TrainingInterrupted: `stop` returned a signal; the process is killed as soon as it exists.
     """
     voter.connection, theirs = context.Pipe(duplex=False)
     process = context.Process(
@@ -216,7 +212,7 @@ def _start(context: ForkServerContext, voter: _Voter, request: TrainingRequest, 
 
 
 def _enter(request: TrainingRequest, spec: VoterSpec, folder: Path, connection: Connection) -> None:
-    """First function of a voter's process; torch is imported there, or in its ranks, never in the supervisor."""
+    """Entry point of a voter's process; torch is imported in it, or in its ranks, never in the supervisor."""
     if request.recipe.hardware.processes > 1:
         from capibara_assets.training.supervisor.agent import run_ranks
 
@@ -227,13 +223,13 @@ def _enter(request: TrainingRequest, spec: VoterSpec, folder: Path, connection: 
         run_voter(request, spec, folder, connection)
 
 
-def _ends(voter: _Voter) -> list[Connection | int]:
+def _ends(voter: _SupervisedVoter) -> list[Connection | int]:
     assert voter.process is not None
     return [voter.process.sentinel, *([voter.connection] if voter.connection else [])]
 
 
-def _drain(voter: _Voter, request: TrainingRequest, report: Report) -> None:
-    """Pass on what a voter has said so far."""
+def _drain(voter: _SupervisedVoter, request: TrainingRequest, report: Report) -> None:
+    """Relay the events that a voter has sent so far."""
     try:
         while voter.connection and voter.connection.poll():
             event = voter.connection.recv()
@@ -244,8 +240,8 @@ def _drain(voter: _Voter, request: TrainingRequest, report: Report) -> None:
         voter.connection = None
 
 
-def _wants_restart(voter: _Voter, request: TrainingRequest, report: Report) -> bool:
-    """What became of a voter whose process has ended; True if it is to be started again."""
+def _wants_restart(voter: _SupervisedVoter, request: TrainingRequest, report: Report) -> bool:
+    """Record how a voter's process ended; True if it is to be restarted, no earlier than its `not_before`."""
     assert voter.process is not None
     voter.process.join()
     code = voter.process.exitcode
@@ -278,8 +274,8 @@ def _wants_restart(voter: _Voter, request: TrainingRequest, report: Report) -> b
     return True
 
 
-def _stop(running: list[_Voter], request: TrainingRequest, report: Report, hurry: Callable[[], bool]) -> None:
-    """Ask running voters to write resume points and leave; kill those that do not."""
+def _stop(running: list[_SupervisedVoter], request: TrainingRequest, report: Report, hurry: Callable[[], bool]) -> None:
+    """Tell running voters to write resume points and exit; kill those that have not after the grace period."""
     for voter in running:
         if voter.process and voter.process.is_alive():
             voter.process.terminate()
@@ -295,17 +291,17 @@ def _stop(running: list[_Voter], request: TrainingRequest, report: Report, hurry
 
 
 def _any_point(request: TrainingRequest) -> bool:
-    """Whether any voter has begun to leave resume points."""
+    """Whether any voter has a resume point."""
     return any(next((request.work / spec.name).glob("checkpoint-*"), None) for spec in request.recipe.voters)
 
 
-def _finished(voter: _Voter, request: TrainingRequest) -> bool:
+def _finished(voter: _SupervisedVoter, request: TrainingRequest) -> bool:
     """Whether the voter's result lies in the work folder, whole and made from these inputs."""
     manifest = voter.folder / RESULT / "manifest.json"
     return manifest.is_file() and json.loads(manifest.read_text("utf-8"))["input_digest"] == request.input_digest()
 
 
-def _require_quorum(request: TrainingRequest, voters: list[_Voter], missing: dict[str, str]) -> None:
+def _require_quorum(request: TrainingRequest, voters: list[_SupervisedVoter], missing: dict[str, str]) -> None:
     recipe = request.recipe
     finished = sum(_finished(voter, request) for voter in voters)
     if finished >= recipe.quorum:
@@ -315,69 +311,3 @@ def _require_quorum(request: TrainingRequest, voters: list[_Voter], missing: dic
     if all(voter.bad_input for voter in voters if voter.failure is not None):
         raise InputError(message)
     raise TooFewVoters(message)
-
-
-def _assemble(
-    request: TrainingRequest, voters: list[_Voter], missing: dict[str, str], seconds: float
-) -> dict[str, Any]:
-    """Copy finished voters to `out`, damage those that a drill names, write the summary; `out` appears whole."""
-    beside = request.out.with_name(f".{request.out.name}.part")
-    shutil.rmtree(beside, ignore_errors=True)
-    rows = {}
-    for voter in voters:
-        name = voter.spec.name
-        folder = beside / "voters" / name
-        shutil.copytree(voter.folder / RESULT, folder)
-        if name in request.fault:
-            inject(folder, request.fault[name])
-        manifest, timings, curve = (
-            json.loads((folder / f"{part}.json").read_text("utf-8")) for part in ("manifest", "timings", "curve")
-        )
-        kept = (
-            "status",
-            "fault",
-            "digest",
-            "steps",
-            "examples",
-            "validation_examples",
-            "trainable_parameters",
-            "supervised_tokens",
-            "base_validation_loss",
-            "validation_loss",
-            "best_step",
-            "precision",
-        )
-        rows[name] = (
-            {key: manifest[key] for key in kept if key in manifest}
-            | timings
-            | {
-                "skipped_steps": len(manifest["skipped_steps"]),
-                "curve": [point for point in curve if "validation_loss" in point],
-            }
-        )
-        if (checkpoints := folder / "checkpoints.json").is_file():
-            rows[name]["checkpoints"] = json.loads(checkpoints.read_text("utf-8"))
-    summary = {
-        "domain": request.domain,
-        "input_digest": request.input_digest(),
-        "seed": request.seed,
-        "tolerated": request.recipe.tolerated,
-        "quorum": request.recipe.quorum,
-        "finished": sorted(rows),
-        "missing": missing,
-        "injected": {name: fault for name, fault in request.fault.items() if name in rows},
-        "voters": rows,
-        "seconds": round(seconds, 3),
-        "prediction": compared(
-            request.work,
-            {name: beside / "voters" / name / EVENTS for name in rows},
-            {name: row["seconds"] for name, row in rows.items()},
-        ),
-    }
-    write_json_atomic(beside / "summary.json", summary)
-    sync_folder(beside)
-    if request.out.exists():
-        shutil.rmtree(request.out)
-    beside.replace(request.out)
-    sync_folder(request.out.parent)
-    return summary

@@ -1,4 +1,4 @@
-"""Signals that ask a training to stop: noted, and acted on where the work can be left."""
+"""The signals that stop a training: recorded when they arrive, acted on at the next point where a resume is safe."""
 
 import signal
 import time
@@ -7,12 +7,12 @@ from types import FrameType
 _TOGETHER_S = 1.0  # some senders signal a process and then its group: that is one request
 
 
-class Asked:
-    """What SIGINT and SIGTERM have asked for so far.
+class StopSignal:
+    """Records the first SIGINT or SIGTERM, and whether another one followed.
 
     Attributes:
         number: of the first signal; None before it.
-        hurry: whether another one came later: leave now.
+        hurry: whether a later one arrived: exit without waiting for resume points.
     """
 
     def __init__(self) -> None:
@@ -21,12 +21,12 @@ class Asked:
         self._first = 0.0
 
     def listen(self) -> None:
-        """From now on both signals are noted here and do nothing else."""
+        """Install handlers for both signals, in place of their defaults."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self.note)
 
     def note(self, number: int, _frame: FrameType | None = None) -> None:
-        """A signal has come."""
+        """Record a signal; also called where a stop is requested by other means than a signal."""
         now = time.monotonic()
         if self.number is None:
             self.number, self._first = number, now
@@ -34,4 +34,4 @@ class Asked:
             self.hurry = True
 
 
-asked = Asked()  # of this process, and of those forked from it
+stop_signal = StopSignal()  # of this process; processes forked from it inherit it

@@ -1,6 +1,6 @@
-"""What a voter's process owes its surroundings: stop when asked, never outlive its supervisor, share no folder.
+"""Duties of a voter's process: send events, exit when its supervisor is gone, and hold its folder's lock.
 
-Imports no torch: it is also the part of a process that only looks after others.
+Imports no torch: processes that only supervise others use it, too.
 """
 
 import fcntl
@@ -17,37 +17,37 @@ from typing import IO, Any
 
 from capibara_assets.errors import InputError
 from capibara_assets.training.monitoring.events import Report
-from capibara_assets.training.supervisor.signals import Asked
+from capibara_assets.training.supervisor.signals import StopSignal
 
-# Environment of the processes that train one voter: where its agent listens, and the key that the agent accepts.
+# Environment of the ranks of a voter: the agent's socket, and the key that authenticates a rank to it.
 AGENT_ADDRESS, AGENT_KEY = "CAPIBARA_AGENT_ADDRESS", "CAPIBARA_AGENT_KEY"
-# Exit code of a failure that would come again: bad input, divergence, a defect. Anything killed is worth another try.
+# Exit code of a failure that a restart would repeat: bad input, divergence, a defect. What was killed is restarted.
 FAILED = 3
 ORPHAN_GRACE_S = 15.0
 _LOCK_WAIT_S = 30.0
 
 
-def reporter(connection: Connection, asked: Asked) -> Report:
-    """Sends events over a connection; when nobody listens there any more, that asks to stop."""
+def reporter(connection: Connection, stop_signal: StopSignal) -> Report:
+    """A function that sends events over a connection; a closed connection counts as a request to stop."""
 
     def report(event: dict[str, Any]) -> None:
         try:
             connection.send(event)
         except OSError:
-            asked.note(signal.SIGTERM)
+            stop_signal.note(signal.SIGTERM)
 
     return report
 
 
-def follow_supervisor(asked: Asked) -> None:
-    """When the supervisor is gone, however it went, stop as if asked to, and leave for good after a grace period."""
+def follow_supervisor(stop_signal: StopSignal) -> None:
+    """Watch the supervisor in a thread: when it is gone, request a stop, and exit after a grace period."""
 
     def follow() -> None:
         supervisor = parent_process()
         if supervisor is None:
             return
         wait([supervisor.sentinel])
-        asked.note(signal.SIGTERM)
+        stop_signal.note(signal.SIGTERM)
         time.sleep(ORPHAN_GRACE_S)
         os._exit(128 + signal.SIGTERM)
 
@@ -55,10 +55,10 @@ def follow_supervisor(asked: Asked) -> None:
 
 
 def require_not_a_rank() -> None:
-    """A supervisor starts the processes of its voters itself.
+    """Refuse to supervise from a process that torchrun started as one of several.
 
     Raises:
-        InputError: it was itself started as one of several processes.
+        InputError: WORLD_SIZE says so.
     """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world != 1:
@@ -70,7 +70,7 @@ def require_not_a_rank() -> None:
 
 @contextmanager
 def alone_in(folder: Path, poll: Callable[[], None]) -> Iterator[None]:
-    """Hold the folder's lock; wait a while for a former owner that is still leaving.
+    """Hold the folder's lock; wait up to 30 seconds for a former owner that is exiting.
 
     Raises:
         InputError: another process trains in this folder.

@@ -1,4 +1,4 @@
-"""One voter's process: what it learns becomes events, how it ends becomes an exit code."""
+"""The process that trains one voter: it reports events, and its exit code says how it ended."""
 
 import signal
 import sys
@@ -12,23 +12,28 @@ from pathlib import Path
 from capibara_assets.errors import InputError
 from capibara_assets.training.data.voter_run import Interrupted, VoterRun
 from capibara_assets.training.loop.guards import TrainingDiverged
+from capibara_assets.training.loop.train import train_voter
 from capibara_assets.training.monitoring.events import Report
 from capibara_assets.training.ranks import ALONE, Ranks
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.strategies.voters import train_by_strategy
-from capibara_assets.training.supervisor.signals import Asked, asked
+from capibara_assets.training.strategies.federated import train_federated
+from capibara_assets.training.strategies.parts import train_seeds
+from capibara_assets.training.strategies.private_sgd import train_private
+from capibara_assets.training.strategy import FederatedStrategy, PrivateStrategy, SeedsStrategy
+from capibara_assets.training.supervisor.signals import StopSignal, stop_signal
 from capibara_assets.training.supervisor.voter_process import FAILED, alone_in, follow_supervisor, reporter
 
 
 def run_voter(request: TrainingRequest, voter: VoterSpec, folder: Path, connection: Connection) -> None:
-    """Entry of a voter's process: trains, sends events and at last `failed` over the connection, exits by code.
+    """Entry point of a voter's process: train, send events over the connection, and exit.
 
-    Exit codes: 0 finished, 128 + signal after a resume point was written, 3 a failure that would come again.
+    Exit codes: 0 finished, 128 + signal after a resume point was written, 3 a failure (its event `failed` says which)
+    that a restart would repeat.
     """
-    asked.listen()
-    follow_supervisor(asked)
-    sys.exit(attempt(request, voter, folder, reporter(connection, asked), asked))
+    stop_signal.listen()
+    follow_supervisor(stop_signal)
+    sys.exit(attempt(request, voter, folder, reporter(connection, stop_signal), stop_signal))
 
 
 def attempt(
@@ -36,29 +41,29 @@ def attempt(
     voter: VoterSpec,
     folder: Path,
     report: Report,
-    asked: Asked,
+    stop_signal: StopSignal,
     join: Callable[[], Ranks] = lambda: ALONE,
 ) -> int:
-    """Train in this process; how it went as an exit code.
+    """Train a voter in this process; returns the exit code.
 
     Args:
-        report: gets the events, and `failed` of a failure that would come again.
-        asked: what signals have asked for; training stops when there is one.
-        join: meets the voter's other processes.
+        report: gets the events, and `failed` for a failure that a restart would repeat.
+        stop_signal: once it holds a signal, training stops at the next safe point.
+        join: connects to the voter's other processes.
     """
-    # PEFT asks Transformers for it
+    # PEFT makes Transformers emit it
     warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
 
     def poll() -> None:
-        if asked.number is not None:
-            raise Interrupted(asked.number)
+        if stop_signal.number is not None:
+            raise Interrupted(stop_signal.number)
 
     try:
         ranks = join()
         with alone_in(folder, poll) if ranks.main else nullcontext():
             train_by_strategy(VoterRun(request, voter, folder, report, poll, ranks))
     except Interrupted:
-        return 128 + (asked.number or signal.SIGTERM)  # another process of this voter was asked
+        return 128 + (stop_signal.number or signal.SIGTERM)  # else another process of this voter got the signal
     except (InputError, TrainingDiverged) as error:
         report({"event": "failed", "error": str(error), "bad_input": isinstance(error, InputError)})
         return FAILED
@@ -67,3 +72,15 @@ def attempt(
         report({"event": "failed", "error": f"{type(error).__name__}: {error}", "bad_input": False})
         return FAILED
     return 0
+
+
+def train_by_strategy(run: VoterRun) -> Path:
+    """Train a voter by its declared strategy; returns the result's folder. Raises as `train_voter`."""
+    match run.voter.strategy:
+        case SeedsStrategy() as strategy:
+            return train_seeds(run, strategy)
+        case FederatedStrategy() as strategy:
+            return train_federated(run, strategy)
+        case PrivateStrategy() as strategy:
+            return train_private(run, strategy)
+    return train_voter(run)

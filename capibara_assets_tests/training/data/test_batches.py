@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capibara_assets.errors import InputError
-from capibara_assets.training.data.order import Plan, shards, step_batches, training_part, validation_shard
+from capibara_assets.training.data.order import ExampleOrder, shards, step_batches, training_part, validation_shard
 
 
 def table(groups: int, per_group: int = 3, seed: int = 0) -> pl.DataFrame:
@@ -45,11 +45,11 @@ def test_an_epoch_holds_every_example_once_whatever_the_row_order(
 
 def test_seeds_and_epochs_give_other_orders_and_seeking_needs_no_replay() -> None:
     names, lengths = [f"e{i}" for i in range(40)], [5 + i % 7 for i in range(40)]
-    walk = [Plan(names, lengths, seed=1, global_batch=4, window=2).step(number) for number in range(30)]
-    plan = Plan(names, lengths, seed=1, global_batch=4, window=2)
+    walk = [ExampleOrder(names, lengths, seed=1, global_batch=4, window=2).step(number) for number in range(30)]
+    plan = ExampleOrder(names, lengths, seed=1, global_batch=4, window=2)
     assert [plan.step(number) for number in reversed(range(30))] == walk[::-1]
     assert walk[:10] != walk[10:20]
-    assert walk != [Plan(names, lengths, seed=2, global_batch=4, window=2).step(number) for number in range(30)]
+    assert walk != [ExampleOrder(names, lengths, seed=2, global_batch=4, window=2).step(number) for number in range(30)]
 
 
 @given(groups=st.sets(st.text(min_size=1, max_size=4), min_size=4, max_size=50), n=st.integers(1, 4))

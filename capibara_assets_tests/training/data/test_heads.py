@@ -19,7 +19,7 @@ from capibara_assets.training.data.batches import view_of
 from capibara_assets.training.data.order import validation_shard
 from capibara_assets.training.data.voter_run import Interrupted, VoterRun
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.strategies.voters import train_by_strategy
+from capibara_assets.training.supervisor.worker import train_by_strategy
 from capibara_assets_tests.modeling.tiny_heads import save_bert, save_t5
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.loop.test_train import (

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from capibara_assets.errors import InputError
-from capibara_assets.training.exporters import KINDS, Place, make_exporter
+from capibara_assets.training.exporters import KINDS, ExportTarget, make_exporter
 from capibara_assets.training.exporters.live import Copier
 from capibara_assets.training.monitoring.logs import find_logs
 from capibara_assets.training.monitoring.views import current_view, points_of, series_of
@@ -29,12 +29,12 @@ def write_log(folder: Path, events: list[dict[str, Any]]) -> Path:
 
 
 def copier(kind: str, folder: Path) -> Copier:
-    return Copier(kind, make_exporter(kind, Place(folder), {}))
+    return Copier(kind, make_exporter(kind, ExportTarget(folder), {}))
 
 
 def replay(kind: str, path: Path, folder: Path) -> None:
     made = copier(kind, folder)
-    error = made.look([path]) or made.close()
+    error = made.copy_new([path]) or made.close()
     if error:
         raise error
 
@@ -159,7 +159,7 @@ def test_followed_while_it_grows_and_is_killed_a_log_ends_the_same(kind: str, tm
     made = copier(kind, out)
     for end in [*range(2, len(events), 5), len(events)]:
         log = write_log(tmp_path / "voter-0", events[:end])
-        assert made.look([log]) is None
+        assert made.copy_new([log]) is None
     assert made.close() is None
     assert same(kind, READERS[kind](out), events)
 
@@ -181,7 +181,7 @@ def test_the_parts_of_a_voter_have_curves_of_their_own(kind: str, tmp_path: Path
     made = copier(kind, out)
     for end in [*range(1, len(events), 4), len(events)]:
         log = write_log(tmp_path / "voter-0", events[:end])
-        assert made.look([log]) is None
+        assert made.copy_new([log]) is None
     assert made.close() is None
     assert same(kind, READERS[kind](out), events)
 
@@ -189,9 +189,9 @@ def test_the_parts_of_a_voter_have_curves_of_their_own(kind: str, tmp_path: Path
 def test_an_exporter_whose_library_is_absent_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"wandb is not installed: .*capibara-assets\[metrics\]"):
-        make_exporter("wandb", Place(Path("anywhere")), {})
+        make_exporter("wandb", ExportTarget(Path("anywhere")), {})
     with pytest.raises(InputError, match="no exporter 'trackio': choose from tensorboard, wandb, mlflow"):
-        make_exporter("trackio", Place(Path("anywhere")), {})
+        make_exporter("trackio", ExportTarget(Path("anywhere")), {})
 
 
 def test_copies_of_one_log_are_found_once_and_named_by_their_voter(tmp_path: Path) -> None:

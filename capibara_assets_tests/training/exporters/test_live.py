@@ -10,7 +10,7 @@ import pytest
 from capibara_assets.training.exporters import Exporter
 from capibara_assets.training.exporters.live import LiveExport, Make
 from capibara_assets.training.monitoring.logs import RunInfo
-from capibara_assets.training.monitoring.views import Point, current_view, points_of
+from capibara_assets.training.monitoring.views import MetricPoint, current_view, points_of
 from capibara_assets_tests.training.exporters.test_exporters import write_log
 from capibara_assets_tests.training.monitoring.test_views import training
 
@@ -19,14 +19,14 @@ class Kept:
     """Keeps what it is given; does something first."""
 
     def __init__(self, before: "list[Exception] | threading.Event | None" = None):
-        self.points: list[Point] = []
+        self.points: list[MetricPoint] = []
         self.closed: list[bool] = []
         self._before = before
 
     def begin(self, info: RunInfo) -> None:
         self.points.clear()
 
-    def write(self, points: Sequence[Point]) -> None:
+    def write(self, points: Sequence[MetricPoint]) -> None:
         if isinstance(self._before, threading.Event):
             self._before.wait()
         elif self._before:
@@ -68,7 +68,7 @@ def test_a_hanging_and_a_raising_exporter_hold_nothing_up_and_the_other_gets_eve
     full = [line for line in said if "mlflow failed: OSError: [Errno 28] No space left" in line]
     assert len(full) == 1 and "`capibara metrics export OUTPUT --to mlflow`" in full[0]
     assert live.failures["mlflow"] >= 1 and live.failures["tensorboard"] == 0
-    assert any("export to wandb hangs and was left behind" in line for line in said)
+    assert any("export to wandb hangs and was abandoned" in line for line in said)
 
 
 def test_what_failed_halfway_is_written_again_from_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ def test_what_cannot_be_run_is_refused(tmp_path: Path) -> None:
 def test_a_point_of_another_run_is_passed_over(tmp_path: Path) -> None:
     arrays = {"x": np.ones(3, np.float32)}
     for step in (1, 2, 3):
-        saved.save_point(tmp_path, saved.Point(step, "mine", arrays, arrays))
+        saved.save_point(tmp_path, saved.JaxResumePoint(step, "mine", arrays, arrays))
     assert sorted(place.name for place in tmp_path.iterdir()) == ["step-000000002", "step-000000003"]
     found, passed = saved.newest_point(tmp_path, "another")
     assert found is None

@@ -12,10 +12,10 @@ from capibara_assets.modeling.adapters import LoraAdapter, read_adapter
 from capibara_assets.modeling.precision import fast_precision
 from capibara_assets.training.data.voter_run import VoterRun
 from capibara_assets.training.loop.products import averaged, shares_of
-from capibara_assets.training.loop.soup import SoupKitchen
+from capibara_assets.training.loop.soup import SoupTactic
 from capibara_assets.training.step.settings import resolve
 from capibara_assets.training.step.subject import Subject, load_subject
-from capibara_assets.training.strategy import Soup
+from capibara_assets.training.strategy import SoupStrategy
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.strategy_runs import QUIET, digests, manifest, train, train_stopped, voters
 
@@ -80,9 +80,9 @@ def test_shares() -> None:
     assert shares_of([1e6, 1e6], weighted=True) == [0.5, 0.5]
 
 
-def kitchen(subject: Subject, average: str, losses: Mapping[int, float], ingredients: int = 5) -> SoupKitchen:
+def kitchen(subject: Subject, average: str, losses: Mapping[int, float], ingredients: int = 5) -> SoupTactic:
     """With the weights of seed `step` at each step."""
-    made = SoupKitchen(Soup(average=average, ingredients=ingredients), subject)
+    made = SoupTactic(SoupStrategy(average=average, ingredients=ingredients), subject)
     for step, loss in losses.items():
         made.after_validation(step, loss, random_weights(subject, step))
     return made
@@ -131,11 +131,11 @@ def test_a_soup_worse_than_the_best_validation_is_not_published(subject: Subject
 
 def test_its_state_comes_back_to_the_bit(subject: Subject) -> None:
     one = kitchen(subject, "uniform", {3: 0.1 + 0.2, 12: 1.5, 6: 1 / 3}, ingredients=2)
-    other = SoupKitchen(Soup(ingredients=2), subject)
+    other = SoupTactic(SoupStrategy(ingredients=2), subject)
     other.restore(one.state())
     assert one.state().keys() == other.state().keys()
     assert all(torch.equal(value, other.state()[name]) for name, value in one.state().items())
-    empty = SoupKitchen(Soup(), subject)
+    empty = SoupTactic(SoupStrategy(), subject)
     empty.restore({})
     assert empty.state() == {}
 

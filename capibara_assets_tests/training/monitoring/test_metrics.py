@@ -9,7 +9,7 @@ from capibara_assets.training.loop.train import train_voter
 from capibara_assets.training.monitoring.events import read_events
 from capibara_assets.training.monitoring.logs import RunInfo
 from capibara_assets.training.monitoring.metrics import metrics_of, table
-from capibara_assets.training.monitoring.views import Point
+from capibara_assets.training.monitoring.views import MetricPoint
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.monitoring.test_views import event, training
 
@@ -60,7 +60,7 @@ def test_a_trained_voter_leaves_them_with_its_adapter(make_request: MakeRequest)
 
 
 def test_a_csv_row_per_figure_keeps_every_bit() -> None:
-    text = table([(RunInfo("r", "python/voter-0", 1), [Point(3, 1.5, {"train/loss": 0.1 + 0.2})])])
+    text = table([(RunInfo("r", "python/voter-0", 1), [MetricPoint(3, 1.5, {"train/loss": 0.1 + 0.2})])])
     (row,) = csv.DictReader(io.StringIO(text))
     assert row == {"run": "r", "name": "python/voter-0", "step": "3", "time": "1.5", "metric": "train/loss",
                    "value": "0.30000000000000004"}  # fmt: skip

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from capibara_assets.training.monitoring.progress import Standing, duration, progress_lines
+from capibara_assets.training.monitoring.progress import VoterTable, duration, progress_lines
 
 ABOUT: dict[str, Any] = {
     "precision": "fp32",
@@ -54,7 +54,7 @@ def test_what_is_left_follows_from_the_measured_speed_in_steps_and_micro_steps()
 
 
 def test_the_table_has_the_newest_of_each_voter() -> None:
-    standing = Standing()
+    standing = VoterTable()
     for one in (
         started(),
         did(1, 101.0),

@@ -21,9 +21,9 @@ from capibara_assets.planning.weights import read_weights
 from capibara_assets.training.data.voter_run import VoterRun
 from capibara_assets.training.monitoring.events import read_events
 from capibara_assets.training.plan.plan import plan_training
-from capibara_assets.training.plan.schema import Speed, VoterPlan
+from capibara_assets.training.plan.schema import MeasuredSpeed, VoterPlan
 from capibara_assets.training.plan.text import plan_lines
-from capibara_assets.training.plan.time import predict_time
+from capibara_assets.training.plan.time import ComputeSetup, predict_time
 from capibara_assets.training.supervisor.run import train_domain
 from capibara_assets_tests.modeling.tiny import MODULES
 from capibara_assets_tests.training.conftest import MakeRequest
@@ -226,9 +226,9 @@ def test_strategies_multiply_the_steps(make_request: MakeRequest) -> None:
 def test_seconds_that_were_measured_and_voters_side_by_side() -> None:
     voter = VoterPlan("v", "plain", 1, 10, 1.0, 10, 10, tokens=1000, validations=2, validation_examples=5,
                       validation_tokens=500)  # fmt: skip
-    speed = Speed(tokens_per_s=100.0, validation_tokens_per_s=500.0, start_s=3.0, memory_bytes=1, steps=4)
+    speed = MeasuredSpeed(tokens_per_s=100.0, validation_tokens_per_s=500.0, start_s=3.0, memory_bytes=1, steps=4)
     laptop = find_target("cpu-laptop")
-    three = predict_time([voter] * 3, 1.0, laptop, speed, precision="fp32", processes=1, parallel=2)
+    three = predict_time([voter] * 3, 1.0, laptop, speed, ComputeSetup("fp32", processes=1, parallel=2))
     assert three.each == (15.0, 15.0, 15.0) and three.seconds == (30.0, 30.0) and three.usd == (0.0, 0.0)
 
 
@@ -238,7 +238,7 @@ def test_published_runs_lie_between_the_best_and_the_typical_seconds(shared_data
     voter = VoterPlan("v", "plain", 1, 1, 1.0, 1, 1, tokens=10**9, validations=0, validation_examples=0,
                       validation_tokens=0)  # fmt: skip
     flops = 6.0 * read_shape("llama2-7b").parameters
-    found = predict_time([voter], flops, target, None, precision="bf16", processes=8, parallel=1)
+    found = predict_time([voter], flops, target, None, ComputeSetup("bf16", processes=8, parallel=1))
     assert found.seconds is not None
     with (shared_data / "hardware" / "published_training.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["hardware"] == "h100-80gb" and row["model"] == "llama2-7b"]

@@ -16,13 +16,13 @@ from capibara_assets.errors import InputError
 from capibara_assets.planning.hardware.targets import find_target
 from capibara_assets.training.plan import machine, preflight
 from capibara_assets.training.plan.plan import plan_training, settings_of
-from capibara_assets.training.plan.preflight import Finding, guarded, host_memory, quick_findings, require_ready
+from capibara_assets.training.plan.preflight import CheckFinding, guarded, host_memory, quick_findings, require_ready
 from capibara_assets.training.supervisor import run
 from capibara_assets.training.supervisor.run import train_domain
 from capibara_assets_tests.training.conftest import MakeRequest
 
 
-def statuses(findings: list[Finding]) -> dict[str, str]:
+def statuses(findings: list[CheckFinding]) -> dict[str, str]:
     return {finding.check: finding.status for finding in findings}
 
 
@@ -95,11 +95,11 @@ def test_what_is_missing_is_named_and_the_rest_is_not_tried(make_request: MakeRe
 
 
 def test_a_check_that_cannot_run_is_a_warning_that_says_why() -> None:
-    def broken() -> Finding:
+    def broken() -> CheckFinding:
         raise PermissionError("no")
 
     assert guarded("ports", broken) == [
-        Finding("ports", "warn", "could not be checked: PermissionError: no", "check it by hand")
+        CheckFinding("ports", "warn", "could not be checked: PermissionError: no", "check it by hand")
     ]
 
 

@@ -14,8 +14,8 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import read_adapter
 from capibara_assets.modeling.base import load_base
 from capibara_assets.storage.digests import sha256_file
-from capibara_assets.training.data.batches import Curriculum, Level
-from capibara_assets.training.data.order import Plan
+from capibara_assets.training.data.batches import Curriculum, CurriculumLevel
+from capibara_assets.training.data.order import ExampleOrder
 from capibara_assets.training.data.voter_run import Interrupted, VoterRun
 from capibara_assets.training.loop.train import train_voter
 from capibara_assets.training.monitoring.events import read_events
@@ -26,7 +26,7 @@ from capibara_assets.training.resume.epoch_info import (
     KEYS,
     epoch_folder,
     epoch_of,
-    epochs_there,
+    existing_epochs,
     read_epoch_info,
     write_epoch_info,
 )
@@ -143,7 +143,7 @@ def test_a_new_start_from_an_epoch_has_its_weights_and_goes_on_with_the_next(mak
     with pytest.raises(InputError, match="epoch 1 is where this training starts, and it has 1 epochs"):
         train(of_its_own(make_request, "none-left", epochs=1).model_copy(update={"start": start}))
     changed = start.model_copy(update={"digest": "0" * 64})
-    with pytest.raises(InputError, match="it has changed or gone"):
+    with pytest.raises(InputError, match="has changed or is gone since the training was requested"):
         train(of_its_own(make_request, "changed").model_copy(update={"start": changed}))
     other = {"rank": 3, "alpha": 4, "dropout": 0.0, "use_rslora": False}
     with pytest.raises(InputError, match="leave the LoRA settings as they were"):
@@ -151,10 +151,10 @@ def test_a_new_start_from_an_epoch_has_its_weights_and_goes_on_with_the_next(mak
 
 
 def test_an_epoch_is_over_with_its_last_step_or_with_its_level() -> None:
-    def level(examples: int, steps: int) -> Level:
+    def level(examples: int, steps: int) -> CurriculumLevel:
         ids = [f"e{number}" for number in range(examples)]
-        order = Plan(ids, [1] * examples, seed=1, global_batch=4, window=1)
-        return Level("level", ids, [], order, steps, peak=1.0)
+        order = ExampleOrder(ids, [1] * examples, seed=1, global_batch=4, window=1)
+        return CurriculumLevel("level", ids, [], order, steps, peak=1.0)
 
     levels = [level(10, steps=7), level(3, steps=2), level(8, steps=1)]  # 3, 1 and 2 steps an epoch
     curriculum = Curriculum(levels, shipped_recipe("nano_cpu", TrainingRecipe))
@@ -162,7 +162,7 @@ def test_an_epoch_is_over_with_its_last_step_or_with_its_level() -> None:
 
 
 def test_a_start_knows_the_names_that_it_needs(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="it has changed or gone"):
+    with pytest.raises(InputError, match="has changed or is gone since the training was requested"):
         begin_at(Start(adapter=tmp_path, digest="", epoch=1), (3, 6), {}, {})
 
 
@@ -176,7 +176,7 @@ def test_a_file_that_is_none_of_ours_is_refused(tmp_path: Path, text: str) -> No
 def test_names_of_folders(tmp_path: Path) -> None:
     for name in ("checkpoint-epoch-2", "checkpoint-epoch-10", "checkpoint-7", "checkpoint-epoch-x"):
         (tmp_path / name).mkdir()
-    assert epochs_there(tmp_path) == [2, 10]
+    assert existing_epochs(tmp_path) == [2, 10]
     assert [epoch_of(tmp_path / name) for name in ("checkpoint-epoch-2", "checkpoint-7")] == [2, None]
     assert read_epoch_info(tmp_path) == []
     row = dict.fromkeys(KEYS, 1)

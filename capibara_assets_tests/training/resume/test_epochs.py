@@ -244,7 +244,7 @@ def test_asked_to_stop_while_the_store_stands_still_an_older_point_does_and_the_
     train(make_request(work="whole", checkpoints=tmp_path / "expected"))
     request, events = make_request(checkpoints=tmp_path / "store"), list[dict[str, Any]]()
     with monkeypatch.context() as slow:
-        slow.setattr(resuming, "_LEAVE_S", 0.1)
+        slow.setattr(resuming, "_STOP_GRACE_S", 0.1)
         gate = Gate(slow)
 
         def poll() -> None:

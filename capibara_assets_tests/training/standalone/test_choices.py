@@ -8,7 +8,7 @@ import pytest
 
 from capibara_assets.errors import InputError
 from capibara_assets.training.recipe import TrainingRecipe
-from capibara_assets.training.standalone.choices import Wishes, chosen_recipe, recipe_file
+from capibara_assets.training.standalone.choices import RunOptions, chosen_recipe, recipe_file
 
 YAML = """
 name: own
@@ -43,7 +43,7 @@ def own(tmp_path: Path) -> Path:
 def chosen(file: Path | str, *settings: str, deepspeed: Path | None = None, **flags: Any) -> TrainingRecipe:
     """Flags by the recipe's keys, with `__` for the dot."""
     named = {name.replace("__", "."): value for name, value in flags.items()}
-    return chosen_recipe(Wishes(recipe=str(file), settings=settings, flags=named, deepspeed=deepspeed))
+    return chosen_recipe(RunOptions(recipe=str(file), settings=settings, flags=named, deepspeed=deepspeed))
 
 
 def test_toml_and_yaml_are_the_same_recipe(own: Path, tmp_path: Path) -> None:

@@ -19,18 +19,24 @@ from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, read_adapter
 from capibara_assets.training.data.voter_run import VoterRun
-from capibara_assets.training.loop.client import ClientTraining, signs
+from capibara_assets.training.loop.client import ClientTactic, signs
 from capibara_assets.training.loop.products import Product, detached
 from capibara_assets.training.plan.plan import plan_training
 from capibara_assets.training.plan.text import plan_lines
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.strategies import federated, secret_seed
 from capibara_assets.training.strategies.changes import Mechanism, Space, length, mean_change, server_step
-from capibara_assets.training.strategies.dealing import deal
+from capibara_assets.training.strategies.clients import assign_clients
 from capibara_assets.training.strategies.federated import participants
 from capibara_assets.training.strategies.privacy import dp_epsilon, privacy_problems
 from capibara_assets.training.strategies.privacy_plan import budget_of, dimensions, warnings_of
-from capibara_assets.training.strategy import Client, Federated, Privacy, Server, Trained
+from capibara_assets.training.strategy import (
+    ClientStrategy,
+    FederatedServer,
+    FederatedStrategy,
+    Privacy,
+    TrainedNumbers,
+)
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.strategy_runs import QUIET, digests, manifest, train, train_stopped, voters
 
@@ -54,7 +60,7 @@ class TinySubject:
         return LoraAdapter({"r": 2, "lora_alpha": 6}, {self.peft_names[name]: value for name, value in weights.items()})
 
 
-def clients_of(subject: Any, trained: Trained, n: int = 5) -> list[dict[str, Tensor]]:
+def clients_of(subject: Any, trained: TrainedNumbers, n: int = 5) -> list[dict[str, Tensor]]:
     """Weights of n clients that changed only what is trained."""
     found = []
     for seed in range(n):
@@ -76,7 +82,7 @@ def dense(weights: dict[str, Tensor], module: str) -> Tensor:
 
 
 @pytest.mark.parametrize("trained", ["factors", "b_only", "scales"])
-def test_the_mean_is_the_dense_mean_of_the_products(trained: Trained) -> None:
+def test_the_mean_is_the_dense_mean_of_the_products(trained: TrainedNumbers) -> None:
     subject: Any = TinySubject()
     start = detached(subject.trainable)
     if trained == "scales":
@@ -85,7 +91,7 @@ def test_the_mean_is_the_dense_mean_of_the_products(trained: Trained) -> None:
     clients, shares = clients_of(subject, trained), [0.1, 0.2, 0.3, 0.25, 0.15]
     space = Space.of(trained, subject)
     change = mean_change(space, start, clients, shares)
-    point, _ = server_step(Server(), space.read(start), change, {})
+    point, _ = server_step(FederatedServer(), space.read(start), change, {})
     result = space.write(point, start)
     lost = total = 0.0
     for module in ("first", "second"):
@@ -106,7 +112,7 @@ def test_the_mean_is_the_dense_mean_of_the_products(trained: Trained) -> None:
 
 
 @pytest.mark.parametrize("trained", ["factors", "b_only", "scales"])
-def test_reading_and_writing_is_the_identity_and_lengths_are_those_of_weights(trained: Trained) -> None:
+def test_reading_and_writing_is_the_identity_and_lengths_are_those_of_weights(trained: TrainedNumbers) -> None:
     subject: Any = TinySubject()
     space, weights = Space.of(trained, subject), clients_of(subject, trained)[0]
     coordinates = space.read(weights)
@@ -150,7 +156,7 @@ def test_noise_is_as_large_for_few_clients_as_for_all_and_the_same_when_drawn_ag
 
 
 def test_fedadam_by_hand() -> None:
-    server = Server(optimizer="adam", learning_rate=0.1, betas=(0.9, 0.99), tau=0.01)
+    server = FederatedServer(optimizer="adam", learning_rate=0.1, betas=(0.9, 0.99), tau=0.01)
     point = {"w": np.array([1.0, -2.0])}
     first, state = server_step(server, point, {"w": np.array([0.5, 0.0])}, {})
     # m = 0.1 * 0.5, v = 0.99 * 1e-4 + 0.01 * 0.25
@@ -164,7 +170,7 @@ def test_fedadam_by_hand() -> None:
 
 def test_the_proximal_term_and_the_frozen_half_by_hand() -> None:
     subject: Any = TinySubject()
-    tactic = ClientTraining(Client(trained="b_only", proximal=0.5), subject)
+    tactic = ClientTactic(ClientStrategy(trained="b_only", proximal=0.5), subject)
     a, b = subject.trainable["first.A"], subject.trainable["first.B"]
     with torch.no_grad():
         b.add_(2.0)
@@ -172,7 +178,7 @@ def test_the_proximal_term_and_the_frozen_half_by_hand() -> None:
     tactic.before_step()
     assert a.grad is None
     torch.testing.assert_close(b.grad, torch.full_like(b, 0.25 + 0.5 * 2.0))
-    whole = ClientTraining(Client(trained="factors", proximal=0.5), subject)
+    whole = ClientTactic(ClientStrategy(trained="factors", proximal=0.5), subject)
     a.grad = torch.ones_like(a)
     whole.before_step()
     torch.testing.assert_close(a.grad, torch.ones_like(a))  # it has not moved from its start
@@ -183,7 +189,7 @@ def test_scales_take_adamws_step_on_one_number_a_component() -> None:
     b, sign = subject.trainable["second.B"], signs("second", (5, 2))
     with torch.no_grad():
         b.zero_()
-    tactic = ClientTraining(Client(trained="scales"), subject)
+    tactic = ClientTactic(ClientStrategy(trained="scales"), subject)
     target = torch.randn(5, 2, generator=torch.Generator().manual_seed(3))
     scales = nn.Parameter(torch.zeros(2))
     ours, theirs = (torch.optim.AdamW([one], lr=0.1, weight_decay=0.0, eps=1e-12) for one in (b, scales))
@@ -211,53 +217,53 @@ def test_sampling_and_silence_follow_their_shares_and_the_seed() -> None:
 def test_tenants_that_share_an_example_are_one_client() -> None:
     tenants = [["a"], ["b"], ["c", "b"], ["d"], ["a"], ["e", "d"], ["c"], ["f"]]
     train = pl.DataFrame({"group_id": [f"g{n % 6}" for n in range(8)], "tenants": tenants})
-    clients, unit = deal(train, Federated(clients=4))
+    clients, unit = assign_clients(train, FederatedStrategy(clients=4))
     assert unit == "tenants"
     assert clients[0] == clients[4] and clients[1] == clients[2] == clients[6] and clients[3] == clients[5]
     assert clients.n_unique() == 4
-    of_groups, unit = deal(train, Federated(clients=5))  # a, b + c, d + e, f are too few
+    of_groups, unit = assign_clients(train, FederatedStrategy(clients=5))  # a, b + c, d + e, f are too few
     assert unit == "groups" and of_groups[0] == of_groups[6] and of_groups.n_unique() == 5
     with pytest.raises(InputError, match="4 tenants that share no example are too few for 5"):
-        deal(train, Federated(clients=5, by="tenants"))
+        assign_clients(train, FederatedStrategy(clients=5, by="tenants"))
     with pytest.raises(InputError, match="not every train example names its tenant"):
-        deal(train.drop("tenants"), Federated(clients=4, by="tenants"))
+        assign_clients(train.drop("tenants"), FederatedStrategy(clients=4, by="tenants"))
 
 
 def test_rounds_end_before_the_budget_is_passed() -> None:
-    choice = Federated(clients=20, rounds=50, privacy=Privacy(noise_multiplier=10.0))
+    choice = FederatedStrategy(clients=20, rounds=50, privacy=Privacy(noise_multiplier=10.0))
     budget = budget_of(choice)
     assert dp_epsilon(10.0, 1.0, budget.rounds, 1e-5) <= 1.0 < dp_epsilon(10.0, 1.0, budget.rounds + 1, 1e-5)
     with pytest.raises(InputError, match=r"one round with noise_multiplier 1 has epsilon 4\.38, above the budget of 1"):
-        budget_of(Federated(clients=20, privacy=Privacy(noise_multiplier=1.0)))
-    fitted = budget_of(Federated(clients=20, rounds=5, privacy=Privacy()))
+        budget_of(FederatedStrategy(clients=20, privacy=Privacy(noise_multiplier=1.0)))
+    fitted = budget_of(FederatedStrategy(clients=20, rounds=5, privacy=Privacy()))
     assert fitted.rounds == 5 and dp_epsilon(fitted.noise_multiplier, 1.0, 5, 1e-5) == pytest.approx(1.0, rel=1e-4)
 
 
-def said_of(choice: Federated, numbers: int) -> list[str]:
+def said_of(choice: FederatedStrategy, numbers: int) -> list[str]:
     assert choice.privacy is not None
     return warnings_of(choice.privacy, budget_of(choice), choice.rounds, numbers)
 
 
 def test_the_noise_is_said_beforehand_with_what_helps() -> None:
-    one_round = Federated(clients=20, rounds=1, privacy=Privacy())
+    one_round = FederatedStrategy(clients=20, rounds=1, privacy=Privacy())
     said = said_of(one_round, 1000)
     assert "1,000 trained numbers) / 20 clients = 5.9 x clip a round" in said[0] and "at most 0.17" in said[0]
     assert "118 clients in place of 20, or train 28 numbers in place of 1,000" in said[1]
     assert len(said_of(one_round, 20)) == 1
-    declared = Federated(clients=20, rounds=1, privacy=Privacy(seed=1))
+    declared = FederatedStrategy(clients=20, rounds=1, privacy=Privacy(seed=1))
     assert "no guarantee" in said_of(declared, 20)[-1]
 
 
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A folder that gets a copy of the voter's folder before it is cleared."""
-    original = federated.write_whole
+    original = federated.write_combined
 
     def copying(run: VoterRun, *rest: Any) -> Path:
         shutil.copytree(run.folder, tmp_path / "kept")
         return original(run, *rest)
 
-    monkeypatch.setattr(federated, "write_whole", copying)
+    monkeypatch.setattr(federated, "write_combined", copying)
     return tmp_path / "kept"
 
 
@@ -366,7 +372,7 @@ def test_nobody_answering_is_said(make_request: MakeRequest) -> None:
 def test_the_shipped_recipe_is_what_it_says() -> None:
     recipe = read_declared(resources_root() / "recipes" / "strategies" / "federated.yaml", TrainingRecipe)
     choice = recipe.voters[0].strategy
-    assert isinstance(choice, Federated) and choice.privacy is not None
+    assert isinstance(choice, FederatedStrategy) and choice.privacy is not None
     assert (choice.clients, choice.privacy.epsilon, choice.privacy.delta) == (20, 1.0, 1e-5)
     assert choice.privacy.seed is None and budget_of(choice).rounds == choice.rounds
 

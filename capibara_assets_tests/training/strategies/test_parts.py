@@ -15,7 +15,7 @@ from capibara_assets.training.data.voter_run import Interrupted, VoterRun
 from capibara_assets.training.loop.guards import TrainingDiverged
 from capibara_assets.training.monitoring.progress import progress_lines
 from capibara_assets.training.strategies import parts
-from capibara_assets.training.strategies.dealing import dealt
+from capibara_assets.training.strategies.clients import shared_out
 from capibara_assets.training.strategies.parts import part_seed
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.strategy_runs import QUIET, digests, manifest, train, train_stopped, voters
@@ -143,11 +143,11 @@ def test_rounds_average_clients_by_their_tokens_and_go_on_from_there(make_reques
 
 def test_groups_are_dealt_whole_and_evenly() -> None:
     groups = pl.Series([f"g{number % 11}" for number in range(50)])
-    client_of = dealt(groups, 4)
+    client_of = shared_out(groups, 4)
     assert sorted(list(client_of.values()).count(client) for client in range(4)) == [2, 3, 3, 3]
-    assert dealt(groups.reverse(), 4) == client_of
+    assert shared_out(groups.reverse(), 4) == client_of
     with pytest.raises(InputError, match="11 train groups are too few for 12 clients"):
-        dealt(groups, 12)
+        shared_out(groups, 12)
 
 
 def test_a_part_that_diverges_fails_the_voter(make_request: MakeRequest) -> None:

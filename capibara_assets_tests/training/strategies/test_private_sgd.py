@@ -31,15 +31,15 @@ from capibara_assets.training.strategies.privacy import (
     privacy_problems,
 )
 from capibara_assets.training.strategies.privacy_plan import budget_of_steps, trained_numbers
-from capibara_assets.training.strategies.private_sgd import Gradients, add_clipped
-from capibara_assets.training.strategy import Privacy, Private, Trained
+from capibara_assets.training.strategies.private_sgd import GradientSpace, add_clipped
+from capibara_assets.training.strategy import Privacy, PrivateStrategy, TrainedNumbers
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.strategy_runs import QUIET, digests, manifest, train, train_stopped, voters
 
-KINDS: tuple[Trained, ...] = ("factors", "b_only", "scales")
+KINDS: tuple[TrainedNumbers, ...] = ("factors", "b_only", "scales")
 
 
-def private(trained: Trained = "b_only", **privacy: Any) -> list[dict[str, Any]]:
+def private(trained: TrainedNumbers = "b_only", **privacy: Any) -> list[dict[str, Any]]:
     """One voter under DP-SGD; its noise is given, since finding the least for a large epsilon takes seconds."""
     choice = {"epsilon": 8.0, "noise_multiplier": 2.0, "clip": 0.5} | privacy
     return voters({"kind": "private", "trained": trained, "privacy": choice})
@@ -70,7 +70,9 @@ class Steps:
 
 
 @pytest.mark.parametrize("trained", KINDS)
-def test_a_gradient_is_the_slope_of_the_loss_in_its_coordinates(make_request: MakeRequest, trained: Trained) -> None:
+def test_a_gradient_is_the_slope_of_the_loss_in_its_coordinates(
+    make_request: MakeRequest, trained: TrainedNumbers
+) -> None:
     request = make_request(lora=QUIET, voters=private(trained))
     device = pick_device()
     settings = settings_on(request, device)
@@ -78,7 +80,7 @@ def test_a_gradient_is_the_slope_of_the_loss_in_its_coordinates(make_request: Ma
     examples = read_examples(request.dataset)
     encoded = tokens_of(request, examples, subject.base.tokenizer, settings)
     _, train_set = chosen("train", examples.filter(pl.col("split") == "train"), encoded, settings)
-    gradients, parts = Gradients.of(trained, subject), lora_only(subject)
+    gradients, parts = GradientSpace.of(trained, subject), lora_only(subject)
     batch = subject.collate([train_set[3]])
     start = {name: value.detach().clone() for name, value in subject.trainable.items()}
     found = gradients.of_example(train_set[3])
@@ -103,7 +105,7 @@ def test_a_gradient_is_the_slope_of_the_loss_in_its_coordinates(make_request: Ma
 
 @pytest.mark.parametrize("trained", KINDS)
 def test_a_step_is_the_sum_of_clipped_gradients_and_noise_of_the_stated_size(
-    make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch, trained: Trained
+    make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch, trained: TrainedNumbers
 ) -> None:
     steps = Steps(monkeypatch)
     made = make_request(lora=QUIET, voters=private(trained, clip=0.05), max_steps=2, global_batch=1000)
@@ -212,7 +214,7 @@ def test_what_is_told_is_noised_and_the_secret_goes(make_request: MakeRequest, m
 @pytest.mark.parametrize(
     "trained", ["b_only", *(pytest.param(kind, marks=pytest.mark.extended) for kind in KINDS[::2])]
 )
-def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest, trained: Trained) -> None:
+def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest, trained: TrainedNumbers) -> None:
     settings: dict[str, Any] = {"voters": private(trained, seed=5), "max_steps": 6}
     expected = digests(train(make_request(work="whole", **settings)))
     assert digests(train_stopped(make_request(work="stopped", **settings), calls=23, times=4)) == expected
@@ -231,7 +233,7 @@ def test_steps_end_before_the_budget_is_passed(make_request: MakeRequest) -> Non
 
 
 @pytest.mark.parametrize("trained", KINDS)
-def test_with_a_large_budget_it_learns(make_request: MakeRequest, trained: Trained) -> None:
+def test_with_a_large_budget_it_learns(make_request: MakeRequest, trained: TrainedNumbers) -> None:
     choice = private(trained, epsilon=1e4, noise_multiplier=None, clip=10.0)
     rate = 0.05 if trained == "scales" else 0.01
     found = manifest(train(make_request(lora=QUIET, voters=choice, max_steps=12, learning_rate=rate, epochs=4)))
@@ -240,7 +242,7 @@ def test_with_a_large_budget_it_learns(make_request: MakeRequest, trained: Train
 
 def test_a_longer_training_needs_other_noise_and_is_refused(make_request: MakeRequest) -> None:
     stop_after_a_point(make_request(lora=QUIET, voters=private(), max_steps=4, checkpoint_every=1))
-    with pytest.raises(InputError, match="was measured out for those"):
+    with pytest.raises(InputError, match="noise was computed for the former number"):
         train(make_request(lora=QUIET, voters=private(), max_steps=6, checkpoint_every=1))
 
 
@@ -277,7 +279,7 @@ def test_a_plan_says_how_much_noise_there_is_and_the_shipped_recipe_fits(make_re
     assert plan.voters[0].micro_steps == pytest.approx(plan.voters[0].steps * 6)
     recipe = read_declared(resources_root() / "recipes" / "strategies" / "private.yaml", TrainingRecipe)
     choice = recipe.voters[0].strategy
-    assert isinstance(choice, Private) and choice.privacy.seed is None
+    assert isinstance(choice, PrivateStrategy) and choice.privacy.seed is None
     assert (choice.privacy.epsilon, choice.privacy.delta) == (1.0, 1e-5)
 
 

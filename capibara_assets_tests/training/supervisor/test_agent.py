@@ -13,9 +13,9 @@ import pytest
 
 from capibara_assets.errors import InputError
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.supervisor.agent import _Crew
+from capibara_assets.training.supervisor.agent import _RankGroup
 from capibara_assets.training.supervisor.run import train_domain
-from capibara_assets.training.supervisor.signals import Asked
+from capibara_assets.training.supervisor.signals import StopSignal
 from capibara_assets.training.supervisor.voter_process import FAILED
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.supervisor.test_run import Killer, spawn, until
@@ -49,30 +49,35 @@ BROKEN, BAD = failed("connection reset by peer"), failed("no examples", bad_inpu
 
 
 @pytest.mark.parametrize(
-    ("asked", "silent", "failures", "left", "code", "reported"),
+    ("signals", "killed", "failures", "exit_codes", "code", "reported"),
     [
         ([], False, [], [0, 0], 0, None),
         ([signal.SIGINT], False, [], [130, 130], 130, None),
         ([signal.SIGTERM], True, [BROKEN], [3], 143, None),  # killed when its time was over
         ([], True, [], [0], 137, None),  # one was killed: it is started again
-        ([], True, [BROKEN], [3], 137, None),  # what the other said came of it
+        ([], True, [BROKEN], [3], 137, None),  # the other's failure is its consequence
         ([], False, [BROKEN], [3, 143], FAILED, BROKEN),
         ([], True, [BROKEN, BAD], [3, 3], FAILED, BAD),  # would come again
-        ([], False, [], [143, 143], 143, None),  # somebody stopped them: they are started again
+        ([], False, [], [143, 143], 143, None),  # stopped from outside: they are started again
         ([], False, [], [], FAILED, failed("torchrun ended with exit code 7 before any process had begun")),
     ],
 )
 def test_how_several_processes_ended_becomes_how_the_voter_ended(
-    asked: list[int], silent: bool, failures: list[dict[str, Any]], left: list[int], code: int, reported: Any
+    signals: list[int],
+    killed: bool,
+    failures: list[dict[str, Any]],
+    exit_codes: list[int],
+    code: int,
+    reported: Any,
 ) -> None:
     said = list[dict[str, Any]]()
     torchrun = subprocess.Popen([sys.executable, "-S", "-c", "raise SystemExit(7)"])
     torchrun.wait()
-    signals = Asked()
-    for number in asked:
-        signals.note(number)
-    crew = _Crew(torchrun, said.append, signals, left=left, failures=failures, silent=silent)
-    assert crew.exit_code() == code
+    stop_signal = StopSignal()
+    for number in signals:
+        stop_signal.note(number)
+    ranks = _RankGroup(torchrun, said.append, stop_signal, exit_codes=exit_codes, failures=failures, killed=killed)
+    assert ranks.exit_code() == code
     assert said == ([reported] if reported else [])
 
 

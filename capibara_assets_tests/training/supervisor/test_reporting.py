@@ -11,9 +11,9 @@ from capibara_assets.errors import InputError
 from capibara_assets.training.__main__ import main
 from capibara_assets.training.monitoring.events import read_events
 from capibara_assets.training.monitoring.logs import RunInfo
-from capibara_assets.training.monitoring.views import Point
+from capibara_assets.training.monitoring.views import MetricPoint
 from capibara_assets.training.supervisor.reporting import PROGRESS, reporting
-from capibara_assets.training.supervisor.signals import Asked
+from capibara_assets.training.supervisor.signals import StopSignal
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.exporters.test_exporters import ABSENT, same
 from capibara_assets_tests.training.monitoring.test_progress import did, started
@@ -34,7 +34,7 @@ def test_the_training_process_exports_while_it_trains_and_tees_its_lines(
     (tmp_path / "request.json").write_text(request.model_dump_json())
     monkeypatch.setenv("CAPIBARA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("CAPIBARA_JOB_LOG", str(tmp_path / "job.log"))
-    monkeypatch.setattr(Asked, "listen", lambda self: None)  # signals stay the tests'
+    monkeypatch.setattr(StopSignal, "listen", lambda self: None)  # signals stay the tests'
     code, said = main(["--request", str(tmp_path / "request.json")]), capsys.readouterr()
     assert code == 0, said.err
     assert (tmp_path / "job.log").read_text() == said.out
@@ -72,7 +72,7 @@ class Raising:
     def begin(self, info: RunInfo) -> None:
         raise OSError(28, "No space left on device")
 
-    def write(self, points: Sequence[Point]) -> None:
+    def write(self, points: Sequence[MetricPoint]) -> None:
         raise AssertionError("begin() comes first")
 
     def close(self, finished: bool) -> None:

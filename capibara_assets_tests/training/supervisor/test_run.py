@@ -23,7 +23,7 @@ from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.resume.points import load_point
 from capibara_assets.training.supervisor import run
 from capibara_assets.training.supervisor.run import TooFewVoters, TrainingInterrupted, train_domain
-from capibara_assets.training.supervisor.signals import Asked
+from capibara_assets.training.supervisor.signals import StopSignal
 from capibara_assets_tests.training import stub_voters
 from capibara_assets_tests.training.conftest import MakeRequest, request_maker
 from capibara_assets_tests.training.loop.test_train import digests
@@ -278,7 +278,7 @@ def test_as_a_process_of_its_own_it_runs_to_the_end(make_request: MakeRequest) -
 def test_bad_input_is_one_sentence_and_exit_code_2(
     make_request: MakeRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Asked, "listen", lambda self: None)  # this process is not its own
+    monkeypatch.setattr(StopSignal, "listen", lambda self: None)  # this process is not its own
     request = make_request().model_copy(update={"base_model": tmp_path / "nowhere"})
     (tmp_path / "request.json").write_text(request.model_dump_json())
     assert training_main.main(["--request", str(tmp_path / "request.json")]) == 2
@@ -301,7 +301,7 @@ def test_each_way_to_end_has_an_exit_code(
     def training(*_: Any, **__: Any) -> None:
         raise ends
 
-    monkeypatch.setattr(Asked, "listen", lambda self: None)
+    monkeypatch.setattr(StopSignal, "listen", lambda self: None)
     monkeypatch.setattr(training_main, "train_domain", training)
     (tmp_path / "request.json").write_text(make_request().model_dump_json())
     assert training_main.main(["--request", str(tmp_path / "request.json")]) == code
