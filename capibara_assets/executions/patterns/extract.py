@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from capibara_assets.domains import Domain
-from capibara_assets.executions.garbage import rare_collections
+from capibara_assets.executions.parsing import rare_collections
 from capibara_assets.executions.patterns.idioms import Idiom
 from capibara_assets.executions.patterns.idioms_javascript import javascript_idioms
 from capibara_assets.executions.patterns.idioms_python import python_idioms

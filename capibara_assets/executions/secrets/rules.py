@@ -9,14 +9,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from capibara_assets.executions.secrets.contexts import CONTEXT_SHAPES, LINE_START
 from capibara_assets.executions.secrets.plausibility import (
+    assigned_secret,
     filled_in,
     has_digit,
+    header_credential,
     hex_letters_and_digits,
     json_web_token,
     mixed_case_and_digits,
+    password,
     random_looking,
+    strong_password,
     token,
 )
 from capibara_assets.executions.secrets.providers import PROVIDER_SHAPES
@@ -253,9 +256,62 @@ def _detect_secrets_rules() -> Iterator[Rule]:
                 yield Rule(kind, names, pattern, 1, plausible=has_digit, ignore_case=True, tail="", gate=gate)
 
 
+# --- secrets known by what stands before them ---------------------------------------------------------------------
+
+_ContextShape = tuple[str, tuple[str, ...], str, Callable[[str], bool]]
+
+#: What may stand before a name at the start of a line.
+_LINE_START = r"^[ \t]*(?:export[ \t]+|set[ \t]+)?[\w.-]{0,60}?"
+
+_NAME = (
+    r"(?=[acdempstw])"  # each begins with one of these: sorts out most places before the names are tried one by one
+    r"(?:secret|token|passw(?:or)?d|passphrase|pwd|credential|(?:api|access|auth|encryption|private|signing|account"
+    r"|client|session|master|storage|webhook|subscription|service|app|consumer|deploy|admin)[_-]?key)[\w.-]{0,40}"
+)
+_PASSWORD_NAME = r"(?:passw(?:or)?d|passphrase|pwd|_pass)[\w.-]{0,20}"
+_SECRET_ANCHORS = ("secret", "token", "passw", "passphrase", "pwd", "_pass", "key", "credential")
+_PASSWORD_ANCHORS = ("passw", "passphrase", "pwd", "_pass")
+_QUOTE = r"\\?[\"']"
+_IS = r"[\s]*(?::[\s]*[\w]+[\s]*)?(?::=|=>|=|:|,)[\s]*"  # with a type between, as in `KEY: str = "…"`
+_SCHEME = r"(?:bearer|basic|token|apikey|api-key|key)[\s]+"
+
+#: (kind, anchors, expression with the secret in its group, plausibility)
+_CONTEXT_SHAPES: tuple[_ContextShape, ...] = (
+    ("PASSWORD", ("://",), r"[a-z][a-z0-9+.-]{1,30}://[^\s:/?#\[\]@'\"<>]*:([^\s/'\"@<>{}]+)@[^\s'\"]", password),
+    ("PASSWORD", _PASSWORD_ANCHORS, r"[;?&][\s]*(?:user[\s])?(?:password|pwd)[\s]?=[\s]?([^\s\"';&<>{}$\\]{5,})",
+     password),
+    ("PASSWORD", ("-u", "--user"), rf"[\s](?:-u|--user)(?:[\s]|=)[\s]*{_QUOTE}?[\w.@-]+:([^\s\"'\\$]{{6,}})",
+     strong_password),
+    ("AUTHORIZATION", ("authorization",),
+     rf"authorization{_QUOTE}?[\s]*[\]:=,]+[\s]*[frb]?{_QUOTE}?{_SCHEME}([A-Za-z0-9._~+/=-]+)", header_credential),
+    ("AUTHORIZATION", ("authorization", "bearer"),
+     rf"(?:authorization{_QUOTE}?[\s]*[\]:=,]+[\s]*{_QUOTE}?|bearer[\s]+)([A-Za-z0-9._~+/=-]{{20,}})", random_looking),
+    ("AWS_SECRET_ACCESS_KEY", ("aws",),
+     rf"aws[\w.-]{{0,20}}secret[\w.-]{{0,20}}{_QUOTE}?\]?[\s]*[:=][\s]*{_QUOTE}?([0-9A-Za-z/+]{{38,42}})"
+     r"(?![0-9A-Za-z/+])", has_digit),
+    ("SECRET", _SECRET_ANCHORS, rf"{_NAME}{_QUOTE}?\]?{_IS}[frb]?{_QUOTE}([^\"'\s\\]{{16,}}){_QUOTE}",
+     assigned_secret),
+    ("PASSWORD", _PASSWORD_ANCHORS, rf"{_PASSWORD_NAME}{_QUOTE}?\]?{_IS}[frb]?{_QUOTE}([^\"'\s\\]{{8,64}}){_QUOTE}",
+     strong_password),
+    # any other key: `CLOUDFLARE_KEY = "…"`, where the value must look the more random
+    ("SECRET", ("_key", "-key"), rf"[a-z0-9][_-]keys?{_QUOTE}?\]?{_IS}[frb]?{_QUOTE}([^\"'\s\\]{{16,}}){_QUOTE}",
+     random_looking),
+    ("SECRET", ("_key",), rf"{_LINE_START}[a-z0-9]_key=([^\s\"']{{16,}})", random_looking),
+    # env dumps and settings without quotes
+    ("SECRET", _SECRET_ANCHORS,
+     rf"{_LINE_START}{_NAME}=([^\s\"']{{16,}})", assigned_secret),
+    ("PASSWORD", _PASSWORD_ANCHORS,
+     rf"{_LINE_START}{_PASSWORD_NAME}(?:=|:[ \t]+)([^\s\"']{{8,64}})$", strong_password),
+    # query parameters, HTTP headers, YAML
+    ("SECRET", _SECRET_ANCHORS,
+     rf"(?:{_NAME}{_QUOTE}?[\s]?[:=][\s]?|[?&](?:api_?key|key|sig|signature)=)([A-Za-z0-9_.+/~=%-]{{16,}})"
+     r"(?![\w(\[.])", random_looking),
+)  # fmt: skip
+
+
 def _context_rules() -> Iterator[Rule]:
     """Secrets known by what stands before them: connection strings, headers, assignments to secret-looking names."""
-    for kind, anchors, expression, plausible in CONTEXT_SHAPES:
+    for kind, anchors, expression, plausible in _CONTEXT_SHAPES:
         pattern = re.compile(expression, re.IGNORECASE | re.MULTILINE)
         gate = "" if anchors == ("aws",) else _gate(expression)
         yield Rule(kind, anchors, pattern, 1, plausible, anchors != ("://",), whole_word=False, tail="", gate=gate)
@@ -267,7 +323,7 @@ def _gate(expression: str) -> str:
     It has no lookarounds and narrower \s and \w, which stand in character classes in all expressions that come here;
     a name's class is widened further, to one that costs a third, and what may stand before a name is left out.
     """
-    wider = _LOOKAROUND.sub("", expression).replace(LINE_START, "").replace(r"[\w.-]{", r"[^\s\"']{")
+    wider = _LOOKAROUND.sub("", expression).replace(_LINE_START, "").replace(r"[\w.-]{", r"[^\s\"']{")
     return "(?im)" + wider.replace(r"\w", r"\w\p{N}").replace(r"[\s", r"[\s\x1c-\x1f")
 
 
