@@ -1,4 +1,4 @@
-"""The tables of this stage: executions, what was quarantined, the files read, patterns and repair pairs."""
+"""Row types of the experience tables: executions, quarantined lines, log files, patterns and repair pairs."""
 
 from datetime import datetime
 from typing import ClassVar, Literal

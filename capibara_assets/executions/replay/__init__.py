@@ -1,4 +1,4 @@
-"""Recorded code run again in the sandbox: does the recorded output come out again?
+"""Re-execution of recorded code in isolated workers, to verify that it gives the recorded output again.
 
-Imports `sandbox`, `formats` and `recording`.
+Imports `sandbox`, `formats`, `recording` and `parsing`.
 """

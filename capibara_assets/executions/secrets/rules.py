@@ -1,4 +1,4 @@
-"""What a secret looks like: detect-secrets' rules, those of the providers it lacks, and secrets known by context.
+"""Rules that recognise secrets: those of detect-secrets, of further providers, and of secrets known by context.
 
 Each rule has anchors, substrings of which a text must hold one before the rule's expression is tried: scanning for a
 substring is two orders of magnitude cheaper than matching expressions, and nearly every text holds none.
@@ -29,7 +29,7 @@ _TOKEN = "A-Za-z0-9_-"
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A stretch of text that must not be kept."""
+    """A range of text (offsets in characters) that must not be kept."""
 
     start: int
     end: int
@@ -38,13 +38,13 @@ class Secret:
 
 @dataclass(frozen=True)
 class Rule:
-    """One shape. `group` holds the secret; `plausible` may still reject it; `ignore_case` is about the anchors.
+    """One format of secrets. `group` holds the secret; `plausible` may still reject it; `ignore_case`: of anchors.
 
     A match must not start inside a word, and is stretched over `tail` characters that follow it: keys are pasted with
     a character too many as often as with one too few, and half a key in the log is a leak all the same.
 
     `gate` is for rules whose anchors stand in every other text: an expression in the syntax of Rust's regex crate that
-    matches whatever the rule matches, or more (`secret_gate`).
+    matches whatever the rule matches, or more (`prefilter.py`).
     """
 
     kind: str
@@ -59,7 +59,7 @@ class Rule:
 
 
 def find_secrets(text: str, names_in_code: str | None = None, rules: Sequence[Rule] | None = None) -> list[Secret]:
-    """Secrets in `text`, left to right, not overlapping.
+    """Finds the secrets in `text`, left to right, not overlapping.
 
     Args:
         names_in_code: for the output of a program: the program. Where it names a secret-looking variable
@@ -68,25 +68,25 @@ def find_secrets(text: str, names_in_code: str | None = None, rules: Sequence[Ru
     """
     candidates = rules_for(text, rules)
     name = _secret_name(names_in_code) if names_in_code is not None else None
-    found: list[Secret] = []
+    secrets: list[Secret] = []
     left = text
     # one key may hide another: two without a gap, or a long match that swallows a shorter one's end
     while new := _find_once(left, candidates, name):
-        found += new
+        secrets += new
         left = _masked(left, new)
-    return sorted(found, key=lambda secret: secret.start)
+    return sorted(secrets, key=lambda secret: secret.start)
 
 
 def _find_once(text: str, rules: Sequence[Rule], name: str | None) -> list[Secret]:
-    found = [
+    candidates = [
         secret
         for rule in rules
         for secret in _matches(rule, text)
         if not (rule.whole_word and _inside_word(text, secret.start))
     ]
     if name is not None:
-        found += _bare_tokens(text, name)
-    return _without_overlaps(found)
+        candidates += _bare_tokens(text, name)
+    return _without_overlaps(candidates)
 
 
 def _masked(text: str, secrets: Sequence[Secret]) -> str:
@@ -129,13 +129,13 @@ def _inside_word(text: str, start: int) -> bool:
     return not (start >= 2 and text[start - 2] == "\\" and text[start - 1] in "nrtbf")
 
 
-def _without_overlaps(found: list[Secret]) -> list[Secret]:
-    """The earliest, of those the longest; a kind that comes first in the rules wins a draw (sorting is stable)."""
+def _without_overlaps(secrets: list[Secret]) -> list[Secret]:
+    """Keeps the earliest, of those the longest; the kind that comes first in the rules wins a tie (stable sort)."""
     kept: list[Secret] = []
-    for secret in sorted(found, key=lambda s: (s.start, -s.end)):
+    for secret in sorted(secrets, key=lambda s: (s.start, -s.end)):
         if not kept or secret.start >= kept[-1].end:
             kept.append(secret)
-        elif secret.end > kept[-1].end:  # two shapes that share characters: both go
+        elif secret.end > kept[-1].end:  # two matches that share characters: both are redacted
             kept[-1] = Secret(kept[-1].start, secret.end, kept[-1].kind)
     return kept
 
@@ -169,7 +169,7 @@ def _bare_tokens(text: str, name: str) -> Iterator[Secret]:
 
 @cache
 def provider_rules() -> tuple[Rule, ...]:
-    """All rules, those with a telling prefix first."""
+    """All rules, those with a distinctive prefix first."""
     return (*_block_rules(), *_extra_rules(), *_detect_secrets_rules(), *_context_rules())
 
 
