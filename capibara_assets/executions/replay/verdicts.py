@@ -12,7 +12,7 @@ from typing import Any, Literal
 from capibara_assets.executions.formats.cell_outputs import Cleaner, read_output
 from capibara_assets.executions.recording.envelope import execution_json
 from capibara_assets.executions.replay.pool import Ran
-from capibara_assets.executions.sandbox.local import Execution, ExecutionError, Logs, bundle_result
+from capibara_assets.executions.sandbox.local import ExecutionError, Logs, SandboxExecution, bundle_result
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 Verified = Literal["reexecuted", "recorded", "unverified"]
@@ -130,7 +130,7 @@ def _seen(
 def output_of(language: str, answer: dict[str, Any]) -> Output:
     """A worker's answer, read as the logs of recorded executions are."""
     failure = answer["error"]
-    execution = Execution(
+    execution = SandboxExecution(
         results=[
             bundle_result({"text/plain": each["text"]}, is_main=each.get("main", True), quoted=language == "python")
             for each in answer["results"]

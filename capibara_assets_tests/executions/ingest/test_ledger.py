@@ -244,9 +244,7 @@ def start(logs: Path, ledger: Path, processes: int = 1) -> "subprocess.Popen[byt
 
 
 @pytest.mark.parametrize("attempts", [3, pytest.param(7, marks=pytest.mark.extended)])
-def test_killed_runs_leave_no_secret_and_the_next_one_finds_everything(
-    logs: Path, ledger: Path, attempts: int
-) -> None:
+def test_killed_runs_leave_no_secret_and_the_next_one_finds_everything(logs: Path, ledger: Path, attempts: int) -> None:
     """kill -9 at any moment, while files grow: at the end each execution is there once, and no secret was ever left."""
     chance, written, killed = random.Random(7), 0, 0
     for attempt in range(attempts):
