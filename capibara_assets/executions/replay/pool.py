@@ -1,4 +1,4 @@
-"""Runs sessions in isolated workers: each several times, under different hash seeds, and none of them is lost."""
+"""Runs sessions of code in isolated workers, each several times under different hash seeds; replaces dead workers."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ _IMPORTED = re.compile(r"^[ \t]*(?:import|from)[ \t]+([A-Za-z_][\w.]*)", re.MULT
 _PRELOADED = frozenset(
     ("numpy", "pandas", "scipy", "sklearn", "torch", "starlette", "fastapi", "pydantic", "requests", "httpx", "sympy")
 )
+#: Modules that a preloaded module loads on first use.
 _WITH = {"starlette.testclient": ("anyio._backends._asyncio",), "fastapi.testclient": ("anyio._backends._asyncio",)}
 #: Of the standard library: prints, opens windows, or takes over the terminal.
 _NOT_PRELOADED = frozenset(
     ("this", "antigravity", "idlelib", "tkinter", "turtle", "curses", "readline", "pdb", "__main__")
 )
-_PRELOAD_FROM = 2  # sessions
+_PRELOAD_FROM = 2  # sessions that import a module
 _TICK_S = 0.25
 #: Ends that may be the machine's doing; such a session runs again, alone.
 UNCERTAIN = frozenset({"wall", "cpu", "memory", "signal", "garbled", "lost"})
@@ -54,18 +55,57 @@ _WORKER_MIB = 1024
 
 @dataclass(frozen=True)
 class Session:
-    """Cells that run one after the other in a fresh interpreter."""
+    """Cells of code that run one after the other in a fresh interpreter."""
 
     language: str  # python, sql or javascript
     cells: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Of one session: CPU seconds of a cell, and memory of all its processes together."""
+class SessionLimits:
+    """Limits of one session: CPU seconds of each cell, and memory of all its processes together."""
 
     timeout_s: float
     memory_mib: int
+
+
+@dataclass(frozen=True)
+class RerunPolicy:
+    """When a session runs again, alone.
+
+    Attributes:
+        uncertain: ends that may be the machine's doing: such a session runs again.
+        patience: wall clock that a cell may take for each second of CPU, in the first run and when it runs alone.
+        quiet_is_certain: a session that ran past its wall clock while cores were idle does not run again.
+    """
+
+    uncertain: Collection[str] = UNCERTAIN
+    patience: tuple[float, float] = PATIENCE
+    quiet_is_certain: bool = False
+
+    def is_final(self, ended: str) -> bool:
+        """Whether a first run that ended this way counts."""
+        if ended not in self.uncertain:
+            return True
+        return self.quiet_is_certain and ended == "wall" and os.getloadavg()[0] < (os.cpu_count() or 1)
+
+
+@dataclass(frozen=True)
+class PoolSettings:
+    """How sessions run.
+
+    Attributes:
+        times: runs of each session, each under another hash seed.
+        processes: sessions that run at the same time.
+        apart: languages whose sessions each get a worker of their own.
+    """
+
+    isolation: Isolation
+    limits: SessionLimits
+    times: int
+    processes: int
+    rerun: RerunPolicy = RerunPolicy()
+    apart: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -78,52 +118,62 @@ class Ran:
 
 
 @dataclass
-class Outcome:
-    """Runs of every session, in order, and what happened to the workers."""
+class PoolResult:
+    """The runs of every session, in order, and which sessions lost a worker or ran again."""
 
     runs: list[list[Ran]]
     lost: list[int] = field(default_factory=list)  # sessions that a worker died with, at least once
     again: list[int] = field(default_factory=list)  # sessions that ran again, alone
 
 
+_Runs = dict[tuple[int, int], Ran]  # (session, run) -> how it ended
+_Report = Callable[[int, Ran], None]
+
+
 def run_sessions(
-    sessions: Sequence[Session],
-    *,
-    isolation: Isolation,
-    limits: Limits,
-    times: int,
-    processes: int,
-    uncertain: Collection[str] = UNCERTAIN,
-    patience: tuple[float, float] = PATIENCE,
-    apart: Collection[str] = (),
-    quiet_is_certain: bool = False,
-    finished: Callable[[int, Ran], None] | None = None,
-) -> Outcome:
-    """Runs every session `times` times.
+    sessions: Sequence[Session], settings: PoolSettings, finished: Callable[[int, Ran], None] | None = None
+) -> PoolResult:
+    """Runs every session `settings.times` times in isolated workers; ends that may be the machine's doing run again.
 
     Args:
-        uncertain: ends that may be the machine's doing: such a session runs again, alone.
-        patience: wall clock that a cell may take for each second of CPU, before and when it runs alone.
-        apart: languages whose sessions each get a worker of their own.
-        quiet_is_certain: a session that ran past its wall clock while cores were idle does not run again.
-        finished: called with a session's number and each of its runs as soon as that is certain, from several threads.
+        finished: called with a session's number and each of its runs as soon as that is final, from several threads.
 
     Raises:
         IsolationError: workers cannot be started.
     """
     if not sessions:
-        return Outcome([])
-    python = any(s.language == "python" for s in sessions)
-    plan = _Plan(isolation, limits, _preload(sessions), python, frozenset(apart))
-    found: dict[tuple[int, int], Ran] = {}
-    settled: set[tuple[int, int]] = set()
+        return PoolResult([])
+    python = any(session.language == "python" for session in sessions)
+    options = _WorkerOptions(settings.isolation, settings.limits, _preload(sessions), python, settings.apart)
+    report: _Report = finished or (lambda index, ran: None)
+    runs, final = _run_together(sessions, settings, options, report)
+    lost = {index for (index, _), ran in runs.items() if ran.ended in ("lost", "garbled")}
+    again = sorted(runs.keys() - final)
+    for index, run in again:
+        workers = _Workers(options, run)
+        try:
+            runs[index, run] = workers.run(sessions[index], settings.rerun.patience[1])
+        finally:
+            workers.close()
+        report(index, runs[index, run])
+    by_session = [[runs[index, run] for run in range(settings.times)] for index in range(len(sessions))]
+    return PoolResult(by_session, sorted(lost), sorted({index for index, _ in again}))
+
+
+def _run_together(
+    sessions: Sequence[Session], settings: PoolSettings, options: _WorkerOptions, report: _Report
+) -> tuple[_Runs, set[tuple[int, int]]]:
+    """Runs all sessions, several at a time; returns the runs, and the keys of those that are final."""
+    times, processes = settings.times, settings.processes
+    runs: _Runs = {}
+    final: set[tuple[int, int]] = set()
     waiting = [deque(_in_order(sessions)) for _ in range(times)]
     places = threading.Semaphore(processes)
     failures: list[BaseException] = []
 
     def work(run: int) -> None:
         # a thread owns its workers: on Linux they end with the thread that started them
-        workers = _Workers(plan, run)
+        workers = _Workers(options, run)
         try:
             while not failures:
                 try:
@@ -131,11 +181,10 @@ def run_sessions(
                 except IndexError:
                     return
                 with places:
-                    found[index, run] = ran = workers.run(sessions[index], patience[0])
-                if quiet_is_certain and ran.ended == "wall" and os.getloadavg()[0] < (os.cpu_count() or 1):
-                    settled.add((index, run))
-                if finished is not None and (ran.ended not in uncertain or (index, run) in settled):
-                    finished(index, ran)
+                    runs[index, run] = ran = workers.run(sessions[index], settings.rerun.patience[0])
+                if settings.rerun.is_final(ran.ended):
+                    final.add((index, run))
+                    report(index, ran)
         except Exception as error:  # noqa: BLE001 (raised again by the thread that waits)
             failures.append(error)
         finally:
@@ -151,29 +200,16 @@ def run_sessions(
         thread.join()
     if failures:
         raise failures[0]
-    again = sorted({i for (i, run), ran in found.items() if ran.ended in uncertain and (i, run) not in settled})
-    lost = {index for (index, _), ran in found.items() if ran.ended in ("lost", "garbled")}
-    for index in again:
-        for run in range(times):
-            if found[index, run].ended in uncertain and (index, run) not in settled:
-                workers = _Workers(plan, run)
-                try:
-                    found[index, run] = workers.run(sessions[index], patience[1])
-                finally:
-                    workers.close()
-                if finished is not None:
-                    finished(index, found[index, run])
-    runs = [[found[index, run] for run in range(times)] for index in range(len(sessions))]
-    return Outcome(runs, sorted(lost), again)
+    return runs, final
 
 
 def _in_order(sessions: Sequence[Session]) -> Iterable[int]:
-    """Sessions of one language together."""
+    """Numbers of the sessions, those of one language together, so that few workers start."""
     return sorted(range(len(sessions)), key=lambda index: sessions[index].language == "javascript")
 
 
 def _preload(sessions: Sequence[Session]) -> list[str]:
-    """Modules, named in full, that several Python sessions import, that are known, and that are installed."""
+    """Modules (dotted names) to import before forking: known, installed, and imported by several Python sessions."""
     counts: Counter[str] = Counter()
     for session in sessions:
         if session.language == "python":
@@ -188,29 +224,31 @@ def _preload(sessions: Sequence[Session]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _WorkerOptions:
+    """What a worker is started with."""
+
     isolation: Isolation
-    limits: Limits
+    limits: SessionLimits
     preload: list[str]
     python: bool
     apart: frozenset[str]
 
 
 class _Workers:
-    """The workers of one run, started when they are first needed."""
+    """The workers of one thread, by kind, started when they are first needed."""
 
-    def __init__(self, plan: _Plan, run: int) -> None:
-        self._plan = plan
+    def __init__(self, options: _WorkerOptions, run: int) -> None:
+        self._options = options
         self._run = run
         self._started: dict[str, _Worker] = {}
 
     def run(self, session: Session, patience: float) -> Ran:
-        """Runs a session; a worker that it ended, or that had to be ended, is replaced for the next one."""
+        """Runs a session; a worker that died or was ended is replaced before the next session."""
         kind = "javascript" if session.language == "javascript" else "python"
         if kind not in self._started:
-            self._started[kind] = _Worker(self._plan, kind, self._run)
-        ran = self._started[kind].run(session, self._plan.limits, patience)
-        if not self._started[kind].usable or session.language in self._plan.apart:
+            self._started[kind] = _Worker(self._options, kind, self._run)
+        ran = self._started[kind].run(session, self._options.limits, patience)
+        if not self._started[kind].usable or session.language in self._options.apart:
             self._started.pop(kind).close()
         return ran
 
@@ -223,36 +261,37 @@ class _Workers:
 class _Worker:
     """One isolated process that runs sessions of its languages one after the other."""
 
-    def __init__(self, plan: _Plan, kind: str, run: int) -> None:
+    def __init__(self, options: _WorkerOptions, kind: str, run: int) -> None:
         self.usable = True
         self._buffer = b""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
         if kind == "javascript":
-            command, readable = _node_command(plan.limits)
+            command, readable = _node_command(options.limits)
         else:
-            options = {"python": plan.python, "preload": plan.preload, "alone": "processes" in plan.isolation.aspects}
+            alone = "processes" in options.isolation.aspects
+            arguments = {"python": options.python, "preload": options.preload, "alone": alone}
             script = _HERE / "python_worker.py"
-            command = [sys.executable, "-P", str(script), json.dumps(options)]
+            command = [sys.executable, "-P", str(script), json.dumps(arguments)]
             readable = [script, _SANDBOX / "sql_worker.py"]
         # set order follows the hash seed: each run has another one, the same in every batch
         environment = {"PYTHONHASHSEED": str(run + 1)}
-        self._sandboxed: Sandboxed = plan.isolation.start(
+        self._sandboxed: Sandboxed = options.isolation.start(
             command,
             readable=readable,
             environment=environment,
             errors=self._errors.fileno(),
-            memory_mib=plan.limits.memory_mib + _WORKER_MIB,
+            memory_mib=options.limits.memory_mib + _WORKER_MIB,
         )
         ready = self._line(time.monotonic() + _START_S)
         if isinstance(ready, str):
             said = self._said()
             self._sandboxed.close()
             raise IsolationError(f"a worker of re-verification does not start ({ready}): {said}")
-        #: bytes that each process of the idle worker has
+        #: resident bytes of each process of the idle worker
         self._floor = {process.pid: _memory(process) for process in self._sandboxed.tree()}
 
-    def run(self, session: Session, limits: Limits, patience: float) -> Ran:
-        """Runs a session to its end, or ends the worker when the session exceeds a limit that it does not notice."""
+    def run(self, session: Session, limits: SessionLimits, patience: float) -> Ran:
+        """Runs a session to its end, or gives up the worker when the session exceeds a limit unnoticed."""
         nonce = secrets.token_hex(8)
         wall_s = _SLACK_S + patience * limits.timeout_s
         request = {
@@ -288,8 +327,8 @@ class _Worker:
         self.usable = not answer.get("leaving", False)
         return Ran(answer.get("ended", "done"), answer.get("cell", 0), answer)
 
-    def _line(self, backstop: float, limits: Limits | None = None, cells: int = 0) -> bytes | str:
-        """The worker's next line, or why there is none; `limits` of the session that it runs."""
+    def _line(self, backstop: float, limits: SessionLimits | None = None, cells: int = 0) -> bytes | str:
+        """The worker's next line, or why there is none (as `Ran.ended`); `limits`: of the running session."""
         stdout = self._sandboxed.process.stdout
         assert stdout is not None
         began: float | None = None
@@ -304,7 +343,7 @@ class _Worker:
                     tree = self._sandboxed.tree()
                     used = sum(map(_cpu_seconds, tree))
                     began = used if began is None else began
-                    # a session that a worker can bound by itself never gets as far as this
+                    # reached only by sessions that a worker cannot bound by itself
                     if used - began > limits.timeout_s * cells + 1.5:
                         return "cpu"
                     if self._grown(tree) > limits.memory_mib << 20:
@@ -322,7 +361,7 @@ class _Worker:
         return line
 
     def _grown(self, tree: Iterable[psutil.Process]) -> int:
-        """Bytes that a session uses beyond those of its worker, which every fork of it shares."""
+        """Bytes that a session uses beyond its worker's, which every fork shares."""
         shared = max(self._floor.values(), default=0)
         return sum(max(0, _memory(process) - self._floor.get(process.pid, shared)) for process in tree)
 
@@ -336,7 +375,7 @@ class _Worker:
 
 
 def _is_answer(answer: dict[str, Any]) -> bool:
-    """Whether an answer has the form of one: a session may have written it itself."""
+    """Whether an answer has a valid form: a session may have written it itself."""
     if not isinstance(answer.get("ended", "done"), str) or type(answer.get("cell", 0)) is not int:
         return False
     if answer.get("ended", "done") not in _ENDS or not 0 <= answer.get("cell", 0) < 1 << 16:
@@ -356,12 +395,12 @@ def _is_answer(answer: dict[str, Any]) -> bool:
 
 
 def node() -> str | None:
-    """The Node.js on the PATH."""
-    found = shutil.which("node")
-    return None if found is None else str(Path(found).resolve())
+    """The path of Node.js, from the PATH; None when it is not installed."""
+    program = shutil.which("node")
+    return None if program is None else str(Path(program).resolve())
 
 
-def _node_command(limits: Limits) -> tuple[list[str], list[Path]]:
+def _node_command(limits: SessionLimits) -> tuple[list[str], list[Path]]:
     program = node()
     if program is None:
         raise IsolationError("no `node` on the PATH")

@@ -1,4 +1,4 @@
-"""Worker of `replay_pool.py` for Python and SQL: forks one fresh session per request, so that nothing leaks.
+"""Worker of `pool.py` for Python and SQL: forks one fresh session per request, so that no state leaks between them.
 
 Started isolated; reads one JSON request a line and answers with one line. Its only argument is a JSON object: `python`
 (false: SQL alone, nothing heavy is loaded), `preload` (modules imported before the forks), `alone` (true: this process
@@ -42,15 +42,15 @@ Json = dict[str, Any]
 
 
 def memory_file(name: str) -> int:
-    """A file without a name: its descriptor."""
+    """The descriptor of a new anonymous file in memory."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create(name)
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 
 
-class Server:
-    """Forks sessions and waits for them."""
+class SessionServer:
+    """Forks a session for each request and waits for it."""
 
     def __init__(self, options: Json) -> None:
         self.alone: bool = options["alone"]
@@ -62,13 +62,13 @@ class Server:
         if self.shell is not None:
             warm_up(self.shell, options["preload"])
         gc.collect()
-        gc.freeze()  # a collection in a fork would copy every page that it looks at
+        gc.freeze()  # a collection in a fork would copy every page that it reads
         if not self.alone and sys.platform.startswith("linux"):
             become_subreaper()
         self.kept = set(Path(tempfile.gettempdir()).iterdir()) if self.alone else set()
 
     def answer(self, request: Json) -> Json:
-        """Runs one session and says what came of it."""
+        """Runs one session; returns its answer, or how it ended."""
         result, progress = memory_file("result"), mmap.mmap(-1, 8)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         began = time.monotonic()
@@ -121,7 +121,7 @@ class Server:
                 os.kill(pid, signal.SIGKILL)
 
     def _stuck(self, pid: int) -> str:
-        """Where a session's threads wait for each other without a time limit; "" when one of them may go on.
+        """Describes where a session's threads wait for each other without a time limit; "" when one of them may go on.
 
         Only of a session without other processes, and only where the kernel tells.
         """
@@ -139,11 +139,11 @@ class Server:
                 switches = [line for line in (thread / "status").read_text().split("\n") if "ctxt_switches" in line]
                 waits.append(f"{thread.name} {arguments} {switches}")
             return "\n".join(sorted(waits))
-        except (OSError, ValueError, IndexError):  # it is running, has ended, or may not be looked at
+        except (OSError, ValueError, IndexError):  # it is running, has ended, or may not be inspected
             return ""
 
     def _end_stragglers(self, pid: int) -> None:
-        """Ends what a session left behind: processes and files."""
+        """Removes the processes and files that a session left behind."""
         if self.alone:
             with suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
@@ -155,7 +155,7 @@ class Server:
             time.sleep(0.001)
 
     def _become_session(self, request: Json, result: int, progress: mmap.mmap) -> None:
-        """What the fork does; never returns."""
+        """Runs the session in the forked process; never returns."""
         status = 1
         try:
             os.setsid()
@@ -191,9 +191,9 @@ class Server:
 
 
 def set_dumpable(dumpable: bool) -> None:
-    """Whether processes of the same user may look into this one's memory and files, or trace it.
+    """Sets whether processes of the same user may read this one's memory and files, or trace it.
 
-    The server's must not be: sessions are of its user, and it says what became of the next one.
+    The server forbids it: sessions run as its user and must not forge the answer of the next one.
     """
     if sys.platform.startswith("linux"):
         pr_set_dumpable = 4
@@ -201,7 +201,7 @@ def set_dumpable(dumpable: bool) -> None:
 
 
 def become_subreaper() -> None:
-    """Orphans of sessions become children of this process."""
+    """Makes orphans of sessions children of this process."""
     set_child_subreaper = 36
     LIBC.prctl(set_child_subreaper, 1, 0, 0, 0)
 
@@ -225,7 +225,7 @@ def reaped(pids: list[int]) -> bool:
 
 
 def clear_temporary_folder(kept: set[Path]) -> None:
-    """Removes everything but `kept` from the temporary folder, which is this sandbox's own."""
+    """Removes everything but `kept` from the temporary folder, which belongs to this sandbox."""
     for path in Path(tempfile.gettempdir()).iterdir():
         if path in kept:
             continue
@@ -236,7 +236,7 @@ def clear_temporary_folder(kept: set[Path]) -> None:
 
 
 def address_space() -> int:
-    """Bytes of address space that this process has already."""
+    """Bytes of address space that this process uses."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     except OSError:
@@ -244,14 +244,14 @@ def address_space() -> int:
 
 
 def bound(kind: int, value: int) -> None:
-    """Sets a resource limit, never above the hard one there is."""
+    """Sets a resource limit, never above the present hard limit."""
     hard = resource.getrlimit(kind)[1]
     most = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(kind, (most, most))
 
 
 def begin_cell(index: int, request: Json, progress: mmap.mmap) -> None:
-    """Tells the server which cell begins, and gives it its CPU seconds."""
+    """Reports to the server which cell begins, and sets the cell's CPU limit."""
     progress[:2] = bytes((index & 255, index >> 8 & 255))
     used = time.process_time()
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
@@ -263,19 +263,19 @@ def begin_cell(index: int, request: Json, progress: mmap.mmap) -> None:
 
 
 def run_sql(request: Json, progress: mmap.mmap) -> Json:
-    """Cells on one database in memory."""
+    """Runs SQL cells on one database in memory."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute("PRAGMA foreign_keys = ON")
     answer: Json = {}
     for index, cell in enumerate(request["cells"]):
         begin_cell(index, request, progress)
-        found = sql_worker.run(connection, cell, request["wall_s"])
-        if found.get("timeout"):
+        executed = sql_worker.run(connection, cell, request["wall_s"])
+        if executed.get("timeout"):
             return {"ended": "wall"}
-        failure = found["error"]
+        failure = executed["error"]
         answer = {
-            "results": [{"text": each["text"], "main": True} for each in found["results"]],
-            "stdout": "".join(found["stdout"]),
+            "results": [{"text": each["text"], "main": True} for each in executed["results"]],
+            "stdout": "".join(executed["stdout"]),
             "stderr": "",
             "error": None if failure is None else {"name": failure["name"], "value": failure["value"], "missing": None},
         }
@@ -285,7 +285,7 @@ def run_sql(request: Json, progress: mmap.mmap) -> Json:
 
 
 def make_shell() -> Any:
-    """An IPython shell as an ipykernel has it, that keeps what it would send in `shell.sent`."""
+    """An IPython shell as in an ipykernel, which collects its messages in `shell.sent` instead of sending them."""
     from IPython.core.displayhook import DisplayHook
     from IPython.core.displaypub import DisplayPublisher
     from IPython.core.interactiveshell import InteractiveShell
@@ -342,7 +342,7 @@ def make_shell() -> Any:
 
 
 def warm_up(shell: Any, preload: list[str]) -> None:
-    """Runs cells, so that what is made on first use is made before the forks, and makes the shell as new."""
+    """Runs cells, so that one-time initialisation happens before the forks, then resets the shell."""
     cells = ["1", "await __import__('asyncio').sleep(0)", "def f(x):\n    return [x]\nclass C: pass\nf({'a': C})"]
     if "pandas" in preload:
         cells.append("__import__('pandas').DataFrame({'a': [1.5], 'b': ['x']}).describe()")
@@ -356,7 +356,7 @@ def warm_up(shell: Any, preload: list[str]) -> None:
 
 
 def run_python(shell: Any, request: Json, progress: mmap.mmap) -> Json:
-    """Cells in one shell."""
+    """Runs Python cells in one shell."""
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         raw = io.FileIO(descriptor, "w", closefd=False)
         stream = io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "surrogatepass", newline="\n")
@@ -396,7 +396,7 @@ async def run_cells(shell: Any, request: Json, progress: mmap.mmap) -> Json:
 
 
 async def run_cell(shell: Any, cell: str) -> None:
-    """One cell as an ipykernel runs it: within a running event loop, awaited when it awaits."""
+    """Runs one cell as an ipykernel does: within a running event loop, awaited when it awaits."""
     preprocessing = None
     try:
         transformed = shell.transform_cell(cell)
@@ -418,7 +418,7 @@ async def run_cell(shell: Any, cell: str) -> None:
 
 
 def written(descriptor: int, begin: int) -> str:
-    """What was written to a stream since `begin`."""
+    """The text written to a stream since `begin`."""
     size = os.fstat(descriptor).st_size
     if size - begin > MOST_TEXT:
         raise MemoryError
@@ -426,7 +426,7 @@ def written(descriptor: int, begin: int) -> str:
 
 
 def described(raised: BaseException) -> Json:
-    """An exception by name, message and, where Python says it, the name of what is missing."""
+    """Describes an exception: its name, message and bases and, where Python gives it, the missing name."""
     with suppress(Exception):  # a class of the session's own may fail to print itself
         value = str(raised)[:2000]
         missing = getattr(raised, "name", None) if isinstance(raised, ImportError | NameError) else None
@@ -443,7 +443,7 @@ def described(raised: BaseException) -> Json:
 
 
 def main() -> None:
-    server = Server(json.loads(sys.argv[1]))
+    server = SessionServer(json.loads(sys.argv[1]))
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     del sys.argv[1:]
     answers.write(b"ready\n")
