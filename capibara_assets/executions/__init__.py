@@ -1,6 +1,6 @@
-"""Executions of agents' code: recording, ingest, redaction, classification, patterns, repair pairs, local sandbox.
+"""Executions of agents' code: recorded, read, redacted, labelled and mined for patterns; the local sandbox.
 
-Imports `storage` and what lies below it, and (for the recipe) `playbooks` and `deployment`; never Dagster.
+Imports `playbooks`, `storage` and what lies below them; never Dagster. `record` is for agents and imports little.
 """
 
 from capibara_assets.executions.recording.recorder import record

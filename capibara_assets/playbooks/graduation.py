@@ -1,4 +1,4 @@
-"""Which agents' playbooks are trusted: a score, interactions, success rate and expertise against a filter."""
+"""Decides which agents graduate (have trusted playbooks): score, interactions, success rate and expertise."""
 
 import math
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ HALF_LIFE_DAYS = 180.0
 
 
 class AgentFilter(BaseModel):
-    """What an agent must show to graduate."""
+    """The criteria that an agent must meet to graduate."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -32,8 +32,8 @@ class AgentFilter(BaseModel):
 
 
 @dataclass(frozen=True)
-class _Record:
-    """What the reports say about one agent."""
+class _AgentFigures:
+    """Figures about one agent from its manifests and run reports."""
 
     interactions: int | None
     success_rate: float | None
@@ -41,7 +41,7 @@ class _Record:
     expertise: tuple[str, ...]
 
 
-_UNKNOWN = _Record(None, None, None, ())
+_UNKNOWN = _AgentFigures(None, None, None, ())
 
 
 def wilson_lower_bound(successes: float, trials: float, z: float = Z_95) -> float:
@@ -99,9 +99,9 @@ def newest_time(bullets: pl.DataFrame) -> datetime | None:
     return cast("datetime | None", past.max())
 
 
-def _records(runs: pl.DataFrame) -> dict[str, _Record]:
+def _records(runs: pl.DataFrame) -> dict[str, _AgentFigures]:
     """Agent -> its record; a manifest speaks before run reports, which say what it leaves open."""
-    found: dict[str, _Record] = {}
+    found: dict[str, _AgentFigures] = {}
     known = runs.filter(pl.col("agent_id").is_not_null()).sort("run_id")
     for (agent,), rows in known.group_by("agent_id", maintain_order=True):
         reports = rows.to_dicts()
@@ -112,7 +112,7 @@ def _records(runs: pl.DataFrame) -> dict[str, _Record]:
             done, solved = _work(tasks)
             interactions = done if interactions is None else interactions
             success_rate = solved if success_rate is None else success_rate
-        found[str(agent)] = _Record(
+        found[str(agent)] = _AgentFigures(
             interactions=interactions,
             success_rate=success_rate,
             score=min((r["graduation_score"] for r in reports if r["graduation_score"] is not None), default=None),
@@ -144,7 +144,7 @@ def _solved(report: dict[str, Any]) -> float | None:
 def _agent(
     name: str,
     lessons: list[Advice],
-    record: _Record,
+    record: _AgentFigures,
     criteria: AgentFilter,
     as_of: datetime | None,
     half_life_days: float,
@@ -180,7 +180,7 @@ def _age_days(advice: Advice, as_of: datetime | None) -> float | None:
     return float(max(0.0, (as_of - written) / timedelta(days=1)))
 
 
-def _expertise(lessons: list[Advice], record: _Record) -> list[str]:
+def _expertise(lessons: list[Advice], record: _AgentFigures) -> list[str]:
     if record.expertise:
         return [domain.value for domain in DOMAINS if domain.value in record.expertise]
     share = {domain: sum(domain in advice.domains for advice in lessons) / max(1, len(lessons)) for domain in DOMAINS}

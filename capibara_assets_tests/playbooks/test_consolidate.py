@@ -11,10 +11,10 @@ import pytest
 
 from capibara_assets.playbooks.consolidate import consolidate
 from capibara_assets.playbooks.coverage import cover, estimate_tokens
+from capibara_assets.playbooks.formats.write import HEADING, render_playbook
 from capibara_assets.playbooks.graduation import AgentFilter, graduate, wilson_lower_bound
 from capibara_assets.playbooks.near import NEAR, likeness, meaning_of, weights_of
 from capibara_assets.playbooks.read import read_playbooks
-from capibara_assets.playbooks.render import HEADING, render_playbook
 from capibara_assets.playbooks.schema import Consolidated
 from capibara_assets.storage.records import frame_digest
 

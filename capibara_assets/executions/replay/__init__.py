@@ -1,4 +1,4 @@
-"""Re-execution of recorded code in isolated workers, to verify that it gives the recorded output again.
+"""Recorded code run again in the sandbox, to see whether the recorded output comes out again.
 
-Imports `sandbox`, `formats`, `recording` and `parsing`.
+Imports `sandbox`, `formats` and `recording`.
 """

@@ -3,8 +3,8 @@
 `reexecuted`: it ran `times` times in fresh sandboxes (other hash seeds, processes, folders and times), each time with
 the standard output, results' text, outcome and error class that were recorded; code without output is compared by its
 outcome alone.
-`recorded`: it was not run, because it was not requested or something that it needs is missing here: its package, its
-session's state, its database, a file, the network, an interpreter. The reason names it.
+`recorded`: unconfirmed. Its verification was not requested, or something that it needs is missing here: its package,
+its session's state, its database, a file, the network, an interpreter. The reason names it.
 `unverified`: it ran again with another output or outcome, with different results in each run, or into a limit.
 
 A session that ran into a limit or died with its worker runs once more alone before that counts. CPU seconds limit
