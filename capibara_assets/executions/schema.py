@@ -87,7 +87,7 @@ class Quarantined(Record):
 
 
 class LogFile(Record):
-    """One file that was looked at and what became of its lines."""
+    """One file of the logs folder, with the counts of its lines."""
 
     schema_name: ClassVar[str] = "LogFile"
     schema_version: ClassVar[int] = 2

@@ -168,7 +168,7 @@ def test_render_keeps_the_budget_and_whole_bullets(folder: Path) -> None:
     assert full.count("\n- ") == frame["compressed"].sum() and full.count("## RULES") == 1
 
 
-def test_what_the_cover_holds_without_is_taken_out() -> None:
+def test_texts_that_the_cover_does_not_need_are_removed() -> None:
     # the first choice, best per token, is spare once the two that follow cover the rest
     texts = ["a b", "a c c c", "b d d d"]
     values = [1.0, 1.0, 1.0]

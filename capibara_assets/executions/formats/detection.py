@@ -97,7 +97,7 @@ def read_parts(data: bytes, now: datetime) -> Iterator[LogPart]:
             yield part
 
 
-# --- what a file looks like -----------------------------------------------------------------------------------------
+# --- the marks of formats -------------------------------------------------------------------------------------------
 
 
 def _has(text: bytes, marks: Sequence[bytes]) -> bool:
@@ -124,7 +124,7 @@ def _is_ours(line: bytes) -> bool:
     return any(_kind(item) is not None for item in (value if isinstance(value, list) else [value]))
 
 
-# --- what a value is ------------------------------------------------------------------------------------------------
+# --- the kind of a value --------------------------------------------------------------------------------------------
 
 
 def _kind(value: Any) -> str | None:

@@ -166,7 +166,7 @@ class Intake:
                 self._fetch(line.data)
                 del wanted[line.number]
             if not reader.compressed and line.ended:
-                break  # plain lines are found by their offsets
+                break  # lines of a plain file are read by their offsets
         with Path(task.path).open("rb") as file:
             for offset in wanted.values() if not reader.compressed else ():
                 file.seek(offset)

@@ -26,7 +26,7 @@ _REQUESTS = frozenset(("fetch", "axios"))
 _OWNERS = ("Promise", "axios")
 _METHODS = _ARRAY_METHODS | HTTP_METHODS
 _VALUES = frozenset(("array", "object"))
-_ACTION = re.compile(r"[(`]|=>|await")  # what no call, function or await can do without
+_ACTION = re.compile(r"[(`]|=>|await")  # every call, function and await contains one of these
 _DECLARATIONS = frozenset(("lexical_declaration", "variable_declaration"))
 _GLOBAL_NAMES = """console Math JSON Object Array String Number Set Map Promise Error Date RegExp Symbol parseInt
     parseFloat undefined require fetch axios setTimeout setInterval process Buffer URL BigInt Reflect Proxy
@@ -46,7 +46,7 @@ class _Role(Enum):
 
 @cache
 def _roles() -> list[tuple[str, _Role]]:
-    """Name and role of each kind of node, by its number: asked for its name, a node makes a new string each time."""
+    """Name and role of each kind of node, by its number; a node's own `type` makes a new string at each access."""
     language = javascript_language()
     kinds = [
         (language.node_kind_for_id(i) or "", language.node_kind_is_named(i)) for i in range(language.node_kind_count)

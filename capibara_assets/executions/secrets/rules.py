@@ -187,7 +187,7 @@ def _block_rules() -> Iterator[Rule]:
 def _extra_rules() -> Iterator[Rule]:
     for kind, anchors, expression in PROVIDER_SHAPES:
         plausible = filled_in if kind == "HF_TOKEN" else None if kind == "TWITTER_BEARER" else token
-        # an expression that starts with a class is slow to look for, and its anchors are rare enough
+        # an expression that starts with a character class is slow to search, and its anchors are rare enough
         literal = min(map(len, anchors)) > 5 or expression.startswith(("[", "(?<="))
         gate = "" if literal else f"(?-u:{_LOOKAROUND.sub('', expression)})"
         yield Rule(kind, anchors, re.compile(expression, re.ASCII), plausible=plausible, tail=_TOKEN, gate=gate)

@@ -1,4 +1,4 @@
-"""Which format family a file is of, found by looking at its content, and what is in it."""
+"""Detects the format family of a playbook file by its content, and reads it."""
 
 import json
 import re
@@ -144,7 +144,7 @@ def _read_object(document: Mapping[str, Any], text: str) -> Contents:
             contents = _list(holder, entries, text, name)
         return _with_manifest(contents, document, text)
     try:
-        # a run may name its agent and its success rate as a manifest does: look for the run first
+        # a run may name its agent and its success rate as a manifest does: test for the run first
         if looks_like_run(document):
             return Contents("adaptation-run", "read", run=read_run(document))
         if looks_like_manifest(document):

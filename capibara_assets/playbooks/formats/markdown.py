@@ -15,6 +15,8 @@ _COUNTERS = re.compile(
 
 @dataclass
 class _Entry:
+    """The lines of one bullet in the report."""
+
     line: int
     section: str
     local_id: str | None

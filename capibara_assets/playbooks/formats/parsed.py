@@ -92,7 +92,7 @@ def counter(entry: Mapping[str, Any], *names: str) -> int:
 
 
 def text_of(entry: Mapping[str, Any], name: str) -> str:
-    """A string that must be there and not be blank, with plain newlines and no blanks around it."""
+    """A required string that is not blank, tidied. Raises UnfitEntry."""
     if name not in entry:
         raise UnfitEntry(f"missing:{name}", f"no {name}")
     value = entry[name]
@@ -105,13 +105,13 @@ def text_of(entry: Mapping[str, Any], name: str) -> str:
 
 
 def tidy(text: str) -> str:
-    """Plain newlines, no blanks at either end; lone surrogates, which no table can hold, become U+FFFD."""
+    """Text with LF line ends and without blanks at either end; lone surrogates become U+FFFD."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").strip()
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def moment(value: Any, flags: list[str]) -> datetime | None:
-    """ISO text or epoch seconds as UTC; no zone is read as UTC and flagged, nonsense is flagged and None."""
+    """Converts ISO text or epoch seconds to UTC; flags times without zone (read as UTC) and invalid ones (None)."""
     if value is None:
         return None
     try:
@@ -128,7 +128,7 @@ def moment(value: Any, flags: list[str]) -> datetime | None:
 
 
 def title_of(entry: Mapping[str, Any]) -> str | None:
-    """The title where it says something that the content does not."""
+    """The title of an entry; None where the content contains it."""
     title, content = entry.get("title"), entry.get("content")
     if not isinstance(title, str) or not title.strip():
         return None
@@ -136,20 +136,20 @@ def title_of(entry: Mapping[str, Any]) -> str | None:
 
 
 def strings(value: Any) -> tuple[str, ...]:
-    """The strings of a list; anything else is no tags at all."""
+    """The strings in a list; none for any other value."""
     return tuple(tidy(item) for item in value if isinstance(item, str)) if isinstance(value, list) else ()
 
 
 def references(value: Any) -> tuple[str, ...]:
-    """What a list of evidence names, as `<type>:<ref>` (`{"type", "ref", "note"}`; a bare string has no type)."""
-    found = []
+    """The references in a list of evidence (`{"type", "ref", "note"}`, or a bare string) as `<type>:<ref>`."""
+    named = []
     for item in value if isinstance(value, list) else ():
         if isinstance(item, str):
-            found.append(f":{tidy(item)}" if item.strip() else "")
+            named.append(f":{tidy(item)}" if item.strip() else "")
         elif isinstance(item, Mapping) and isinstance(item.get("ref"), str) and item["ref"].strip():
             kind = item.get("type")
-            found.append(f"{tidy(kind) if isinstance(kind, str) else ''}:{tidy(item['ref'])}")
-    return tuple(dict.fromkeys(reference for reference in found if reference))
+            named.append(f"{tidy(kind) if isinstance(kind, str) else ''}:{tidy(item['ref'])}")
+    return tuple(dict.fromkeys(reference for reference in named if reference))
 
 
 def _essence(bullet: RawBullet) -> tuple[object, ...]:

@@ -145,7 +145,7 @@ def test_the_language_is_the_cells_or_the_kernels(metadata: Any, cell: Any, lang
         ({"execution_start": 1791201600000, "execution_millis": 9}, 9),
     ],
 )  # fmt: skip
-def test_times_are_taken_from_whoever_noted_them(metadata: Any, duration: float) -> None:
+def test_times_are_read_from_every_tool_that_writes_them(metadata: Any, duration: float) -> None:
     (record,) = ran(notebook(code("x", **metadata)))
     assert (record.timestamp, record.duration_ms) == (datetime(2026, 10, 5, 12, tzinfo=UTC), duration)
     assert "undated" not in record.flags
