@@ -25,16 +25,9 @@ from capibara_assets.evaluation.grading.code_blocks import Extracted, extracted,
 from capibara_assets.evaluation.grading.journal import GradeJournal
 from capibara_assets.evaluation.grading.plan import CLAIMABLE, Calibration, Plan, Verdict
 from capibara_assets.evaluation.items.items import Item
-from capibara_assets.executions.replay.pool import (
-    PoolSettings,
-    Ran,
-    RerunPolicy,
-    Session,
-    SessionLimits,
-    node,
-    run_sessions,
-)
+from capibara_assets.executions.replay.pool import PoolSettings, RerunPolicy, run_sessions
 from capibara_assets.executions.replay.replay import environment
+from capibara_assets.executions.replay.workers import Ran, Session, SessionLimits, node
 from capibara_assets.executions.sandbox.cgroup import groups_are_here
 from capibara_assets.executions.sandbox.isolation import ASPECTS, Isolation, best_isolation
 from capibara_assets.storage.digests import canonical_json, sha256_bytes

@@ -4,16 +4,12 @@ Started isolated; reads one JSON request a line and answers with one line. Its o
 (false: SQL alone, nothing heavy is loaded), `preload` (modules imported before the forks), `alone` (true: this process
 may end every process that it sees, since they are its sessions').
 
-A Python cell runs in IPython's InteractiveShell within a running event loop, as in an ipykernel, but without its
-sockets: the display hook and publisher put what would be sent into a list. Standard output is a file in memory, so that
-child processes write there, too.
+Python cells run in the shell of `python_shell.py`, SQL in the local sandbox's `sql_worker.py`.
 """
 
-import asyncio
 import ctypes
 import gc
 import importlib
-import io
 import json
 import mmap
 import os
@@ -29,12 +25,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sandbox"))
+import python_shell  # type: ignore[import-not-found,unused-ignore]
 import sql_worker  # type: ignore[import-not-found,unused-ignore]
 
-del sys.path[0]
+del sys.path[:2]
 
-MOST_TEXT = 8 << 20  # characters of one text that are sent back
 POLL_S = 0.5
 FUTEX = {"x86_64": 202, "aarch64": 98}.get(os.uname().machine)
 LIBC = ctypes.CDLL(None)
@@ -55,12 +52,12 @@ class SessionServer:
     def __init__(self, options: Json) -> None:
         self.alone: bool = options["alone"]
         set_dumpable(False)
-        self.shell = make_shell() if options["python"] else None
+        self.shell = python_shell.make_shell() if options["python"] else None
         for module in options["preload"]:
             with suppress(ImportError):  # the session that imports it will say so itself
                 importlib.import_module(module)
         if self.shell is not None:
-            warm_up(self.shell, options["preload"])
+            python_shell.warm_up(self.shell, options["preload"])
         gc.collect()
         gc.freeze()  # a collection in a fork would copy every page that it reads
         if not self.alone and sys.platform.startswith("linux"):
@@ -174,7 +171,8 @@ class SessionServer:
             if request["language"] == "sql":
                 answer = run_sql(request, progress)
             else:
-                answer = run_python(self.shell, request, progress)
+                cells = request["cells"]
+                answer = python_shell.run_cells(self.shell, cells, lambda index: begin_cell(index, request, progress))
             if not self.alone:
                 os.chdir("/")
                 shutil.rmtree(folder, ignore_errors=True)
@@ -282,164 +280,6 @@ def run_sql(request: Json, progress: mmap.mmap) -> Json:
         if failure is not None:
             break
     return answer
-
-
-def make_shell() -> Any:
-    """An IPython shell as in an ipykernel, which collects its messages in `shell.sent` instead of sending them."""
-    from IPython.core.displayhook import DisplayHook
-    from IPython.core.displaypub import DisplayPublisher
-    from IPython.core.interactiveshell import InteractiveShell
-    from traitlets import Type
-    from traitlets.config import Config
-
-    sent: list[Json] = []
-
-    class Hook(DisplayHook):
-        def start_displayhook(self) -> None:
-            pass
-
-        def write_output_prompt(self) -> None:
-            pass
-
-        def write_format_data(self, format_dict: Any, md_dict: Any = None) -> None:
-            sent.append({"text": format_dict.get("text/plain"), "main": True})
-
-        def finish_displayhook(self) -> None:
-            pass
-
-    class Publisher(DisplayPublisher):
-        def publish(self, data: Any, *args: Any, update: bool = False, **more: Any) -> None:
-            if not update:
-                sent.append({"text": data.get("text/plain"), "main": False})
-
-        def clear_output(self, wait: bool = False) -> None:
-            pass
-
-    class Shell(InteractiveShell):
-        displayhook_class = Type(Hook)
-        display_pub_class = Type(Publisher)
-
-        def showtraceback(self, *args: Any, **more: Any) -> None:
-            """Keeps the exception; formatting its traceback would take longer than most sessions."""
-            given = args[0][1] if args and args[0] else None
-            self.raised = given or sys.exc_info()[1]
-
-        def _format_exception_for_storage(self, *args: Any, **more: Any) -> dict[str, Any]:
-            return {}  # nor is the history kept
-
-        def showsyntaxerror(self, *args: Any, **more: Any) -> None:
-            self.raised = sys.exc_info()[1]
-
-    config = Config()
-    config.HistoryManager.enabled = False  # its thread would not survive the fork
-    config.InteractiveShell.autoindent = False
-    os.environ.update(TERM="xterm-color", CLICOLOR="1", FORCE_COLOR="1", PAGER="cat", GIT_PAGER="cat")
-    shell: Any = Shell.instance(config=config)
-    shell.display_formatter.active_types = ["text/plain"]  # the others are not compared
-    shell.sent = sent
-    shell.raised = None
-    return shell
-
-
-def warm_up(shell: Any, preload: list[str]) -> None:
-    """Runs cells, so that one-time initialisation happens before the forks, then resets the shell."""
-    cells = ["1", "await __import__('asyncio').sleep(0)", "def f(x):\n    return [x]\nclass C: pass\nf({'a': C})"]
-    if "pandas" in preload:
-        cells.append("__import__('pandas').DataFrame({'a': [1.5], 'b': ['x']}).describe()")
-    loop = asyncio.new_event_loop()
-    for cell in cells:
-        loop.run_until_complete(run_cell(shell, cell))
-    loop.close()
-    shell.reset(new_session=True)
-    shell.sent.clear()
-    shell.raised = None
-
-
-def run_python(shell: Any, request: Json, progress: mmap.mmap) -> Json:
-    """Runs Python cells in one shell."""
-    for name, descriptor in (("stdout", 1), ("stderr", 2)):
-        raw = io.FileIO(descriptor, "w", closefd=False)
-        stream = io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "surrogatepass", newline="\n")
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
-    os.register_at_fork(before=flush)  # what stands in a buffer would be written twice
-    sys.path.insert(0, "")
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    return loop.run_until_complete(run_cells(shell, request, progress))
-
-
-def flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(ValueError, OSError):  # closed by the session, or its file is full
-            stream.flush()
-
-
-async def run_cells(shell: Any, request: Json, progress: mmap.mmap) -> Json:
-    begin = (0, 0)
-    for index, cell in enumerate(request["cells"]):
-        flush()
-        begin = os.fstat(1).st_size, os.fstat(2).st_size
-        shell.sent.clear()
-        shell.raised = None
-        begin_cell(index, request, progress)
-        await run_cell(shell, cell)
-        if shell.raised is not None:
-            break
-    flush()
-    return {
-        "results": [each for each in shell.sent if isinstance(each["text"], str)],
-        "stdout": written(1, begin[0]),
-        "stderr": written(2, begin[1]),
-        "error": None if shell.raised is None else described(shell.raised),
-    }
-
-
-async def run_cell(shell: Any, cell: str) -> None:
-    """Runs one cell as an ipykernel does: within a running event loop, awaited when it awaits."""
-    preprocessing = None
-    try:
-        transformed = shell.transform_cell(cell)
-    except Exception:  # noqa: BLE001 (the cell's own fault: the shell reports it)
-        transformed, preprocessing = cell, sys.exc_info()
-    awaits = shell.should_run_async(cell, transformed_cell=transformed, preprocessing_exc_tuple=preprocessing)
-    running = shell.run_cell_async(
-        cell, store_history=True, transformed_cell=transformed, preprocessing_exc_tuple=preprocessing
-    )
-    try:
-        if awaits:
-            await running
-        else:
-            with suppress(StopIteration):  # it never awaits, so this is all of it
-                running.send(None)
-    except BaseException as error:  # noqa: BLE001 (SystemExit and its like end the cell, not the session)
-        shell.raised = error
-    shell.events.trigger("post_execute")
-
-
-def written(descriptor: int, begin: int) -> str:
-    """The text written to a stream since `begin`."""
-    size = os.fstat(descriptor).st_size
-    if size - begin > MOST_TEXT:
-        raise MemoryError
-    return os.pread(descriptor, size - begin, begin).decode("utf-8", "replace")
-
-
-def described(raised: BaseException) -> Json:
-    """Describes an exception: its name, message and bases and, where Python gives it, the missing name."""
-    with suppress(Exception):  # a class of the session's own may fail to print itself
-        value = str(raised)[:2000]
-        missing = getattr(raised, "name", None) if isinstance(raised, ImportError | NameError) else None
-        bases = [base.__name__ for base in type(raised).__mro__]
-        number = getattr(raised, "errno", None) if isinstance(raised, OSError) else None
-        return {
-            "name": type(raised).__name__,
-            "value": value,
-            "missing": missing if isinstance(missing, str) else None,
-            "bases": bases,
-            "errno": number if isinstance(number, int) else None,
-        }
-    return {"name": type(raised).__name__, "value": "", "missing": None}
 
 
 def main() -> None:

@@ -30,8 +30,9 @@ from typing import Any
 from capibara_assets.errors import InputError
 from capibara_assets.executions.parsing import python_tree
 from capibara_assets.executions.replay.cache import CachedVerdict, ReplayVerdictCache
-from capibara_assets.executions.replay.pool import PoolResult, PoolSettings, Session, SessionLimits, node, run_sessions
+from capibara_assets.executions.replay.pool import PoolResult, PoolSettings, run_sessions
 from capibara_assets.executions.replay.verdicts import NOT_CACHED, REASONS, Verified, expected_output, judge
+from capibara_assets.executions.replay.workers import Session, SessionLimits, node
 from capibara_assets.executions.sandbox.isolation import Isolation, best_isolation
 from capibara_assets.executions.sandbox.local import LANGUAGES
 from capibara_assets.storage.digests import canonical_json, sha256_bytes

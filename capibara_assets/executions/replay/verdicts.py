@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from capibara_assets.executions.formats.cell_outputs import Cleaner, read_output
 from capibara_assets.executions.recording.envelope import execution_json
-from capibara_assets.executions.replay.pool import Ran
+from capibara_assets.executions.replay.workers import Ran
 from capibara_assets.executions.sandbox.results import ExecutionError, Logs, SandboxExecution, bundle_result
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 

@@ -7,7 +7,7 @@ What is isolated: processes, their variables and environment (no variable of our
 (a temporary folder), resource limits (memory, CPU seconds, file size, open files), and time: a timeout interrupts.
 What is NOT isolated: the file system can be read and the network can be reached with this user's rights, and a Node
 `vm` context is no security boundary. Run code that you trust here, and everything else in E2B. (Recorded code is
-not executed again here: `replay/pool.py` starts its workers under `isolation.py`, without network and files.)
+not executed again here: `replay/workers.py` starts workers under `isolation.py`, without network and files.)
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capibara_assets.errors import InputError
-from capibara_assets.executions.replay import pool as replay_pool
+from capibara_assets.executions.replay import workers as replay_workers
 from capibara_assets.executions.replay.cache import FILE, CachedVerdict, ReplayVerdictCache
 from capibara_assets.executions.replay.replay import Replay, ReplayBatch, ReplayVerdict, replay, replay_batch
 from capibara_assets.executions.replay.verdicts import ReplayFinding
@@ -268,7 +268,7 @@ def test_nothing_leaks_from_one_session_into_the_next() -> None:
 
 
 def test_limits_end_a_session_and_only_that_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_pool, "_SLACK_S", 600.0)  # beside other tests the clock would come before the limits
+    monkeypatch.setattr(replay_workers, "_SLACK_S", 600.0)  # beside other tests the clock would come before the limits
     bad = [
         (python("while True: pass"), "used up its CPU seconds"),
         (python("x = []\nwhile True: x.append(bytearray(1 << 20))"), "used up its memory"),
@@ -289,7 +289,7 @@ def test_limits_end_a_session_and_only_that_one(monkeypatch: pytest.MonkeyPatch)
 
 @needs_node
 def test_limits_of_javascript(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_pool, "_SLACK_S", 0.5)  # Node bounds an endless loop by the clock
+    monkeypatch.setattr(replay_workers, "_SLACK_S", 0.5)  # Node bounds an endless loop by the clock
     cases = [
         javascript("while (true) {}"),
         javascript("const a = []; while (true) a.push(new Array(1e5).fill(a.length))"),
