@@ -24,8 +24,8 @@ from benchmarks.experience.corpus import perturbed_code
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.domains import Domain
 from capibara_assets.executions.formats.envelope_reader import Recorded
-from capibara_assets.executions.garbage import rare_collections
 from capibara_assets.executions.labels.classify import classify_session
+from capibara_assets.executions.parsing import rare_collections
 from capibara_assets.executions.patterns.extract import (
     extract_patterns,
     find_patterns,

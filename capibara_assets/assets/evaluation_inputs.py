@@ -162,7 +162,7 @@ def training_examples(
 def _models(inputs: Inputs, results: _Results, base: "Base", recipe: "EvaluationRecipe") -> "DomainModels":
     from capibara_assets.consensus.choose.experts import read_accepted, read_experts
     from capibara_assets.evaluation.measuring.domain import DomainModels
-    from capibara_assets.playbooks.render import render_playbook
+    from capibara_assets.playbooks.formats.write import render_playbook
 
     domain, candidate = results.domain, results.candidate
     experts = read_experts({d: a.directory("adapter") for d, a in results.consensus.items()})

@@ -44,13 +44,13 @@ def consolidated_playbook(context: dg.AssetExecutionContext, store: Store, recip
 @dg.asset(partitions_def=domains, group_name="knowledge", kinds={"parquet"}, code_version="2", deps=[e2b_executions])
 def e2b_patterns(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
     """Functions, queries, API calls … and repair pairs (failing code + traceback → later fix), with their evidence."""
-    from capibara_assets.executions.patterns.extraction import extract
+    from capibara_assets.executions.patterns.extract import extract_knowledge
     from capibara_assets.executions.recipe import ExperienceRecipe
 
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)
     recipe = inputs.recipe(recipes, "experience", ExperienceRecipe)
     executions = inputs.artifact("e2b_executions", domain).frame("executions")
-    extracted = extract(executions, domain, recipe, inputs.store.work_dir("e2b_patterns", domain, "texts"))
+    extracted = extract_knowledge(executions, domain, recipe, inputs.store.work_dir("e2b_patterns", domain, "texts"))
     artifact = inputs.publish("e2b_patterns", domain, tables=extracted.tables())
     return materialized(artifact, inputs, patterns_entries(extracted))

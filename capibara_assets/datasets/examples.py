@@ -24,7 +24,7 @@ from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Example, Kind, LeftOut, Split, Verified, main_kind
 from capibara_assets.datasets.statistics import MadeFrom, counts, statistics
 from capibara_assets.domains import Domain
-from capibara_assets.executions.replay.replay import Batch, Verdict
+from capibara_assets.executions.replay.replay import ReplayBatch, ReplayVerdict
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.records import Record, table
 
@@ -45,7 +45,7 @@ CONTAMINATED = "holds an item of a named benchmark"
 VOLATILE = ("reexecution.json",)
 """Documents outside the data version: timings, cache hits and the machine's isolation."""
 
-Reexecute = Callable[[Evidence, Sequence[str]], Batch]
+Reexecute = Callable[[Evidence, Sequence[str]], ReplayBatch]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class _Placed:
     group_id: str
     split: Split
     cluster: tuple[Cluster, ...] = ()
-    verdict: Verdict | None = None
+    verdict: ReplayVerdict | None = None
 
     @property
     def subject(self) -> str:
@@ -265,7 +265,7 @@ def _executed_again(
             rest = len(of_kind) - recipe.verification.per_kind
             notes[kind] = f"{rest} more were not executed again: the recipe executes {recipe.verification.per_kind}"
     subjects = list(dict.fromkeys(p.subject for p in chosen))
-    batch = reexecute(evidence, subjects) if reexecute is not None and subjects else Batch([], {})
+    batch = reexecute(evidence, subjects) if reexecute is not None and subjects else ReplayBatch([], {})
     verdicts = {verdict.execution_id: verdict for verdict in batch.verdicts}
     kept, reasons = [], {}
     for item in placed:
@@ -369,7 +369,7 @@ def _example(domain: Domain, item: _Placed, evidence: Evidence) -> Example:
     )
 
 
-def _verified(verdict: Verdict | None) -> tuple[Verified, str | None]:
+def _verified(verdict: ReplayVerdict | None) -> tuple[Verified, str | None]:
     """How an answer was verified, and why its result was not reproduced, if it was not."""
     if verdict is None:
         return "recorded", "not chosen: the recipe executes other kinds, or fewer of this one"

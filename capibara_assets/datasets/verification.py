@@ -5,7 +5,7 @@ from pathlib import Path
 
 from capibara_assets.datasets.kinds.evidence import Evidence
 from capibara_assets.datasets.recipe import Verification
-from capibara_assets.executions.replay.replay import Batch, Replay, replay_batch
+from capibara_assets.executions.replay.replay import Replay, ReplayBatch, replay_batch
 
 INCOMPLETE = "its session's state is not complete"
 NO_DATABASE = "its database is gone: no earlier cell creates its tables"
@@ -52,7 +52,7 @@ def verify(
     cache: Path | None = None,
     processes: int | None = None,
     demand: Collection[str] = (),
-) -> Batch:
+) -> ReplayBatch:
     """Replay executions under the recipe's limits and return verdicts, in their order.
 
     Raises:

@@ -1,8 +1,9 @@
-"""Code as trees: Python through ast (IPython magics set aside), JavaScript through tree-sitter, SQL through sqlglot."""
+"""Parsers for recorded code: Python by `ast` (IPython magics removed), JavaScript by tree-sitter, SQL by sqlglot."""
 
 from __future__ import annotations
 
 import ast
+import gc
 import logging
 import re
 import textwrap
@@ -10,6 +11,7 @@ import types
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache, lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -30,13 +32,14 @@ _LEAF_NAMES = """ctx op ops id attr kind type_comment type_ignores name module l
 _LEAF_FIELDS = frozenset(_LEAF_NAMES.split())
 _CHILDLESS = (ast.Constant, ast.MatchSingleton, ast.Global, ast.Nonlocal)
 _MAX_SQL = 20_000  # characters; a longer text is data, not a query
+_GC_THRESHOLDS = 20_000, 50, 100  # allocations and younger collections before a collection of the next generation
 
 
-# Trees are kept for a moment, not for good: who classifies a session also looks for its idioms, and both read the same
-# tree, but thousands of trees would cost gigabytes.
+# Trees are cached briefly: classification and idiom extraction read the same tree one after the other, but thousands
+# of trees would cost gigabytes.
 @lru_cache(maxsize=32)
 def parse_python(code: str) -> ast.Module | None:
-    """The tree of a notebook cell; None when it is no Python even without its magics."""
+    """The syntax tree of a notebook cell; None when it does not parse even without its magics."""
     tree = python_tree(code)
     if tree is None and ("%" in code or "!" in code or "?" in code):
         tree = python_tree(without_magics(code))
@@ -66,18 +69,18 @@ def without_magics(code: str) -> str:
 
 
 def magics(code: str) -> Iterator[tuple[str, str]]:
-    """IPython's magics in a cell: (name without %, the rest of its line)."""
+    """Yields the IPython magics in a cell: (name without %, the rest of its line)."""
     if "%" not in code or _MAGICS.search(code) is None:
         return
     for line in code.splitlines():
-        if found := _MAGIC.match(line):
-            yield found.group(1), found.group(2).strip()
+        if match := _MAGIC.match(line):
+            yield match.group(1), match.group(2).strip()
 
 
 def descend(tree: ast.AST) -> Iterator[ast.AST]:
-    """Nodes of a tree, parents before children, siblings in no particular order; no operators and contexts.
+    """Yields a tree's nodes, parents before children, siblings in no particular order; no operators and contexts.
 
-    Several times as fast as `ast.walk`, which looks at every field of every node.
+    Several times as fast as `ast.walk`, which visits every field of every node.
     """
     stack = [tree]
     while stack:
@@ -104,22 +107,22 @@ def _only(field: str) -> Callable[[Any], tuple[Any]]:
     return lambda node: (getattr(node, field),)
 
 
-#: Of a kind of node: what reads the fields that hold nodes, all at once; None where there are none.
+#: Node class -> getter of all fields that hold nodes; None where there are none.
 CHILDREN = _Children()
 
 
 @lru_cache(maxsize=32)
 def python_nodes(code: str) -> Mapping[type[ast.AST], Sequence[Any]]:
-    """A cell's nodes by their kind, walked once for all who read it; none when it does not parse.
+    """A cell's nodes by class, from one cached walk; empty when it does not parse.
 
-    Without the texts that stand alone: docstrings are for people.
+    Texts that stand alone as statements (docstrings) are left out: they are no evidence of what code does.
     """
-    found: defaultdict[type[Any], list[Any]] = defaultdict(list)
+    nodes: defaultdict[type[Any], list[Any]] = defaultdict(list)
     stack: list[Any] = [parse_python(code)]
     while stack:
         node = stack.pop()
         kind = node.__class__
-        found[kind].append(node)
+        nodes[kind].append(node)
         if kind is ast.Expr and node.value.__class__ is ast.Constant:
             continue
         if (children := CHILDREN[kind]) is not None:
@@ -128,13 +131,13 @@ def python_nodes(code: str) -> Mapping[type[ast.AST], Sequence[Any]]:
                     stack += value
                 else:
                     stack.append(value)
-    found.pop(type(None), None)  # what an optional field holds where there is nothing
-    return found
+    nodes.pop(type(None), None)  # from optional fields that are empty
+    return nodes
 
 
 @lru_cache(maxsize=32)
 def parse_javascript(code: str) -> tree_sitter.Tree:
-    """The tree of a program; `tree.root_node.has_error` tells whether it is one."""
+    """The syntax tree of a program; `tree.root_node.has_error` is true where it does not parse."""
     return _javascript_parser().parse(code.encode("utf-8"))
 
 
@@ -155,12 +158,12 @@ def parse_sql(code: str) -> list[exp.Expr] | None:
 
 
 def embedded_sql(text: str) -> str:
-    """A query out of a string of another language, without the indentation it has there."""
+    """A query from a string literal of another language, without its indentation there."""
     return textwrap.dedent(text).strip()
 
 
 def is_statementless(tree: ast.Module) -> bool:
-    """Whether a cell only holds comments, magics and bare constants: nothing to learn from."""
+    """Whether a cell holds only comments, magics and bare constants."""
     return all(
         isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
         for node in tree.body
@@ -168,7 +171,7 @@ def is_statementless(tree: ast.Module) -> bool:
 
 
 def python_tree(code: str) -> ast.Module | None:
-    """The tree of recorded Python; None when it does not parse. Says nothing about it on standard error.
+    """The syntax tree of recorded Python; None when it does not parse. Prints no warning.
 
     Since Python 3.12 an invalid escape, which is frequent in notebooks, is a warning that is shown by default.
     """
@@ -191,7 +194,7 @@ def _sqlglot() -> types.ModuleType:
 
 @cache
 def javascript_language() -> tree_sitter.Language:
-    """The grammar, with the numbers of its kinds of nodes."""
+    """tree-sitter's JavaScript grammar, with the numbers of its kinds of nodes."""
     import tree_sitter
     import tree_sitter_javascript
 
@@ -203,3 +206,18 @@ def _javascript_parser() -> tree_sitter.Parser:
     import tree_sitter
 
     return tree_sitter.Parser(javascript_language())
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Context manager and decorator: collect garbage some thirty times less often inside it.
+
+    Syntax trees are freed by their reference counts; searching everything that is kept (facts, idioms) for cycles
+    every 700 objects takes a quarter of the time of reading them. SQL trees have cycles, so collections go on.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(*_GC_THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

@@ -22,7 +22,7 @@ _SHORT, _LONG = 40, 8_000
 
 
 def novelty_text(language: str, code: str) -> str:
-    """What executions of the same code have in common."""
+    """A text that is equal for executions of the same code, apart from white space."""
     return f"{language} {' '.join(code.split())}"
 
 

@@ -1,4 +1,4 @@
-"""What a deployment chooses about its experience: the window, the languages and the thresholds."""
+"""The experience recipe: which executions and playbooks a deployment uses (time window, languages, thresholds)."""
 
 from datetime import datetime
 from typing import Any
@@ -39,7 +39,7 @@ class ExperienceRecipe(Declared):
     )
 
     def agent_filter(self) -> dict[str, Any]:
-        """The thresholds of a graduated agent, under the names of `playbooks.AgentFilter`."""
+        """Thresholds of a graduated agent, as fields of `playbooks.graduation.AgentFilter`."""
         expertise = {} if self.domain_expertise is None else {"domain_expertise": list(self.domain_expertise)}
         return {
             "min_graduation_score": self.min_graduation_score,
@@ -49,7 +49,7 @@ class ExperienceRecipe(Declared):
         }
 
     def playbook_size(self) -> dict[str, Any]:
-        """How much of a domain's bullets is kept, under the names of `playbooks.consolidate`."""
+        """Limits on a domain's playbook, as keyword arguments of `playbooks.consolidate.consolidate`."""
         budget, coverage = self.playbook_budget_tokens, self.playbook_coverage
         return {"top_k": self.top_k, "budget_tokens": budget, "coverage": coverage}
 

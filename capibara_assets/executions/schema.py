@@ -1,4 +1,4 @@
-"""The tables of this stage: executions, what was quarantined, the files read, patterns and repair pairs."""
+"""Row types of the experience tables: executions, quarantined lines, log files, patterns and repair pairs."""
 
 from datetime import datetime
 from typing import ClassVar, Literal
@@ -87,7 +87,7 @@ class Quarantined(Record):
 
 
 class LogFile(Record):
-    """One file that was looked at and what became of its lines."""
+    """One file of the logs folder, with the counts of its lines."""
 
     schema_name: ClassVar[str] = "LogFile"
     schema_version: ClassVar[int] = 2

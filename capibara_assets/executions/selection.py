@@ -1,4 +1,4 @@
-"""Which executions count: those of a domain, of the recipe's languages, in its window, good enough."""
+"""Selects executions: by domain, by the recipe's languages and time window, and by quality."""
 
 from datetime import timedelta
 from typing import Any
@@ -31,7 +31,7 @@ def in_window(executions: pl.DataFrame, recipe: ExperienceRecipe) -> pl.DataFram
 
 
 def evidence(executions: pl.DataFrame, repairs: pl.DataFrame, recipe: ExperienceRecipe) -> pl.DataFrame:
-    """The executions that later stages draw on: the good ones, and both sides of every repair pair."""
+    """The executions that later stages use: those of sufficient quality, and both sides of every repair pair."""
     paired = pl.concat([repairs["failing_execution_id"], repairs["fixed_execution_id"]]).unique()
     good = pl.col("quality") >= recipe.min_quality_score
     return executions.filter(good | pl.col("execution_id").is_in(paired.implode()))

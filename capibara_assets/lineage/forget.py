@@ -18,7 +18,7 @@ import polars as pl
 from capibara_assets.errors import InputError
 from capibara_assets.executions.ingest.forgotten import Tombstone, read_forgotten, tombstone
 from capibara_assets.executions.ingest.intake import INDEX, RECORD_FIELDS, keyed, microseconds
-from capibara_assets.executions.ingest.ledger import Generation, Ledger
+from capibara_assets.executions.ingest.ledger import Ledger, LedgerGeneration
 from capibara_assets.executions.quality import novelty_text
 from capibara_assets.executions.secrets.redact import digest_key
 from capibara_assets.lineage.ancestors import upstream
@@ -125,7 +125,7 @@ def purge_ledgers(store: ArtifactStore, found: ForgetFindings, current: Path | N
         if ledger.root == current and not _in_ledger(ledger, found.execution_ids):
             deleted += [str(path) for path in ledger.keep_last_only()]
         elif _in_ledger(ledger, found.execution_ids) or holding(ledger.root, found.needles):
-            with ledger.look():
+            with ledger.locked():
                 for path in sorted(ledger.root.glob("generations/*")):
                     shutil.rmtree(path)
                     deleted.append(str(path))
@@ -334,7 +334,7 @@ def _as_indexed(row: dict[str, Any]) -> pl.DataFrame:
 
 def _in_ledger(ledger: Ledger, wanted: Sequence[str]) -> bool:
     """Whether the ledger's last generation holds one of the executions."""
-    last: Generation | None = ledger.last()
+    last: LedgerGeneration | None = ledger.last()
     if last is None:
         return False
     return any(

@@ -7,7 +7,7 @@ import dagster as dg
 from capibara_assets.metadata.tables import counts, preview
 
 if TYPE_CHECKING:
-    from capibara_assets.executions.patterns.extraction import Extracted
+    from capibara_assets.executions.patterns.extract import ExtractedKnowledge
     from capibara_assets.playbooks.consolidate import Consolidation
 
 
@@ -24,7 +24,7 @@ def consolidated_entries(consolidation: "Consolidation") -> dict[str, Any]:
     }
 
 
-def patterns_entries(extracted: "Extracted") -> dict[str, Any]:
+def patterns_entries(extracted: "ExtractedKnowledge") -> dict[str, Any]:
     """`e2b_patterns`: patterns by kind and by how often their code ran, and repair pairs."""
     from capibara_assets.executions.patterns.extract import success_by_language
 

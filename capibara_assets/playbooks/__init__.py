@@ -1,4 +1,4 @@
-"""Playbooks of agents: reading every format, judging the agents, merging and ranking their advice.
+"""Playbooks of agents: reads every format, decides which agents graduate, merges and ranks their bullets.
 
 Imports `storage` and what lies below it; never Dagster.
 """

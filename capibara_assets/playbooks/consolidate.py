@@ -1,4 +1,4 @@
-"""One playbook per domain out of all graduated agents': merged, ranked, compressed, with what was left out."""
+"""Consolidates the playbooks of graduated agents into one per domain: merged, ranked, compressed, with statistics."""
 
 import statistics
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ TOP_K = {"standard": 5000, "large": 7000}
 COVERAGE = 0.95
 """Share of the weighted coverage that the compressed playbook keeps where the budget allows."""
 UNRATED = 0.05
-"""Weight of a lesson that nobody rated; without it such playbooks would have no compressed form."""
+"""Weight of an unrated lesson; without it, playbooks without ratings would have no compressed form."""
 GENERAL_SHARE = 0.5
 """Weight of a general lesson beside one of the domain."""
 VOLATILE = ("statistics.json", "agents.parquet")
-"""Of all agents, and so outside the data version: they must not wake domains that they have no word on."""
+"""Outside the data version: they cover all agents, and must not trigger domains without changes of their own."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Consolidation:
 
 @dataclass(frozen=True)
 class _Lesson:
-    """The same advice of one or more agents."""
+    """The same advice of one or more agents, merged."""
 
     best: Advice
     parts: tuple[Advice, ...]
@@ -63,7 +63,7 @@ def consolidate(
     budget_tokens: int = 512,
     coverage: float = COVERAGE,
 ) -> Consolidation:
-    """Merge the graduated agents' active bullets of a domain (and the general ones).
+    """Merges the graduated agents' active bullets of a domain (and the general ones).
 
     Near-duplicates (`near.py`) become one lesson in the best rated wording: counters added, origins kept; every member
     is near that wording itself, so that a chain of small differences does not drift. Lessons are ranked by the lower
@@ -77,7 +77,7 @@ def consolidate(
     """
     fitting = bullets.filter(pl.col("domains").list.contains(str(domain)) | pl.col("domains").list.contains(GENERAL))
     trusted = fitting.join(agents.filter("graduated").select("agent_id"), on="agent_id", how="semi")
-    # an agent's newest word on a lesson decides whether it still stands
+    # an agent's newest wording of a lesson decides whether the lesson is active
     advice = advice_of(trusted)
     active = [each for each in advice if each.bullet["status"] == "active"]
     lessons, contradictions = _merge(active)
@@ -127,14 +127,14 @@ def _merge(advice: list[Advice]) -> tuple[list[_Lesson], list[dict[str, Any]]]:
             continue
         members = [leader]
         for group in sorted(neighbours[leader] & free, key=order.__getitem__):
-            # the leader may be silent on what sets two of its neighbours apart
+            # two neighbours may differ in something that the leader does not mention
             if not any(_apart(meanings[group], meanings[member]) for member in members):
                 members.append(group)
         free.difference_update(members)
         lessons.append(_lesson([advice[place] for member in members for place in same[member][1]]))
     lessons.sort(key=lambda lesson: (-lesson.score, -lesson.helpful, lesson.best.bullet["bullet_id"]))
-    contradictions.sort(key=lambda found: found["bullets"])
-    contradictions += [found for lesson in lessons if (found := _disagreement(lesson))]
+    contradictions.sort(key=lambda contradiction: contradiction["bullets"])
+    contradictions += [disputed for lesson in lessons if (disputed := _disagreement(lesson))]
     return lessons, contradictions
 
 
@@ -143,7 +143,7 @@ def _apart(left: Meaning, right: Meaning) -> bool:
 
 
 def _same(advice: list[Advice]) -> list[tuple[Meaning, list[int]]]:
-    """Places in `advice` by meaning: most copies are equal in it and need no search. A text without words is itself."""
+    """Positions in `advice` by meaning: most copies share it and need no search. Texts without words stay apart."""
     groups: dict[tuple[Meaning, str], list[int]] = {}
     for place, each in enumerate(advice):
         meaning = meaning_of(each.text)
@@ -152,7 +152,7 @@ def _same(advice: list[Advice]) -> list[tuple[Meaning, list[int]]]:
 
 
 def _rank(advice: Advice) -> tuple[float, int, str]:
-    """Best first."""
+    """Sort key: best first."""
     return (-_score(advice), -advice.helpful, advice.bullet["bullet_id"])
 
 
@@ -163,7 +163,7 @@ def _lesson(parts: list[Advice]) -> _Lesson:
 
 
 def _weight(lesson: _Lesson, domain: str) -> float:
-    """What a lesson counts in the compressed playbook."""
+    """The weight of a lesson in the compressed playbook."""
     own = any(domain in part.domains for part in lesson.parts)
     return (lesson.score + UNRATED) * (1.0 if own else GENERAL_SHARE)
 
@@ -173,7 +173,7 @@ def _score(advice: Advice) -> float:
 
 
 def _disagreement(lesson: _Lesson) -> dict[str, Any] | None:
-    """The same advice that helped one agent more than it harmed, and another the other way round."""
+    """A contradiction entry where advice helped one agent more than it harmed, and harmed another more; else None."""
     balance = {part.bullet["bullet_id"]: (part.helpful, part.harmful) for part in lesson.parts}
     if any(h > m for h, m in balance.values()) and any(m > h for h, m in balance.values()):
         counters = {bullet: {"helpful": str(h), "harmful": str(m)} for bullet, (h, m) in sorted(balance.items())}

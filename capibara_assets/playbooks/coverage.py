@@ -1,4 +1,4 @@
-"""The small playbook: few bullets that together say most of what all of them say, within a token budget."""
+"""Selects a compressed playbook: few bullets that cover most words of all bullets, within a token budget."""
 
 import heapq
 import math
@@ -14,7 +14,7 @@ _PIECE = re.compile(r"\w+|[^\w\s]")
 
 @dataclass(frozen=True)
 class Cover:
-    """Chosen positions in order of choice, tokens they take, and the share of the total weight they cover."""
+    """The selection: positions in order of choice, their tokens, and the share of the total weight they cover."""
 
     chosen: tuple[int, ...]
     tokens: int
@@ -22,7 +22,7 @@ class Cover:
 
 
 def estimate_tokens(text: str) -> int:
-    """Words and punctuation marks: close enough to choose by where no tokenizer is at hand."""
+    """Estimates tokens as words and punctuation marks, for selection without a tokenizer."""
     return len(_PIECE.findall(text))
 
 
@@ -34,11 +34,11 @@ def cover(
     count_tokens: Callable[[str], int] = estimate_tokens,
     enough: float = 0.95,
 ) -> Cover:
-    """Choose texts greedily by newly covered weight per token, until `enough` of the weight or the budget is reached.
+    """Chooses texts greedily by newly covered weight per token, until `enough` of the weight or the budget is reached.
 
     A word weighs its rarity, log(1 + n/df), times the greatest value of a text that holds it. With the best
     single text as the alternative, this reaches at least (1 - 1/e)/2 of the best cover (Khuller, Moss, Naor 1999).
-    Once `enough` is reached, texts that it holds without are taken out again, the latest choice first. Ties go to the
+    Once `enough` is reached, texts that it does not need are removed again, the latest choice first. Ties go to the
     earlier text.
     """
     sets = [words(text) for text in texts]
@@ -90,7 +90,7 @@ def cover(
 def _without_spare(
     chosen: list[int], ordered: Sequence[Sequence[str]], weights: dict[str, float], needed: float
 ) -> tuple[list[int], float]:
-    """(the texts that are needed to keep the weight of `needed`, the weight they cover)."""
+    """Removes texts as long as the others cover the weight `needed`; returns (texts that stay, weight they cover)."""
     holders = Counter(word for place in chosen for word in ordered[place])
     gained = math.fsum(weights[word] for word in sorted(holders))
     kept = list(chosen)

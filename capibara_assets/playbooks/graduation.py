@@ -1,4 +1,4 @@
-"""Which agents' playbooks are trusted: a score, interactions, success rate and expertise against a filter."""
+"""Decides which agents graduate (have trusted playbooks): score, interactions, success rate and expertise."""
 
 import math
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ HALF_LIFE_DAYS = 180.0
 
 
 class AgentFilter(BaseModel):
-    """What an agent must show to graduate."""
+    """The criteria that an agent must meet to graduate."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -32,8 +32,8 @@ class AgentFilter(BaseModel):
 
 
 @dataclass(frozen=True)
-class _Record:
-    """What the reports say about one agent."""
+class _AgentFigures:
+    """Figures about one agent from its manifests and run reports."""
 
     interactions: int | None
     success_rate: float | None
@@ -41,7 +41,7 @@ class _Record:
     expertise: tuple[str, ...]
 
 
-_UNKNOWN = _Record(None, None, None, ())
+_UNKNOWN = _AgentFigures(None, None, None, ())
 
 
 def wilson_lower_bound(successes: float, trials: float, z: float = Z_95) -> float:
@@ -64,11 +64,11 @@ def graduate(
     as_of: datetime | None = None,
     half_life_days: float = HALF_LIFE_DAYS,
 ) -> pl.DataFrame:
-    """A table of `Agent`: every agent with its figures, whether it graduates, and each criterion it missed.
+    """Makes the table of `Agent`: figures of every agent, whether it graduates, and each criterion it missed.
 
     Score: the manifest's (the lowest of several), else the lower 95 % bound on helpful/(helpful+harmful) over all its
-    lessons. Every rating is one interaction, so a lesson weighs as much as it was used; a rating loses half its weight
-    every `half_life_days` before `as_of`, so old merits leave fewer effective trials and a lower bound. A lesson
+    lessons. Every rating is one interaction, so a lesson weighs by its use; a rating loses half its weight
+    every `half_life_days` before `as_of`, so old ratings leave fewer effective trials and a lower bound. A lesson
     without a date is as old as the agent's oldest dated one; where nothing is dated, nothing is discounted.
 
     Interactions and success rate: of the manifests, else of the run reports (tasks add up). Without either, the
@@ -99,9 +99,9 @@ def newest_time(bullets: pl.DataFrame) -> datetime | None:
     return cast("datetime | None", past.max())
 
 
-def _records(runs: pl.DataFrame) -> dict[str, _Record]:
-    """Agent -> its record; a manifest speaks before run reports, which say what it leaves open."""
-    found: dict[str, _Record] = {}
+def _records(runs: pl.DataFrame) -> dict[str, _AgentFigures]:
+    """Agent -> its figures: those of manifests, completed by run reports."""
+    figures: dict[str, _AgentFigures] = {}
     known = runs.filter(pl.col("agent_id").is_not_null()).sort("run_id")
     for (agent,), rows in known.group_by("agent_id", maintain_order=True):
         reports = rows.to_dicts()
@@ -112,24 +112,24 @@ def _records(runs: pl.DataFrame) -> dict[str, _Record]:
             done, solved = _work(tasks)
             interactions = done if interactions is None else interactions
             success_rate = solved if success_rate is None else success_rate
-        found[str(agent)] = _Record(
+        figures[str(agent)] = _AgentFigures(
             interactions=interactions,
             success_rate=success_rate,
             score=min((r["graduation_score"] for r in reports if r["graduation_score"] is not None), default=None),
             expertise=tuple(domain for report in reports for domain in report["domain_expertise"]),
         )
-    return found
+    return figures
 
 
 def _work(reports: list[dict[str, Any]]) -> tuple[int | None, float | None]:
-    """(tasks attempted, share of them solved) over reports; None where one of them does not say."""
+    """(tasks attempted, share of them solved) over reports; None where one of them lacks the figure."""
     counts = [report["interactions"] for report in reports]
     interactions = sum(counts) if counts and None not in counts else None
     solved = [_solved(report) for report in reports]
     if interactions and None not in solved:
         return interactions, math.fsum(value for value in solved if value is not None) / interactions
     rates = [report["success_rate"] for report in reports if report["success_rate"] is not None]
-    # several rates without the numbers behind them cannot be averaged: the lowest is what is sure
+    # several rates without their numbers of tasks cannot be averaged: the lowest is a safe bound
     return interactions, min(rates) if rates and len(rates) == len(reports) else None
 
 
@@ -144,7 +144,7 @@ def _solved(report: dict[str, Any]) -> float | None:
 def _agent(
     name: str,
     lessons: list[Advice],
-    record: _Record,
+    record: _AgentFigures,
     criteria: AgentFilter,
     as_of: datetime | None,
     half_life_days: float,
@@ -163,7 +163,7 @@ def _agent(
 
 
 def _score(lessons: list[Advice], as_of: datetime | None, half_life_days: float) -> float:
-    """The bound on the share of helpful ratings, recent ones weighing most."""
+    """The lower bound on the share of helpful ratings, weighted by age."""
     ages = [_age_days(advice, as_of) for advice in lessons]
     unknown = max((age for age in ages if age is not None), default=0.0)
     weights = [0.5 ** ((unknown if age is None else age) / half_life_days) for age in ages]
@@ -173,14 +173,14 @@ def _score(lessons: list[Advice], as_of: datetime | None, half_life_days: float)
 
 
 def _age_days(advice: Advice, as_of: datetime | None) -> float | None:
-    """Days since the lesson was last changed; a time after `as_of` is no age."""
+    """Days since the lesson was last changed; 0 for a time after `as_of`; None when unknown."""
     written = advice.bullet["updated_at"] or advice.bullet["created_at"]
     if written is None or as_of is None:
         return None
     return float(max(0.0, (as_of - written) / timedelta(days=1)))
 
 
-def _expertise(lessons: list[Advice], record: _Record) -> list[str]:
+def _expertise(lessons: list[Advice], record: _AgentFigures) -> list[str]:
     if record.expertise:
         return [domain.value for domain in DOMAINS if domain.value in record.expertise]
     share = {domain: sum(domain in advice.domains for advice in lessons) / max(1, len(lessons)) for domain in DOMAINS}

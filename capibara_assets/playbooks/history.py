@@ -1,4 +1,4 @@
-"""One agent's advice over all snapshots of its playbook: each lesson once, in its newest wording, with its counters."""
+"""Merges the snapshots of each agent's playbook: every lesson once, in its newest wording, with its counters."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ EDITED = 0.5
 
 @dataclass(frozen=True)
 class Advice:
-    """One lesson of one agent."""
+    """One lesson of one agent, merged over all snapshots."""
 
     agent_id: str
     bullet: Mapping[str, Any]
@@ -24,13 +24,14 @@ class Advice:
     harmful: int
     neutral: int
     origins: tuple[str, ...]
-    """Ids of all bullets that say it, in all snapshots."""
+    """Ids of its bullets in all snapshots."""
     domains: tuple[str, ...]
     evidence: tuple[str, ...]
     """References of all of them, `<type>:<ref>`."""
 
     @property
     def text(self) -> str:
+        """Title and content of the newest wording."""
         return full_text(self.bullet)
 
 

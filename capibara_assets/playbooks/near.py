@@ -1,7 +1,7 @@
-"""Advice that says nearly the same: content words, what is negated, and the figures and names that must agree.
+"""Finds near-duplicate advice: similar content words, with negations, numbers and names that must agree.
 
-Function words are left out and words reduced to stems, so that rephrased advice is near; words weigh by rarity, so that
-advice on another subject in the same sentence pattern is not. English; other languages are compared word by word.
+Function words are dropped and words reduced to stems, so that rephrased advice is similar; words weigh by rarity, so
+that advice on another subject in the same sentence pattern is not. For English; other languages are compared by words.
 """
 
 import math
@@ -15,7 +15,7 @@ import snowballstemmer
 
 NEAR = 0.85
 _REACH = 3
-"""Words after a negation among which the negated one is sought."""
+"""Words after a negation among which the negated one is searched."""
 _TOKEN = re.compile(r"[^\W_]\w*")
 _FUNCTION = frozenset(
     _TOKEN.findall(
@@ -60,23 +60,23 @@ _OPPOSITE_STEMS = tuple((_stem(left), _stem(right)) for left, right in _OPPOSITE
 
 @dataclass(frozen=True)
 class Meaning:
-    """What of a text decides whether it is the same advice as another."""
+    """The features of a text that decide whether it is the same advice as another."""
 
     stems: frozenset[str]
     negated: frozenset[str]
     """Stems that a negation governs."""
     numbers: frozenset[tuple[str, int]]
-    """(figure, how often before)."""
+    """(number, its occurrences before)."""
     names: frozenset[str]
     """Stems of identifiers of code and of names: an underscore, digits, or capitals where a sentence does not begin."""
     topics: frozenset[str]
     """Stems that occur more than once."""
     ordered: frozenset[str]
-    """What `before` and `after` govern: the same words in the other order are other advice."""
+    """Stems after `before` and `after`: the same words in another order are other advice."""
 
 
 def meaning_of(text: str) -> Meaning:
-    """The meaning of a text, as far as words tell."""
+    """Extracts the features of a text from its words."""
     text = text.replace("'", "").replace("’", "")
     shouted = text.isupper() or text.istitle()  # capitals then say nothing
     stems: Counter[str] = Counter()
@@ -86,8 +86,8 @@ def meaning_of(text: str) -> Meaning:
     ordered: set[str] = set()
     reach = 0
     relation = ""
-    for found in _TOKEN.finditer(text):
-        token = found[0]
+    for match in _TOKEN.finditer(text):
+        token = match[0]
         word = token.lower()
         if word in _NEGATIONS:
             reach = 0 if reach > 0 else _REACH  # a negation of a negation
@@ -99,7 +99,7 @@ def meaning_of(text: str) -> Meaning:
         stems[stem] += 1
         if word.isdigit():
             numbers[word] += 1
-        elif _is_name(token, begins=_begins(text, found.start()), shouted=shouted):
+        elif _is_name(token, begins=_begins(text, match.start()), shouted=shouted):
             names.add(stem)
         if relation:
             ordered.add(f"{relation} {stem}")
@@ -118,16 +118,16 @@ def meaning_of(text: str) -> Meaning:
 
 
 def opposed(left: Meaning, right: Meaning) -> bool:
-    """Whether one negates a word that the other says plainly."""
+    """Whether one text negates a word that the other has without negation."""
     return bool(
         (left.negated & right.stems - right.negated) or (right.negated & left.stems - left.negated),
     )
 
 
 def distinct(left: Meaning, right: Meaning) -> bool:
-    """Whether figures, names, what they keep speaking of, the order of steps or opposite words set two texts apart.
+    """Whether two texts differ in numbers, names, repeated topics, the order of steps or opposite words.
 
-    One text may say more than the other; they are apart when each has what the other lacks.
+    One text may have more than the other; they differ when each has something that the other lacks.
     """
     return (
         bool(left.numbers - right.numbers and right.numbers - left.numbers)
@@ -149,16 +149,16 @@ def weights_of(meanings: Sequence[Meaning]) -> dict[str, float]:
 
 
 def likeness(left: frozenset[str], right: frozenset[str], weights: dict[str, float]) -> float:
-    """Weight of what both have over the weight of what either has; 0 for two empty sets."""
+    """Weighted Jaccard similarity of two sets of stems; 0 for two empty sets."""
     either = math.fsum(weights[stem] for stem in sorted(left | right))
     return math.fsum(weights[stem] for stem in sorted(left & right)) / either if either else 0.0
 
 
 def near_pairs(meanings: Sequence[Meaning], threshold: float = NEAR) -> list[tuple[int, int]]:
-    """Index pairs (i < j) whose stems are alike to at least `threshold`, sorted; exact.
+    """Index pairs (i < j) with a similarity of stems of at least `threshold`, sorted; exact.
 
     Prefix filtering (Chaudhuri, Ganti, Kaushik 2006) with weights: in an order from heavy to light words, two sets that
-    alike share a word before the place where what is left weighs less than `threshold` of the set.
+    similar share a word before the position from which the other words weigh less than `threshold` of the set.
     """
     weights = weights_of(meanings)
     totals = [math.fsum(weights[stem] for stem in sorted(each.stems)) for each in meanings]
@@ -179,23 +179,23 @@ def near_pairs(meanings: Sequence[Meaning], threshold: float = NEAR) -> list[tup
 
 def _prefix(stems: frozenset[str], weights: dict[str, float], total: float, threshold: float) -> list[str]:
     ordered = sorted(stems, key=lambda stem: (-weights[stem], stem))
-    left = total
+    remaining = total
     for place, stem in enumerate(ordered):
-        if left < threshold * total - 1e-9:
+        if remaining < threshold * total - 1e-9:
             return ordered[:place]
-        left -= weights[stem]
+        remaining -= weights[stem]
     return ordered
 
 
 def _begins(text: str, place: int) -> bool:
-    """Whether a sentence or an item begins at a place, quotes and blanks aside."""
+    """Whether a sentence or an item begins at a position, quotes and blanks aside."""
     while place > 0 and text[place - 1] in ' "(`*':
         place -= 1
     return place == 0 or text[place - 1] in _ENDS
 
 
 def _is_name(token: str, *, begins: bool, shouted: bool) -> bool:
-    """Code or a proper name: snake_case, letters with digits, capitals where no sentence begins."""
+    """Whether a token is code or a proper name: snake_case, letters with digits, capitals inside a sentence."""
     if "_" in token or (any(sign.isdigit() for sign in token) and any(sign.isalpha() for sign in token)):
         return True
     inner = any(sign.isupper() for sign in token[1:])

@@ -1,24 +1,27 @@
-"""Read a folder of playbooks into tables: bullets, what was quarantined, files, and what is known of the agents."""
+"""Reads a folder of playbooks into tables: bullets, quarantined entries, files, and runs of agents."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import polars as pl
 
 from capibara_assets.errors import InputError
-from capibara_assets.playbooks.authors import agents_by_content, manifest_agent
 from capibara_assets.playbooks.formats.detection import read_contents
 from capibara_assets.playbooks.formats.parsed import Rejected
 from capibara_assets.playbooks.formats.revisions import DeltaFile, Revisions, Snapshot, revise
-from capibara_assets.playbooks.rows import File, Redact, bullet_row, file_row, quarantined_row, run_rows
+from capibara_assets.playbooks.rows import Redact, ScannedFile, bullet_row, file_row, quarantined_row, run_rows
 from capibara_assets.playbooks.schema import AgentRun, Bullet, PlaybookFile, QuarantinedBullet
+from capibara_assets.playbooks.similarity import components, normalised
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.digests import sha256_bytes
 from capibara_assets.storage.records import Record, table
 
 VOLATILE = ("files.parquet",)
 """Outside the data version: names of files say nothing about the bullets."""
+_SHARED = 0.5
+"""Two files of at least half the smaller one's bullets in common are snapshots of one agent's playbook."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Playbooks:
 
     @classmethod
     def of(cls, artifact: Artifact) -> "Playbooks":
-        """What was published as `tables` says."""
+        """Loads the tables from an artifact that was published with `tables`."""
         return cls(*(artifact.frame(name) for name in ("bullets", "quarantine", "files", "runs")))
 
     def tables(self) -> dict[str, tuple[type[Record], pl.DataFrame]]:
@@ -46,12 +49,12 @@ class Playbooks:
 
 
 def read_playbooks(folder: Path, *, redact: Redact = str) -> Playbooks:
-    """Read every playbook in `folder/playbooks` or, where there is none, every file below `folder` that looks like one.
+    """Reads every playbook in `folder/playbooks` or, where there is none, every file below `folder` that is one.
 
-    Deltas are applied to the playbooks they are about (`revisions.py`). Does not depend on the order of files.
+    Deltas are applied to the playbooks that they change (`revisions.py`). Does not depend on the order of files.
 
     Args:
-        redact: takes secrets out of a text; applied to everything that is kept or quarantined.
+        redact: removes secrets from a text; applied to everything that is kept or quarantined.
 
     Raises:
         InputError: the folder does not exist.
@@ -60,12 +63,12 @@ def read_playbooks(folder: Path, *, redact: Redact = str) -> Playbooks:
         raise InputError(f"no folder {folder}: give the folder that holds playbooks/ and e2b_logs/")
     own = (folder / "playbooks").is_dir()
     root = folder / "playbooks" if own else folder
-    files = [_look(path, root, folder, own_folder=own) for path in _paths(root)]
+    files = [_scan(path, root, folder, own_folder=own) for path in _paths(root)]
     return _tables([file for file in files if own or file.contents.status != "ignored"], redact)
 
 
-def _tables(files: list[File], redact: Redact) -> Playbooks:
-    # a manifest of its own speaks for its folder, one inside a playbook for that playbook alone
+def _tables(files: list[ScannedFile], redact: Redact) -> Playbooks:
+    # a manifest file holds for its folder, a manifest inside a playbook for that playbook alone
     manifests = {
         str(PurePosixPath(file.path).parent): file.contents.manifest.agent_id
         for file in files
@@ -96,7 +99,7 @@ def _tables(files: list[File], redact: Redact) -> Playbooks:
         for row in [quarantined_row(file, each, redact)]
     }
     return Playbooks(
-        bullets=table(Bullet, (row for found in rows.values() for row in found)),
+        bullets=table(Bullet, (row for of_file in rows.values() for row in of_file)),
         quarantine=table(QuarantinedBullet, quarantine.values()),
         files=table(
             PlaybookFile,
@@ -117,14 +120,14 @@ def _tables(files: list[File], redact: Redact) -> Playbooks:
 
 def _paths(root: Path) -> list[Path]:
     """Files below `root`, hidden ones left out, in an order that does not depend on the file system."""
-    found = (path for path in root.rglob("*") if path.is_file())
-    visible = (path for path in found if not any(part.startswith(".") for part in path.relative_to(root).parts))
+    present = (path for path in root.rglob("*") if path.is_file())
+    visible = (path for path in present if not any(part.startswith(".") for part in path.relative_to(root).parts))
     return sorted(visible, key=lambda path: path.relative_to(root).as_posix())
 
 
-def _look(path: Path, root: Path, folder: Path, *, own_folder: bool) -> File:
+def _scan(path: Path, root: Path, folder: Path, *, own_folder: bool) -> ScannedFile:
     data = path.read_bytes()
-    return File(
+    return ScannedFile(
         path=path.relative_to(root).as_posix(),
         shown=path.relative_to(folder).as_posix(),
         size=len(data),
@@ -133,21 +136,50 @@ def _look(path: Path, root: Path, folder: Path, *, own_folder: bool) -> File:
     )
 
 
-def _repeats(files: list[File], manifests: dict[str, str]) -> set[str]:
+def _repeats(files: list[ScannedFile], manifests: dict[str, str]) -> set[str]:
     """Paths of playbooks, deltas and runs with the same bytes as an earlier file of the same agent."""
     seen: set[tuple[str | None, str]] = set()
     repeats: set[str] = set()
     for file in files:
         if file.contents.parsed is None and file.contents.run is None and not file.contents.deltas:
             continue
-        key = (manifest_agent(file.path, manifests), file.digest)
+        key = (_manifest_agent(file.path, manifests), file.digest)
         if key in seen:
             repeats.add(file.path)
         seen.add(key)
     return repeats
 
 
-def _agents(files: list[File], manifests: dict[str, str]) -> dict[str, str]:
+def _manifest_agent(path: str, manifests: Mapping[str, str]) -> str | None:
+    """The agent in the manifest of the nearest folder upwards. `manifests`: folder -> agent id ("." is the root)."""
+    for folder in PurePosixPath(path).parents:
+        if str(folder) in manifests:
+            return manifests[str(folder)]
+    return None
+
+
+def _agents_by_content(contents: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Path -> agent id for files that name no agent: those that share bullets have the same one.
+
+    The id is the first path of the group. `contents`: path -> the bullets' texts. Does not depend on order.
+    """
+    paths = sorted(contents)
+    texts = [frozenset(normalised(text) for text in contents[path]) for path in paths]
+    holders: dict[str, list[int]] = {}
+    for place, each in enumerate(texts):
+        for text in each:
+            holders.setdefault(text, []).append(place)
+    shared = Counter(
+        (left, right)
+        for places in holders.values()
+        for position, left in enumerate(places)
+        for right in places[position + 1 :]
+    )
+    pairs = [(i, j) for (i, j), count in shared.items() if count >= _SHARED * min(len(texts[i]), len(texts[j]))]
+    return {paths[place]: paths[group[0]] for group in components(len(paths), sorted(pairs)) for place in group}
+
+
+def _agents(files: list[ScannedFile], manifests: dict[str, str]) -> dict[str, str]:
     """Path -> agent, for every file with bullets or a manifest."""
     known: dict[str, str] = {}
     anonymous: dict[str, list[str]] = {}
@@ -156,33 +188,33 @@ def _agents(files: list[File], manifests: dict[str, str]) -> dict[str, str]:
         if manifest is not None:
             known[file.path] = manifest.agent_id
         elif parsed is not None:
-            if agent := manifest_agent(file.path, manifests) or parsed.agent_id:
+            if agent := _manifest_agent(file.path, manifests) or parsed.agent_id:
                 known[file.path] = agent
             elif parsed.bullets:
                 anonymous[file.path] = [bullet.content for bullet in parsed.bullets]
-    return known | agents_by_content(anonymous)
+    return known | _agents_by_content(anonymous)
 
 
-def _revisions(files: list[File], manifests: dict[str, str], agents: dict[str, str]) -> dict[str, Revisions]:
+def _revisions(files: list[ScannedFile], manifests: dict[str, str], agents: dict[str, str]) -> dict[str, Revisions]:
     snapshots = [
         Snapshot(file.path, agents[file.path], tuple(file.contents.parsed.bullets))
         for file in files
         if file.contents.parsed is not None and file.path in agents
     ]
     deltas = [
-        DeltaFile(file.path, file.contents.deltas, manifest_agent(file.path, manifests) or _named(file))
+        DeltaFile(file.path, file.contents.deltas, _manifest_agent(file.path, manifests) or _named(file))
         for file in files
         if file.contents.deltas
     ]
     return revise(snapshots, deltas)
 
 
-def _named(file: File) -> str | None:
+def _named(file: ScannedFile) -> str | None:
     return next((delta.agent_id for delta in file.contents.deltas if delta.agent_id is not None), None)
 
 
-def _runner(file: File, files: Iterable[File], agents: dict[str, str]) -> str | None:
-    """Whose run a report is of: it names its agent, or playbooks bear the experiment's id in their file names."""
+def _runner(file: ScannedFile, files: Iterable[ScannedFile], agents: dict[str, str]) -> str | None:
+    """The agent of a run report: named in it, or the agent of playbooks with the experiment's id in their paths."""
     run = file.contents.run
     if run is None or run.agent_id is not None:
         return run.agent_id if run is not None else None

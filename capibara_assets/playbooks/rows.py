@@ -1,21 +1,41 @@
-"""Rows of the playbook tables out of what the readers found: redacted, with the domains they fit."""
+"""Converts parsed playbook files into rows of the playbook tables: redacted, and bullets with their domains."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
+from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.playbooks.formats.detection import Contents
 from capibara_assets.playbooks.formats.parsed import RawBullet, Rejected
-from capibara_assets.playbooks.schema import INT64_MAX, AgentRun, Bullet, PlaybookFile, QuarantinedBullet
-from capibara_assets.playbooks.topics import domains_of
+from capibara_assets.playbooks.schema import GENERAL, INT64_MAX, AgentRun, Bullet, PlaybookFile, QuarantinedBullet
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
-_SHOWN = 65_536
+_SHOWN = 65_536  # characters of a quarantined entry
+_ENOUGH = 2  # points that make a domain
+# a strong word names the domain and suffices alone; weak words suffice in pairs
+_STRONG: dict[Domain, str] = {
+    Domain.PYTHON: r"python|pytest|pip install|pep ?8|f-strings?|__init__|asyncio|list comprehensions?|docstrings?",
+    Domain.SQL: r"sql|sqlite|postgres(?:ql)?|mysql|group by|order by|left join|inner join|select \*|pragma|foreign key",
+    Domain.JAVASCRIPT: r"javascript|typescript|node\.?js|npm|console\.log|shadow ?root|queryselector|=== ?",
+    Domain.DEBUG: r"debug(?:ging)?|traceback|stack ?trace|root cause|troubleshoot(?:ing)?|error handling|bug(?:s|fix)?",
+    Domain.ML: r"machine learning|pytorch|tensorflow|scikit-learn|sklearn|numpy|neural net(?:work)?s?|overfit(?:ting)?",
+    Domain.API: r"apis?|endpoints?|fastapi|http requests?|access_token|status codes?|pagination|webhooks?",
+}
+_WEAK: dict[Domain, str] = {
+    Domain.PYTHON: r"dict|tuple|import|def|lambda|generator|decorator|itertools|class|none|list",
+    Domain.SQL: r"join|query|queries|table|tables|column|columns|schema|index|transaction|null",
+    Domain.JAVASCRIPT: r"promise|await|async|const|let|undefined|dom|closure|callback|prototype|array",
+    Domain.DEBUG: r"error|errors|exception|fail|fails|failed|failure|failures|fix|retry|reproduce|assert|log|logs",
+    Domain.ML: r"model|training|dataset|epoch|loss|classifier|regression|feature|features|accuracy|validation",
+    Domain.API: r"request|requests|response|responses|http|json|client|server|login|token|header|payload|timeout",
+}
 Redact = Callable[[str], str]
 
 
 @dataclass(frozen=True)
-class File:
-    """One file that was looked at."""
+class ScannedFile:
+    """One file of the playbook folder, with its parsed contents."""
 
     path: str
     """Below the folder of playbooks."""
@@ -26,8 +46,8 @@ class File:
     contents: Contents
 
 
-def bullet_row(file: File, raw: RawBullet, agent: str, redact: Redact, replaces: str | None = None) -> Bullet:
-    """A bullet of a file; counters beyond 64 bits stand exactly in a column of their own."""
+def bullet_row(file: ScannedFile, raw: RawBullet, agent: str, redact: Redact, replaces: str | None = None) -> Bullet:
+    """The row of a bullet; counters beyond 64 bits are exact in a column of their own."""
     counters = (raw.helpful, raw.harmful, raw.neutral)
     section, content, tags = redact(raw.section), redact(raw.content), [redact(tag) for tag in raw.tags]
     return Bullet(
@@ -55,7 +75,8 @@ def bullet_row(file: File, raw: RawBullet, agent: str, redact: Redact, replaces:
     )
 
 
-def quarantined_row(file: File, rejected: Rejected, redact: Redact) -> QuarantinedBullet:
+def quarantined_row(file: ScannedFile, rejected: Rejected, redact: Redact) -> QuarantinedBullet:
+    """The quarantine row of an entry that is no valid bullet."""
     identity = [file.path, rejected.line, rejected.locator, rejected.reason]
     return QuarantinedBullet(
         quarantine_id=sha256_bytes(canonical_json(identity))[:32],
@@ -68,7 +89,8 @@ def quarantined_row(file: File, rejected: Rejected, redact: Redact) -> Quarantin
     )
 
 
-def file_row(file: File, agent: str | None, *, repeat: bool, bullets: int, quarantined: int) -> PlaybookFile:
+def file_row(file: ScannedFile, agent: str | None, *, repeat: bool, bullets: int, quarantined: int) -> PlaybookFile:
+    """The row of a file; `repeat`: a file with the same bytes was read before."""
     return PlaybookFile(
         path=file.shown,
         family=file.contents.family,
@@ -82,8 +104,8 @@ def file_row(file: File, agent: str | None, *, repeat: bool, bullets: int, quara
     )
 
 
-def run_rows(file: File, agent: str | None) -> list[AgentRun]:
-    """What a manifest or a run report says; `agent`: whose run it is, as far as is known."""
+def run_rows(file: ScannedFile, agent: str | None) -> list[AgentRun]:
+    """The rows of a manifest or run report; `agent`: whose run it is, None when unknown."""
     manifest, run = file.contents.manifest, file.contents.run
     if manifest is not None:
         return [
@@ -112,3 +134,30 @@ def run_rows(file: File, agent: str | None) -> list[AgentRun]:
             domain_expertise=[],
         )
     ]
+
+
+# --- the domains of a bullet ------------------------------------------------------------------------------------------
+
+
+def domains_of(section: str, tags: list[str] | tuple[str, ...], content: str) -> list[str]:
+    """Domains of a bullet, best first; `["general"]` when none fits.
+
+    A strong word scores 2 and twice that in the section or tags, distinct weak words 1 each; 2 points make a domain.
+    """
+    heading, body = f"{section} {' '.join(tags)}".lower().replace("_", " "), content.lower()
+    scores = {
+        domain: 4 * len(set(strong.findall(heading)))
+        + 2 * len(set(strong.findall(body)))
+        + len(set(weak.findall(body)))
+        for domain, (strong, weak) in _patterns().items()
+    }
+    fitting = [domain for domain in DOMAINS if scores[domain] >= _ENOUGH]
+    return [domain.value for domain in sorted(fitting, key=lambda domain: -scores[domain])] or [GENERAL]
+
+
+@cache
+def _patterns() -> dict[Domain, tuple[re.Pattern[str], re.Pattern[str]]]:
+    def whole_words(words: str) -> re.Pattern[str]:
+        return re.compile(rf"(?<!\w)(?:{words})(?!\w)")
+
+    return {domain: (whole_words(_STRONG[domain]), whole_words(_WEAK[domain])) for domain in DOMAINS}

@@ -13,7 +13,7 @@ GENERAL = "general"
 
 
 class Bullet(Record):
-    """One bullet of one playbook file, as it stands there; of a delta, the bullet as it is after it."""
+    """One bullet of one playbook file as it stands there; for a delta, the bullet after the change."""
 
     schema_name = "Bullet"
     schema_version = 3

@@ -1,4 +1,4 @@
-"""Texts as sets of words, and groups of what is connected."""
+"""Word sets of texts, their similarity, and connected components of similar pairs."""
 
 import re
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ def words(text: str) -> frozenset[str]:
 
 
 def normalised(text: str) -> str:
-    """A text as its words in order: what is equal under this is the same advice."""
+    """A text's words in order, in lower case: texts with equal results are the same advice."""
     return " ".join(_WORD.findall(text.lower()))
 
 
 def jaccard(left: frozenset[str], right: frozenset[str]) -> float:
-    """|both| / |either|; 1 for two empty sets."""
+    """Jaccard similarity, |intersection| / |union|; 1 for two empty sets."""
     return len(left & right) / len(left | right) if left or right else 1.0
 
 

@@ -11,7 +11,7 @@ import pytest
 from capibara_assets.datasets.kinds.evidence import Evidence
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.deployment.declarations import shipped_recipe
-from capibara_assets.executions.replay.replay import Batch, Verdict
+from capibara_assets.executions.replay.replay import ReplayBatch, ReplayVerdict
 from capibara_assets.executions.schema import Execution, Pattern, RepairPair
 from capibara_assets.playbooks.schema import Consolidated
 from capibara_assets.storage.records import table
@@ -139,9 +139,11 @@ def evidence_of(
     )
 
 
-def came_out_again(evidence: Evidence, execution_ids: Sequence[str]) -> Batch:
+def came_out_again(evidence: Evidence, execution_ids: Sequence[str]) -> ReplayBatch:
     """Stands for the local sandbox where a test is about what comes after: every output came out again."""
-    return Batch([Verdict(each, "reexecuted", None, "digest") for each in execution_ids], {"ran": len(execution_ids)})
+    return ReplayBatch(
+        [ReplayVerdict(each, "reexecuted", None, "digest") for each in execution_ids], {"ran": len(execution_ids)}
+    )
 
 
 def no_repairs() -> pl.DataFrame:

@@ -30,7 +30,7 @@ from capibara_assets.datasets.schema import Example, LeftOut
 from capibara_assets.datasets.verification import verify
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
-from capibara_assets.executions.replay.replay import Batch, Verdict
+from capibara_assets.executions.replay.replay import ReplayBatch, ReplayVerdict
 from capibara_assets.storage.records import frame_digest, problems, table
 from capibara_assets_tests.datasets.conftest import (
     bullet,
@@ -322,9 +322,11 @@ def test_a_kind_that_the_recipe_does_not_verify_is_not_executed(recipe: DatasetR
     executions = [shown("e", "ab"), run("s", problem(1), "box-s"), run("t", problem(2), "box-t")]
     asked: list[str] = []
 
-    def other_output(evidence: Evidence, execution_ids: Any) -> Batch:
+    def other_output(evidence: Evidence, execution_ids: Any) -> ReplayBatch:
         asked.extend(execution_ids)
-        return Batch([Verdict("s", "unverified", "another output", None), Verdict("t", "reexecuted", None, "d")], {})
+        return ReplayBatch(
+            [ReplayVerdict("s", "unverified", "another output", None), ReplayVerdict("t", "reexecuted", None, "d")], {}
+        )
 
     dataset = build(evidence_of(executions), solve_only, reexecute=other_output)
     assert sorted(asked) == ["s", "t"]

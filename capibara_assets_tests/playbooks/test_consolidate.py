@@ -11,10 +11,10 @@ import pytest
 
 from capibara_assets.playbooks.consolidate import consolidate
 from capibara_assets.playbooks.coverage import cover, estimate_tokens
+from capibara_assets.playbooks.formats.write import HEADING, render_playbook
 from capibara_assets.playbooks.graduation import AgentFilter, graduate, wilson_lower_bound
 from capibara_assets.playbooks.near import NEAR, likeness, meaning_of, weights_of
 from capibara_assets.playbooks.read import read_playbooks
-from capibara_assets.playbooks.render import HEADING, render_playbook
 from capibara_assets.playbooks.schema import Consolidated
 from capibara_assets.storage.records import frame_digest
 
@@ -168,7 +168,7 @@ def test_render_keeps_the_budget_and_whole_bullets(folder: Path) -> None:
     assert full.count("\n- ") == frame["compressed"].sum() and full.count("## RULES") == 1
 
 
-def test_what_the_cover_holds_without_is_taken_out() -> None:
+def test_texts_that_the_cover_does_not_need_are_removed() -> None:
     # the first choice, best per token, is spare once the two that follow cover the rest
     texts = ["a b", "a c c c", "b d d d"]
     values = [1.0, 1.0, 1.0]

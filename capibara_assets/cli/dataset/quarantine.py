@@ -66,7 +66,7 @@ def retry_rows(identifiers: tuple[str, ...], reason: str | None, file: str | Non
     from capibara_assets.definitions import deployment_resources
     from capibara_assets.executions.ingest.ingest import ledger_name
     from capibara_assets.executions.ingest.ledger import Ledger
-    from capibara_assets.executions.ingest.retry import files_of, retry
+    from capibara_assets.executions.ingest.quarantine import files_of, retry
 
     deployment = Deployment.from_environment()
     resources = deployment_resources(deployment)

@@ -25,8 +25,9 @@ from capibara_assets.evaluation.grading.assertions_python import names_given
 from capibara_assets.evaluation.grading.journal import GradeJournal
 from capibara_assets.evaluation.grading.plan import CLAIMABLE, GradingPlan, ItemCalibration, Verdict
 from capibara_assets.evaluation.items.items import Item
-from capibara_assets.executions.replay.pool import Limits, Ran, Session, node, run_sessions
+from capibara_assets.executions.replay.pool import PoolSettings, RerunPolicy, run_sessions
 from capibara_assets.executions.replay.replay import environment
+from capibara_assets.executions.replay.workers import Ran, Session, SessionLimits, node
 from capibara_assets.executions.sandbox.cgroup import groups_are_here
 from capibara_assets.executions.sandbox.isolation import ASPECTS, Isolation, best_isolation
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
@@ -324,19 +325,21 @@ class _Grader:
         return extracted.code if extracted.code is not None else item.reference
 
     def _sessions(self, sessions: Mapping[str, tuple[Session, float]], finished: "_Finished") -> None:
+        uncertain = _UNCERTAIN if self.patient else _UNCERTAIN - {"wall"}
         for timeout_s in sorted({timeout_s for _, timeout_s in sessions.values()}):
             keys = [key for key, (_, limit) in sessions.items() if limit == timeout_s]
-            run_sessions(
-                [sessions[key][0] for key in keys],
-                isolation=self.isolation,
-                limits=Limits(timeout_s, self.memory_mib),
+            settings = PoolSettings(
+                self.isolation,
+                SessionLimits(timeout_s, self.memory_mib),
                 times=1,
                 processes=self.workers,
-                uncertain=_UNCERTAIN if self.patient else _UNCERTAIN - {"wall"},
-                patience=_PATIENCE,
-                quiet_is_certain=True,
-                apart=("javascript",),  # a context of V8 is no boundary: what ran there is never asked again
-                finished=lambda index, ran, keys=keys: finished(keys[index], ran),  # type: ignore[misc]
+                rerun=RerunPolicy(uncertain, _PATIENCE, quiet_is_certain=True),
+                apart=frozenset({"javascript"}),  # a context of V8 is no boundary: what ran there is never asked again
+            )
+            run_sessions(
+                [sessions[key][0] for key in keys],
+                settings,
+                lambda index, ran, keys=keys: finished(keys[index], ran),  # type: ignore[misc]
             )
 
     def _key(self, what: str, item: Item, parts: list[str]) -> str:

@@ -10,8 +10,8 @@ from capibara_assets.evaluation.grading import assertions_javascript, assertions
 from capibara_assets.evaluation.grading.assertions import Observed, Reports, claims_suffice, first_failing, reports_in
 from capibara_assets.evaluation.grading.plain_values import NotPlain, Plain, decoded, holds_unknown
 from capibara_assets.evaluation.items.items import Item
-from capibara_assets.executions.replay.pool import Ran, Session
 from capibara_assets.executions.replay.verdicts import output_of
+from capibara_assets.executions.replay.workers import Ran, Session
 
 Verdict = Literal["passed", "failed", "error", "timeout", "refused", "ungraded"]
 #: How answer and tests stand to each other: two cells, or one (the recorded output is that of both).

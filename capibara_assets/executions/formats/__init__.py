@@ -1,4 +1,4 @@
 """File formats of execution logs: lines, JSON, notebooks, traces, and the envelope that every format becomes.
 
-Imports the schema and `recording.envelope`; the other folders build on it.
+Imports `storage.digests` and nothing of its siblings, which build on it. A new format is detected in `detection`.
 """

@@ -1,4 +1,4 @@
-"""What an execution put out: results, streams and errors as the E2B SDKs write them, as plain text and an outcome."""
+"""Reads an execution's results, streams and errors, as the E2B SDKs write them, into plain text and an outcome."""
 
 import re
 from typing import Any
@@ -12,7 +12,7 @@ _HEADER_BEFORE_FRAME = re.compile(r"(Traceback \(most recent call last\):?)(?=[C
 
 
 class Cleaner:
-    """Replaces lone surrogates, which no UTF-8 table can hold, and flags that it did."""
+    """Replaces lone surrogates, which no UTF-8 table can hold, and adds the flag `lone_surrogate`."""
 
     def __init__(self, flags: set[str]) -> None:
         self._flags = flags
@@ -30,7 +30,7 @@ def strip_ansi(text: str) -> str:
 
 
 def read_output(record: dict[str, Any], language: str, clean: Cleaner) -> dict[str, Any]:
-    """Outcome and output of the `execution` field (or of `exception`, where there is none)."""
+    """Outcome and output of an envelope's `execution` field, or of `exception` where that is null. Raises Fault."""
     execution = record["execution"]
     if isinstance(execution, str):
         execution = _nested(execution, "execution")
@@ -162,7 +162,7 @@ def _failed_assertion(stderr: str) -> str | None:
 
 
 def readable_traceback(text: str) -> str:
-    """The server joins a traceback's lines with "": gives its first two lines their ends back."""
+    """Restores the ends of a traceback's first two lines, which E2B's server joins without them."""
     if text.startswith(_RULE):
         text = _RULE_BEFORE_TEXT.sub(r"\1\n", text, count=1)
     return _HEADER_BEFORE_FRAME.sub(r"\1\n", text) if _HEADER in text else text

@@ -1,7 +1,7 @@
-"""Which format a file is in, told by its content, and what each of its lines (or the whole of it) holds.
+"""Detects a log file's format by its content, and reads what each line (or the whole document) holds.
 
 A log is either JSON lines (each a value of its own: envelopes, events, trace exports) or one JSON document over many
-lines (a notebook, a trace, an answer of E2B's API). Both come down to `read_parts`. Nothing here opens a file.
+lines (a notebook, a trace, an answer of E2B's API). `read_parts` reads both. Nothing here opens a file.
 """
 
 import json
@@ -17,27 +17,27 @@ from capibara_assets.executions.formats.otlp_spans import is_trace, trace_envelo
 from capibara_assets.executions.formats.strict_json import Fault, parse_object, parse_value, parse_values
 
 
-class Layout(StrEnum):
-    """How a file is to be read."""
+class FileLayout(StrEnum):
+    """How a file is read."""
 
     LINES = "lines"
     DOCUMENT = "document"
-    OTHER = "other"  # no log of ours
+    OTHER = "other"  # not an execution log
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """Something known that is no execution."""
+class CountedEntry:
+    """Entries of a known kind that are no execution: they are only counted."""
 
     kind: str
     number: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One thing that a line or document holds, and the bytes that a quarantine would keep of it."""
+class LogPart:
+    """One entry of a line or document, and its bytes, which the quarantine keeps when the entry is a fault."""
 
-    found: Recorded | Fault | Counted
+    content: Recorded | Fault | CountedEntry
     data: bytes
 
 
@@ -52,19 +52,23 @@ _LOG_FIELDS = ({"timestamp", "message", "level"}, {"timestamp", "line"})
 _OPENERS = b"{[,:"
 
 
-def layout(head: Sequence[bytes]) -> Layout:
+def layout(head: Sequence[bytes]) -> FileLayout:
     """The layout of a file whose first lines are `head`; an empty file is an empty log."""
     lines = [stripped for line in head if (stripped := line.strip())]
     if not lines:
-        return Layout.LINES
+        return FileLayout.LINES
     text = b"\n".join(lines)
     if _only_opens(lines[0]) and (lines[0] == b"[" or not any(_is_ours(line) for line in lines)):
-        return Layout.DOCUMENT if _is_envelope(text) or any(_has(text, marks) for marks in _MARKS) else Layout.OTHER
-    return Layout.LINES if any(_is_envelope(line) or _is_ours(line) for line in lines) else Layout.OTHER
+        return (
+            FileLayout.DOCUMENT
+            if _is_envelope(text) or any(_has(text, marks) for marks in _MARKS)
+            else FileLayout.OTHER
+        )
+    return FileLayout.LINES if any(_is_envelope(line) or _is_ours(line) for line in lines) else FileLayout.OTHER
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether text whose end has not come yet is complete: JSON that ends in an object or a list cannot grow."""
+    """Whether a last line without its end is complete: JSON that ends in an object or a list cannot grow."""
     try:
         values = parse_values(data)
         return bool(values) and isinstance(values[-1], dict | list)
@@ -72,8 +76,8 @@ def is_whole(data: bytes) -> bool:
         return fault.reason not in ("invalid_json", "invalid_utf8")
 
 
-def read_parts(data: bytes, now: datetime) -> Iterator[Part]:
-    """What a line, or a whole document, holds. A fault is a part as well; nothing is raised.
+def read_parts(data: bytes, now: datetime) -> Iterator[LogPart]:
+    """Yields the entries of a line or of a whole document. A fault is an entry as well; nothing is raised.
 
     The faults of several parts of one document are told apart by their details, which number the parts.
     """
@@ -81,19 +85,19 @@ def read_parts(data: bytes, now: datetime) -> Iterator[Part]:
         one = b"\n" not in data and not data.lstrip().startswith(b"[")
         values = [parse_object(data)] if one else parse_values(data)
     except Fault as damage:
-        yield Part(damage, data)
+        yield LogPart(damage, data)
         return
     if one and _kind(values[0]) in ("envelope", None):
         yield _of_envelope(values[0], now, data)
         return
     for number, part in enumerate((part for value in values for part in _parts(value, now)), 1):
-        if isinstance(fault := part.found, Fault):
-            yield Part(Fault(fault.reason, f"part {number}: {fault.detail}"), part.data)
+        if isinstance(fault := part.content, Fault):
+            yield LogPart(Fault(fault.reason, f"part {number}: {fault.detail}"), part.data)
         else:
             yield part
 
 
-# --- what a file looks like -----------------------------------------------------------------------------------------
+# --- the marks of formats -------------------------------------------------------------------------------------------
 
 
 def _has(text: bytes, marks: Sequence[bytes]) -> bool:
@@ -110,7 +114,7 @@ def _only_opens(first: bytes) -> bool:
 
 
 def _is_ours(line: bytes) -> bool:
-    """Whether a line by itself is something that is read or counted here."""
+    """Whether a line by itself is an entry that is read or counted here."""
     if not (_is_envelope(line) or any(_has(line, marks) for marks in (*_MARKS, (b'"level"', b'"line"')))):
         return False
     try:
@@ -120,7 +124,7 @@ def _is_ours(line: bytes) -> bool:
     return any(_kind(item) is not None for item in (value if isinstance(value, list) else [value]))
 
 
-# --- what a value is ------------------------------------------------------------------------------------------------
+# --- the kind of a value --------------------------------------------------------------------------------------------
 
 
 def _kind(value: Any) -> str | None:
@@ -140,7 +144,7 @@ def _kind(value: Any) -> str | None:
     return "sandbox_log_entry" if any(fields <= value.keys() for fields in _LOG_FIELDS) else None
 
 
-def _parts(value: Any, now: datetime) -> Iterator[Part]:
+def _parts(value: Any, now: datetime) -> Iterator[LogPart]:
     kind = _kind(value)
     if isinstance(value, list) and value and all(_kind(item) is not None for item in value):
         for item in value:
@@ -148,11 +152,11 @@ def _parts(value: Any, now: datetime) -> Iterator[Part]:
     elif kind == "notebook":
         yield from _of_notebook(value, now)
     elif kind == "trace":
-        for found in trace_envelopes(value):
-            yield _counted(found) if isinstance(found, str) else _of_envelope(found, now)
+        for span in trace_envelopes(value):
+            yield _counted(span) if isinstance(span, str) else _of_envelope(span, now)
     elif kind == "answer":
         entries = value.get("logEntries") or value.get("logs") or []
-        yield Part(Counted("sandbox_log_entry", len(entries)), b"")
+        yield LogPart(CountedEntry("sandbox_log_entry", len(entries)), b"")
     elif kind is None or kind == "envelope":
         # what is unknown fails the envelope's checks, which say what is missing
         yield _of_envelope(value, now)
@@ -160,34 +164,41 @@ def _parts(value: Any, now: datetime) -> Iterator[Part]:
         yield _counted(kind)
 
 
-def _of_notebook(notebook: dict[str, Any], now: datetime) -> Iterator[Part]:
+def _of_notebook(notebook: dict[str, Any], now: datetime) -> Iterator[LogPart]:
     try:
-        for found in notebook_envelopes(notebook):
-            if isinstance(found, str):
-                yield _counted(found)
-            elif isinstance(found, Fault):
-                yield _of_envelope(found, now)
+        for cell in notebook_envelopes(notebook):
+            if isinstance(cell, str):
+                yield _counted(cell)
+            elif isinstance(cell, Fault):
+                yield _of_envelope(cell, now)
             else:
-                yield _of_envelope(found[0], now, marks=found[1])
+                envelope, flags = cell
+                yield _of_envelope(envelope, now, marks=flags)
     except Fault as fault:
-        yield Part(fault, _bytes(notebook))
+        yield LogPart(fault, _bytes(notebook))
 
 
-def _counted(kind: str) -> Part:
-    return Part(Counted(kind), b"")
+def _counted(kind: str) -> LogPart:
+    return LogPart(CountedEntry(kind), b"")
 
 
-def _of_envelope(found: Any, now: datetime, data: bytes | None = None, marks: Sequence[str] = ()) -> Part:
-    """An envelope (`data`: its line, where it has one) checked, or the fault of a reader with what it is about."""
-    if isinstance(found, Fault):
-        return Part(found, _bytes(found.value))
-    held = _bytes(found) if data is None else data
+def _of_envelope(envelope: Any, now: datetime, data: bytes | None = None, marks: Sequence[str] = ()) -> LogPart:
+    """The execution in an envelope, or the fault that its check or its reader found.
+
+    Args:
+        envelope: an envelope, or the fault of the reader that should have made it.
+        data: the envelope's line, where it has one of its own.
+        marks: flags of the reader that made the envelope.
+    """
+    if isinstance(envelope, Fault):
+        return LogPart(envelope, _bytes(envelope.value))
+    held = _bytes(envelope) if data is None else data
     try:
-        if not isinstance(found, dict):
+        if not isinstance(envelope, dict):
             raise Fault("not_an_object", f"expected a JSON object with {', '.join(REQUIRED)}")
-        return Part(read_record(found, now, marks), held)
+        return LogPart(read_record(envelope, now, marks), held)
     except Fault as fault:
-        return Part(fault, held)
+        return LogPart(fault, held)
 
 
 def _bytes(value: Any) -> bytes:

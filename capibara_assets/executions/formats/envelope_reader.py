@@ -1,4 +1,4 @@
-"""From one envelope to one execution: what the recorder wrote around the SDKs' answers, checked field by field."""
+"""Reads an envelope, which the recorder wrote around an SDK's answer, into an execution; checks every field."""
 
 import math
 from collections.abc import Iterable
@@ -67,7 +67,7 @@ class Recorded:
 
 
 def read_line(data: bytes, now: datetime) -> Recorded:
-    """The execution that a line of JSON holds.
+    """Reads the execution in a line of JSON.
 
     Raises:
         Fault: the line is no execution; the reason is invalid_utf8, invalid_json, invalid_record, not_an_object,
@@ -77,7 +77,7 @@ def read_line(data: bytes, now: datetime) -> Recorded:
 
 
 def read_record(record: dict[str, Any], now: datetime, marks: Iterable[str] = ()) -> Recorded:
-    """The execution in an envelope that is parsed already; `marks` are flags of the reader that made the envelope.
+    """Reads the execution in a parsed envelope; `marks` are flags of the reader that made the envelope.
 
     Raises:
         Fault: as `read_line`, from missing:F on.

@@ -1,4 +1,4 @@
-"""From a file to its lines: plain, gzip and zstd by content (never by name), with offsets, without holding the file."""
+"""Reads a file's lines with their offsets in bounded memory; plain, gzip or zstd is told by content, never by name."""
 
 import hashlib
 import zlib
@@ -9,26 +9,28 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import zstandard
-
-from capibara_assets.executions.formats.key_ends import UNKNOWN, key_ends
+from numpy.typing import NDArray
 
 BLOCK = 1 << 20
-_PIECE = 64 << 10  # bytes decompressed at once: what comes of them stays in the processor's cache until it is read
+_PIECE = 64 << 10  # bytes decompressed at once: their text stays in the processor's cache until it is read
 MAX_LINE = 64 << 20  # bytes; real lines reach 2 MB
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _UTF8_BOM = b"\xef\xbb\xbf"
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_QUOTE, _COLON, _BACKSLASH = ord('"'), ord(":"), ord("\\")
+_SPACES = (ord(" "), ord("\t"), ord("\r"))
+UNKNOWN = -1  # number of keys in a line where the bytes leave it open
 
 
-class Line(NamedTuple):
-    """One physical line without its line end."""
+class LogLine(NamedTuple):
+    """One physical line of a file, without its line end."""
 
     number: int  # from 1
     offset: int  # bytes into the decompressed file
     data: bytes
     ended: bool = True  # False: the file ended before the line did
     fault: str | None = None  # line_too_long
-    keys: int = UNKNOWN  # of the JSON objects in it, see key_ends
+    keys: int = UNKNOWN  # of the JSON objects in it, see `key_ends`
 
 
 class Chain:
@@ -43,6 +45,7 @@ class Chain:
         self._partial = b""  # digest that includes a last block that is not whole
 
     def add(self, block: bytes) -> None:
+        """Adds the next block; only the last one may be shorter than BLOCK."""
         digest = hashlib.sha256(self.state + block).digest()
         self.first = self.first or digest
         if len(block) == BLOCK:
@@ -52,6 +55,7 @@ class Chain:
 
     @property
     def hex(self) -> str:
+        """The digest of all blocks so far, in hex."""
         return (self._partial or self.state or hashlib.sha256().digest()).hex()
 
 
@@ -79,9 +83,10 @@ class LineReader:
 
     @property
     def digest(self) -> str:
+        """The digest of all bytes read, in hex (see `Chain`)."""
         return self.chain.hex
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[LogLine]:
         number, offset, held, too_long = self.number, self.start, b"", False
         self.end = self.start
         for index, block in enumerate(self._decompressed()):
@@ -89,7 +94,7 @@ class LineReader:
                 if _is_utf16(block):
                     self.fault, self.detail = "invalid_utf8", "the file is UTF-16; save it as UTF-8"
                     self._drain()
-                    yield Line(0, 0, block[:65536], ended=False)
+                    yield LogLine(0, 0, block[:65536], ended=False)
                     return
                 if block.startswith(_UTF8_BOM):
                     offset, block = len(_UTF8_BOM), block[len(_UTF8_BOM) :]
@@ -100,14 +105,14 @@ class LineReader:
                 ends = np.cumsum([len(piece) + 1 for piece in pieces])
                 for piece, keys in zip(pieces, key_ends(text[: ends[-1]], ends), strict=True):
                     fault = "line_too_long" if too_long else None
-                    yield Line(number, offset, piece.removesuffix(b"\r"), True, fault, keys)
+                    yield LogLine(number, offset, piece.removesuffix(b"\r"), True, fault, keys)
                     number, offset, too_long = number + 1, offset + len(piece) + 1, False
                 self.end = offset
             if len(held) > MAX_LINE:
                 # the head is enough to say which line it was
                 offset, held, too_long = offset + len(held) - 4096, held[:4096], True
         if held:
-            yield Line(number, offset, held.rstrip(b"\r"), ended=False, fault="line_too_long" if too_long else None)
+            yield LogLine(number, offset, held.rstrip(b"\r"), ended=False, fault="line_too_long" if too_long else None)
 
     def _blocks(self) -> Iterator[bytes]:
         """The file's bytes from `start` on; what stands before it in its block counts for the digest only."""
@@ -223,3 +228,45 @@ def _is_utf16(block: bytes) -> bool:
     """By its mark, or by a NUL in every other byte: JSON text never holds a raw NUL."""
     head = block[:512]
     return head.startswith(_UTF16) or (len(head) >= 8 and head.count(0) * 3 >= len(head))
+
+
+# --- keys in a line, counted in its bytes ---------------------------------------------------------------------------
+
+
+def key_ends(text: bytes, ends: NDArray[np.int64]) -> list[int]:
+    """Counts the JSON keys in each line of `text`; UNKNOWN where space before a colon leaves the number open.
+
+    It checks a parser that silently drops one of two equal keys. `ends`: offset behind each line.
+
+    A key ends with a quote and a colon. The same two bytes inside a string have an odd number of backslashes before the
+    quote. A string that begins with a colon counts as a key too many, so a count is never too small.
+    """
+    data = np.frombuffer(text, np.uint8)
+    colons = np.flatnonzero(data == _COLON)
+    colons = colons[colons > 0]
+    before = data[colons - 1]
+    quotes = colons[before == _QUOTE] - 1
+    keys = quotes[~_escaped(data, quotes)]
+    counts = np.diff(np.searchsorted(keys, ends), prepend=0)
+    spaced = colons[np.isin(before, _SPACES)] - 1
+    while len(spaced := spaced[spaced > 0]):
+        spaced = spaced - 1
+        open_ends = spaced[data[spaced] == _QUOTE]
+        open_ends = open_ends[~_escaped(data, open_ends)]
+        lines = np.searchsorted(ends, open_ends)
+        counts[lines[lines < len(counts)]] = UNKNOWN
+        spaced = spaced[np.isin(data[spaced], _SPACES)]
+    keys_by_line: list[int] = counts.tolist()
+    return keys_by_line
+
+
+def _escaped(data: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether an odd number of backslashes stands before each place."""
+    odd = np.zeros(len(places), bool)
+    running, distance = np.arange(len(places)), 1
+    while len(running):
+        at = places[running] - distance
+        running = running[(at >= 0) & (data[np.maximum(at, 0)] == _BACKSLASH)]
+        odd[running] ^= True
+        distance += 1
+    return odd

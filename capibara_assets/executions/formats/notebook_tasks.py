@@ -1,4 +1,4 @@
-"""What the markdown right above a notebook's cell says that the cell is for."""
+"""The task of a notebook cell, from the markdown right above it."""
 
 import re
 from collections.abc import Sequence
@@ -52,16 +52,16 @@ def has_heading(source: str) -> bool:
 
 def _headings(lines: Sequence[str]) -> list[_Heading]:
     """Headings outside fenced code."""
-    found, fence = [], ""
+    headings, fence = [], ""
     for number, line in enumerate(lines):
         mark = line.strip()[:3]
         if mark in ("```", "~~~"):
             fence = "" if fence == mark else fence or mark
         elif not fence and (match := _HEADING.match(line)) and match["text"].strip():
-            found.append(_Heading(len(match["marks"]), match["text"], number))
-    return found
+            headings.append(_Heading(len(match["marks"]), match["text"], number))
+    return headings
 
 
 def _plain(text: str) -> str:
-    """Without images, tags and the addresses of links."""
+    """Markdown without images, tags and the addresses of links."""
     return _LINK.sub(r"\1", _TAG.sub("", _IMAGE.sub("", text))).strip()

@@ -1,4 +1,4 @@
-"""Executed Jupyter notebooks (nbformat 3 and 4) as envelopes: a cell that ran, with its outputs, is an execution."""
+"""Reads executed Jupyter notebooks (nbformat 3 and 4) into envelopes: each cell that ran is an execution."""
 
 import hashlib
 from collections.abc import Iterator
@@ -26,11 +26,11 @@ def is_notebook(value: Any) -> bool:
 
 
 def notebook_envelopes(notebook: dict[str, Any]) -> Iterator[tuple[Envelope, list[str]] | str | Fault]:
-    """An envelope and its flags for each cell that ran; a kind for each that did not; a fault for a damaged one.
+    """Yields an envelope and its flags for each cell that ran, a kind for each that did not, a fault for a damaged one.
 
     Ids are digests of the notebook's code and outputs, so that a copy under another name is the same session. A
-    notebook that was run on and saved again is another one: its kernel may have been a new one. What the markdown right
-    above a cell says is its task, flagged as such.
+    notebook that ran further and was saved again is another session, because its kernel may be a new one. The markdown
+    right above a cell is its task, flagged as such.
 
     Raises:
         Fault: value:nbformat, type:cells.
@@ -63,10 +63,10 @@ def _cells(notebook: dict[str, Any]) -> list[Any]:
     pages = sheets if isinstance(sheets, list) else [notebook]
     cells: list[Any] = []
     for page in pages:
-        found = page.get("cells", []) if isinstance(page, dict) else page
-        if not isinstance(found, list):
-            raise Fault("type:cells", f"expected a list of cells, found {json_type(found)}")
-        cells += found
+        of_page = page.get("cells", []) if isinstance(page, dict) else page
+        if not isinstance(of_page, list):
+            raise Fault("type:cells", f"expected a list of cells, found {json_type(of_page)}")
+        cells += of_page
     return cells
 
 
@@ -98,8 +98,8 @@ def _kind(cell: dict[str, Any]) -> str:
 
 
 def _tasks(cells: list[dict[str, Any]]) -> dict[int, str]:
-    """Position of a code cell -> what the markdown right above it says that it is for."""
-    found: dict[int, str] = {}
+    """Position of a code cell -> its task, from the markdown right above it."""
+    tasks: dict[int, str] = {}
     above: list[str] = []
     titled = False
     for position, cell in enumerate(cells):
@@ -111,10 +111,10 @@ def _tasks(cells: list[dict[str, Any]]) -> dict[int, str]:
             above.append("#" * (level if isinstance(level, int) and 1 <= level <= 6 else 1) + f" {source}")
         elif kind == "code" and source.strip():
             if (task := task_above(above, titled)) is not None:
-                found[position] = task
+                tasks[position] = task
             titled = titled or any(map(has_heading, above))
             above = []
-    return found
+    return tasks
 
 
 def _envelope(notebook: dict[str, Any], cell: dict[str, Any], session: str, position: int, timestamp: str) -> Envelope:
@@ -142,7 +142,7 @@ _STREAMS = ("stdout", "stderr")
 
 
 def _text(value: Any) -> Any:
-    """Text, which notebooks also write as a list of lines; anything else as it is, for the check to name."""
+    """Text, which notebooks also write as a list of lines; anything else unchanged, for the check to name."""
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return "".join(value)
     return "" if value is None else value

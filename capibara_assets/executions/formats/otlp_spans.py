@@ -1,4 +1,4 @@
-"""Tool-call spans of OTLP/JSON traces as envelopes: how agent frameworks trace the code that they run in sandboxes.
+"""Reads tool-call spans of OTLP/JSON traces into envelopes: agent frameworks trace the code that they run as spans.
 
 The attributes are those of OpenTelemetry's GenAI conventions (`execute_tool` spans), and those of OpenInference,
 OpenLLMetry, Logfire and the Vercel AI SDK, which say the same under other names. Spans that ran no code are counted.
@@ -49,7 +49,7 @@ def is_trace(value: Any) -> bool:
 
 
 def trace_envelopes(trace: dict[str, Any]) -> Iterator[Envelope | str | Fault]:
-    """An envelope for each span that ran code, `span` for each other one, a fault for a damaged one."""
+    """Yields an envelope for each span that ran code, "span" for each other one, a fault for a damaged one."""
     for resource in _objects(trace, "resourceSpans", "resource_spans"):
         if isinstance(resource, Fault):
             yield resource
@@ -65,13 +65,13 @@ def trace_envelopes(trace: dict[str, Any]) -> Iterator[Envelope | str | Fault]:
 
 def _objects(holder: dict[str, Any], *names: str) -> Iterator[dict[str, Any] | Fault]:
     for name in names:
-        found = holder.get(name)
-        if found is None:
+        items = holder.get(name)
+        if items is None:
             continue
-        if not isinstance(found, list):
-            yield Fault(f"type:{name}", f"expected a list, found {json_type(found)}", found)
+        if not isinstance(items, list):
+            yield Fault(f"type:{name}", f"expected a list, found {json_type(items)}", items)
             continue
-        for item in found:
+        for item in items:
             yield (
                 item
                 if isinstance(item, dict)
@@ -83,9 +83,9 @@ def _span(span: dict[str, Any], resource: Mapping[str, Any]) -> Envelope | str |
     own = _attributes(span)
     arguments = _json(_first(own, _ARGUMENTS))
     tool = str(_first(own, _TOOL) or _name_of_tool(span))
-    if not _is_tool_call(own, span) or (found := _code(tool, arguments)) is None:
+    if not _is_tool_call(own, span) or (program := _code(tool, arguments)) is None:
         return "span"
-    code, language = found
+    code, language = program
     trace_id, span_id = span.get("traceId", span.get("trace_id")), span.get("spanId", span.get("span_id"))
     if not isinstance(trace_id, str) or not isinstance(span_id, str) or not trace_id or not span_id:
         return Fault("missing:spanId", "a span that ran code, without traceId and spanId", span)
@@ -156,11 +156,11 @@ def _language(tool: str, stated: Any) -> str:
     return next((language for mark, language in _LANGUAGE_IN_NAME if mark in lowered), "python")
 
 
-# --- what came of it ------------------------------------------------------------------------------------------------
+# --- its result -----------------------------------------------------------------------------------------------------
 
 
 def _execution(attributes: Mapping[str, Any], span: dict[str, Any]) -> dict[str, Any]:
-    """The tool's result in the SDK's shape: taken over where it has it, else as its text."""
+    """The tool's result in the SDK's shape: unchanged where it has that shape, else as its text."""
     result = _json(_first(attributes, _RESULT))
     failure = _failure(attributes, span)
     if isinstance(result, dict):
@@ -218,11 +218,11 @@ def _attributes(holder: Any) -> dict[str, Any]:
     attributes = holder.get("attributes") if isinstance(holder, dict) else None
     if isinstance(attributes, dict):
         return attributes
-    found: dict[str, Any] = {}
+    named: dict[str, Any] = {}
     for item in attributes if isinstance(attributes, list) else ():
         if isinstance(item, dict) and isinstance(item.get("key"), str):
-            found[item["key"]] = _value(item.get("value"))
-    return found
+            named[item["key"]] = _value(item.get("value"))
+    return named
 
 
 def _value(value: Any) -> Any:
@@ -247,7 +247,7 @@ def _first(values: Mapping[str, Any], names: tuple[str, ...]) -> Any:
 
 
 def _json(value: Any) -> Any:
-    """What a text holds where it is a JSON object or list; the value itself otherwise."""
+    """The parsed value of text that is a JSON object or list; any other value unchanged."""
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         try:
             return json.loads(value)

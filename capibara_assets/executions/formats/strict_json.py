@@ -1,17 +1,19 @@
-"""JSON as logs hold it: exact integers, NaN allowed, duplicate keys and absurd nesting refused with a reason."""
+"""Strict JSON parser for logs: exact integers, NaN allowed, duplicate keys and absurd nesting refused with a reason."""
 
 import json
 import re
 from typing import Any
 
-MAX_DEPTH = 200  # nesting of a record; deeper ones are no executions and exhaust the stack of whoever walks them
+MAX_DEPTH = (
+    200  # nesting of a record; deeper ones are no executions and would exhaust the stack of the code that walks them
+)
 _MAX_DIGITS = 4000
 SURROGATE = re.compile("[\ud800-\udfff]")
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 class Fault(Exception):
-    """Why a line is no execution: a reason class and what was found; `value` is the part of a document it is about."""
+    """Why a line is no execution: reason class, detail, and the `value` in a document that it is about."""
 
     def __init__(self, reason: str, detail: str, value: Any = None) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -75,7 +77,7 @@ def parse_at(text: str, at: int, where: str) -> tuple[Any, int]:
 
 
 def json_type(value: Any) -> str:
-    """What `value` is called in an error message."""
+    """The name of a value's JSON type in an error message, such as "a list"."""
     names = {dict: "an object", list: "a list", str: "text", bool: "a boolean", int: "a number", float: "a number"}
     return names.get(type(value), "null")
 
@@ -102,14 +104,14 @@ def _after_space(text: str, at: int) -> int:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    unique = dict(pairs)
+    if len(unique) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise Fault(
             f"duplicate_key:{SURROGATE.sub('?', twice)[:64]}", f"the key {twice[:64]!r} occurs twice in one object"
         )
-    return found
+    return unique
 
 
 def _integer(digits: str) -> int:

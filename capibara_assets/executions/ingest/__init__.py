@@ -1,4 +1,4 @@
-"""From a folder of logs to tables: which files are new, reading them in parallel, each execution exactly once.
+"""Ingest: turns a folder of logs into tables, reading only new files, in parallel, each execution exactly once.
 
-Imports `formats`, `secrets`, `labels` and `patterns`.
+Imports `formats`, `secrets`, `labels`, `patterns` and the modules beside this folder.
 """

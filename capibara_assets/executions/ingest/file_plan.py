@@ -1,4 +1,4 @@
-"""Which files a look reads, and from where: new and changed ones whole, grown ones from their last line on."""
+"""Plans which files an ingest run reads: new and changed files whole, grown files from their last line on."""
 
 import hashlib
 from collections.abc import Sequence
@@ -8,14 +8,14 @@ from pathlib import Path
 from capibara_assets.errors import InputError
 from capibara_assets.executions.formats.lines import BLOCK
 from capibara_assets.executions.ingest.intake import FileRead, FileTask, signature
-from capibara_assets.executions.ingest.ledger import Generation
+from capibara_assets.executions.ingest.ledger import LedgerGeneration
 
 LOGS = "e2b_logs"
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Files by what has to be done with them."""
+class ReadPlan:
+    """Log files grouped by required action: read, or keep what the ledger holds of them."""
 
     names: list[str]  # of every file there is or was; their numbers are their positions
     paths: dict[str, Path]  # of the files there are
@@ -28,7 +28,7 @@ class Plan:
 
 
 def log_files(folder: Path, files: Sequence[Path] | None) -> dict[str, Path]:
-    """Name -> path of the files to look at: those given, or all below the folder's `e2b_logs` (or the folder).
+    """Name -> path of the log files: those given, or all below the folder's `e2b_logs` (or the folder).
 
     Raises:
         InputError: the folder, or a file of `files`, does not exist.
@@ -41,15 +41,19 @@ def log_files(folder: Path, files: Sequence[Path] | None) -> dict[str, Path]:
             raise InputError(f"no such log file: {', '.join(missing)}")
     else:
         root = folder / LOGS if (folder / LOGS).is_dir() else folder
-        found = (path for path in root.rglob("*") if path.is_file())
-        chosen = [path for path in found if not any(part.startswith(".") for part in path.relative_to(root).parts)]
+        present = (path for path in root.rglob("*") if path.is_file())
+        chosen = [path for path in present if not any(part.startswith(".") for part in path.relative_to(root).parts)]
     return {
         path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.as_posix(): path for path in chosen
     }
 
 
-def plan(paths: dict[str, Path], base: Generation | None) -> Plan:
-    """What to read, given what was read before."""
+def plan_reads(paths: dict[str, Path], base: LedgerGeneration | None) -> ReadPlan:
+    """What to read, given the ledger's last generation.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
     names = sorted({*paths, *(base.names if base else ())})
     numbers = {name: number for number, name in enumerate(names)}
     known = base.files if base and base.current else {}
@@ -69,11 +73,11 @@ def plan(paths: dict[str, Path], base: Generation | None) -> Plan:
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror or error}") from error
         tasks.append(task)
-    return Plan(names, paths, tasks, kept)
+    return ReadPlan(names, paths, tasks, kept)
 
 
-def merged(read: FileRead, before: FileRead | None, task: FileTask) -> FileRead:
-    """The state of a file after its tail was read."""
+def merge_tail(read: FileRead, before: FileRead | None, task: FileTask) -> FileRead:
+    """The state of a whole file from that of its beginning and that of the tail just read."""
     if before is None or not task.start:
         return read
     read.lines += before.lines

@@ -1,4 +1,4 @@
-"""Records that were forgotten and must not come back: known by keyed digests alone, which nobody can read."""
+"""Tombstones: forgotten records must not come back, and are recognised by keyed digests that reveal nothing."""
 
 import hashlib
 import hmac
@@ -23,7 +23,7 @@ _NAMED = re.compile(r'\\*"execution_id\\*"\s*:\s*\\*"([^"\\]+)\\*"')  # also whe
 
 
 class Tombstone(BaseModel):
-    """What keeps one execution from coming back; every value is a digest under CAPIBARA_DIGEST_KEY."""
+    """Digests that recognise one forgotten execution; every value is made with CAPIBARA_DIGEST_KEY."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -58,12 +58,12 @@ def execution_digest(execution_id: str) -> str:
 
 
 def key_check() -> str:
-    """Tells under which key tombstones were written, without telling the key."""
+    """A digest that identifies the key under which tombstones were written, without revealing it."""
     return keyed_digest(b"tombstones")
 
 
 def require_key(written_under: str) -> None:
-    """Refuse to read tombstones of another key: they would recognise nothing.
+    """Refuses tombstones of another key, which would recognise nothing.
 
     Raises:
         InputError: CAPIBARA_DIGEST_KEY is not the one that the tombstones were written under.
@@ -77,7 +77,7 @@ def require_key(written_under: str) -> None:
 
 @dataclass(frozen=True)
 class Forgotten:
-    """All that was forgotten, as the ingest asks for it. Falsy when there is nothing."""
+    """The set of all tombstones, which the ingest matches lines against. Falsy when it is empty."""
 
     tombstones: tuple[Tombstone, ...] = ()
 
@@ -86,7 +86,7 @@ class Forgotten:
 
     @cached_property
     def digest(self) -> str:
-        """Of the whole set, whatever its order; empty when there is nothing."""
+        """SHA-256 of the whole set, whatever its order; empty for an empty set."""
         every = sorted({one.model_dump_json() for one in self.tombstones})
         return hashlib.sha256("\n".join(every).encode("ascii")).hexdigest() if every else ""
 
@@ -102,16 +102,16 @@ class Forgotten:
         """Which rows of the ledger's index (intake.INDEX) are forgotten: by id, by content, or under another id."""
         contents = pl.Series([bytes.fromhex(value) for value in self._all("contents")], dtype=pl.Binary)
         codes = pl.Series([bytes.fromhex(value) for value in self._all("codes")], dtype=pl.Binary)
-        found = rows["content"].is_in(contents.implode()) | pl.Series(
+        matching = rows["content"].is_in(contents.implode()) | pl.Series(
             [self.holds(name) for name in rows["execution_id"]], dtype=pl.Boolean
         )
         known_code = rows["code"].is_in(codes.implode())
         if not known_code.any():
-            return found
+            return matching
         columns = rows.select("sandbox_id", "timestamp", "code").iter_rows()
         bodies = set(self._all("bodies"))
         pairs = zip(known_code, columns, strict=True)
-        return found | pl.Series([bool(known) and _body(*row) in bodies for known, row in pairs], dtype=pl.Boolean)
+        return matching | pl.Series([bool(known) and _body(*row) in bodies for known, row in pairs], dtype=pl.Boolean)
 
     def of_quarantine(self, rows: pl.DataFrame) -> pl.Series:
         """Which rows of the quarantine hold a forgotten execution: by their bytes, or by the id that they name."""
@@ -137,13 +137,13 @@ def read_forgotten(store: "ArtifactStore") -> Forgotten:
         InputError: they were written under another key.
         IntegrityError: a file of them is damaged.
     """
-    found: dict[str, Tombstone] = {}
+    by_text: dict[str, Tombstone] = {}
     for document in read_tombstones(store):
         require_key(document["key"])
         for value in document["tombstones"]:
             one = Tombstone.model_validate(value)
-            found[one.model_dump_json()] = one
-    return Forgotten(tuple(found[name] for name in sorted(found)))
+            by_text[one.model_dump_json()] = one
+    return Forgotten(tuple(by_text[text] for text in sorted(by_text)))
 
 
 def write_tombstones(store: "ArtifactStore", tombstones: Iterable[Tombstone], reason: str) -> None:
@@ -156,7 +156,7 @@ def write_tombstones(store: "ArtifactStore", tombstones: Iterable[Tombstone], re
 def count_forgotten(reads: dict[str, "FileRead"], lines: Iterable[tuple[str, int]]) -> int:
     """Adds forgotten lines (file, line) to the state of their files, and returns how many there were.
 
-    A line behind those that a file's state stands for is read again by the next look, and counted apart.
+    A line behind those that a file's state stands for is read again by the next ingest run, and counted apart.
     """
     total = 0
     for name, line in lines:

@@ -1,8 +1,8 @@
-"""From a folder of logs to the tables of executions, quarantine and files: each valid execution exactly once.
+"""Ingests a folder of logs into the tables of executions, quarantine and files: each valid execution exactly once.
 
-In bounded memory, by partitions on disk: files are read into a sealed spill by sandbox and an index by execution id;
-the index decides which lines the table takes; the sandboxes in which something changed are redacted and labelled
-whole; their rows and those of the last table are written in the order of their ids.
+In bounded memory, by partitions on disk: files are read into an encrypted spill by sandbox and an index by execution
+id; the index decides which line each execution is kept from; sandboxes that changed are redacted and labelled whole;
+their rows and the unchanged rows of the last table are written in the order of their ids.
 """
 
 import hashlib
@@ -18,15 +18,15 @@ from typing import Any
 
 import polars as pl
 
-from capibara_assets.executions.ingest.exactly_once import KNOWN, Settled, settle, taken
-from capibara_assets.executions.ingest.file_plan import Plan, log_files, merged, plan
+from capibara_assets.executions.ingest.duplicates import KNOWN, Deduplication, kept_lines, resolve_duplicates
+from capibara_assets.executions.ingest.file_plan import ReadPlan, log_files, merge_tail, plan_reads
 from capibara_assets.executions.ingest.forgotten import NOTHING, Forgotten, count_forgotten
-from capibara_assets.executions.ingest.intake import FileRead, FileTask, bucket_of, partitions
-from capibara_assets.executions.ingest.ledger import Generation, Ledger
-from capibara_assets.executions.ingest.sandbox_rows import VERDICT
+from capibara_assets.executions.ingest.intake import FileRead, FileTask, bucket_of, split_by_hash
+from capibara_assets.executions.ingest.ledger import Ledger, LedgerGeneration
+from capibara_assets.executions.ingest.sandbox_rows import KEPT_LINE
 from capibara_assets.executions.ingest.spill import Spill, new_key
-from capibara_assets.executions.ingest.tables import Sources, write_tables
-from capibara_assets.executions.ingest.workers import Setup, Workers, read_of, workers
+from capibara_assets.executions.ingest.tables import TableInputs, write_tables
+from capibara_assets.executions.ingest.workers import IngestWorkers, WorkerSetup, file_read, start_workers
 from capibara_assets.executions.schema import Execution, LogFile, Quarantined
 from capibara_assets.executions.secrets.personal import personal_rules
 from capibara_assets.storage.records import Record
@@ -45,7 +45,7 @@ _SAMPLE = 64
 
 @dataclass(frozen=True)
 class Ingest:
-    """What was read: tables of Execution, Quarantined and LogFile, and the counts for people."""
+    """The tables of Execution, Quarantined and LogFile in memory, and the summary counts."""
 
     executions: pl.DataFrame
     quarantine: pl.DataFrame
@@ -55,13 +55,14 @@ class Ingest:
 
 @dataclass(frozen=True)
 class Tables:
-    """The same on disk."""
+    """The tables of an ingest run on disk, and the summary counts."""
 
     folder: Path
     summary: dict[str, Any]
-    lines_read: int  # of this look alone
+    lines_read: int  # by this run alone
 
     def path(self, table: str) -> Path:
+        """The Parquet file of a table."""
         return self.folder / f"{table}.parquet"
 
     def tables(self) -> dict[str, tuple[type[Record], Path]]:
@@ -73,6 +74,7 @@ class Tables:
         return {"summary": self.summary}
 
     def table(self, name: str) -> pl.DataFrame:
+        """A table, in memory."""
         return pl.read_parquet(self.path(name))
 
     def newest(self, rows: int = 20) -> pl.DataFrame:
@@ -80,12 +82,13 @@ class Tables:
         return pl.scan_parquet(self.path("executions")).top_k(rows, by="timestamp").collect(engine="streaming")
 
     def load(self) -> Ingest:
+        """All tables, in memory."""
         executions, quarantine, files = (self.table(name) for name in TABLES)
         return Ingest(executions, quarantine, files, self.summary)
 
 
 def ledger_name(folder: Path, also: Sequence[str] = ()) -> str:
-    """Name of the ledger of a folder of logs: another folder, or other redaction, is another experience."""
+    """Name of the ledger of a folder of logs: another folder, or other redaction, has another ledger."""
     name = "\n".join([str(folder.resolve()), *sorted(also)])
     return hashlib.sha256(name.encode("utf-8")).hexdigest()[:16]
 
@@ -93,7 +96,7 @@ def ledger_name(folder: Path, also: Sequence[str] = ()) -> str:
 def read_experience(
     folder: Path, *, now: datetime, files: Sequence[Path] | None = None, ledger: Path | None = None
 ) -> Ingest:
-    """`ingest` with the tables in memory."""
+    """Ingests a folder of logs and returns the tables in memory; arguments as for `ingest`."""
     with ingest(folder, now=now, files=files, ledger=ledger) as tables:
         return tables.load()
 
@@ -129,23 +132,23 @@ def ingest(
         InputError: the folder, or a file of `files`, does not exist or cannot be read; `also` names something else.
     """
     personal_rules(also)
-    asked = _Settings(now, processes, labelled, tuple(also), forgotten)
+    settings = _Settings(now, processes, labelled, tuple(also), forgotten)
     paths = log_files(folder, files)
     if ledger is None or files is not None:
         with tempfile.TemporaryDirectory(prefix="capibara-ingest-") as scratch:
-            yield _look(paths, asked, Path(scratch), None, None)
+            yield _run(paths, settings, Path(scratch), None, None)
         return
-    book = Ledger(ledger)
-    with book.look() as scratch:
-        # listed again: another look may have waited long for this one
+    history = Ledger(ledger)
+    with history.locked() as scratch:
+        # listed again: files may have come while this run waited for another
         paths = log_files(folder, None)
-        tables = _look(paths, asked, scratch, book, book.last())
+        tables = _run(paths, settings, scratch, history, history.last())
     yield tables
 
 
 @dataclass(frozen=True)
 class _Settings:
-    """How `ingest` is to read; its arguments say what each means."""
+    """The settings of an ingest run; `ingest` documents each."""
 
     now: datetime
     processes: int | None
@@ -154,35 +157,36 @@ class _Settings:
     forgotten: Forgotten
 
 
-def _look(
-    paths: dict[str, Path], asked: _Settings, scratch: Path, book: Ledger | None, base: Generation | None
+def _run(
+    paths: dict[str, Path], settings: _Settings, scratch: Path, history: Ledger | None, base: LedgerGeneration | None
 ) -> Tables:
-    forgotten = asked.forgotten
-    planned = plan(paths, base)
+    """One ingest run: reads what is new since `base`, writes the tables and commits them to the ledger, if any."""
+    forgotten = settings.forgotten
+    plan = plan_reads(paths, base)
     same = base is not None and base.current and base.forgotten == forgotten.digest
-    if base is not None and same and planned.nothing_new and set(paths) == set(base.files):
+    if base is not None and same and plan.nothing_new and set(paths) == set(base.files):
         return Tables(base.folder, base.summary(), 0)
-    size = _text_bytes(planned)
-    count = asked.processes or (1 if size < _ALONE else len(os.sched_getaffinity(0)))
+    size = _text_bytes(plan)
+    count = settings.processes or (1 if size < _ALONE else len(os.sched_getaffinity(0)))
     known = pl.scan_parquet(base.index).select(pl.len()).collect().item() if base else 0
     buckets = max(math.ceil(size / _BUCKET), 4 * count if count > 1 else 1)
-    setup = Setup(
+    setup = WorkerSetup(
         folder=str(scratch / "spill"),
         key=new_key().hex(),
-        now=asked.now.isoformat(),
+        now=settings.now.isoformat(),
         buckets=min(buckets, 8192),
         indexes=max(1, math.ceil((size / _LINE + known) / _INDEX_ROWS)),
-        labelled=asked.labelled,
-        also=asked.also,
+        labelled=settings.labelled,
+        also=settings.also,
         base=str(base.executions) if base else None,
     )
     Path(setup.folder).mkdir()
     spill = Spill(Path(setup.folder), bytes.fromhex(setup.key), "main")
-    with workers(setup, count) as crew:
-        reads, lines_read = _read(crew, planned, base)
+    with start_workers(setup, count) as pool:
+        reads, lines_read = _read(pool, plan, base)
         if base is not None:
-            _remember(spill, planned, base, setup)
-        settled = settle(
+            _spill_known_lines(spill, plan, base, setup)
+        deduplication = resolve_duplicates(
             spill,
             setup.indexes,
             _SAMPLE,
@@ -190,55 +194,55 @@ def _look(
             forgotten=forgotten,
             checked=base is not None and base.forgotten == forgotten.digest,
         )
-        count_forgotten(reads, ((planned.names[file], line) for file, line in settled.forgotten))
-        touched = None if base is None else _touched(spill, setup, settled)
-        _verdicts(spill, setup, planned, touched)
-        ranges = _ranges(settled, size / max(1, lines_read))
-        if base is not None and touched:
-            _fetch(crew, spill, setup, planned, touched)
-        crew.do("finish", [(bucket, ranges) for bucket in range(setup.buckets)])
-    sources = Sources(spill, setup.indexes, planned, settled, reads, ranges, base, touched, forgotten)
+        count_forgotten(reads, ((plan.names[file], line) for file, line in deduplication.forgotten))
+        changed = None if base is None else _changed_sandboxes(spill, setup, deduplication)
+        _spill_kept_lines(spill, setup, plan, changed)
+        ranges = _ranges(deduplication, size / max(1, lines_read))
+        if base is not None and changed:
+            _fetch(pool, spill, setup, plan, changed)
+        pool.do("finish", [(bucket, ranges) for bucket in range(setup.buckets)])
+    inputs = TableInputs(spill, setup.indexes, plan, deduplication, reads, ranges, base, changed, forgotten)
     tables = scratch / "tables"
     tables.mkdir()
-    summary = write_tables(tables, sources, asked.labelled, asked.now)
-    if book is not None:
-        tables = book.commit(tables, list(reads.values()), planned.names, forgotten.digest)
+    summary = write_tables(tables, inputs, settings.labelled, settings.now)
+    if history is not None:
+        tables = history.commit(tables, list(reads.values()), plan.names, forgotten.digest)
     return Tables(tables, summary, lines_read)
 
 
-def _text_bytes(planned: Plan) -> int:
-    """About how much text there is to read."""
+def _text_bytes(plan: ReadPlan) -> int:
+    """Estimated bytes of text to read; compressed files count a multiple of their size."""
     total = 0
-    for task in planned.tasks:
+    for task in plan.tasks:
         path = Path(task.path)
         size = path.stat().st_size - task.start if path.exists() else 0
         total += size * (_PACKED if path.suffix in (".gz", ".zst", ".zstd") else 1)
     return total
 
 
-def _read(crew: Workers, planned: Plan, base: Generation | None) -> tuple[dict[str, FileRead], int]:
-    """State of every file there is, after what is new was read, and how many lines that was."""
-    sizes = {task.name: -Path(task.path).stat().st_size for task in planned.tasks if Path(task.path).exists()}
+def _read(pool: IngestWorkers, plan: ReadPlan, base: LedgerGeneration | None) -> tuple[dict[str, FileRead], int]:
+    """Reads what is new; returns the state of every present file by name, and how many lines were read."""
+    sizes = {task.name: -Path(task.path).stat().st_size for task in plan.tasks if Path(task.path).exists()}
     # the largest first, so that none is waited for alone
-    tasks = sorted(planned.tasks, key=lambda task: sizes.get(task.name, 0))
-    answers = crew.do("read", [asdict(task) for task in tasks])
-    found = {name: base.files[name] for name in planned.kept} if base else {}
+    tasks = sorted(plan.tasks, key=lambda task: sizes.get(task.name, 0))
+    answers = pool.do("read", [asdict(task) for task in tasks])
+    states = {name: base.files[name] for name in plan.kept} if base else {}
     lines = 0
     for task, answer in zip(tasks, answers, strict=True):
-        if (read := read_of(answer)) is not None:
+        if (read := file_read(answer)) is not None:
             lines += read.lines + read.last_lines
-            found[task.name] = merged(read, base.files.get(task.name) if base else None, task)
-    return dict(sorted(found.items())), lines
+            states[task.name] = merge_tail(read, base.files.get(task.name) if base else None, task)
+    return dict(sorted(states.items())), lines
 
 
-def _remember(spill: Spill, planned: Plan, base: Generation, setup: Setup) -> None:
-    """The lines of the last look: those of files that stand as they were, and what else the table holds."""
-    number = {name: i for i, name in enumerate(planned.names)}
+def _spill_known_lines(spill: Spill, plan: ReadPlan, base: LedgerGeneration, setup: WorkerSetup) -> None:
+    """Adds the last run's index rows: of unchanged files, and of files that are gone where the table has them."""
+    number = {name: i for i, name in enumerate(plan.names)}
     moved = pl.DataFrame(
         {
             "file": range(len(base.names)),
             "now": [number[name] for name in base.names],
-            "until": [planned.kept.get(name, 0) for name in base.names],
+            "until": [plan.kept.get(name, 0) for name in base.names],
         },
         schema={"file": pl.Int64, "now": pl.Int64, "until": pl.Int64},
     )
@@ -247,53 +251,53 @@ def _remember(spill: Spill, planned: Plan, base: Generation, setup: Setup) -> No
             gone=pl.col("gone") | (pl.col("line") >= pl.col("until")), file=pl.col("now")
         )
         rows = rows.filter(~pl.col("gone") | pl.col("copy").is_not_null()).select(list(KNOWN))
-        for part, frame in partitions(rows, "execution_id", setup.indexes):
+        for part, frame in split_by_hash(rows, "execution_id", setup.indexes):
             spill.add("index", part, frame)
     spill.flush()
 
 
-def _touched(spill: Spill, setup: Setup, settled: Settled) -> set[str]:
-    """Sandboxes of which something is not as in the last table."""
-    found = set(settled.left)
-    for rows in taken(spill, setup.indexes):
-        found |= set(rows.filter(pl.col("copy").ne_missing(pl.col("copy_now")))["sandbox_id"])
-    return found
+def _changed_sandboxes(spill: Spill, setup: WorkerSetup, deduplication: Deduplication) -> set[str]:
+    """Sandboxes whose rows changed since the last generation."""
+    changed = set(deduplication.losing_sandboxes)
+    for rows in kept_lines(spill, setup.indexes):
+        changed |= set(rows.filter(pl.col("copy").ne_missing(pl.col("copy_now")))["sandbox_id"])
+    return changed
 
 
-def _verdicts(spill: Spill, setup: Setup, planned: Plan, touched: set[str] | None) -> None:
-    """What each bucket takes."""
+def _spill_kept_lines(spill: Spill, setup: WorkerSetup, plan: ReadPlan, changed: set[str] | None) -> None:
+    """Adds the kept lines of changed sandboxes (None: of all) to the spill, by bucket."""
     names = pl.DataFrame(
-        {"file": range(len(planned.names)), "source_file": planned.names},
+        {"file": range(len(plan.names)), "source_file": plan.names},
         schema={"file": pl.Int64, "source_file": pl.String},
     )
-    sandboxes = pl.Series("sandbox_id", sorted(touched or ()), dtype=pl.String).to_frame()
-    for rows in taken(spill, setup.indexes):
-        if touched is not None:
+    sandboxes = pl.Series("sandbox_id", sorted(changed or ()), dtype=pl.String).to_frame()
+    for rows in kept_lines(spill, setup.indexes):
+        if changed is not None:
             rows = rows.join(sandboxes, on="sandbox_id", how="semi")
             rows = rows.with_columns(bucket=pl.Series(bucket_of(s, setup.buckets) for s in rows["sandbox_id"]))
         frame = rows.join(names, on="file", how="left")
         for (bucket,), part in frame.partition_by("bucket", as_dict=True).items():
-            spill.add("verdicts", int(bucket), part.select(list(VERDICT)))
+            spill.add("kept_lines", int(bucket), part.select(list(KEPT_LINE)))
     spill.flush()
 
 
-def _ranges(settled: Settled, line: float) -> list[str]:
-    """Where the ranges of ids begin that are sorted at once, for lines of so many bytes on average."""
-    ids = sorted(settled.ids)
+def _ranges(deduplication: Deduplication, line: float) -> list[str]:
+    """First ids of the ranges that are sorted at once; `line`: average bytes of a line."""
+    ids = sorted(deduplication.ids)
     step = max(1, min(_RANGE_ROWS, int(_RANGE / max(line, 1))) // _SAMPLE)
     return ["", *ids[step::step]]
 
 
-def _fetch(crew: Workers, spill: Spill, setup: Setup, planned: Plan, touched: set[str]) -> None:
-    """Reads the older lines of touched sandboxes again: they are redacted anew, together with what is new."""
+def _fetch(pool: IngestWorkers, spill: Spill, setup: WorkerSetup, plan: ReadPlan, changed: set[str]) -> None:
+    """Reads the older lines of changed sandboxes again, to be redacted together with the new ones."""
     wanted: dict[int, list[tuple[int, int]]] = {}
-    sandboxes = pl.Series("sandbox_id", sorted(touched), dtype=pl.String).to_frame()
-    for rows in taken(spill, setup.indexes):
+    sandboxes = pl.Series("sandbox_id", sorted(changed), dtype=pl.String).to_frame()
+    for rows in kept_lines(spill, setup.indexes):
         old = rows.filter(~pl.col("gone"), pl.col("copy").is_not_null()).join(sandboxes, on="sandbox_id", how="semi")
         for file, line, offset in old.select("file", "line", "offset").iter_rows():
             wanted.setdefault(file, []).append((line, offset))
     tasks = [
-        FileTask(file, str(planned.paths[planned.names[file]]), planned.names[file], only=tuple(sorted(set(lines))))
+        FileTask(file, str(plan.paths[plan.names[file]]), plan.names[file], only=tuple(sorted(set(lines))))
         for file, lines in sorted(wanted.items())
     ]
-    crew.do("fetch", [asdict(task) for task in tasks])
+    pool.do("fetch", [asdict(task) for task in tasks])

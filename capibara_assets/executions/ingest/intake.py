@@ -1,6 +1,6 @@
-"""From a file to what it holds: the one place where a file's format is chosen and its lines are read and checked.
+"""Reads log files: the one place where a file's format is chosen and its lines are read and checked.
 
-Executions go to the spill, by sandbox, and their places to the index, by execution id; faults go to the quarantine,
+Executions go to the spill, by sandbox, and their positions to the index, by execution id; faults go to the quarantine,
 redacted; everything else is counted.
 """
 
@@ -19,10 +19,10 @@ from typing import Any
 import orjson
 import polars as pl
 
-from capibara_assets.executions.formats.detection import Counted, Layout, is_whole, layout, read_parts
+from capibara_assets.executions.formats.detection import CountedEntry, FileLayout, is_whole, layout, read_parts
 from capibara_assets.executions.formats.envelope_reader import Fault, Recorded
 from capibara_assets.executions.formats.fast_line import Values, read_fast
-from capibara_assets.executions.formats.lines import BLOCK, Chain, Line, LineReader
+from capibara_assets.executions.formats.lines import BLOCK, Chain, LineReader, LogLine
 from capibara_assets.executions.ingest.spill import Spill
 from capibara_assets.executions.quality import novelty_text
 from capibara_assets.executions.schema import Quarantined
@@ -71,7 +71,7 @@ _NO_COPY = pl.lit(None, dtype=pl.Int64)
 
 @dataclass(frozen=True)
 class FileTask:
-    """A file to read, or the tail of one that grew; `only` names the lines whose executions are wanted again."""
+    """A file to read whole, the tail of one that grew, or (`only`) single lines of one to read once more."""
 
     number: int
     path: str
@@ -84,7 +84,7 @@ class FileTask:
 
 @dataclass
 class FileRead:
-    """What was found out about a file; what the next look needs to go on where this one stopped."""
+    """State of a file after it was read: counts, and what the next ingest run needs to continue from there."""
 
     number: int
     name: str
@@ -94,7 +94,7 @@ class FileRead:
     digest: str = ""
     first: str = ""  # digest of its first block
     chain: str = ""  # digest of its whole blocks
-    resume: int = -1  # where the line begins with which the next look starts; -1: from the beginning
+    resume: int = -1  # offset of the line with which the next run starts; -1: read all again
     lines: int = 0  # before `resume` (all of them, where it is -1), as the following
     ignored: int = 0
     known: dict[str, int] = field(default_factory=dict)
@@ -107,27 +107,27 @@ class FileRead:
 
 
 def signature(status: os.stat_result) -> tuple[int, ...]:
-    """What changes whenever a file's bytes do: no program can set the time of the last change back."""
+    """Inode, mtime and ctime in ns: changes whenever a file's bytes do, since no program can set ctime back."""
     return (status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def record_digest(record: Recorded) -> str:
-    """SHA-256 of all that a record says, its flags apart: the same whatever its formatting, SDK and file."""
+    """SHA-256 (hex) of a record's values without its flags: independent of formatting, SDK and file."""
     return hashlib.sha256(orjson.dumps(_values(record))).hexdigest()
 
 
 def keyed(data: bytes, key: bytes) -> bytes:
-    """A short keyed digest, for what stays in the ledger."""
+    """A keyed BLAKE2b digest of 16 bytes, for values that stay in the ledger."""
     return hashlib.blake2b(data, digest_size=16, key=key).digest()
 
 
 def microseconds(moment: datetime) -> int:
-    """Since 1970, exact."""
+    """Exact microseconds since 1970 UTC."""
     return (moment - _EPOCH) // _MICROSECOND
 
 
 class Intake:
-    """Reads files; one per process."""
+    """Reads log files into a spill; one per process."""
 
     def __init__(self, spill: Spill, now: datetime, buckets: int, indexes: int, labelled: bool = True) -> None:
         self.spill, self.now, self.buckets, self.indexes, self.labelled = spill, now, buckets, indexes, labelled
@@ -139,13 +139,13 @@ class Intake:
         self._key = digest_key()
 
     def read(self, task: FileTask) -> FileRead:
-        """Reads a file or its tail. Raises OSError."""
+        """Reads a file or its tail and returns its state. Raises OSError."""
         path = Path(task.path)
         read = FileRead(task.number, task.name, modified=signature(path.stat()))
         reader = LineReader(path, task.start, task.line, Chain(bytes.fromhex(task.chain)))
         counts = _Counts(read)
         lines = self._lines(reader, task, counts)
-        last: Line | None = None
+        last: LogLine | None = None
         for line in lines:
             if last is not None:
                 self._line(last, counts)
@@ -158,7 +158,7 @@ class Intake:
         return read
 
     def fetch(self, task: FileTask) -> None:
-        """The executions of some lines of a file once more (never indexed: they are known). Raises OSError."""
+        """Reads the executions of some lines once more, without indexing them: the index has them. Raises OSError."""
         wanted = dict(task.only)
         reader = LineReader(Path(task.path))
         for line in source_lines(reader):
@@ -166,36 +166,36 @@ class Intake:
                 self._fetch(line.data)
                 del wanted[line.number]
             if not reader.compressed and line.ended:
-                break  # plain lines are found by their offsets
+                break  # lines of a plain file are read by their offsets
         with Path(task.path).open("rb") as file:
             for offset in wanted.values() if not reader.compressed else ():
                 file.seek(offset)
                 self._fetch(file.readline().rstrip(b"\r\n"))
 
     def close(self) -> None:
-        """Writes what waits."""
+        """Writes all buffered rows to the spill."""
         self._write()
         self._write_faults()
         self.spill.flush()
 
     def _fetch(self, data: bytes) -> None:
         for part in read_parts(data, self.now):
-            if isinstance(part.found, Recorded):
-                self._keep(_values(part.found), part.found.flags, (None, None, None, None))
+            if isinstance(part.content, Recorded):
+                self._keep(_values(part.content), part.content.flags, (None, None, None, None))
 
-    def _lines(self, reader: LineReader, task: FileTask, counts: "_Counts") -> Iterator[Line]:
+    def _lines(self, reader: LineReader, task: FileTask, counts: "_Counts") -> Iterator[LogLine]:
         """The lines of a log; a document is one line, any other file none."""
-        form, lines = (Layout.LINES, iter(reader)) if task.start else open_source(reader)
-        if form is Layout.OTHER:
+        form, lines = (FileLayout.LINES, iter(reader)) if task.start else open_source(reader)
+        if form is FileLayout.OTHER:
             for _ in lines:  # to the end, for the digest
                 pass
             counts.read.ignored = 1
             return iter(())
         counts.read.kind = "executions"
-        counts.document = form is Layout.DOCUMENT
+        counts.document = form is FileLayout.DOCUMENT
         return lines
 
-    def _line(self, line: Line, counts: "_Counts") -> None:
+    def _line(self, line: LogLine, counts: "_Counts") -> None:
         data = line.data
         counts.lines += 1
         if line.fault is None:
@@ -210,20 +210,20 @@ class Intake:
                 counts.ignored += 1
                 return
             for number, part in enumerate(read_parts(data, self.now)):
-                found = part.found
-                if isinstance(found, Recorded):
+                content = part.content
+                if isinstance(content, Recorded):
                     place = (counts.read.number, line.number, number, line.offset)
-                    self._keep(_values(found), found.flags, place)
-                elif isinstance(found, Counted):
-                    counts.known[found.kind] += found.number
+                    self._keep(_values(content), content.flags, place)
+                elif isinstance(content, CountedEntry):
+                    counts.known[content.kind] += content.number
                 else:
-                    self._quarantine(counts, line.number, line.offset, found, part.data)
+                    self._quarantine(counts, line.number, line.offset, content, part.data)
         else:
             fault = Fault(line.fault, "longer than any execution or notebook")
             self._quarantine(counts, line.number, line.offset, fault, data)
 
-    def _finish(self, last: Line | None, reader: LineReader, counts: "_Counts") -> None:
-        """The last line, which the file's end may have cut off, and what is wrong with the file itself."""
+    def _finish(self, last: LogLine | None, reader: LineReader, counts: "_Counts") -> None:
+        """Handles the last line, which the end of the file may have cut off, and faults of the file itself."""
         read = counts.read
         if last is not None and last.ended:
             self._line(last, counts)
@@ -250,9 +250,9 @@ class Intake:
         counts.store_last()
 
     def _keep(self, values: Values, flags: Sequence[str], place: tuple[int | None, ...]) -> None:
-        """Keeps an execution for its sandbox, and its place (file, line, part, offset) for the index.
+        """Buffers an execution for its sandbox and its position (file, line, part, offset) for the index.
 
-        Without a place it is not indexed.
+        With positions of None it is not indexed.
         """
         text = orjson.dumps(values)
         digest = hashlib.sha256(text)
@@ -270,7 +270,7 @@ class Intake:
                 self._write()
 
     def _chunk(self) -> None:
-        """Makes a frame of rows while they are in the processor's cache."""
+        """Turns buffered rows into a frame while they are in the processor's cache."""
         if self._rows:
             columns = dict(zip(_READ, zip(*self._rows, strict=True), strict=True))
             columns["timestamp"] = tuple(map(microseconds, columns["timestamp"]))
@@ -285,7 +285,7 @@ class Intake:
             self._faults, self._fault_bytes = [], 0
 
     def _write(self) -> None:
-        """Spills what was read, by bucket, and its index."""
+        """Spills the executions by bucket and their index by execution id."""
         self._chunk()
         if not self._chunks:
             return
@@ -293,7 +293,7 @@ class Intake:
         self._chunks, self._held = [], 0
         index = frame.filter(pl.col("file").is_not_null()).with_columns(code="same_code", gone=False, copy=_NO_COPY)
         index = index.select(*INDEX, "gone", "copy")
-        for part, rows in partitions(index, "execution_id", self.indexes):
+        for part, rows in split_by_hash(index, "execution_id", self.indexes):
             self.spill.add("index", part, rows)
         columns = ["bucket", *SPILLED]
         for (bucket,), rows in frame.select(columns).partition_by("bucket", as_dict=True, include_key=False).items():
@@ -301,7 +301,7 @@ class Intake:
 
     def _quarantine(self, counts: "_Counts", line: int, offset: int, fault: Fault, data: bytes) -> None:
         counts.read.again |= fault.reason == "future_timestamp"
-        row = quarantined(counts.read.name, line, offset, fault, data)
+        row = quarantine_row(counts.read.name, line, offset, fault, data)
         self._faults.append(row)
         self._fault_bytes += len(row["text"]) + _ROW
         if self._fault_bytes >= _CHUNK:
@@ -309,7 +309,7 @@ class Intake:
 
 
 class _Counts:
-    """Counts under way."""
+    """Counts of the file that is being read."""
 
     def __init__(self, read: FileRead) -> None:
         self.read, self.document = read, False
@@ -317,22 +317,24 @@ class _Counts:
         self.known: Counter[str] = Counter()
 
     def store(self) -> None:
-        """What is counted before the last line, which the next look may read again."""
+        """Stores the counts before the last line, which the next run may read again."""
         self.read.lines, self.read.ignored = self.lines, self.read.ignored + self.ignored
         self.read.known = dict(self.known)
         self.lines = self.ignored = 0
 
     def store_last(self) -> None:
+        """Stores the counts of the last line apart."""
         self.read.last_lines, self.read.last_ignored = self.lines, self.ignored
         self.read.known = dict(self.known) if self.read.resume < 0 else self.read.known
 
 
 def bucket_of(sandbox_id: str, buckets: int) -> int:
+    """The hash bucket of a sandbox: all its executions are redacted and labelled together."""
     return zlib.crc32(sandbox_id.encode("utf-8")) % buckets
 
 
-def partitions(frame: pl.DataFrame, key: str, count: int) -> Iterator[tuple[int, pl.DataFrame]]:
-    """`frame` in parts by the hash of a column (of this Polars alone: for what does not outlive a look)."""
+def split_by_hash(frame: pl.DataFrame, key: str, count: int) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Splits `frame` by the hash of a column. Polars may change the hash: only for data of a single ingest run."""
     if count == 1:
         yield 0, frame
         return
@@ -341,8 +343,8 @@ def partitions(frame: pl.DataFrame, key: str, count: int) -> Iterator[tuple[int,
         yield int(part), rows
 
 
-def quarantined(name: str, line: int, offset: int, fault: Fault, data: bytes) -> dict[str, Any]:
-    """A row of the quarantine; the text is redacted before it is cut."""
+def quarantine_row(name: str, line: int, offset: int, fault: Fault, data: bytes) -> dict[str, Any]:
+    """One row of the quarantine, as a mapping; the text is redacted before it is cut to its limit."""
     digest = keyed_digest(data)
     identity = f"{name}\n{line}\n{fault.reason}\n{fault.detail}\n{digest}".encode("utf-8", "surrogateescape")
     return {
@@ -357,33 +359,33 @@ def quarantined(name: str, line: int, offset: int, fault: Fault, data: bytes) ->
     }
 
 
-def source_lines(reader: LineReader) -> Iterator[Line]:
+def source_lines(reader: LineReader) -> Iterator[LogLine]:
     """The lines of a log; a document is one line, any other file none."""
     form, lines = open_source(reader)
-    return iter(()) if form is Layout.OTHER else lines
+    return iter(()) if form is FileLayout.OTHER else lines
 
 
-def open_source(reader: LineReader) -> tuple[Layout, Iterator[Line]]:
-    """A file's layout, and its lines accordingly: here, and only here, a format is chosen."""
+def open_source(reader: LineReader) -> tuple[FileLayout, Iterator[LogLine]]:
+    """A file's layout and its lines (a document as one line): the only place where a format is chosen."""
     lines = iter(reader)
-    head: list[Line] = []
+    head: list[LogLine] = []
     size = 0
     while len(head) < SNIFF_LINES and size < _SNIFF_BYTES and (line := next(lines, None)) is not None:
         head.append(line)
         size += len(line.data)
     form = _layout(head, reader)
     every = itertools.chain(head, lines)
-    return form, (iter([_document(every)]) if form is Layout.DOCUMENT else every)
+    return form, (iter([_document(every)]) if form is FileLayout.DOCUMENT else every)
 
 
-def _layout(head: Sequence[Line], reader: LineReader) -> Layout:
+def _layout(head: Sequence[LogLine], reader: LineReader) -> FileLayout:
     """The file's layout; one that cannot be decompressed or decoded is a damaged log."""
     if head and head[0].number == 0:
         return layout([head[0].data.replace(b"\0", b"")])
-    return layout([line.data for line in head]) if head or reader.bytes_read == 0 or reader.fault else Layout.OTHER
+    return layout([line.data for line in head]) if head or reader.bytes_read == 0 or reader.fault else FileLayout.OTHER
 
 
-def _document(lines: Iterator[Line]) -> Line:
+def _document(lines: Iterator[LogLine]) -> LogLine:
     """The whole file as one line, which is pending until it is complete JSON."""
     kept, size, fault = [], 0, None
     for line in lines:
@@ -392,4 +394,4 @@ def _document(lines: Iterator[Line]) -> Line:
             fault = fault or "document_too_large"
         else:
             kept.append(line.data)
-    return Line(1, 0, b"\n".join(kept), ended=False, fault=fault)
+    return LogLine(1, 0, b"\n".join(kept), ended=False, fault=fault)

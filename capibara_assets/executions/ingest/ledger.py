@@ -1,8 +1,8 @@
-"""What was read before, so that a look reads only what is new: a folder of whole generations and a pointer to the last.
+"""The ingest ledger: what earlier runs read, so that a run reads only new data. Generations, and a pointer to the last.
 
-A generation holds the tables of one look, the place of every line that holds an execution, and the state of each file.
-It is written beside the others and renamed, the pointer moves last, and a lock lets one look at a time at the ledger: a
-crash leaves the generation before. Without a ledger everything is read again, with the same result.
+A generation holds the tables of one ingest run, the position of every line that holds an execution, and the state of
+each file. It is written beside the others and renamed, and the pointer moves last, so a crash leaves the previous
+generation in force. A lock admits one run at a time. Without a ledger everything is read again, with the same result.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ from typing import Any
 
 import polars as pl
 
-from capibara_assets.executions.ingest.exactly_once import KNOWN
+from capibara_assets.executions.ingest.duplicates import KNOWN
 from capibara_assets.executions.ingest.intake import FileRead
 from capibara_assets.executions.secrets.redact import DEFAULT_KEY, digest_key, keyed_digest
 from capibara_assets.storage.jsonfiles import sync_folder, write_durable, write_json_atomic
@@ -37,13 +37,13 @@ _KEPT_S = 3600.0  # an older generation may still be read by the run that made i
 
 
 @dataclass(frozen=True)
-class Generation:
-    """One look's result, never changed once it is there."""
+class LedgerGeneration:
+    """The immutable result of one ingest run."""
 
     folder: Path
     files: dict[str, FileRead]  # by name
     names: list[str]  # of every file the index points to, in the order of their numbers
-    current: bool  # made by this code, with this key
+    current: bool  # made by this READING_VERSION, under this key
     forgotten: str = ""  # digest of the tombstones that it was made under
 
     @property
@@ -59,11 +59,11 @@ class Generation:
         return self.folder / INDEX
 
     def summary(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.folder / SUMMARY).read_bytes())
-        return found
+        summary: dict[str, Any] = json.loads((self.folder / SUMMARY).read_bytes())
+        return summary
 
     def lines(self) -> Iterator[pl.DataFrame]:
-        """The index, a bounded number of rows at a time."""
+        """The rows of the index, in frames of bounded size."""
         scan = pl.scan_parquet(self.index)
         rows = scan.select(pl.len()).collect().item()
         for start in range(0, rows, _INDEX_ROWS):
@@ -71,7 +71,7 @@ class Generation:
 
 
 def fingerprint() -> str:
-    """Of all that decides how a line is read, redacted and labelled; another one means that all is read again.
+    """Identifies how lines are read, redacted and labelled; a generation with another one is read again in full.
 
     Under the key that ships it is the version itself, so that ledgers that were made before there was one are current.
     Under a key of one's own such a ledger is read again, once: its fingerprint cannot be had without the old sources.
@@ -82,19 +82,19 @@ def fingerprint() -> str:
 
 
 class Ledger:
-    """The ledger of one folder of logs."""
+    """The ledger of one folder of logs; `root` is its folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     @contextmanager
-    def look(self) -> Iterator[Path]:
-        """A scratch folder, gone at the end; until then no other process looks. Waits for one that does."""
+    def locked(self) -> Iterator[Path]:
+        """Waits for the ledger's lock and holds it; gives a scratch folder that is removed at the end."""
         self.root.mkdir(parents=True, exist_ok=True)
         with (self.root / "lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # let go by the system however the process ends
-            shutil.rmtree(self.root / "scratch", ignore_errors=True)  # of a look that was killed
-            # a name of its own: processes of that look may not have noticed its end yet
+            fcntl.flock(lock, fcntl.LOCK_EX)  # released by the system however the process ends
+            shutil.rmtree(self.root / "scratch", ignore_errors=True)  # of a run that was killed
+            # a fresh name: processes of the killed run may not have noticed its end yet
             scratch = self.root / "scratch" / uuid.uuid4().hex
             scratch.mkdir(parents=True)
             try:
@@ -102,7 +102,7 @@ class Ledger:
             finally:
                 shutil.rmtree(self.root / "scratch", ignore_errors=True)
 
-    def last(self) -> Generation | None:
+    def last(self) -> LedgerGeneration | None:
         """The last generation; None where there is none, or it is damaged."""
         try:
             name = json.loads((self.root / _POINTER).read_bytes())["generation"]
@@ -116,7 +116,7 @@ class Ledger:
             return None  # as if nothing had been read: costs time, never a record
         if dict(names) != KNOWN:
             return None
-        return Generation(
+        return LedgerGeneration(
             folder,
             {read.name: read for read in files},
             state["names"],
@@ -125,8 +125,8 @@ class Ledger:
         )
 
     def read_again(self, names: Iterable[str]) -> None:
-        """Lets the next look read these files whole, changed or not."""
-        with self.look():
+        """Marks files to be read whole by the next run, changed or not."""
+        with self.locked():
             if (base := self.last()) is None:
                 return
             state = json.loads((base.folder / _STATE).read_bytes())
@@ -136,7 +136,7 @@ class Ledger:
             write_json_atomic(base.folder / _STATE, state)
 
     def commit(self, tables: Path, files: list[FileRead], names: list[str], forgotten: str = "") -> Path:
-        """Makes a folder with the tables of a look the last generation; returns where it lies now."""
+        """Makes a folder of finished tables the last generation; returns its new path."""
         sizes = {path.name: path.stat().st_size for path in sorted(tables.iterdir())}
         state = {
             "fingerprint": fingerprint(),
@@ -162,12 +162,11 @@ class Ledger:
         return target
 
     def keep_last_only(self) -> list[Path]:
-        """Removes every generation but the last at once: what was forgotten must not lie in an older one."""
-        with self.look():
+        """Removes every older generation now, because it may hold forgotten records; returns their folders."""
+        with self.locked():
             last = self.last()
             kept = None if last is None else last.folder
-            found = sorted(self.root.glob("generations/*"))
-            removed = [folder for folder in found if folder != kept]
+            removed = [folder for folder in sorted(self.root.glob("generations/*")) if folder != kept]
             for folder in removed:
                 shutil.rmtree(folder)
             return removed

@@ -1,4 +1,4 @@
-"""The sandboxes of one partition, whole: redacted, labelled, scored, and turned into rows of the table."""
+"""Redacts, labels and scores the whole sandboxes of one bucket, and makes them rows of the executions table."""
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -10,11 +10,11 @@ import polars as pl
 
 from capibara_assets.domains import Domain
 from capibara_assets.executions.formats.envelope_reader import Recorded
-from capibara_assets.executions.garbage import rare_collections
 from capibara_assets.executions.ingest.intake import RECORD_FIELDS, SPILLED, record_digest
 from capibara_assets.executions.ingest.spill import Spill
 from capibara_assets.executions.labels.classify import classify_session
 from capibara_assets.executions.labels.signals import code_facts
+from capibara_assets.executions.parsing import rare_collections
 from capibara_assets.executions.patterns.repairs import find_repairs
 from capibara_assets.executions.quality import score
 from capibara_assets.executions.schema import Execution
@@ -22,7 +22,7 @@ from capibara_assets.executions.secrets.prefilter import may_hold_secrets
 from capibara_assets.executions.secrets.redact import TEXTS, redact_sessions
 from capibara_assets.storage.records import conform, polars_schema
 
-VERDICT = {
+KEPT_LINE = {
     "execution_id": pl.String(),
     "content": pl.Binary(),
     "source_file": pl.String(),
@@ -36,37 +36,43 @@ _recorded = (*RECORD_FIELDS, "flags")
 
 
 def schema(labelled: bool) -> dict[str, pl.DataType]:
-    """Columns of the executions, with labels and score or (for the bench) without."""
+    """Columns of the executions table, with or without the labels and the score."""
     return {name: kind for name, kind in polars_schema(Execution).items() if labelled or name not in LABELS}
 
 
-def finish_bucket(
+def write_sandbox_rows(
     spill: Spill, bucket: int, ranges: Sequence[str], base: Path | None, labelled: bool, also: Sequence[str]
 ) -> None:
-    """Adds the bucket's executions to the partitions of `out`, by ranges of ids that begin at `ranges`."""
-    verdicts = spill.frame("verdicts", bucket, VERDICT)
-    spill.drop("verdicts", bucket)
+    """Adds the rows of one bucket of sandboxes to the spill's `out`, by ranges of execution ids.
+
+    Args:
+        ranges: the first id of each range.
+        base: the last table, which has the executions whose lines cannot be read again.
+        also: personal data to redact beside secrets.
+    """
+    kept = spill.frame("kept_lines", bucket, KEPT_LINE)
+    spill.drop("kept_lines", bucket)
     read = spill.frame("records", bucket, SPILLED)
     spill.drop("records", bucket)
-    taken = read.join(verdicts, on="content", how="semi")
-    if len(taken) > len(verdicts):  # equal executions
-        taken = taken.unique("content", keep="any")
-    fresh = redacted(taken, also)
+    read = read.join(kept, on="content", how="semi")
+    if len(read) > len(kept):  # equal executions
+        read = read.unique("content", keep="any")
+    fresh = redacted(read, also)
     fresh = fresh.with_columns(bullet_ids=lists(fresh["bullet_ids"].fill_null("")))
-    found = fresh.join(verdicts.drop("execution_id"), on="content")
-    missing = verdicts.join(fresh, on="content", how="anti")
+    rows = fresh.join(kept.drop("execution_id"), on="content")
+    missing = kept.join(fresh, on="content", how="anti")
     if not missing.is_empty():
-        found = pl.concat([found, _remembered(missing, base).select(found.columns)])
-    if not found.is_empty():
-        found = found.rename({"line": "source_line", "offset": "source_offset"})
-        frame = _labelled(found) if labelled else found
+        rows = pl.concat([rows, _from_last_table(missing, base).select(rows.columns)])
+    if not rows.is_empty():
+        rows = rows.rename({"line": "source_line", "offset": "source_offset"})
+        frame = _labelled(rows) if labelled else rows
         _add_by_range(spill, frame.select(list(schema(labelled))).sort("execution_id"), ranges)
 
 
 def redacted(frame: pl.DataFrame, also: Sequence[str]) -> pl.DataFrame:
-    """Rows of whole sandboxes without their secrets, which the new column `secrets` counts; `flags` becomes a list.
+    """Replaces the secrets in rows of whole sandboxes; the new column `secrets` counts them, `flags` becomes a list.
 
-    Only sandboxes in which the gate suspects a secret are looked at record by record.
+    Only sandboxes in which the prefilter suspects a secret are examined record by record.
     """
     frame = frame.with_columns(
         pl.col("timestamp").cast(pl.Datetime("us", "UTC")),
@@ -90,14 +96,14 @@ def redacted(frame: pl.DataFrame, also: Sequence[str]) -> pl.DataFrame:
 
 
 def lists(joined: pl.Series) -> pl.Series:
-    """A column of lists of words from words joined by line feeds; nested lists cost thirty times more to convert."""
+    """Splits words joined by line feeds into a column of lists: thirty times cheaper than converting nested lists."""
     if not (joined != "").any():
         return pl.Series(joined.name, [[]], dtype=pl.List(pl.String)).new_from_index(0, len(joined))
     return joined.str.split("\n").list.eval(pl.element().filter(pl.element() != ""))
 
 
 def with_debug(executions: pl.DataFrame, repairs: pl.DataFrame) -> pl.DataFrame:
-    """`executions` with the label `debug` on both executions of each repair pair, and on no others."""
+    """`executions` with the domain `debug` on both executions of each repair pair, and on no others."""
     ids = pl.concat([repairs["failing_execution_id"], repairs["fixed_execution_id"]]).unique()
     others = pl.col("domains").list.set_difference([str(Domain.DEBUG)])
     paired = pl.col("execution_id").is_in(ids.implode())
@@ -106,12 +112,12 @@ def with_debug(executions: pl.DataFrame, repairs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _joined(frame: pl.DataFrame) -> pl.Series:
-    """All texts of each execution as one."""
+    """All texts of each execution, joined by line feeds."""
     return frame.select(pl.concat_str(TEXTS, separator="\n", ignore_nulls=True)).to_series()
 
 
-def _remembered(missing: pl.DataFrame, base: Path | None) -> pl.DataFrame:
-    """Executions whose lines cannot be read again, from the last table: redacted already."""
+def _from_last_table(missing: pl.DataFrame, base: Path | None) -> pl.DataFrame:
+    """Rows, redacted already, of executions whose lines cannot be read again. Raises RuntimeError without a table."""
     if base is None:
         raise RuntimeError(f"{len(missing)} executions are in the index and nowhere else")
     columns = (*_recorded, "secrets", "record_digest")
@@ -128,7 +134,7 @@ def _records(frame: pl.DataFrame) -> list[Recorded]:
 
 
 def _labelled(frame: pl.DataFrame) -> pl.DataFrame:
-    """Whole sandboxes with their labels and scores."""
+    """Adds domains, confidence, evidence and quality to rows of whole sandboxes."""
     frame = frame.sort(_SESSION_ORDER)
     records = _records(frame)
     with rare_collections():
@@ -155,7 +161,7 @@ def _joined_words(values: Iterable[Sequence[str]]) -> pl.Series:
 
 
 def _add_by_range(spill: Spill, frame: pl.DataFrame, ranges: Sequence[str]) -> None:
-    """Slices of a sorted frame to the range that each id falls in."""
+    """Adds slices of a frame, sorted by id, to the partition of each range of ids."""
     cuts = frame["execution_id"].search_sorted(pl.Series(ranges[1:], dtype=pl.String)).to_list()
     for number, (begin, end) in enumerate(zip([0, *cuts], [*cuts, len(frame)], strict=True)):
         if begin < end:

@@ -1,8 +1,8 @@
-"""Tables that do not fit into memory, on disk by partition: encrypted, because not all of it is redacted yet.
+"""Encrypted scratch storage for tables that do not fit into memory, by partition.
 
-Nothing unredacted may be written, yet placeholders are numbered over a whole sandbox, whose lines may be far apart. So
-what waits for the rest of its sandbox is sealed with a key that only lives in the memory of the processes of one look:
-what a crash leaves behind cannot be read by anybody.
+Nothing unredacted may be written in the clear, yet placeholders are numbered over a whole sandbox, whose lines may be
+far apart. So rows that wait for the rest of their sandbox are sealed with a key that exists only in the memory of one
+ingest run's processes: the scratch files that a crash leaves behind are unreadable.
 """
 
 import io
@@ -21,11 +21,12 @@ _NONCE = 12
 
 
 def new_key() -> bytes:
+    """A fresh AES-256 key."""
     return AESGCM.generate_key(256)
 
 
 class Spill:
-    """Frames by (name, partition); every process writes files of its own and reads those of all."""
+    """Data frames by (name, partition). Each process appends to files of its own and reads those of all."""
 
     def __init__(self, folder: Path, key: bytes, writer: str) -> None:
         self.folder, self.key, self.writer = folder, key, writer
@@ -35,7 +36,7 @@ class Spill:
         self._held = 0
 
     def add(self, name: str, part: int, frame: pl.DataFrame) -> None:
-        """Keeps the rows of a frame."""
+        """Appends the rows of a frame to a partition."""
         if frame.is_empty():
             return
         buffer = io.BytesIO()
@@ -52,7 +53,7 @@ class Spill:
             self.flush()
 
     def frame(self, name: str, part: int, schema: dict[str, Any]) -> pl.DataFrame:
-        """The rows of all processes, in no particular order between them; ours must be flushed."""
+        """The rows that all processes wrote, in no particular order between them; flush this one's first."""
         frames = [pl.read_ipc_stream(block) for block in self._blocks(name, part)]
         return pl.concat(frames) if frames else pl.DataFrame(schema=schema)
 
@@ -62,7 +63,7 @@ class Spill:
             path.unlink()
 
     def flush(self) -> None:
-        """Writes what waits."""
+        """Writes buffered rows to disk."""
         for place in [place for place, blocks in self._waiting.items() if blocks]:
             self._write(place)
 
@@ -75,7 +76,7 @@ class Spill:
 
     def _write(self, place: tuple[str, int]) -> None:
         name, part = place
-        (self.folder / name).mkdir(exist_ok=True)  # not the folder itself: without it the look is over
+        (self.folder / name).mkdir(exist_ok=True)  # not the folder itself: when it is gone, so is the run
         with (self.folder / name / f"{part}.{self.writer}").open("ab") as file:
             file.writelines(self._waiting[place])
         self._held -= self._sizes[place]

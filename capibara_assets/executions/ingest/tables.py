@@ -1,4 +1,4 @@
-"""The tables of a look, written in the order of their keys, a range of keys at a time."""
+"""Writes the tables of one ingest run in the order of their keys, a range of keys at a time."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,12 +11,12 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from capibara_assets.domains import DOMAINS
-from capibara_assets.executions.ingest.conflicts import CONFLICT, conflict_rows
-from capibara_assets.executions.ingest.exactly_once import KNOWN, Settled, lines
-from capibara_assets.executions.ingest.file_plan import Plan
+from capibara_assets.executions.ingest.duplicates import KNOWN, Deduplication, index_rows
+from capibara_assets.executions.ingest.file_plan import ReadPlan
 from capibara_assets.executions.ingest.forgotten import NOTHING, Forgotten, count_forgotten
 from capibara_assets.executions.ingest.intake import FileRead
-from capibara_assets.executions.ingest.ledger import EXECUTIONS, FILES, INDEX, QUARANTINE, SUMMARY, Generation
+from capibara_assets.executions.ingest.ledger import EXECUTIONS, FILES, INDEX, QUARANTINE, SUMMARY, LedgerGeneration
+from capibara_assets.executions.ingest.quarantine import CONFLICT, conflict_rows
 from capibara_assets.executions.ingest.sandbox_rows import schema
 from capibara_assets.executions.ingest.spill import Spill
 from capibara_assets.executions.schema import LogFile, Quarantined
@@ -28,30 +28,30 @@ ROW_GROUP = 16_384
 
 
 @dataclass(frozen=True)
-class Sources:
-    """What the tables are made from."""
+class TableInputs:
+    """Everything that the tables are made from."""
 
     spill: Spill
     indexes: int
-    planned: Plan
-    settled: Settled
+    plan: ReadPlan
+    deduplication: Deduplication
     reads: dict[str, FileRead]
     ranges: list[str]
-    base: Generation | None
-    touched: set[str] | None  # sandboxes whose rows are made anew; None: all
+    base: LedgerGeneration | None
+    changed: set[str] | None  # sandboxes whose rows are rebuilt; None: all
     forgotten: Forgotten = NOTHING
 
 
-def write_tables(folder: Path, sources: Sources, labelled: bool, now: datetime) -> dict[str, Any]:
-    """Writes the tables; returns the summary."""
-    write_sorted(folder / EXECUTIONS, schema(labelled), lambda: _executions(sources, labelled))
-    quarantine = _quarantine(sources, now)
+def write_tables(folder: Path, inputs: TableInputs, labelled: bool, now: datetime) -> dict[str, Any]:
+    """Writes executions, quarantine, files, index and summary to `folder`; returns the summary."""
+    write_sorted(folder / EXECUTIONS, schema(labelled), lambda: _executions(inputs, labelled))
+    quarantine = _quarantine(inputs, now)
     quarantine.write_parquet(folder / QUARANTINE, row_group_size=ROW_GROUP)
-    files = _files(sources, quarantine)
+    files = _files(inputs, quarantine)
     files.write_parquet(folder / FILES)
-    write_sorted(folder / INDEX, KNOWN, lambda: lines(sources.spill, sources.indexes))
+    write_sorted(folder / INDEX, KNOWN, lambda: index_rows(inputs.spill, inputs.indexes))
     known: Counter[str] = Counter()
-    for read in sources.reads.values():
+    for read in inputs.reads.values():
         known.update(read.known)
     summary = _summary(pl.scan_parquet(folder / EXECUTIONS), quarantine, files, labelled)
     summary |= {"known": dict(sorted(known.items()))}
@@ -60,7 +60,7 @@ def write_tables(folder: Path, sources: Sources, labelled: bool, now: datetime) 
 
 
 def write_sorted(path: Path, columns: dict[str, Any], frames: Callable[[], Iterator[pl.DataFrame]]) -> None:
-    """Frames in their order as one Parquet file, whose bytes depend on the rows alone: row groups of equal length."""
+    """Writes frames in their order as one Parquet file with equal row groups: its bytes depend on the rows alone."""
 
     def source(
         with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
@@ -77,57 +77,58 @@ def write_sorted(path: Path, columns: dict[str, Any], frames: Callable[[], Itera
     rows.sink_parquet(path, compression="zstd", compression_level=1, row_group_size=ROW_GROUP, maintain_order=True)
 
 
-def _executions(sources: Sources, labelled: bool) -> Iterator[pl.DataFrame]:
-    """The rows of the table by ranges of ids: new ones, and those of the last table whose sandbox is as it was."""
+def _executions(inputs: TableInputs, labelled: bool) -> Iterator[pl.DataFrame]:
+    """The table's rows by ranges of ids: new ones, and those of the last table whose sandbox has not changed."""
     columns = schema(labelled)
-    touched = pl.Series("sandbox_id", sorted(sources.touched or ()), dtype=pl.String).to_frame()
-    base = pl.scan_parquet(sources.base.executions) if sources.base else None
-    for number, begin in enumerate(sources.ranges):
-        frame = sources.spill.frame("out", number, columns)
-        sources.spill.drop("out", number)
+    changed = pl.Series("sandbox_id", sorted(inputs.changed or ()), dtype=pl.String).to_frame()
+    base = pl.scan_parquet(inputs.base.executions) if inputs.base else None
+    for number, begin in enumerate(inputs.ranges):
+        frame = inputs.spill.frame("out", number, columns)
+        inputs.spill.drop("out", number)
         if base is not None:
             inside = pl.col("execution_id") >= begin
-            if number + 1 < len(sources.ranges):
-                inside &= pl.col("execution_id") < sources.ranges[number + 1]
-            old = base.filter(inside).collect().join(touched, on="sandbox_id", how="anti")
+            if number + 1 < len(inputs.ranges):
+                inside &= pl.col("execution_id") < inputs.ranges[number + 1]
+            old = base.filter(inside).collect().join(changed, on="sandbox_id", how="anti")
             frame = pl.concat([frame, old.select(list(columns))])
         yield frame.sort("execution_id")
 
 
-def _quarantine(sources: Sources, now: datetime) -> pl.DataFrame:
-    """Faults of this look, those of the last one in lines that stand, and lines whose id is taken."""
+def _quarantine(inputs: TableInputs, now: datetime) -> pl.DataFrame:
+    """Faults of this run, those of the last run in lines that were not read again, and lines with a conflicting id."""
     columns = polars_schema(Quarantined)
-    frames = [sources.spill.frame("quarantine", 0, columns)]
+    frames = [inputs.spill.frame("quarantine", 0, columns)]
     held = pl.DataFrame(schema=columns)
-    if sources.base is not None:
-        held = pl.read_parquet(sources.base.quarantine)
+    if inputs.base is not None:
+        held = pl.read_parquet(inputs.base.quarantine)
         stands = pl.DataFrame(
-            list(sources.planned.kept.items()), schema={"file": pl.String, "until": pl.Int64}, orient="row"
+            list(inputs.plan.kept.items()), schema={"file": pl.String, "until": pl.Int64}, orient="row"
         )
         held = held.join(stands, on="file").filter(pl.col("line") < pl.col("until")).select(list(columns))
-        # what was wrong with a whole file is found again when its end is
-        whole_again = [task.name for task in sources.planned.tasks]
+        # faults of a whole file are found again where its end is read
+        whole_again = [task.name for task in inputs.plan.tasks]
         held = held.filter((pl.col("line") > 0) | ~pl.col("file").is_in(whole_again))
         frames.append(held.filter(pl.col("reason") != CONFLICT))
-    conflicts = pl.concat(sources.settled.conflicts)
-    rows = conflict_rows(conflicts, sources.planned, held.filter(pl.col("reason") == CONFLICT), now)
+    conflicts = pl.concat(inputs.deduplication.conflicts)
+    rows = conflict_rows(conflicts, inputs.plan, held.filter(pl.col("reason") == CONFLICT), now)
     frames.append(pl.DataFrame(rows, schema=columns))
     every = pl.concat(frames).unique("quarantine_id", keep="any")
-    if sources.forgotten:
-        gone = sources.forgotten.of_quarantine(every)
-        count_forgotten(sources.reads, every.filter(gone).select("file", "line").filter(pl.col("line") > 0).rows())
+    if inputs.forgotten:
+        gone = inputs.forgotten.of_quarantine(every)
+        count_forgotten(inputs.reads, every.filter(gone).select("file", "line").filter(pl.col("line") > 0).rows())
         every = every.filter(~gone)
     return conform(Quarantined, every)
 
 
-def _files(sources: Sources, quarantine: pl.DataFrame) -> pl.DataFrame:
-    numbers = {name: number for number, name in enumerate(sources.planned.names)}
-    counted = pl.concat(sources.settled.by_file).group_by("file").sum()
-    taken = {row[0]: row[1:] for row in counted.select("file", "kept", "duplicates").iter_rows()}
+def _files(inputs: TableInputs, quarantine: pl.DataFrame) -> pl.DataFrame:
+    """A row of LogFile for each file."""
+    numbers = {name: number for number, name in enumerate(inputs.plan.names)}
+    counted = pl.concat(inputs.deduplication.by_file).group_by("file").sum()
+    kept_by_file = {row[0]: row[1:] for row in counted.select("file", "kept", "duplicates").iter_rows()}
     faults = dict(quarantine["file"].value_counts().iter_rows())
     rows = []
-    for name, read in sources.reads.items():
-        kept, duplicates = taken.get(numbers[name], (0, 0))
+    for name, read in inputs.reads.items():
+        kept, duplicates = kept_by_file.get(numbers[name], (0, 0))
         rows.append(
             {
                 "path": name,
@@ -152,7 +153,7 @@ def _by_kind(executions: pl.LazyFrame) -> dict[str, dict[str, int]]:
 
 
 def _summary(executions: pl.LazyFrame, quarantine: pl.DataFrame, files: pl.DataFrame, labelled: bool) -> dict[str, Any]:
-    """Counts for people."""
+    """Counts for the run's report."""
 
     def by(column: str) -> dict[str, int]:
         counted = executions.group_by(column).agg(pl.len()).collect(engine="streaming")
@@ -189,6 +190,6 @@ def _summary(executions: pl.LazyFrame, quarantine: pl.DataFrame, files: pl.DataF
             *(label.list.contains(str(domain)).sum().alias(str(domain)) for domain in DOMAINS),
             no_domain=(label.list.len() == 0).sum(),
         ).collect(engine="streaming")
-        found = {name: int(value) for name, value in counted.row(0, named=True).items()}
-        summary |= {"no_domain": found.pop("no_domain"), "by_domain": found}
+        by_domain = {name: int(value) for name, value in counted.row(0, named=True).items()}
+        summary |= {"no_domain": by_domain.pop("no_domain"), "by_domain": by_domain}
     return summary

@@ -1,8 +1,8 @@
-"""The processes that read and finish: this one, and others that answer tasks, one JSON line each.
+"""The worker processes of an ingest run: this process, and others that answer tasks over pipes, one JSON line each.
 
-This process works while the others start. They are processes of our own instead of a pool: they start the same way from
-a notebook, a script without a main guard and a Dagster run, they inherit no threads, and they end when the process that
-asked ends, however it does.
+This process works while the others start. They are started here rather than by `concurrent.futures`, so that they start
+the same way from a notebook, a script without a main guard and a Dagster run, inherit no threads, and end when the
+process that started them ends, however it does.
 """
 
 import gc
@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from capibara_assets.errors import InputError
-from capibara_assets.executions.garbage import rare_collections
 from capibara_assets.executions.ingest.intake import FileRead, FileTask, Intake
-from capibara_assets.executions.ingest.sandbox_rows import finish_bucket
+from capibara_assets.executions.ingest.sandbox_rows import write_sandbox_rows
 from capibara_assets.executions.ingest.spill import Spill
+from capibara_assets.executions.parsing import rare_collections
 
 
 @dataclass(frozen=True)
-class Setup:
-    """What every process of a look has to know."""
+class WorkerSetup:
+    """Settings that every process of an ingest run needs."""
 
     folder: str  # of the spill
     key: str
@@ -40,10 +40,10 @@ class Setup:
     base: str | None  # the last table of executions
 
 
-class Worker:
-    """Does tasks in this process."""
+class IngestWorker:
+    """Runs tasks in this process."""
 
-    def __init__(self, setup: Setup, name: str) -> None:
+    def __init__(self, setup: WorkerSetup, name: str) -> None:
         self.setup = setup
         self.spill = Spill(Path(setup.folder), bytes.fromhex(setup.key), name)
         self.intake = Intake(
@@ -51,7 +51,7 @@ class Worker:
         )
 
     def do(self, kind: str, value: Any) -> Any:
-        """`read` or `fetch` a file, `finish` a bucket, or `flush` what waits."""
+        """Runs one task: `read` or `fetch` a file, `finish` a bucket of sandboxes, or `flush` buffered rows."""
         match kind:
             case "read" | "fetch":
                 task = FileTask(**value | {"only": tuple((line, offset) for line, offset in value["only"])})
@@ -64,31 +64,31 @@ class Worker:
             case "finish":
                 bucket, ranges = value
                 base = Path(self.setup.base) if self.setup.base else None
-                return finish_bucket(self.spill, bucket, ranges, base, self.setup.labelled, self.setup.also)
+                return write_sandbox_rows(self.spill, bucket, ranges, base, self.setup.labelled, self.setup.also)
             case "flush":
                 return self.intake.close()
         raise ValueError(kind)
 
 
-class Workers:
-    """This process and several others that share a spill."""
+class IngestWorkers:
+    """This process and several others, which share a spill."""
 
-    def __init__(self, setup: Setup, processes: Sequence["subprocess.Popen[bytes]"]) -> None:
-        self._here = Worker(setup, "0")
+    def __init__(self, setup: WorkerSetup, processes: Sequence["subprocess.Popen[bytes]"]) -> None:
+        self._here = IngestWorker(setup, "0")
         self._processes = processes
 
     def do(self, kind: str, values: Sequence[Any]) -> list[Any]:
-        """The answers to tasks of one kind, in order; everything is flushed afterwards.
+        """Runs tasks of one kind on all processes and flushes; returns the answers in order.
 
         Raises:
             InputError: a file cannot be read.
         """
         numbers = iter(range(len(values)))
-        found: list[Any] = [None] * len(values)
+        results: list[Any] = [None] * len(values)
 
         def serve(do: Callable[[str, Any], Any]) -> None:
             while (number := next(numbers, None)) is not None:
-                found[number] = _checked(do(kind, values[number]))
+                results[number] = _checked(do(kind, values[number]))
             do("flush", None)
 
         with ThreadPoolExecutor(max(1, len(self._processes))) as threads, rare_collections():
@@ -96,22 +96,22 @@ class Workers:
             serve(self._here.do)
             for done in others:
                 done.result()
-        return found
+        return results
 
 
 @contextmanager
-def workers(setup: Setup, count: int) -> Iterator[Workers]:
-    """`count` processes with this one; the others are gone at the end of the block."""
+def start_workers(setup: WorkerSetup, count: int) -> Iterator[IngestWorkers]:
+    """Context manager: `count` processes, this one included; the others end with the block."""
     with ExitStack() as stack:
         processes = []
         for number in range(1, count):
             process = _start(setup, str(number))
             stack.callback(_stop, process)
             processes.append(process)
-        yield Workers(setup, processes)
+        yield IngestWorkers(setup, processes)
 
 
-def _start(setup: Setup, name: str) -> "subprocess.Popen[bytes]":
+def _start(setup: WorkerSetup, name: str) -> "subprocess.Popen[bytes]":
     environment = os.environ | {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
     root = str(Path(__file__).resolve().parents[3])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
@@ -157,14 +157,15 @@ def _checked(answer: Any) -> Any:
     return answer
 
 
-def read_of(answer: Any) -> FileRead | None:
-    """The answer to `read`; None for a file that vanished."""
+def file_read(answer: Any) -> FileRead | None:
+    """The state in an answer to `read`; None for a file that vanished."""
     return None if answer is None else FileRead(**answer | {"modified": tuple(answer["modified"])})
 
 
 def main() -> None:
+    """Answers tasks from standard input until it ends."""
     setup, name = json.loads(sys.stdin.readline())
-    worker = Worker(Setup(**setup), name)
+    worker = IngestWorker(WorkerSetup(**setup), name)
     # millions of small objects and hardly a cycle among them: the collector would walk them all again and again
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)

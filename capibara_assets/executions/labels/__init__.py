@@ -1,4 +1,4 @@
-"""Which domains an execution belongs to, by its code: signals, libraries, provenance.
+"""Classification of executions into domains by their code: signals, libraries, provenance of names.
 
 Imports `formats` and `parsing`.
 """

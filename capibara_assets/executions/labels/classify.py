@@ -1,4 +1,4 @@
-"""Domains by content: first of the sandbox session (most cells of a session import nothing), then of each execution.
+"""Classifies executions into domains by content: first the sandbox session (most cells import nothing), then each cell.
 
 A session's evidence is the signs in its cells (signals.py), the libraries behind the names its cells use
 (provenance.py) and the libraries that its tracebacks pass through. Helpers such as pandas or `requests` count in full
@@ -28,7 +28,7 @@ _FRAME = re.compile(r"site-packages/(\w+)/(?:(\w+)/)?")
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Domains of one execution, the primary first (none for unknown languages and noise), and why."""
+    """Domains of one execution, the primary first (none for unknown languages and noise), with the evidence."""
 
     domains: tuple[Domain, ...]
     confidence: float
@@ -36,7 +36,7 @@ class Label:
 
 
 def classify_session(session: Sequence[Recorded]) -> list[Label]:
-    """Labels of the executions of one sandbox, in the order given."""
+    """Labels the executions of one sandbox, in the order given."""
     facts = [code_facts(record.language, record.code) for record in session]
     python = [i for i, record in enumerate(session) if record.language == "python"]
     for i, signs in zip(python, session_signs([session[i].code for i in python]), strict=True):
@@ -48,7 +48,7 @@ def classify_session(session: Sequence[Recorded]) -> list[Label]:
 
 
 def session_domain(cells: Sequence[CodeFacts]) -> tuple[Domain, float, str]:
-    """Domain, confidence and evidence of a session's Python cells."""
+    """The domain of a session's Python cells, its confidence (0 to 1) and the evidence as text."""
     scores = _scores(cells)
     best = max(_SPECIAL, key=lambda domain: scores[domain])  # ties fall to the earlier one
     total = sum(scores.values())
@@ -80,8 +80,9 @@ def _score(cell: CodeFacts, domain: Domain, helper_share: float) -> float:
 def _traceback_signs(traceback: str | None) -> Iterable[Sign]:
     """The libraries in which an execution failed."""
     for first, second in set(_FRAME.findall(traceback or "")):
-        if found := module_signal(f"{first}.{second}" if second else first):
-            yield Sign(found[1].domain, f"traceback through {found[0]}", 1.0, found[1].helper)
+        if known := module_signal(f"{first}.{second}" if second else first):
+            name, signal = known
+            yield Sign(signal.domain, f"traceback through {name}", 1.0, signal.helper)
 
 
 def _label(record: Recorded, fact: CodeFacts, session: Domain, confidence: float, evidence: str) -> Label:

@@ -1,12 +1,12 @@
-"""How programs talk to hosted language models: their clients' methods, the models' names, keys and prompts.
+"""Recognises programs that use hosted language models: client methods, model names, credentials and prompts.
 
-Notebooks about a model's API mostly call helper functions; what gives them away is the text they pass.
+Notebooks about a model's API mostly call helper functions; the text they pass identifies them.
 """
 
 import re
 from functools import lru_cache
 
-#: The ends of the dotted calls by which the usual clients ask a model.
+#: The ends of the dotted calls by which common clients call a model.
 MODEL_ENDPOINTS = (
     "messages.create",
     "messages.stream",
@@ -48,12 +48,12 @@ _PROMPT_LENGTH = 80  # characters; shorter texts are messages for people
 
 @lru_cache(maxsize=4096)
 def is_model_call(function: str) -> bool:
-    """Whether a function's name says that it asks a model: `llm_call`, `get_completion`."""
+    """Whether a function's name says that it calls a model: `llm_call`, `get_completion`."""
     return not _CALL_WORDS.isdisjoint(function.lower().split("_"))
 
 
 def hosted_model_text(text: str) -> str | None:
-    """What a string literal has to do with a hosted model, in words; None when nothing."""
+    """Describes how a string literal relates to a hosted model ("a hosted model's name"); None when it does not."""
     if len(text) >= _PROMPT_LENGTH:
         return "a prompt for a language model" if _PROMPT.search(text) else None
     if _MODEL.match(text):

@@ -1,4 +1,4 @@
-"""What a JavaScript program says beside being JavaScript: it calls services, or queries a database."""
+"""Signals of further domains in a JavaScript program: it calls services, queries a database, or imports libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""General knowledge of libraries: what importing or calling them says about a program's domain.
+"""Table of known libraries: which domain importing or calling them suggests, and how strongly.
 
 The lists name well-known packages of the Python and JavaScript ecosystems and their central methods; none was drawn
 from any collection of logs. Some libraries are *helpers*: numpy, pandas and plots turn up in sessions about anything,
@@ -11,7 +11,7 @@ from capibara_assets.domains import Domain
 
 
 class Signal(NamedTuple):
-    """What one library, method or name says."""
+    """The domain that a library, method or name suggests, and its weight as evidence."""
 
     domain: Domain
     weight: float
@@ -267,7 +267,7 @@ JAVASCRIPT_MODULES: dict[str, Domain] = {name: domain for domain, names in _JAVA
 
 
 def module_signal(module: str) -> tuple[str, Signal] | None:
-    """The longest known prefix of a dotted module with what it says."""
+    """The longest known prefix of a dotted module name, with its signal; None when none is known."""
     parts = module.split(".")
     for length in range(len(parts), 0, -1):
         name = ".".join(parts[:length])
@@ -277,7 +277,7 @@ def module_signal(module: str) -> tuple[str, Signal] | None:
 
 
 def distribution_signal(distribution: str) -> tuple[str, Signal] | None:
-    """What an installed distribution (`scikit-learn`, `langchain-openai`) says, through the module it brings."""
+    """The module that a distribution (`scikit-learn`) installs, with its signal; None when unknown."""
     name = distribution.lower().replace("-", "_")
     if (module := DISTRIBUTIONS.get(name)) is not None:
         return module_signal(module)
@@ -285,6 +285,6 @@ def distribution_signal(distribution: str) -> tuple[str, Signal] | None:
     parts = name.split("_")
     for length in range(len(parts), 0, -1):
         for joint in ("_", "."):
-            if (found := MODULES.get(joint.join(parts[:length]))) is not None:
-                return joint.join(parts[:length]), found
+            if (signal := MODULES.get(joint.join(parts[:length]))) is not None:
+                return joint.join(parts[:length]), signal
     return None

@@ -1,4 +1,4 @@
-"""Where the names of a session come from: a cell that calls `ask(question)` speaks for the service behind `ask`.
+"""Traces names to libraries: a cell that calls `ask(question)` is evidence for the service behind `ask`.
 
 Most cells of a session import nothing. But `client` was made by a library's class, `ask` is a function that uses
 `client`, and `answer` is what it returned: the library is followed through assignments, definitions, loops and `with`
@@ -40,7 +40,7 @@ _MOST_DIRECT, _MOST_DERIVED = 3.0, 2.0  # per library and cell
 
 @dataclass(frozen=True, slots=True)
 class NameFlow:
-    """What one cell does with names."""
+    """How names get their values in one cell, and how often each is used."""
 
     imports: tuple[tuple[str, str], ...]  # (name, known library)
     edges: tuple[tuple[str, frozenset[str]], ...]  # (name, names its value was made from)
@@ -59,7 +59,7 @@ class _Origin:
 
 
 def session_signs(codes: Sequence[str]) -> list[list[Sign]]:
-    """For each Python cell of a session the libraries behind the names it uses."""
+    """For each Python cell of a session the signs of the libraries behind the names it uses."""
     if not _names_libraries("\n".join(codes)):
         return [[] for _ in codes]  # most puzzles: nothing to follow
     flows = [name_flow(code) for code in codes]
@@ -68,7 +68,7 @@ def session_signs(codes: Sequence[str]) -> list[list[Sign]]:
 
 
 def _names_libraries(code: str) -> bool:
-    imports = "import" in code or "from" in code  # a look for a word costs a tenth of one by an expression
+    imports = "import" in code or "from" in code  # searching for a word costs a tenth of matching an expression
     if imports and _IMPORT.search(code) is not None:
         return True
     return any(alias in code for alias in _ALIASES) and _ALIAS.search(code) is not None
@@ -79,8 +79,8 @@ def _origins(flows: Iterable[NameFlow]) -> dict[str, _Origin]:
     flows = list(flows)
     origins: dict[str, _Origin] = {}
     for name, library in sorted({pair for flow in flows for pair in flow.imports}):
-        found = _Origin(library, MODULES[library], 0)
-        origins[name] = min(found, origins.get(name, found), key=lambda origin: origin.rank)
+        origin = _Origin(library, MODULES[library], 0)
+        origins[name] = min(origin, origins.get(name, origin), key=lambda origin: origin.rank)
     edges = sorted({(name, tuple(sorted(sources))) for flow in flows for name, sources in flow.edges})
     assigned = {name for name, _ in edges}
     used = {name for flow in flows for name, _ in flow.uses}
@@ -93,10 +93,10 @@ def _origins(flows: Iterable[NameFlow]) -> dict[str, _Origin]:
             if not behind:
                 continue
             best = min(behind, key=lambda origin: origin.rank)
-            found = _Origin(best.library, best.signal, hops)
+            candidate = _Origin(best.library, best.signal, hops)
             known = min((o for o in (origins.get(name), reached.get(name)) if o), key=lambda o: o.rank, default=None)
-            if known is None or (known.signal.helper and not found.signal.helper):
-                reached[name] = found
+            if known is None or (known.signal.helper and not candidate.signal.helper):
+                reached[name] = candidate
         if not reached:
             break
         origins |= reached
@@ -151,12 +151,12 @@ def _made(node: ast.AST) -> Iterator[tuple[str, frozenset[str]]]:
 def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
     if isinstance(node, ast.Import):
         for alias in node.names:
-            if found := module_signal(alias.name):
-                yield alias.asname or alias.name.split(".")[0], found[0]
+            if known := module_signal(alias.name):
+                yield alias.asname or alias.name.split(".")[0], known[0]
     elif node.module is not None and not node.level:
         for alias in node.names:
-            if found := module_signal(f"{node.module}.{alias.name}"):
-                yield alias.asname or alias.name, found[0]
+            if known := module_signal(f"{node.module}.{alias.name}"):
+                yield alias.asname or alias.name, known[0]
 
 
 def _edges(targets: Iterable[ast.expr], value: ast.expr) -> Iterator[tuple[str, frozenset[str]]]:

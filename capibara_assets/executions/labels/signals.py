@@ -1,4 +1,4 @@
-"""What one piece of code says about its domain, and a few facts that scoring needs; equal code is read once."""
+"""Extracts evidence of domains from one piece of code, and facts for scoring; equal code is analysed once."""
 
 import ast
 import re
@@ -48,7 +48,7 @@ _DISTRIBUTION = re.compile(r"^['\"]?([A-Za-z][\w.-]*)")
 
 
 class Sign(NamedTuple):
-    """One thing seen in a piece of code and how much it weighs for a domain."""
+    """One observation in a piece of code, and its weight as evidence for a domain."""
 
     domain: Domain
     what: str
@@ -58,7 +58,7 @@ class Sign(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CodeFacts:
-    """What is known of a piece of code without running it."""
+    """Facts about a piece of code from static analysis."""
 
     parses: bool
     empty: bool  # only comments, magics, shell lines: noise
@@ -66,10 +66,11 @@ class CodeFacts:
     signs: tuple[Sign, ...]  # strongest first
 
     def score(self, domain: Domain) -> float:
+        """Total weight of the evidence for a domain."""
         return sum(sign.weight for sign in self.signs if sign.domain == domain)
 
     def strongest(self, domains: Sequence[Domain]) -> tuple[Domain, float]:
-        """The domain that most evidence speaks for, and how much; of equals the first."""
+        """The domain with most evidence, and its weight; the first of equals."""
         if not self.signs:
             return domains[0], 0.0
         own = max(domains, key=self.score)
@@ -106,7 +107,7 @@ def _python_facts(code: str) -> CodeFacts:
         return CodeFacts(False, not code.strip(), False, ranked([*magic, *_import_signs(modules)]))
     signs: list[Sign] = magic
     nodes = python_nodes(code)
-    # the most frequent kinds of nodes say one word each
+    # the most frequent kinds of nodes are single words
     signs += [_known(VARIABLES[node.id], node.id) for node in nodes.get(ast.Name, ()) if node.id in VARIABLES]
     signs += [
         _known(ATTRIBUTES[node.attr], f".{node.attr}")
@@ -121,7 +122,7 @@ def _python_facts(code: str) -> CodeFacts:
 
 
 def ranked(signs: Iterable[Sign]) -> tuple[Sign, ...]:
-    """Repetitions added up to a cap, strongest first."""
+    """Adds up repeated signs, to a cap, and sorts them strongest first."""
     totals: dict[tuple[Domain, str, bool], float] = defaultdict(float)
     for domain, what, weight, helper in signs:
         key = domain, what, helper
@@ -135,8 +136,8 @@ def ranked(signs: Iterable[Sign]) -> tuple[Sign, ...]:
 
 def _import_signs(modules: Iterable[str]) -> Iterator[Sign]:
     for module in modules:
-        if found := module_signal(module):
-            name, signal = found
+        if known := module_signal(module):
+            name, signal = known
             yield Sign(signal.domain, f"import {name}", signal.weight, signal.helper)
 
 
@@ -149,8 +150,9 @@ def _magic_signs(code: str) -> Iterator[Sign]:
     for installed in _INSTALL.findall(code) if "install" in code else ():
         for word in installed.split():
             named = _DISTRIBUTION.match(word)
-            if named and (found := distribution_signal(named.group(1))):
-                yield Sign(found[1].domain, f"install {found[0]}", found[1].weight / 2, found[1].helper)
+            if named and (known := distribution_signal(named.group(1))):
+                module, signal = known
+                yield Sign(signal.domain, f"install {module}", signal.weight / 2, signal.helper)
 
 
 # --- Python, by kind of node ----------------------------------------------------------------------------------------
@@ -248,7 +250,7 @@ def _known(signal: Signal, what: str) -> Sign:
 
 
 def leading_text(node: ast.expr | None) -> str | None:
-    """The text a string or f-string begins with."""
+    """The text that a string or f-string begins with; None for other expressions."""
     match node:
         case ast.Constant(value=str(text)):
             return text

@@ -1,4 +1,4 @@
-"""Recurring pieces of executed code (idioms) and repair pairs.
+"""Knowledge extracted from executions: recurring pieces of code (idioms) as patterns, and repair pairs.
 
-Imports `labels` and `parsing`.
+Imports `labels` and the modules beside this folder.
 """

@@ -1,24 +1,27 @@
-"""Patterns: idioms of executed code, one per canonical form, with how often they occurred and how often they worked."""
+"""Extracts patterns from executions: one per canonical form of an idiom, with its frequency and success rate."""
 
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
 
 from capibara_assets.domains import Domain
-from capibara_assets.executions.garbage import rare_collections
+from capibara_assets.executions.parsing import rare_collections
 from capibara_assets.executions.patterns.idioms import Idiom
 from capibara_assets.executions.patterns.idioms_javascript import javascript_idioms
 from capibara_assets.executions.patterns.idioms_python import python_idioms
 from capibara_assets.executions.patterns.idioms_sql import sql_idioms
+from capibara_assets.executions.patterns.repairs import find_repairs
 from capibara_assets.executions.recipe import ExperienceRecipe
-from capibara_assets.executions.schema import Pattern
-from capibara_assets.storage.kept import of_text
-from capibara_assets.storage.records import conform, polars_schema
+from capibara_assets.executions.schema import Execution, Pattern, RepairPair
+from capibara_assets.executions.selection import evidence, in_window
+from capibara_assets.storage.kept import keeping, of_text
+from capibara_assets.storage.records import Record, conform, polars_schema
 
 _FINDERS: dict[str, Callable[[str], tuple[Idiom, ...]]] = {
     "python": python_idioms,
@@ -36,9 +39,7 @@ _KINDS: dict[Domain, set[str]] = {
     Domain.ML: _GENERAL | {"dataframe", "training", "training_loop"},
     Domain.DEBUG: _GENERAL | {"api_call", "dataframe", "training", "training_loop", "sql_query", "sql_clause"},
 }
-_SHOWN = 160
-
-
+_SHOWN = 160  # characters of a task or an output
 _COLUMNS = [
     "timestamp",
     "execution_id",
@@ -56,7 +57,7 @@ Key = tuple[str, str]  # kind and canonical form
 
 
 class _Occurrence(NamedTuple):
-    """One execution with an idiom, reduced to what is told of it; ordered by time."""
+    """The fields of one execution with an idiom that patterns report; ordered by time."""
 
     timestamp: datetime
     execution_id: str
@@ -73,36 +74,76 @@ class _Occurrence(NamedTuple):
 
 
 @dataclass(slots=True)
-class Seen:
-    """Where one canonical form occurred, and the occurrence that stands for all: the first that worked."""
+class CanonicalForm:
+    """The occurrences of one canonical form, and the one shown: the first that succeeded."""
 
     idiom: Idiom
     shown: _Occurrence
     occurrences: list[_Occurrence] = field(default_factory=list)
 
     def add(self, idiom: Idiom, occurrence: _Occurrence) -> None:
+        """Adds an occurrence, and shows it if it is earlier or the first that succeeded."""
         self.occurrences.append(occurrence)
         self.prefer(idiom, occurrence)
 
     def prefer(self, idiom: Idiom, occurrence: _Occurrence) -> None:
+        """Shows this occurrence if it precedes the one shown: successes first, then by time."""
         if (not occurrence.ok, *occurrence[:2]) < (not self.shown.ok, *self.shown[:2]):
             self.idiom, self.shown = idiom, occurrence
 
 
+@dataclass(frozen=True)
+class ExtractedKnowledge:
+    """Tables of `Pattern` and `RepairPair`, and of the `Execution`s that later stages use.
+
+    Attributes:
+        read: number of executions in the recipe's window.
+    """
+
+    executions: pl.DataFrame
+    patterns: pl.DataFrame
+    repairs: pl.DataFrame
+    read: int
+
+    def tables(self) -> dict[str, tuple[type[Record], pl.DataFrame]]:
+        """Name -> (row type, table)."""
+        return {
+            "executions": (Execution, self.executions),
+            "patterns": (Pattern, self.patterns),
+            "repairs": (RepairPair, self.repairs),
+        }
+
+
+def extract_knowledge(
+    executions: pl.DataFrame, domain: Domain, recipe: ExperienceRecipe, texts: Path
+) -> ExtractedKnowledge:
+    """Extracts patterns and repair pairs from one domain's executions.
+
+    Args:
+        executions: all of the domain (table of `Execution`); the recipe selects among them.
+        texts: folder that caches the idioms of each text for the next run; the result does not depend on it.
+    """
+    inside = in_window(executions, recipe)
+    with keeping(texts):
+        patterns = extract_patterns(inside, domain, recipe)
+    repairs = find_repairs(inside)
+    return ExtractedKnowledge(evidence(inside, repairs, recipe), patterns, repairs, inside.height)
+
+
 def extract_patterns(executions: pl.DataFrame, domain: Domain | str, recipe: ExperienceRecipe) -> pl.DataFrame:
-    """Patterns of a domain's executions that worked in at least `recipe.min_success_rate` of the executions with them.
+    """Table of a domain's patterns that succeeded in at least `recipe.min_success_rate` of the executions with them.
 
     Loops, comprehensions, clauses, data frame and training statements must occur in two executions at least.
-    Independent of the order of rows: the code shown is that of the first execution by time that worked.
+    Independent of the order of rows: the code shown is that of the earliest successful execution.
     """
     return pattern_table(find_patterns(executions, domain), recipe)
 
 
 @rare_collections()
-def find_patterns(executions: pl.DataFrame, domain: Domain | str) -> dict[Key, Seen]:
-    """The idioms of a domain's kinds in executions, each with its occurrences."""
+def find_patterns(executions: pl.DataFrame, domain: Domain | str) -> dict[Key, CanonicalForm]:
+    """Finds the idioms of a domain's kinds in executions, each with its occurrences."""
     kinds = _KINDS[Domain(domain)]
-    found: dict[Key, Seen] = {}
+    forms: dict[Key, CanonicalForm] = {}
     for row in executions.select(_COLUMNS).iter_rows():
         when, execution_id, sandbox_id, language, outcome, error_name, task, result_text, stdout, code = row
         idioms = {(idiom.kind, idiom.canonical): idiom for idiom in reversed(idioms_of(language, code))}
@@ -112,15 +153,15 @@ def find_patterns(executions: pl.DataFrame, domain: Domain | str) -> dict[Key, S
         said = _short((result_text or stdout)[: 20 * _SHOWN])
         occurrence = _Occurrence(when, execution_id, sandbox_id, language, outcome, error_name, task, said)
         for key, idiom in told:
-            if (seen := found.get(key)) is None:
-                found[key] = Seen(idiom, occurrence, [occurrence])
+            if (form := forms.get(key)) is None:
+                forms[key] = CanonicalForm(idiom, occurrence, [occurrence])
             else:
-                seen.add(idiom, occurrence)
-    return found
+                form.add(idiom, occurrence)
+    return forms
 
 
 def idioms_of(language: str, code: str) -> tuple[Idiom, ...]:
-    """The idioms of one program; none in languages that are not read. Equal code is read once."""
+    """The idioms of one program; none in unsupported languages. Equal code is analysed once."""
     return _idioms(code, language) if language in _FINDERS else ()
 
 
@@ -133,26 +174,26 @@ def _idioms(code: str, language: str) -> tuple[Idiom, ...]:
     return _FINDERS[language](code)
 
 
-def merge_patterns(parts: Iterable[dict[Key, Seen]]) -> dict[Key, Seen]:
-    """What several shares of the executions hold together; the order of the shares does not matter."""
-    merged: dict[Key, Seen] = {}
+def merge_patterns(parts: Iterable[dict[Key, CanonicalForm]]) -> dict[Key, CanonicalForm]:
+    """Merges the forms found in several shares of the executions; the order of the shares does not matter."""
+    merged: dict[Key, CanonicalForm] = {}
     for part in parts:
-        for key, seen in part.items():
+        for key, form in part.items():
             if (known := merged.get(key)) is None:
-                merged[key] = seen
+                merged[key] = form
             else:
-                known.occurrences += seen.occurrences
-                known.prefer(seen.idiom, seen.shown)
+                known.occurrences += form.occurrences
+                known.prefer(form.idiom, form.shown)
     return merged
 
 
-def pattern_table(found: dict[Key, Seen], recipe: ExperienceRecipe) -> pl.DataFrame:
-    """Those that worked often enough, as a table of Pattern."""
+def pattern_table(forms: dict[Key, CanonicalForm], recipe: ExperienceRecipe) -> pl.DataFrame:
+    """The forms that succeeded often enough, as a table of Pattern."""
     rows = []
-    for seen in found.values():
-        rate = sum(occurrence.ok for occurrence in seen.occurrences) / len(seen.occurrences)
-        if rate >= recipe.min_success_rate and (seen.idiom.kind not in _RECURRING or len(seen.occurrences) > 1):
-            rows.append(_row(seen))
+    for form in forms.values():
+        rate = sum(occurrence.ok for occurrence in form.occurrences) / len(form.occurrences)
+        if rate >= recipe.min_success_rate and (form.idiom.kind not in _RECURRING or len(form.occurrences) > 1):
+            rows.append(_row(form))
     schema = polars_schema(Pattern)
     values = zip(*rows, strict=True) if rows else [()] * len(schema)
     columns = {
@@ -163,14 +204,14 @@ def pattern_table(found: dict[Key, Seen], recipe: ExperienceRecipe) -> pl.DataFr
 
 
 def _nested(lists: Sequence[Sequence[Any]], kind: pl.List) -> pl.Series:
-    """A column of lists, none of them empty; Polars builds one from Python's lists ten times slower."""
+    """Builds a column of non-empty lists, ten times faster than Polars does from Python's lists."""
     rows = [row for row, values in enumerate(lists) for _ in values]
     flat = pl.Series("value", [value for values in lists for value in values], dtype=kind.inner)  # type: ignore[arg-type]
     return pl.DataFrame({"row": rows, "value": flat}).group_by("row", maintain_order=True).agg("value")["value"]
 
 
 def success_by_language(patterns: pl.DataFrame) -> pl.DataFrame:
-    """Kind, language, patterns and their mean success rate: which idioms work where."""
+    """Number of patterns and their mean success rate, by kind and language."""
     each = patterns.explode("languages", "language_success_rates")
     return (
         each.group_by("kind", pl.col("languages").alias("language"))
@@ -179,10 +220,10 @@ def success_by_language(patterns: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _row(seen: Seen) -> tuple[Any, ...]:
+def _row(form: CanonicalForm) -> tuple[Any, ...]:
     """The values of one Pattern, in the order of its columns."""
-    idiom, occurrences = seen.idiom, sorted(seen.occurrences)
-    language = "sql" if idiom.kind in ("sql_query", "sql_clause") else seen.shown.language
+    idiom, occurrences = form.idiom, sorted(form.occurrences)
+    language = "sql" if idiom.kind in ("sql_query", "sql_clause") else form.shown.language
     outcomes: dict[str, list[bool]] = defaultdict(list)
     for occurrence in occurrences:
         outcomes[occurrence.language].append(occurrence.ok)
@@ -209,7 +250,7 @@ def _row(seen: Seen) -> tuple[Any, ...]:
 
 
 def _context(idiom: Idiom, occurrences: list[_Occurrence], successes: int) -> str:
-    """One paragraph of what is known: how often, for what task, with which inputs, results and errors."""
+    """A paragraph for the pattern's `context`: how often it occurred, its task, inputs, results and errors."""
     sandboxes = len({occurrence.sandbox_id for occurrence in occurrences})
     where = f"{_count(len(occurrences), 'execution')} of {_count(sandboxes, 'sandbox')}"
     parts = [f"Seen in {where}; {successes} ended without error."]

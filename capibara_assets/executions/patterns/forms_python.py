@@ -1,4 +1,4 @@
-"""Python trees as flat token lists: what is numbered in a canonical form, and what keeps its name."""
+"""Flattens Python syntax trees into tokens; decides which names are numbered in canonical forms and which stay."""
 
 import ast
 import builtins
@@ -11,7 +11,7 @@ from capibara_assets.executions.patterns.idioms import Flat
 
 _SHORT_TEXT = 12  # characters
 _KEPT = {name: name for name in (*dir(builtins), "self", "cls")}
-#: Nodes that idioms are made of, or told by; and texts that may be queries.
+#: Nodes that idioms are made of or described by, and texts that may be queries.
 RANGES = frozenset(ast.stmt.__subclasses__()) | frozenset(
     (
         ast.JoinedStr,
@@ -29,9 +29,9 @@ _DEFINITIONS = frozenset((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
 
 
 def flatten(tree: ast.Module) -> Flat[ast.AST]:
-    """The tree as tokens: attributes, keywords, builtins and imported names stay, other names are numbered.
+    """Flattens a tree: attributes, keywords, builtins and imported names stay, other names are numbered.
 
-    Attributes of `self` and the methods of a class are names, too. Docstrings go.
+    Attributes of `self` and the methods of a class are numbered, too. Docstrings are dropped.
 
     Raises:
         RecursionError: an expression of thousands of terms.
@@ -93,7 +93,7 @@ class _Flattener:
         self.flat.literal(repr(value), "str")
         self.flat.close(index)
 
-    # --- what a node says beside its children -------------------------------------------------------------------------
+    # --- tokens of a node beside its children -------------------------------------------------------------------------
 
     def named(self, name: str | None) -> None:
         if name is None:
@@ -167,7 +167,7 @@ _Plan = tuple[str, _Leaves | None, Callable[[Any], Iterable[Any]] | None, bool]
 
 
 class _Plans(dict[type[ast.AST], _Plan]):
-    """Of a kind of node: its token, what it says beside its children, what reads these, whether it is a range."""
+    """Node class -> its token, the writer of its own leaves, the getter of its children, and whether it is a range."""
 
     def __missing__(self, kind: type[ast.AST]) -> _Plan:
         self[kind] = kind.__name__, _LEAVES.get(kind), CHILDREN[kind], kind in RANGES

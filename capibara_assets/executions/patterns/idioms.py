@@ -1,4 +1,4 @@
-"""What an idiom is: a piece of code of some kind and its canonical form, in which names are numbered by appearance."""
+"""Idioms (recurring pieces of code) and their canonical form, in which names are numbered by order of appearance."""
 
 import hashlib
 from bisect import bisect_left
@@ -12,7 +12,7 @@ NodeT = TypeVar("NodeT")
 
 
 class Idiom(NamedTuple):
-    """One occurrence in one piece of code."""
+    """One occurrence of an idiom in one piece of code."""
 
     kind: str
     name: str
@@ -29,7 +29,7 @@ def digest(language: str, kind: str, form: Iterable[str]) -> str:
 
 @dataclass(slots=True)
 class Flat(Generic[NodeT]):
-    """A tree written out once as a list of tokens, of which a node is a range.
+    """A syntax tree flattened once into a list of tokens, in which each node is a range.
 
     The canonical form of any node is then its range with the names in it numbered by appearance: idioms that contain
     one another need no further walk.
@@ -46,7 +46,7 @@ class Flat(Generic[NodeT]):
     literal_kinds: list[str] = field(default_factory=list)  # what stands for each where its value does not count
 
     def open(self, node: NodeT, kind: object) -> int:
-        """Begins a node; its index."""
+        """Begins a node; returns its index, for `close`."""
         index = len(self.nodes)
         self.nodes.append(node)
         self.kinds.append(kind)
@@ -56,14 +56,17 @@ class Flat(Generic[NodeT]):
         return index
 
     def close(self, index: int) -> None:
+        """Ends a node, after all its tokens were added."""
         self.last[index] = len(self.nodes)
         self.ends[index] = len(self.tokens)
 
     def name(self, text: str) -> None:
+        """Adds a name, which is numbered in canonical forms."""
         self.names.append(len(self.tokens))
         self.tokens.append(text)
 
     def literal(self, value: str, kind: str) -> None:
+        """Adds a literal, which `kind` may replace in canonical forms."""
         self.literals.append(len(self.tokens))
         self.literal_kinds.append(kind)
         self.tokens.append(value)

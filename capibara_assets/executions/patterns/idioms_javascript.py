@@ -1,4 +1,4 @@
-"""Idioms of JavaScript code, found in its tree."""
+"""Finds idioms in JavaScript code by its syntax tree."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REQUESTS = frozenset(("fetch", "axios"))
 _OWNERS = ("Promise", "axios")
 _METHODS = _ARRAY_METHODS | HTTP_METHODS
 _VALUES = frozenset(("array", "object"))
-_ACTION = re.compile(r"[(`]|=>|await")  # what no call, function or await can do without
+_ACTION = re.compile(r"[(`]|=>|await")  # every call, function and await contains one of these
 _DECLARATIONS = frozenset(("lexical_declaration", "variable_declaration"))
 _GLOBAL_NAMES = """console Math JSON Object Array String Number Set Map Promise Error Date RegExp Symbol parseInt
     parseFloat undefined require fetch axios setTimeout setInterval process Buffer URL BigInt Reflect Proxy
@@ -35,7 +35,7 @@ _GLOBALS = frozenset(_GLOBAL_NAMES.split())
 
 
 class _Role(Enum):
-    """What a kind of node is to a canonical form."""
+    """The role of a kind of node in a canonical form."""
 
     SIGN = auto()  # brackets, operators, keywords
     NAME = auto()
@@ -46,7 +46,7 @@ class _Role(Enum):
 
 @cache
 def _roles() -> list[tuple[str, _Role]]:
-    """Name and role of each kind of node, by its number: asked for its name, a node makes a new string each time."""
+    """Name and role of each kind of node, by its number; a node's own `type` makes a new string at each access."""
     language = javascript_language()
     kinds = [
         (language.node_kind_for_id(i) or "", language.node_kind_is_named(i)) for i in range(language.node_kind_count)
@@ -69,13 +69,13 @@ def javascript_idioms(code: str) -> tuple[Idiom, ...]:
     if root.has_error:
         return ()
     try:
-        return tuple(_Finder(root, code).find())
+        return tuple(_JavaScriptFinder(root, code).find())
     except RecursionError:
         return ()
 
 
-class _Finder:
-    """Looks at each node once, parents first."""
+class _JavaScriptFinder:
+    """Visits each node once, parents first."""
 
     def __init__(self, root: Node, code: str) -> None:
         self._code = code
@@ -84,10 +84,10 @@ class _Finder:
         self._flat: Flat[Node] = Flat()
         self._calls: dict[str, list[Node]] = defaultdict(list)  # outside named functions and classes
         self._loop_end = 0
-        self._look(root)
+        self._collect(root)
 
-    def _look(self, node: Node) -> None:
-        """Finds what may be an idiom; what stands around it (data, checks) needs no canonical form."""
+    def _collect(self, node: Node) -> None:
+        """Collects nodes that may be idioms; the code around them (data, checks) needs no canonical form."""
         roles = self._roles
         for child in node.children:
             kind, role = roles[child.kind_id]
@@ -106,14 +106,14 @@ class _Finder:
                 continue
             elif kind in _VALUES and _ACTION.search(self._text(child)) is None:
                 continue  # tables of test data are most of many programs
-            self._look(child)
+            self._collect(child)
 
     def _is_function(self, declarator: Node) -> bool:
         value = declarator.child_by_field_name("value")
         return value is not None and value.type in _FUNCTION_VALUES
 
     def _called(self, call: Node) -> bool:
-        """Notes a call outside named scopes; whether it may be an idiom."""
+        """Notes a call outside named scopes; returns whether it may be an idiom."""
         function = call.children[0]
         name = self._text(function)
         self._calls[name].append(call)
@@ -125,7 +125,7 @@ class _Finder:
         return name.startswith(_OWNERS) or self._field(function, "property") in _METHODS
 
     def _add(self, node: Node, scoped: bool) -> None:
-        """Writes a tree out as tokens: identifiers are numbered, properties keep their names, comments go."""
+        """Flattens a tree into tokens: identifiers are numbered, properties keep their names, comments are dropped."""
         roles, flat = self._roles, self._flat
         tokens = flat.tokens
         kind = roles[node.kind_id][0]
@@ -156,6 +156,7 @@ class _Finder:
             flat.close(index)
 
     def find(self) -> Iterator[Idiom]:
+        """Yields the idioms in the order of the text."""
         flat = self._flat
         for i, kind in enumerate(flat.kinds):
             if (read := _READERS.get(kind)) is not None:
@@ -164,7 +165,7 @@ class _Finder:
     # --- kinds of nodes ---------------------------------------------------------------------------------------------
 
     def function(self, node: Node, i: int) -> Iterator[Idiom]:
-        yield self._function(node, node, node, i)
+        yield self._function(node, node, i)
 
     def declarator(self, node: Node, i: int) -> Iterator[Idiom]:
         """`const f = (x) => …`: a function by another name."""
@@ -173,24 +174,24 @@ class _Finder:
             whole = i - 1  # the declaration; earlier declarators may stand between
             while self._flat.kinds[whole] not in _DECLARATIONS:
                 whole -= 1
-            yield self._function(node, value, self._flat.nodes[whole], whole)
+            yield self._function(node, value, whole)
 
     def class_(self, node: Node, i: int) -> Iterator[Idiom]:
         name = self._field(node, "name")
-        yield self._idiom("class", name, node, i, f"Class `{name}`. {self._comment(node)}".strip())
+        yield self._idiom("class", name, i, f"Class `{name}`. {self._comment(node)}".strip())
 
     def loop(self, node: Node, i: int) -> Iterator[Idiom]:
         if i < self._loop_end:
             return  # part of another
         self._loop_end = self._flat.last[i]
         opening = self._text(node).split("{")[0].strip()[:80]
-        yield self._idiom("loop", opening, node, i, f"Loop `{opening}`.", literals=False)
+        yield self._idiom("loop", opening, i, f"Loop `{opening}`.", literals=False)
 
     def try_(self, node: Node, i: int) -> Iterator[Idiom]:
-        yield self._idiom("error_handling", "try", node, i, "Handles exceptions with try and catch.")
+        yield self._idiom("error_handling", "try", i, "Handles exceptions with try and catch.")
 
     def await_(self, node: Node, i: int) -> Iterator[Idiom]:
-        yield self._idiom("async", "await", node, i, "Awaits a promise.", literals=False)
+        yield self._idiom("async", "await", i, "Awaits a promise.", literals=False)
 
     def call(self, node: Node, i: int) -> Iterator[Idiom]:
         function, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
@@ -199,54 +200,46 @@ class _Finder:
         passed = [] if arguments is None else arguments.named_children
         if function.type == "identifier":
             if (name := self._text(function)) in _REQUESTS:
-                yield self._idiom("api_call", name, node, i, f"HTTP request by {name}.", literals=False)
+                yield self._idiom("api_call", name, i, f"HTTP request by {name}.", literals=False)
         elif function.type == "member_expression":
             method, owner = self._field(function, "property"), self._field(function, "object")
             if method in _ARRAY_METHODS and any(a.type in _FUNCTION_VALUES for a in passed):
                 what = f"Array method `.{method}()` with a function."
-                yield self._idiom("comprehension", f".{method}()", node, i, what, literals=False)
+                yield self._idiom("comprehension", f".{method}()", i, what, literals=False)
             elif owner == "Promise":
                 what = f"Combines promises by Promise.{method}."
-                yield self._idiom("async", f"Promise.{method}", node, i, what, literals=False)
+                yield self._idiom("async", f"Promise.{method}", i, what, literals=False)
             elif owner == "axios" or (method in HTTP_METHODS and passed and self._is_route(passed[0])):
                 what = f"HTTP request or route by {owner[:40]}.{method}."
-                yield self._idiom("api_call", f"{owner[:40]}.{method}", node, i, what, literals=False)
+                yield self._idiom("api_call", f"{owner[:40]}.{method}", i, what, literals=False)
 
-    # --- what is told of them ---------------------------------------------------------------------------------------
+    # --- making idioms and describing them --------------------------------------------------------------------------
 
     def _is_route(self, argument: Node) -> bool:
         return self._text(argument).strip("'\"`").startswith(("/", "http://", "https://"))
 
-    def _function(self, named: Node, function: Node, whole: Node, i: int) -> Idiom:
+    def _function(self, named: Node, function: Node, i: int) -> Idiom:
         name = self._field(named, "name")
         parameters = function.child_by_field_name("parameters") or function.child_by_field_name("parameter")
         asynchronous = any(child.type == "async" for child in function.children)
         signature = f"{name}{self._text(parameters) if parameters is not None else '()'}"
         label = "Asynchronous function" if asynchronous else "Function"
-        what = f"{label} `{signature[:120]}`. {self._comment(whole)}".strip()
-        return self._idiom("async" if asynchronous else "function", name, whole, i, what, self._inputs(name))
+        what = f"{label} `{signature[:120]}`. {self._comment(self._flat.nodes[i])}".strip()
+        return self._idiom("async" if asynchronous else "function", name, i, what, self._inputs(name))
 
     def _idiom(
-        self,
-        kind: str,
-        name: str,
-        node: Node,
-        i: int,
-        what: str,
-        inputs: tuple[str, ...] = (),
-        *,
-        literals: bool = True,
+        self, kind: str, name: str, i: int, what: str, inputs: tuple[str, ...] = (), *, literals: bool = True
     ) -> Idiom:
         form = digest("javascript", kind, self._flat.form(i, literals=literals))
-        return Idiom(kind, name, self._text(node)[:LONGEST], form, what, inputs)
+        return Idiom(kind, name, self._text(self._flat.nodes[i])[:LONGEST], form, what, inputs)
 
     def _inputs(self, name: str) -> tuple[str, ...]:
         """Short calls of a function at the top of the program, as examples of its inputs."""
-        found: dict[str, None] = {}
+        examples: dict[str, None] = {}
         for node in self._calls.get(name, ()):
-            if node.end_byte - node.start_byte <= 80 and len(found) < _INPUTS:
-                found[self._text(node)] = None
-        return tuple(found)
+            if node.end_byte - node.start_byte <= 80 and len(examples) < _INPUTS:
+                examples[self._text(node)] = None
+        return tuple(examples)
 
     def _comment(self, node: Node) -> str:
         """First sentence of the comment right before a definition."""
@@ -266,17 +259,17 @@ class _Finder:
         return self._bytes[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
 
-_READERS: dict[object, Callable[[_Finder, Node, int], Iterator[Idiom]]] = {
-    "function_declaration": _Finder.function,
-    "generator_function_declaration": _Finder.function,
-    "variable_declarator": _Finder.declarator,
-    "class_declaration": _Finder.class_,
-    "for_statement": _Finder.loop,
-    "for_in_statement": _Finder.loop,
-    "while_statement": _Finder.loop,
-    "do_statement": _Finder.loop,
-    "try_statement": _Finder.try_,
-    "await_expression": _Finder.await_,
-    "call_expression": _Finder.call,
+_READERS: dict[object, Callable[[_JavaScriptFinder, Node, int], Iterator[Idiom]]] = {
+    "function_declaration": _JavaScriptFinder.function,
+    "generator_function_declaration": _JavaScriptFinder.function,
+    "variable_declarator": _JavaScriptFinder.declarator,
+    "class_declaration": _JavaScriptFinder.class_,
+    "for_statement": _JavaScriptFinder.loop,
+    "for_in_statement": _JavaScriptFinder.loop,
+    "while_statement": _JavaScriptFinder.loop,
+    "do_statement": _JavaScriptFinder.loop,
+    "try_statement": _JavaScriptFinder.try_,
+    "await_expression": _JavaScriptFinder.await_,
+    "call_expression": _JavaScriptFinder.call,
 }
-_RANGES = _READERS.keys() | _DECLARATIONS  # nodes that are told apart in the list of tokens
+_RANGES = _READERS.keys() | _DECLARATIONS  # nodes that are ranges in the list of tokens

@@ -1,4 +1,4 @@
-"""Idioms of Python code, found in its tree."""
+"""Finds idioms in Python code by its syntax tree."""
 
 import ast
 import textwrap
@@ -44,7 +44,7 @@ def python_idioms(code: str) -> tuple[Idiom, ...]:
         return ()
     queries = [idiom for query in _magic_queries(code) for idiom in sql_idioms(query)] if "%" in code else []
     try:
-        return (*queries, *_Finder(code, tree).find())
+        return (*queries, *_PythonFinder(code, tree).find())
     except RecursionError:
         return ()  # an expression of thousands of terms is data
 
@@ -60,8 +60,8 @@ def _magic_queries(code: str) -> Iterator[str]:
         yield rest
 
 
-class _Finder:
-    """Looks at each node once, parents first, and remembers the statement and the loop it stands in."""
+class _PythonFinder:
+    """Visits each node once, parents first, and tracks the statement and the loop that enclose it."""
 
     def __init__(self, code: str, tree: ast.Module) -> None:
         self._lines = code.split("\n")
@@ -76,6 +76,7 @@ class _Finder:
         self._told: set[tuple[str, int]] = set()  # a statement's chain of methods is one idiom
 
     def find(self) -> Iterator[Idiom]:
+        """Yields the idioms in the order of the text."""
         flat = self._flat
         enclosing: list[int] = []
         i, count = 0, len(flat.nodes)
@@ -209,7 +210,7 @@ class _Finder:
             return f"{owner.id}.{function.attr}"
         return None
 
-    # --- what is told of them ---------------------------------------------------------------------------------------
+    # --- making idioms and describing them --------------------------------------------------------------------------
 
     def _expression(self, kind: str, name: str, node: ast.expr, i: int) -> Idiom:
         form = digest("python", kind, self._flat.form(i, literals=False))
@@ -228,13 +229,13 @@ class _Finder:
 
     def _inputs(self, name: str, definition: int) -> tuple[str, ...]:
         """Short calls of a function outside itself, as examples of its inputs."""
-        found: dict[str, None] = {}
+        examples: dict[str, None] = {}
         for i in self._calls.get(name, ()):
-            if not definition <= i < self._flat.last[definition] and len(found) < _INPUTS:
+            if not definition <= i < self._flat.last[definition] and len(examples) < _INPUTS:
                 text = " ".join(self._text(self._flat.nodes[i]).split())
                 if len(text) <= 80:
-                    found[text] = None
-        return tuple(found)
+                    examples[text] = None
+        return tuple(examples)
 
     def _opening(self, node: ast.For | ast.While) -> str:
         """The first line of a loop, without its body."""
@@ -292,18 +293,18 @@ def _parameters(arguments: ast.arguments) -> str:
     return ast.unparse(arguments)
 
 
-_READERS: dict[object, Callable[[_Finder, Any, int], Iterator[Idiom]]] = {
-    ast.FunctionDef: _Finder.function,
-    ast.AsyncFunctionDef: _Finder.function,
-    ast.ClassDef: _Finder.class_,
-    ast.For: _Finder.loop,
-    ast.While: _Finder.loop,
-    ast.AsyncFor: _Finder.asynchronous,
-    ast.AsyncWith: _Finder.asynchronous,
-    ast.Try: _Finder.try_,
-    ast.Constant: _Finder.constant,
-    ast.JoinedStr: _Finder.formatted,
-    ast.Call: _Finder.call,
-    ast.Subscript: _Finder.subscript,
-    **dict.fromkeys(_COMPREHENSIONS, _Finder.comprehension),
+_READERS: dict[object, Callable[[_PythonFinder, Any, int], Iterator[Idiom]]] = {
+    ast.FunctionDef: _PythonFinder.function,
+    ast.AsyncFunctionDef: _PythonFinder.function,
+    ast.ClassDef: _PythonFinder.class_,
+    ast.For: _PythonFinder.loop,
+    ast.While: _PythonFinder.loop,
+    ast.AsyncFor: _PythonFinder.asynchronous,
+    ast.AsyncWith: _PythonFinder.asynchronous,
+    ast.Try: _PythonFinder.try_,
+    ast.Constant: _PythonFinder.constant,
+    ast.JoinedStr: _PythonFinder.formatted,
+    ast.Call: _PythonFinder.call,
+    ast.Subscript: _PythonFinder.subscript,
+    **dict.fromkeys(_COMPREHENSIONS, _PythonFinder.comprehension),
 }

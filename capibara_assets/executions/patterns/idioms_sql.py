@@ -1,4 +1,4 @@
-"""Idioms of SQL: the shape of a query and of its clauses, whatever their tables, columns and literals are called."""
+"""Finds idioms in SQL: the structure of queries and clauses, independent of the names of tables and columns."""
 
 from __future__ import annotations
 

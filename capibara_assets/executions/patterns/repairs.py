@@ -1,12 +1,12 @@
-"""Repair pairs: a failing execution and the later execution of the same session that mended it.
+"""Finds repair pairs: a failing execution and the later execution of the same session that fixed it.
 
-What makes a pair, by (sandbox, code context), in time order:
+The rules for a pair, within (sandbox, code context), in time order:
 
 1. Failing and later code are about the same thing: they say so themselves (same leading comment or docstring), or
    define the same names, or were recorded for the same task and are similar, or are nearly the same text.
-2. Of several failures before one success the last is paired: the earlier ones were mended into the next attempt.
-3. Of several successes the first is paired, or a later one that says the same thing (same output) in other words
-   before the session moves on: the form the session settled on.
+2. Of several failures before one success the last is paired: the earlier ones led to the next attempt.
+3. Of several successes the first is paired, or a later one with the same output and other code before the session
+   moves on: the final form.
 4. The code changed, and the change can be the reason: where a name or table was missing, a cell in between that made it
    is the repair, not the later run of nearly the same code (the cascade of an earlier failure).
 
@@ -31,7 +31,7 @@ from capibara_assets.storage.records import conform, polars_schema
 
 # least similarity, by what else ties the two together; a recorded task may hold for a whole session
 _SAME_STATEMENT, _SAME_NAMES, _SAME_TASK, _SAME_TEXT = 0.2, 0.3, 0.5, 0.75
-_HORIZON = 50  # later executions that are looked at
+_HORIZON = 50  # later executions that are considered
 _MIN_TOKENS = 4  # of code without a task or names: `f(3)` and `f(4)` are no repair
 _MAX_TOKENS = 6_000
 _TOKEN = re.compile(r"\w+|[^\w\s]")
@@ -61,7 +61,7 @@ def find_repairs(executions: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass
 class _Attempt:
-    """One execution of a session with what repairs are judged by; computed when asked for."""
+    """One execution of a session; properties that pairs are judged by are computed on demand."""
 
     row: dict[str, Any]
 
@@ -91,12 +91,12 @@ class _Attempt:
 
 
 def _pairs(session: Sequence[_Attempt]) -> Iterator[tuple[_Attempt, _Attempt]]:
-    taken: set[int] = set()  # fixing executions
+    used: set[int] = set()  # fixing executions
     failures = [i for i, attempt in enumerate(session) if not attempt.ok]
     for i in reversed(failures):  # the last failure before a success comes first
         fix = _fix_of(session, i)
-        if fix is not None and fix not in taken:
-            taken.add(fix)
+        if fix is not None and fix not in used:
+            used.add(fix)
             yield session[i], session[fix]
 
 
@@ -111,7 +111,7 @@ def _fix_of(session: Sequence[_Attempt], i: int) -> int | None:
             continue
         if not later.ok:
             if first is None and _mends(session, i, j):
-                return None  # changed and failed again: that failure is the one to be mended
+                return None  # changed and failed again: that failure is the one to pair
             if first is None:
                 continue
             break
@@ -142,7 +142,7 @@ def _related(a: _Attempt, b: _Attempt) -> bool:
 
 
 def _mends(session: Sequence[_Attempt], i: int, j: int) -> bool:
-    """Whether the change from `i` to `j` can be what made the difference, and not a cell in between."""
+    """Whether the change from `i` to `j` can be the repair, and not a cell in between."""
     failing, later = session[i], session[j]
     if failing.tokens == later.tokens:
         return False
@@ -162,7 +162,7 @@ def _binds(attempt: _Attempt, name: str) -> bool:
 
 
 def tokens(code: str) -> list[str]:
-    """Words and signs of a program, at most so many as a comparison can take."""
+    """Words and signs of a program, at most as many as a comparison can handle."""
     return _TOKEN.findall(code)[:_MAX_TOKENS]
 
 
@@ -228,7 +228,7 @@ def _row(failing: _Attempt, fixed: _Attempt) -> dict[str, Any]:
 
 
 def unified_diff(failing: str, fixed: str) -> str:
-    """Unified diff with three lines of context, without file headers' times."""
+    """Unified diff with three lines of context; its file headers bear no times."""
     lines = difflib.unified_diff(failing.splitlines(), fixed.splitlines(), "failing", "fixed", lineterm="")
     return "\n".join(lines) + "\n"
 
@@ -267,7 +267,7 @@ def _javascript_names(code: str) -> Iterator[str]:
 
 @lru_cache(maxsize=4096)
 def _leading_text(language: str, code: str) -> str | None:
-    """What the code says it is for: its leading comment, or else the docstring of its first definition."""
+    """The code's own description: its leading comment, or else the docstring of its first definition."""
     if match := _LEADING_COMMENT.match(code):
         text = " ".join(re.sub(r"^[ \t]*(?:#+|--+|//+|/\*+|\*+/?)", "", match.group(1), flags=re.MULTILINE).split())
         if len(text) >= 12:

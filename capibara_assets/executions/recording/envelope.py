@@ -1,4 +1,4 @@
-"""The recorder's envelope: what one recorded line holds, its JSON Schema, and values as strict JSON."""
+"""The recorder's envelope (one recorded line): its fields, its JSON Schema, and conversion to strict JSON."""
 
 import base64
 import json
@@ -21,10 +21,10 @@ JsonObject = dict[str, Any]
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """`value` as strict JSON can hold it, whatever it is.
+    """Converts any value to one that strict JSON can hold.
 
-    NaN and infinities become null, bytes base64; unknown objects what they convert themselves to, else their repr,
-    else the name of their type.
+    NaN and infinities become null, bytes base64; unknown objects become the result of their own conversion, else their
+    repr, else the name of their type.
     """
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -72,7 +72,7 @@ def execution_json(execution: Any) -> JsonObject:
 
 
 def command_json(result: Any) -> JsonObject:
-    """A shell command's `CommandResult`, or the `CommandExitException` that says the same."""
+    """A shell command's result as JSON: of a `CommandResult`, or of the `CommandExitException` with the same fields."""
     return {name: getattr(result, name, None) for name in ("stdout", "stderr", "exit_code", "error")}
 
 
@@ -82,7 +82,7 @@ def dumps(value: Any) -> str:
 
 
 def encode(record: JsonObject) -> bytes:
-    """One line of UTF-8."""
+    """A record as one line of UTF-8 JSON, without its line end."""
     try:
         return orjson.dumps(record)
     except TypeError:  # unknown objects, odd keys, integers above 64 bits, cycles, lone surrogates

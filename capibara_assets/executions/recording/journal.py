@@ -13,7 +13,7 @@ _ON_ITS_WAY_S = 0.0002
 
 @dataclass
 class Journal:
-    """A folder gets one file per (UTC) day, a path that ends in `.jsonl` is one file; full ones get `.1`, `.2`, …
+    """An append-only log: one file per (UTC) day in a folder, or one `.jsonl` file; full ones continue in `.1`, `.2`, …
 
     Files are never renamed, truncated or rewritten: a reader may follow them. Several writers, also in several
     processes, may share a file: a line is one `write` to a file opened for appending.
@@ -36,11 +36,11 @@ class Journal:
                 raise OSError(f"short write to {self._open_path}: is the disk full?")
 
     def close(self) -> None:
-        """Lets go of the file; the next line opens it again."""
+        """Closes the file; the next line opens it again."""
         with self._lock:
-            self._let_go()
+            self._close()
 
-    def _let_go(self) -> None:
+    def _close(self) -> None:
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -52,7 +52,7 @@ class Journal:
             state = os.fstat(self._file)
             if state.st_nlink and not self._full(state.st_size, more):  # nobody deleted it, and there is room
                 return self._file, state.st_size
-        self._let_go()
+        self._close()
         day.parent.mkdir(parents=True, exist_ok=True)
         self._day = day
         part = 0

@@ -1,8 +1,8 @@
 """The recorder: wraps a code-interpreter sandbox and writes one JSON line for every execution.
 
-E2B keeps no history of executions, so the caller must. The recorder never breaks the agent's run: whatever goes wrong
-in here is reported to the logger `capibara_assets.executions.recorder`, and the sandbox's own answer (or exception) is
-passed on untouched.
+E2B keeps no history of executions, so the caller must. The recorder never breaks the agent's run: its own errors are
+reported to the logger `capibara_assets.executions.recorder`, and the sandbox's answer (or exception) is passed on
+unchanged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Messages = Sequence[Mapping[str, Any]]
 #: The options of `run_code` and of `commands.run` that may come by position.
 _CODE_OPTIONS = ("language", "context", "on_stdout", "on_stderr", "on_result", "on_error", "envs", "timeout")
 _COMMAND_OPTIONS = ("background", "envs", "user", "cwd", "on_stdout", "on_stderr", "stdin", "timeout")
-#: Methods that give the sandbox itself, or another one of the same agent: these stay recorded.
+#: Methods that return the sandbox itself, or another one of the same agent: the result is recorded as well.
 _GIVE_SANDBOXES = ("connect", "resume", "pause", "beta_pause", "fork")
 
 _log = logging.getLogger("capibara_assets.executions.recorder")  # the documented name, wherever this file lies
@@ -51,8 +51,8 @@ def _new_id() -> str:
 
 
 @dataclass(frozen=True)
-class Provenance:
-    """What stays the same for every execution of one recorded sandbox."""
+class RecordedProvenance:
+    """Fields that are written with every execution of one recorded sandbox."""
 
     agent_id: str | None = None
     tenant: str | None = None
@@ -61,9 +61,19 @@ class Provenance:
     source: str | None = None
 
 
+@dataclass(frozen=True)
+class _Recording:
+    """Where and how a sandbox is recorded; sandboxes that it returns share it."""
+
+    journal: Journal
+    provenance: RecordedProvenance
+    clock: Clock
+    new_id: Callable[[], str]
+
+
 @dataclass
 class _Call:
-    """One execution under way: what was asked, and since when."""
+    """One call in progress: its code, options and start."""
 
     code: str
     options: JsonObject
@@ -75,24 +85,18 @@ class _Call:
 
 
 class _Recorded:
-    """What the synchronous and the asynchronous wrapper share: starting, ending and writing down a call."""
+    """Base of the synchronous and the asynchronous wrapper: begins, ends and records a call."""
 
     def __init__(
         self,
         sandbox: Any,
-        journal: Journal,
-        provenance: Provenance,
+        recording: _Recording,
         task: str | None,
         messages: Messages | None,
         bullet_ids: Sequence[str] | None,
-        clock: Clock,
-        new_id: Callable[[], str],
     ) -> None:
         self._sandbox = sandbox
-        self._journal = journal
-        self._provenance = provenance
-        self._clock = clock
-        self._new_id = new_id
+        self._recording = recording
         self.task = task
         self.messages = messages
         self.bullet_ids = bullet_ids
@@ -123,30 +127,29 @@ class _Recorded:
             return self
         if not callable(getattr(given, "run_code", None)):
             return given
-        told = (self.task, self.messages, self.bullet_ids)
-        return _wrap(given, self._journal, self._provenance, *told, self._clock, self._new_id)
+        return _wrap(given, self._recording, self.task, self.messages, self.bullet_ids)
 
     def _begin(self, code: str, names: Sequence[str], arguments: Sequence[Any], options: JsonObject) -> _Call:
-        """Takes the recorder's own keywords out of `options` (they are not passed on)."""
+        """Begins a call; removes the recorder's own keywords from `options`, because they are not passed on."""
         task = options.pop("task", self.task)
         messages = options.pop("messages", self.messages)
         bullet_ids = options.pop("bullet_ids", self.bullet_ids)
         known = dict(zip(names, arguments, strict=False)) | options
-        return _Call(code, known, task, messages, bullet_ids, _timestamp(self._clock), time.perf_counter())
+        return _Call(code, known, task, messages, bullet_ids, _timestamp(self._recording.clock), time.perf_counter())
 
     def _end(self, call: _Call, answer: Any, exception: BaseException | None) -> None:
-        """Writes the call down; `answer` is an Execution or a CommandResult."""
+        """Records a call that ended; `answer` is an Execution or a CommandResult."""
         duration_ms = (time.perf_counter() - call.began) * 1000
         try:
             record = self._envelope(call, answer, exception, duration_ms)
-            self._journal.append(encode(record), call.started)
+            self._recording.journal.append(encode(record), call.started)
         except Exception:  # noqa: BLE001 (the agent's run outranks its record)
-            _log.exception("execution not recorded in %s", self._journal.path)
+            _log.exception("execution not recorded in %s", self._recording.journal.path)
 
     def _envelope(self, call: _Call, answer: Any, exception: BaseException | None, duration_ms: float) -> JsonObject:
         options, context = call.options, call.options.get("context")
         language = options.get("language") or getattr(context, "language", None) or "python"
-        provenance = self._provenance
+        provenance = self._recording.provenance
         if answer is None:
             execution = None
         else:
@@ -154,7 +157,7 @@ class _Recorded:
         return {
             "schema_version": SCHEMA_VERSION,
             "sandbox_id": str(getattr(self._sandbox, "sandbox_id", None) or ""),
-            "execution_id": self._new_id(),
+            "execution_id": self._recording.new_id(),
             "timestamp": call.started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "template_id": provenance.template_id or getattr(self._sandbox, "template_id", None),
             "language": str(language),
@@ -175,7 +178,7 @@ class _Recorded:
         }
 
     def _run(self, call: _Call, run: Callable[[], Any]) -> Any:
-        """The answer of `run`, recorded; an awaitable answer is recorded when it has been awaited."""
+        """Records and returns the answer of `run`; an awaitable answer is recorded once it has been awaited."""
         try:
             answer = run()
         except BaseException as exception:
@@ -210,10 +213,10 @@ def _timestamp(clock: Clock) -> datetime:
 
 
 class RecordedSandbox(_Recorded):
-    """A synchronous sandbox with a record; every attribute that runs nothing is the sandbox's own."""
+    """Wraps a synchronous sandbox and records what it runs; all other attributes are the sandbox's own."""
 
     def run_code(self, code: str, *args: Any, **options: Any) -> Any:
-        """Runs `code` as the sandbox does. `task=`, `messages=`, `bullet_ids=` are of this call and not passed on."""
+        """Runs `code` in the sandbox. `task=`, `messages=`, `bullet_ids=` hold for this call and are not passed on."""
         call = self._begin(code, _CODE_OPTIONS, args, options)
         return self._run(call, lambda: self._sandbox.run_code(code, *args, **options))
 
@@ -222,15 +225,15 @@ class RecordedSandbox(_Recorded):
         return self
 
     def __exit__(self, *failure: Any) -> Any:
-        self._journal.close()
+        self._recording.journal.close()
         return self._sandbox.__exit__(*failure)
 
 
 class AsyncRecordedSandbox(_Recorded):
-    """An asynchronous sandbox with a record; every attribute that runs nothing is the sandbox's own."""
+    """Wraps an asynchronous sandbox and records what it runs; all other attributes are the sandbox's own."""
 
     async def run_code(self, code: str, *args: Any, **options: Any) -> Any:
-        """As `RecordedSandbox.run_code`, awaited."""
+        """Runs `code` in the sandbox, as `RecordedSandbox.run_code`."""
         call = self._begin(code, _CODE_OPTIONS, args, options)
         return await self._awaited(call, self._sandbox.run_code(code, *args, **options))
 
@@ -239,12 +242,12 @@ class AsyncRecordedSandbox(_Recorded):
         return self
 
     async def __aexit__(self, *failure: Any) -> Any:
-        self._journal.close()
+        self._recording.journal.close()
         return await self._sandbox.__aexit__(*failure)
 
 
 class RecordedCommands:
-    """A sandbox's shell with a record; a command in the background is recorded when its handle has been waited for."""
+    """Wraps a sandbox's shell and records commands; one in the background when its handle has been waited for."""
 
     def __init__(self, recorded: _Recorded, commands: Any) -> None:
         self._recorded = recorded
@@ -254,7 +257,7 @@ class RecordedCommands:
         return getattr(self._commands, name)
 
     def run(self, cmd: str, *args: Any, **options: Any) -> Any:
-        """Runs `cmd` as the sandbox does, synchronously or not; `task=` and its like as for `run_code`."""
+        """Runs `cmd` in the sandbox, synchronously or not; `task=` and its like as for `run_code`."""
         call = self._recorded._begin(cmd, _COMMAND_OPTIONS, args, options)
         call.options["language"] = "bash"
         if not call.options.get("background"):
@@ -267,7 +270,7 @@ class RecordedCommands:
 
 
 class _RecordedHandle:
-    """The handle of a command in the background."""
+    """Wraps the handle of a command in the background."""
 
     def __init__(self, recorded: _Recorded, call: _Call, handle: Any) -> None:
         self._recorded = recorded
@@ -282,16 +285,22 @@ class _RecordedHandle:
         return iter(self._handle)
 
     def wait(self, *args: Any, **options: Any) -> Any:
-        """Waits as the handle does and records the command's result, once."""
+        """Waits for the command and records its result, once."""
         if self._waited_for:
             return self._handle.wait(*args, **options)
         self._waited_for = True
         return self._recorded._run(self._call, lambda: self._handle.wait(*args, **options))
 
 
-def _wrap(sandbox: Any, *settings: Any) -> RecordedSandbox | AsyncRecordedSandbox:
+def _wrap(
+    sandbox: Any,
+    recording: _Recording,
+    task: str | None,
+    messages: Messages | None,
+    bullet_ids: Sequence[str] | None,
+) -> RecordedSandbox | AsyncRecordedSandbox:
     wrapper = AsyncRecordedSandbox if iscoroutinefunction(sandbox.run_code) else RecordedSandbox
-    return wrapper(sandbox, *settings)
+    return wrapper(sandbox, recording, task, messages, bullet_ids)
 
 
 def record(
@@ -324,7 +333,8 @@ def record(
 
     Returns:
         A sandbox with the same interface: `AsyncRecordedSandbox` where `run_code` is a coroutine function. Other
-        sandboxes that it gives (`connect`, `resume`) are recorded in the same place.
+        sandboxes that it returns (`connect`, `resume`) are recorded in the same place.
     """
-    provenance = Provenance(agent_id, tenant, template_id, licence, source)
-    return _wrap(sandbox, Journal(Path(path), max_bytes), provenance, task, messages, bullet_ids, clock, new_id)
+    provenance = RecordedProvenance(agent_id, tenant, template_id, licence, source)
+    recording = _Recording(Journal(Path(path), max_bytes), provenance, clock, new_id)
+    return _wrap(sandbox, recording, task, messages, bullet_ids)

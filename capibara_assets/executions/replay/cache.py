@@ -1,7 +1,7 @@
-"""Verdicts that are kept: one line each in one file, digests and verdicts only, no code and no output.
+"""Cache of replay verdicts: one line each in one file, with digests and verdicts only, no code and no output.
 
-A reason's name (a module, a variable) is kept as its place in the code. Writers append whole lines, so that two of them
-do not disturb each other; a line whose checksum is wrong is left out, counted, and its verdict made again.
+A reason's name (a module, a variable) is stored as its position in the code. Writers append whole lines, so several may
+write at once; a line with a wrong checksum is skipped and counted, and its verdict is computed again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from capibara_assets.errors import InputError
-from capibara_assets.executions.replay.verdicts import REASONS, Finding
+from capibara_assets.executions.replay.verdicts import REASONS, ReplayFinding
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 FILE = "replay-verdicts.jsonl"
@@ -22,15 +22,15 @@ _SUM = 16  # hex digits of a line's checksum
 
 
 @dataclass(frozen=True)
-class Kept:
-    """One verdict: what was found (None: as recorded) and the digest of the output."""
+class CachedVerdict:
+    """One verdict: the finding (None: the recorded output came again) and the digest of the output."""
 
-    finding: Finding | None
+    finding: ReplayFinding | None
     output_digest: str | None
 
 
-class VerdictCache:
-    """The verdicts in a folder; read once, when it is opened.
+class ReplayVerdictCache:
+    """The cached verdicts in a folder; the file is read once, when the cache is opened.
 
     Raises:
         InputError: the folder or its file cannot be used.
@@ -65,24 +65,24 @@ class VerdictCache:
         else:
             self.damaged += 1
 
-    def get(self, key: str, cells: Sequence[str]) -> Kept | None:
-        """The verdict kept under a key; `cells` give its names back."""
+    def get(self, key: str, cells: Sequence[str]) -> CachedVerdict | None:
+        """The verdict under a key; names are restored from `cells`. None when there is none."""
         entry = self._lines.get(key)
         if entry is None:
             return None
         if entry["kind"] is None:
-            return Kept(None, entry["output"])
+            return CachedVerdict(None, entry["output"])
         name = entry["error"]
         if entry["place"] is not None:
             cell, start, stop = entry["place"]
             name = cells[cell][start:stop]
-        return Kept(Finding(entry["kind"], name, entry["early"]), entry["output"])
+        return CachedVerdict(ReplayFinding(entry["kind"], name, entry["early"]), entry["output"])
 
-    def add(self, verdicts: Mapping[str, tuple[Kept, Sequence[str]]]) -> None:
+    def add(self, verdicts: Mapping[str, tuple[CachedVerdict, Sequence[str]]]) -> None:
         """Appends verdicts (key -> verdict and the cells it is about)."""
         if not verdicts:
             return
-        lines = [_line(key, kept, cells) for key, (kept, cells) in verdicts.items()]
+        lines = [_line(key, verdict, cells) for key, (verdict, cells) in verdicts.items()]
         data = (b"\n" if self._torn else b"") + b"".join(lines)
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
@@ -93,8 +93,8 @@ class VerdictCache:
         self._torn = False
 
 
-def _line(key: str, kept: Kept, cells: Sequence[str]) -> bytes:
-    finding = kept.finding
+def _line(key: str, verdict: CachedVerdict, cells: Sequence[str]) -> bytes:
+    finding = verdict.finding
     name = finding.name if finding else None
     place = None if name is None else _place(name, cells)
     entry = {
@@ -103,7 +103,7 @@ def _line(key: str, kept: Kept, cells: Sequence[str]) -> bytes:
         "early": finding.early if finding else False,
         "place": place,
         "error": name if place is None else None,  # a well-known error class: no text of the code
-        "output": kept.output_digest,
+        "output": verdict.output_digest,
     }
     return canonical_json(entry | {"sum": _checksum(entry)})
 

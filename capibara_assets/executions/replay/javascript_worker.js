@@ -1,4 +1,4 @@
-// Worker of replay_pool.py for JavaScript: one JSON request (cells of a session) and one JSON answer a line.
+// Worker of workers.py for JavaScript: one JSON request (cells of a session) and one JSON answer a line.
 // A session whose code names nothing of Node runs here in a fresh context that holds no object of this realm, so that it
 // can change nothing for the next one; any other runs in a thread of its own, with everything of Node made anew.
 // Run with --expose-internals, as javascript_session.js.

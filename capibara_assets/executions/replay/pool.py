@@ -1,129 +1,133 @@
-"""Runs sessions in isolated workers: each several times, under different hash seeds, and none of them is lost."""
+"""Runs sessions of code in isolated workers, each several times under different hash seeds; replaces dead workers."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import re
-import secrets
-import selectors
-import shutil
 import sys
-import tempfile
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
-import psutil
+from capibara_assets.executions.replay.workers import Ran, Session, SessionLimits, WorkerOptions, Workers
+from capibara_assets.executions.sandbox.isolation import Isolation
 
-from capibara_assets.executions.sandbox.isolation import Isolation, IsolationError, Sandboxed
-
-_HERE = Path(__file__).resolve().parent
-_SANDBOX = _HERE.parent / "sandbox"
 _IMPORTED = re.compile(r"^[ \t]*(?:import|from)[ \t]+([A-Za-z_][\w.]*)", re.MULTILINE)
 #: Imported before the forks when sessions of a batch import them: they start no threads, and take long to import.
 _PRELOADED = frozenset(
     ("numpy", "pandas", "scipy", "sklearn", "torch", "starlette", "fastapi", "pydantic", "requests", "httpx", "sympy")
 )
+#: Modules that a preloaded module loads on first use.
 _WITH = {"starlette.testclient": ("anyio._backends._asyncio",), "fastapi.testclient": ("anyio._backends._asyncio",)}
 #: Of the standard library: prints, opens windows, or takes over the terminal.
 _NOT_PRELOADED = frozenset(
     ("this", "antigravity", "idlelib", "tkinter", "turtle", "curses", "readline", "pdb", "__main__")
 )
-_PRELOAD_FROM = 2  # sessions
-_TICK_S = 0.25
+_PRELOAD_FROM = 2  # sessions that import a module
 #: Ends that may be the machine's doing; such a session runs again, alone.
 UNCERTAIN = frozenset({"wall", "cpu", "memory", "signal", "garbled", "lost"})
-#: How a worker may say that a session ended.
-_ENDS = frozenset({"done", "cpu", "wall", "memory", "exit", "signal", "garbled", "stuck"})
 #: Wall clock that one cell may take for each second of CPU, before and when it runs alone.
 PATIENCE = 3.0, 6.0
-_START_S = 60.0
-_LEAVE_S = 2.0
-_SLACK_S = 5.0  # of a cell's time on the clock, beside what its CPU seconds may take
-#: No answer of ours is longer: twice what a session may have printed, escaped.
-_MOST_LINE = 128 << 20
-#: What a worker's own processes take, in the control group that bounds the whole tree.
-_WORKER_MIB = 1024
 
 
 @dataclass(frozen=True)
-class Session:
-    """Cells that run one after the other in a fresh interpreter."""
+class RerunPolicy:
+    """When a session runs again, alone.
 
-    language: str  # python, sql or javascript
-    cells: tuple[str, ...]
+    Attributes:
+        uncertain: ends that may be the machine's doing: such a session runs again.
+        patience: wall clock that a cell may take for each second of CPU, in the first run and when it runs alone.
+        quiet_is_certain: a session that ran past its wall clock while cores were idle does not run again.
+    """
+
+    uncertain: Collection[str] = UNCERTAIN
+    patience: tuple[float, float] = PATIENCE
+    quiet_is_certain: bool = False
+
+    def is_final(self, ended: str) -> bool:
+        """Whether a first run that ended this way counts."""
+        if ended not in self.uncertain:
+            return True
+        return self.quiet_is_certain and ended == "wall" and os.getloadavg()[0] < (os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Of one session: CPU seconds of a cell, and memory of all its processes together."""
+class PoolSettings:
+    """How sessions run.
 
-    timeout_s: float
-    memory_mib: int
+    Attributes:
+        times: runs of each session, each under another hash seed.
+        processes: sessions that run at the same time.
+        apart: languages whose sessions each get a worker of their own.
+    """
 
-
-@dataclass(frozen=True)
-class Ran:
-    """How one run of a session ended."""
-
-    ended: str  # done; cpu, wall, memory: a limit; exit, signal: it ended its process; lost, garbled: its worker's end
-    cell: int  # the cell that ran last
-    answer: dict[str, Any]  # of the worker, when done: results, stdout, stderr, error
+    isolation: Isolation
+    limits: SessionLimits
+    times: int
+    processes: int
+    rerun: RerunPolicy = RerunPolicy()
+    apart: frozenset[str] = frozenset()
 
 
 @dataclass
-class Outcome:
-    """Runs of every session, in order, and what happened to the workers."""
+class PoolResult:
+    """The runs of every session, in order, and which sessions lost a worker or ran again."""
 
     runs: list[list[Ran]]
     lost: list[int] = field(default_factory=list)  # sessions that a worker died with, at least once
     again: list[int] = field(default_factory=list)  # sessions that ran again, alone
 
 
+_Runs = dict[tuple[int, int], Ran]  # (session, run) -> how it ended
+_Report = Callable[[int, Ran], None]
+
+
 def run_sessions(
-    sessions: Sequence[Session],
-    *,
-    isolation: Isolation,
-    limits: Limits,
-    times: int,
-    processes: int,
-    uncertain: Collection[str] = UNCERTAIN,
-    patience: tuple[float, float] = PATIENCE,
-    apart: Collection[str] = (),
-    quiet_is_certain: bool = False,
-    finished: Callable[[int, Ran], None] | None = None,
-) -> Outcome:
-    """Runs every session `times` times.
+    sessions: Sequence[Session], settings: PoolSettings, finished: Callable[[int, Ran], None] | None = None
+) -> PoolResult:
+    """Runs every session `settings.times` times in isolated workers; ends that may be the machine's doing run again.
 
     Args:
-        uncertain: ends that may be the machine's doing: such a session runs again, alone.
-        patience: wall clock that a cell may take for each second of CPU, before and when it runs alone.
-        apart: languages whose sessions each get a worker of their own.
-        quiet_is_certain: a session that ran past its wall clock while cores were idle does not run again.
-        finished: called with a session's number and each of its runs as soon as that is certain, from several threads.
+        finished: called with a session's number and each of its runs as soon as that is final, from several threads.
 
     Raises:
         IsolationError: workers cannot be started.
     """
     if not sessions:
-        return Outcome([])
-    python = any(s.language == "python" for s in sessions)
-    plan = _Plan(isolation, limits, _preload(sessions), python, frozenset(apart))
-    found: dict[tuple[int, int], Ran] = {}
-    settled: set[tuple[int, int]] = set()
+        return PoolResult([])
+    python = any(session.language == "python" for session in sessions)
+    options = WorkerOptions(settings.isolation, settings.limits, _preload(sessions), python, settings.apart)
+    report: _Report = finished or (lambda index, ran: None)
+    runs, final = _run_together(sessions, settings, options, report)
+    lost = {index for (index, _), ran in runs.items() if ran.ended in ("lost", "garbled")}
+    again = sorted(runs.keys() - final)
+    for index, run in again:
+        workers = Workers(options, run)
+        try:
+            runs[index, run] = workers.run(sessions[index], settings.rerun.patience[1])
+        finally:
+            workers.close()
+        report(index, runs[index, run])
+    by_session = [[runs[index, run] for run in range(settings.times)] for index in range(len(sessions))]
+    return PoolResult(by_session, sorted(lost), sorted({index for index, _ in again}))
+
+
+def _run_together(
+    sessions: Sequence[Session], settings: PoolSettings, options: WorkerOptions, report: _Report
+) -> tuple[_Runs, set[tuple[int, int]]]:
+    """Runs all sessions, several at a time; returns the runs, and the keys of those that are final."""
+    times, processes = settings.times, settings.processes
+    runs: _Runs = {}
+    final: set[tuple[int, int]] = set()
     waiting = [deque(_in_order(sessions)) for _ in range(times)]
     places = threading.Semaphore(processes)
     failures: list[BaseException] = []
 
     def work(run: int) -> None:
         # a thread owns its workers: on Linux they end with the thread that started them
-        workers = _Workers(plan, run)
+        workers = Workers(options, run)
         try:
             while not failures:
                 try:
@@ -131,11 +135,10 @@ def run_sessions(
                 except IndexError:
                     return
                 with places:
-                    found[index, run] = ran = workers.run(sessions[index], patience[0])
-                if quiet_is_certain and ran.ended == "wall" and os.getloadavg()[0] < (os.cpu_count() or 1):
-                    settled.add((index, run))
-                if finished is not None and (ran.ended not in uncertain or (index, run) in settled):
-                    finished(index, ran)
+                    runs[index, run] = ran = workers.run(sessions[index], settings.rerun.patience[0])
+                if settings.rerun.is_final(ran.ended):
+                    final.add((index, run))
+                    report(index, ran)
         except Exception as error:  # noqa: BLE001 (raised again by the thread that waits)
             failures.append(error)
         finally:
@@ -151,29 +154,16 @@ def run_sessions(
         thread.join()
     if failures:
         raise failures[0]
-    again = sorted({i for (i, run), ran in found.items() if ran.ended in uncertain and (i, run) not in settled})
-    lost = {index for (index, _), ran in found.items() if ran.ended in ("lost", "garbled")}
-    for index in again:
-        for run in range(times):
-            if found[index, run].ended in uncertain and (index, run) not in settled:
-                workers = _Workers(plan, run)
-                try:
-                    found[index, run] = workers.run(sessions[index], patience[1])
-                finally:
-                    workers.close()
-                if finished is not None:
-                    finished(index, found[index, run])
-    runs = [[found[index, run] for run in range(times)] for index in range(len(sessions))]
-    return Outcome(runs, sorted(lost), again)
+    return runs, final
 
 
 def _in_order(sessions: Sequence[Session]) -> Iterable[int]:
-    """Sessions of one language together."""
+    """Numbers of the sessions, those of one language together, so that few workers start."""
     return sorted(range(len(sessions)), key=lambda index: sessions[index].language == "javascript")
 
 
 def _preload(sessions: Sequence[Session]) -> list[str]:
-    """Modules, named in full, that several Python sessions import, that are known, and that are installed."""
+    """Modules (dotted names) to import before forking: known, installed, and imported by several Python sessions."""
     counts: Counter[str] = Counter()
     for session in sessions:
         if session.language == "python":
@@ -185,208 +175,3 @@ def _preload(sessions: Sequence[Session]) -> list[str]:
         if known and importlib.util.find_spec(top) is not None:
             chosen += [name, *_WITH.get(name, ())]
     return chosen
-
-
-@dataclass(frozen=True)
-class _Plan:
-    isolation: Isolation
-    limits: Limits
-    preload: list[str]
-    python: bool
-    apart: frozenset[str]
-
-
-class _Workers:
-    """The workers of one run, started when they are first needed."""
-
-    def __init__(self, plan: _Plan, run: int) -> None:
-        self._plan = plan
-        self._run = run
-        self._started: dict[str, _Worker] = {}
-
-    def run(self, session: Session, patience: float) -> Ran:
-        """Runs a session; a worker that it ended, or that had to be ended, is replaced for the next one."""
-        kind = "javascript" if session.language == "javascript" else "python"
-        if kind not in self._started:
-            self._started[kind] = _Worker(self._plan, kind, self._run)
-        ran = self._started[kind].run(session, self._plan.limits, patience)
-        if not self._started[kind].usable or session.language in self._plan.apart:
-            self._started.pop(kind).close()
-        return ran
-
-    def close(self) -> None:
-        for worker in self._started.values():
-            worker.close()
-        self._started.clear()
-
-
-class _Worker:
-    """One isolated process that runs sessions of its languages one after the other."""
-
-    def __init__(self, plan: _Plan, kind: str, run: int) -> None:
-        self.usable = True
-        self._buffer = b""
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
-        if kind == "javascript":
-            command, readable = _node_command(plan.limits)
-        else:
-            options = {"python": plan.python, "preload": plan.preload, "alone": "processes" in plan.isolation.aspects}
-            script = _HERE / "python_worker.py"
-            command = [sys.executable, "-P", str(script), json.dumps(options)]
-            readable = [script, _SANDBOX / "sql_worker.py"]
-        # set order follows the hash seed: each run has another one, the same in every batch
-        environment = {"PYTHONHASHSEED": str(run + 1)}
-        self._sandboxed: Sandboxed = plan.isolation.start(
-            command,
-            readable=readable,
-            environment=environment,
-            errors=self._errors.fileno(),
-            memory_mib=plan.limits.memory_mib + _WORKER_MIB,
-        )
-        ready = self._line(time.monotonic() + _START_S)
-        if isinstance(ready, str):
-            said = self._said()
-            self._sandboxed.close()
-            raise IsolationError(f"a worker of re-verification does not start ({ready}): {said}")
-        #: bytes that each process of the idle worker has
-        self._floor = {process.pid: _memory(process) for process in self._sandboxed.tree()}
-
-    def run(self, session: Session, limits: Limits, patience: float) -> Ran:
-        """Runs a session to its end, or ends the worker when the session exceeds a limit that it does not notice."""
-        nonce = secrets.token_hex(8)
-        wall_s = _SLACK_S + patience * limits.timeout_s
-        request = {
-            "nonce": nonce,
-            "language": session.language,
-            "cells": list(session.cells),
-            "timeout_s": limits.timeout_s,
-            "memory_mib": limits.memory_mib,
-            "wall_s": wall_s,
-        }
-        backstop = time.monotonic() + 2 * wall_s * len(session.cells)
-        try:
-            stdin = self._sandboxed.process.stdin
-            assert stdin is not None
-            stdin.write(json.dumps(request).encode() + b"\n")
-            stdin.flush()
-            line = self._line(backstop, limits, len(session.cells))
-        except BrokenPipeError:
-            line = "lost"
-        if isinstance(line, str):
-            self.usable = False
-            if line == "lost" and "out of memory" in self._said():
-                line = "memory"  # Node ends itself
-            return Ran(line, 0, {})
-        try:
-            answer = json.loads(line)
-            trusted = answer.pop("nonce") == nonce and _is_answer(answer)
-        except (ValueError, KeyError, AttributeError, RecursionError):
-            trusted = False
-        if not trusted:
-            self.usable = False
-            return Ran("garbled", 0, {})
-        self.usable = not answer.get("leaving", False)
-        return Ran(answer.get("ended", "done"), answer.get("cell", 0), answer)
-
-    def _line(self, backstop: float, limits: Limits | None = None, cells: int = 0) -> bytes | str:
-        """The worker's next line, or why there is none; `limits` of the session that it runs."""
-        stdout = self._sandboxed.process.stdout
-        assert stdout is not None
-        began: float | None = None
-        with selectors.DefaultSelector() as selector:
-            selector.register(stdout, selectors.EVENT_READ)
-            while b"\n" not in self._buffer:
-                if not selector.select(_TICK_S):
-                    if time.monotonic() > backstop:
-                        return "wall"
-                    if limits is None:
-                        continue
-                    tree = self._sandboxed.tree()
-                    used = sum(map(_cpu_seconds, tree))
-                    began = used if began is None else began
-                    # a session that a worker can bound by itself never gets as far as this
-                    if used - began > limits.timeout_s * cells + 1.5:
-                        return "cpu"
-                    if self._grown(tree) > limits.memory_mib << 20:
-                        return "memory"
-                    if any(process.pid in self._floor and _is_stopped(process) for process in tree):
-                        return "lost"  # a session stopped its worker
-                    continue
-                chunk = os.read(stdout.fileno(), 1 << 16)
-                if not chunk:
-                    return "lost"
-                self._buffer += chunk
-                if len(self._buffer) > _MOST_LINE:
-                    return "garbled"
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return line
-
-    def _grown(self, tree: Iterable[psutil.Process]) -> int:
-        """Bytes that a session uses beyond those of its worker, which every fork of it shares."""
-        shared = max(self._floor.values(), default=0)
-        return sum(max(0, _memory(process) - self._floor.get(process.pid, shared)) for process in tree)
-
-    def _said(self) -> str:
-        self._errors.seek(0)
-        return self._errors.read().decode(errors="replace").strip()[-2000:] or "it said nothing"
-
-    def close(self) -> None:
-        self._sandboxed.close(_LEAVE_S if self.usable else 0.0)
-        self._errors.close()
-
-
-def _is_answer(answer: dict[str, Any]) -> bool:
-    """Whether an answer has the form of one: a session may have written it itself."""
-    if not isinstance(answer.get("ended", "done"), str) or type(answer.get("cell", 0)) is not int:
-        return False
-    if answer.get("ended", "done") not in _ENDS or not 0 <= answer.get("cell", 0) < 1 << 16:
-        return False
-    if answer.get("ended", "done") != "done":
-        return True
-    streams = [answer.get("stdout"), answer.get("stderr")]
-    results, error = answer.get("results"), answer.get("error", ())
-    return (
-        all(isinstance(s, str) or (isinstance(s, list) and all(isinstance(c, str) for c in s)) for s in streams)
-        and isinstance(results, list)
-        and all(isinstance(each, dict) and isinstance(each.get("text"), str) for each in results)
-        and (
-            error is None or (isinstance(error, dict) and all(isinstance(error.get(k), str) for k in ("name", "value")))
-        )
-    )
-
-
-def node() -> str | None:
-    """The Node.js on the PATH."""
-    found = shutil.which("node")
-    return None if found is None else str(Path(found).resolve())
-
-
-def _node_command(limits: Limits) -> tuple[list[str], list[Path]]:
-    program = node()
-    if program is None:
-        raise IsolationError("no `node` on the PATH")
-    scripts = [_HERE / "javascript_worker.js", _SANDBOX / "javascript_session.js"]
-    flags = ["--expose-internals", "--no-warnings", f"--max-old-space-size={limits.memory_mib}"]
-    return [program, *flags, str(scripts[0])], [Path(program), *scripts]
-
-
-def _cpu_seconds(process: psutil.Process) -> float:
-    try:
-        times = process.cpu_times()
-    except psutil.Error:
-        return 0.0
-    return times.user + times.system + getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
-
-
-def _is_stopped(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() == psutil.STATUS_STOPPED)
-    except psutil.Error:
-        return False
-
-
-def _memory(process: psutil.Process) -> int:
-    try:
-        return int(process.memory_info().rss)
-    except psutil.Error:
-        return 0

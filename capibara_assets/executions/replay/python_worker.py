@@ -1,19 +1,15 @@
-"""Worker of `replay_pool.py` for Python and SQL: forks one fresh session per request, so that nothing leaks.
+"""Worker of `pool.py` for Python and SQL: forks one fresh session per request, so that no state leaks between them.
 
 Started isolated; reads one JSON request a line and answers with one line. Its only argument is a JSON object: `python`
 (false: SQL alone, nothing heavy is loaded), `preload` (modules imported before the forks), `alone` (true: this process
 may end every process that it sees, since they are its sessions').
 
-A Python cell runs in IPython's InteractiveShell within a running event loop, as in an ipykernel, but without its
-sockets: the display hook and publisher put what would be sent into a list. Standard output is a file in memory, so that
-child processes write there, too.
+Python cells run in the shell of `python_shell.py`, SQL in the local sandbox's `sql_worker.py`.
 """
 
-import asyncio
 import ctypes
 import gc
 import importlib
-import io
 import json
 import mmap
 import os
@@ -29,12 +25,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sandbox"))
+import python_shell  # type: ignore[import-not-found,unused-ignore]
 import sql_worker  # type: ignore[import-not-found,unused-ignore]
 
-del sys.path[0]
+del sys.path[:2]
 
-MOST_TEXT = 8 << 20  # characters of one text that are sent back
 POLL_S = 0.5
 FUTEX = {"x86_64": 202, "aarch64": 98}.get(os.uname().machine)
 LIBC = ctypes.CDLL(None)
@@ -42,33 +39,33 @@ Json = dict[str, Any]
 
 
 def memory_file(name: str) -> int:
-    """A file without a name: its descriptor."""
+    """The descriptor of a new anonymous file in memory."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create(name)
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 
 
-class Server:
-    """Forks sessions and waits for them."""
+class SessionServer:
+    """Forks a session for each request and waits for it."""
 
     def __init__(self, options: Json) -> None:
         self.alone: bool = options["alone"]
         set_dumpable(False)
-        self.shell = make_shell() if options["python"] else None
+        self.shell = python_shell.make_shell() if options["python"] else None
         for module in options["preload"]:
             with suppress(ImportError):  # the session that imports it will say so itself
                 importlib.import_module(module)
         if self.shell is not None:
-            warm_up(self.shell, options["preload"])
+            python_shell.warm_up(self.shell, options["preload"])
         gc.collect()
-        gc.freeze()  # a collection in a fork would copy every page that it looks at
+        gc.freeze()  # a collection in a fork would copy every page that it reads
         if not self.alone and sys.platform.startswith("linux"):
             become_subreaper()
         self.kept = set(Path(tempfile.gettempdir()).iterdir()) if self.alone else set()
 
     def answer(self, request: Json) -> Json:
-        """Runs one session and says what came of it."""
+        """Runs one session; returns its answer, or how it ended."""
         result, progress = memory_file("result"), mmap.mmap(-1, 8)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         began = time.monotonic()
@@ -121,7 +118,7 @@ class Server:
                 os.kill(pid, signal.SIGKILL)
 
     def _stuck(self, pid: int) -> str:
-        """Where a session's threads wait for each other without a time limit; "" when one of them may go on.
+        """Describes where a session's threads wait for each other without a time limit; "" when one of them may go on.
 
         Only of a session without other processes, and only where the kernel tells.
         """
@@ -139,11 +136,11 @@ class Server:
                 switches = [line for line in (thread / "status").read_text().split("\n") if "ctxt_switches" in line]
                 waits.append(f"{thread.name} {arguments} {switches}")
             return "\n".join(sorted(waits))
-        except (OSError, ValueError, IndexError):  # it is running, has ended, or may not be looked at
+        except (OSError, ValueError, IndexError):  # it is running, has ended, or may not be inspected
             return ""
 
     def _end_stragglers(self, pid: int) -> None:
-        """Ends what a session left behind: processes and files."""
+        """Removes the processes and files that a session left behind."""
         if self.alone:
             with suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
@@ -155,7 +152,7 @@ class Server:
             time.sleep(0.001)
 
     def _become_session(self, request: Json, result: int, progress: mmap.mmap) -> None:
-        """What the fork does; never returns."""
+        """Runs the session in the forked process; never returns."""
         status = 1
         try:
             os.setsid()
@@ -174,7 +171,8 @@ class Server:
             if request["language"] == "sql":
                 answer = run_sql(request, progress)
             else:
-                answer = run_python(self.shell, request, progress)
+                cells = request["cells"]
+                answer = python_shell.run_cells(self.shell, cells, lambda index: begin_cell(index, request, progress))
             if not self.alone:
                 os.chdir("/")
                 shutil.rmtree(folder, ignore_errors=True)
@@ -191,9 +189,9 @@ class Server:
 
 
 def set_dumpable(dumpable: bool) -> None:
-    """Whether processes of the same user may look into this one's memory and files, or trace it.
+    """Sets whether processes of the same user may read this one's memory and files, or trace it.
 
-    The server's must not be: sessions are of its user, and it says what became of the next one.
+    The server forbids it: sessions run as its user and must not forge the answer of the next one.
     """
     if sys.platform.startswith("linux"):
         pr_set_dumpable = 4
@@ -201,7 +199,7 @@ def set_dumpable(dumpable: bool) -> None:
 
 
 def become_subreaper() -> None:
-    """Orphans of sessions become children of this process."""
+    """Makes orphans of sessions children of this process."""
     set_child_subreaper = 36
     LIBC.prctl(set_child_subreaper, 1, 0, 0, 0)
 
@@ -225,7 +223,7 @@ def reaped(pids: list[int]) -> bool:
 
 
 def clear_temporary_folder(kept: set[Path]) -> None:
-    """Removes everything but `kept` from the temporary folder, which is this sandbox's own."""
+    """Removes everything but `kept` from the temporary folder, which belongs to this sandbox."""
     for path in Path(tempfile.gettempdir()).iterdir():
         if path in kept:
             continue
@@ -236,7 +234,7 @@ def clear_temporary_folder(kept: set[Path]) -> None:
 
 
 def address_space() -> int:
-    """Bytes of address space that this process has already."""
+    """Bytes of address space that this process uses."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     except OSError:
@@ -244,14 +242,14 @@ def address_space() -> int:
 
 
 def bound(kind: int, value: int) -> None:
-    """Sets a resource limit, never above the hard one there is."""
+    """Sets a resource limit, never above the present hard limit."""
     hard = resource.getrlimit(kind)[1]
     most = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(kind, (most, most))
 
 
 def begin_cell(index: int, request: Json, progress: mmap.mmap) -> None:
-    """Tells the server which cell begins, and gives it its CPU seconds."""
+    """Reports to the server which cell begins, and sets the cell's CPU limit."""
     progress[:2] = bytes((index & 255, index >> 8 & 255))
     used = time.process_time()
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
@@ -263,19 +261,19 @@ def begin_cell(index: int, request: Json, progress: mmap.mmap) -> None:
 
 
 def run_sql(request: Json, progress: mmap.mmap) -> Json:
-    """Cells on one database in memory."""
+    """Runs SQL cells on one database in memory."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute("PRAGMA foreign_keys = ON")
     answer: Json = {}
     for index, cell in enumerate(request["cells"]):
         begin_cell(index, request, progress)
-        found = sql_worker.run(connection, cell, request["wall_s"])
-        if found.get("timeout"):
+        executed = sql_worker.run(connection, cell, request["wall_s"])
+        if executed.get("timeout"):
             return {"ended": "wall"}
-        failure = found["error"]
+        failure = executed["error"]
         answer = {
-            "results": [{"text": each["text"], "main": True} for each in found["results"]],
-            "stdout": "".join(found["stdout"]),
+            "results": [{"text": each["text"], "main": True} for each in executed["results"]],
+            "stdout": "".join(executed["stdout"]),
             "stderr": "",
             "error": None if failure is None else {"name": failure["name"], "value": failure["value"], "missing": None},
         }
@@ -284,166 +282,8 @@ def run_sql(request: Json, progress: mmap.mmap) -> Json:
     return answer
 
 
-def make_shell() -> Any:
-    """An IPython shell as an ipykernel has it, that keeps what it would send in `shell.sent`."""
-    from IPython.core.displayhook import DisplayHook
-    from IPython.core.displaypub import DisplayPublisher
-    from IPython.core.interactiveshell import InteractiveShell
-    from traitlets import Type
-    from traitlets.config import Config
-
-    sent: list[Json] = []
-
-    class Hook(DisplayHook):
-        def start_displayhook(self) -> None:
-            pass
-
-        def write_output_prompt(self) -> None:
-            pass
-
-        def write_format_data(self, format_dict: Any, md_dict: Any = None) -> None:
-            sent.append({"text": format_dict.get("text/plain"), "main": True})
-
-        def finish_displayhook(self) -> None:
-            pass
-
-    class Publisher(DisplayPublisher):
-        def publish(self, data: Any, *args: Any, update: bool = False, **more: Any) -> None:
-            if not update:
-                sent.append({"text": data.get("text/plain"), "main": False})
-
-        def clear_output(self, wait: bool = False) -> None:
-            pass
-
-    class Shell(InteractiveShell):
-        displayhook_class = Type(Hook)
-        display_pub_class = Type(Publisher)
-
-        def showtraceback(self, *args: Any, **more: Any) -> None:
-            """Keeps the exception; formatting its traceback would take longer than most sessions."""
-            given = args[0][1] if args and args[0] else None
-            self.raised = given or sys.exc_info()[1]
-
-        def _format_exception_for_storage(self, *args: Any, **more: Any) -> dict[str, Any]:
-            return {}  # nor is the history kept
-
-        def showsyntaxerror(self, *args: Any, **more: Any) -> None:
-            self.raised = sys.exc_info()[1]
-
-    config = Config()
-    config.HistoryManager.enabled = False  # its thread would not survive the fork
-    config.InteractiveShell.autoindent = False
-    os.environ.update(TERM="xterm-color", CLICOLOR="1", FORCE_COLOR="1", PAGER="cat", GIT_PAGER="cat")
-    shell: Any = Shell.instance(config=config)
-    shell.display_formatter.active_types = ["text/plain"]  # the others are not compared
-    shell.sent = sent
-    shell.raised = None
-    return shell
-
-
-def warm_up(shell: Any, preload: list[str]) -> None:
-    """Runs cells, so that what is made on first use is made before the forks, and makes the shell as new."""
-    cells = ["1", "await __import__('asyncio').sleep(0)", "def f(x):\n    return [x]\nclass C: pass\nf({'a': C})"]
-    if "pandas" in preload:
-        cells.append("__import__('pandas').DataFrame({'a': [1.5], 'b': ['x']}).describe()")
-    loop = asyncio.new_event_loop()
-    for cell in cells:
-        loop.run_until_complete(run_cell(shell, cell))
-    loop.close()
-    shell.reset(new_session=True)
-    shell.sent.clear()
-    shell.raised = None
-
-
-def run_python(shell: Any, request: Json, progress: mmap.mmap) -> Json:
-    """Cells in one shell."""
-    for name, descriptor in (("stdout", 1), ("stderr", 2)):
-        raw = io.FileIO(descriptor, "w", closefd=False)
-        stream = io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "surrogatepass", newline="\n")
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
-    os.register_at_fork(before=flush)  # what stands in a buffer would be written twice
-    sys.path.insert(0, "")
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    return loop.run_until_complete(run_cells(shell, request, progress))
-
-
-def flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(ValueError, OSError):  # closed by the session, or its file is full
-            stream.flush()
-
-
-async def run_cells(shell: Any, request: Json, progress: mmap.mmap) -> Json:
-    begin = (0, 0)
-    for index, cell in enumerate(request["cells"]):
-        flush()
-        begin = os.fstat(1).st_size, os.fstat(2).st_size
-        shell.sent.clear()
-        shell.raised = None
-        begin_cell(index, request, progress)
-        await run_cell(shell, cell)
-        if shell.raised is not None:
-            break
-    flush()
-    return {
-        "results": [each for each in shell.sent if isinstance(each["text"], str)],
-        "stdout": written(1, begin[0]),
-        "stderr": written(2, begin[1]),
-        "error": None if shell.raised is None else described(shell.raised),
-    }
-
-
-async def run_cell(shell: Any, cell: str) -> None:
-    """One cell as an ipykernel runs it: within a running event loop, awaited when it awaits."""
-    preprocessing = None
-    try:
-        transformed = shell.transform_cell(cell)
-    except Exception:  # noqa: BLE001 (the cell's own fault: the shell reports it)
-        transformed, preprocessing = cell, sys.exc_info()
-    awaits = shell.should_run_async(cell, transformed_cell=transformed, preprocessing_exc_tuple=preprocessing)
-    running = shell.run_cell_async(
-        cell, store_history=True, transformed_cell=transformed, preprocessing_exc_tuple=preprocessing
-    )
-    try:
-        if awaits:
-            await running
-        else:
-            with suppress(StopIteration):  # it never awaits, so this is all of it
-                running.send(None)
-    except BaseException as error:  # noqa: BLE001 (SystemExit and its like end the cell, not the session)
-        shell.raised = error
-    shell.events.trigger("post_execute")
-
-
-def written(descriptor: int, begin: int) -> str:
-    """What was written to a stream since `begin`."""
-    size = os.fstat(descriptor).st_size
-    if size - begin > MOST_TEXT:
-        raise MemoryError
-    return os.pread(descriptor, size - begin, begin).decode("utf-8", "replace")
-
-
-def described(raised: BaseException) -> Json:
-    """An exception by name, message and, where Python says it, the name of what is missing."""
-    with suppress(Exception):  # a class of the session's own may fail to print itself
-        value = str(raised)[:2000]
-        missing = getattr(raised, "name", None) if isinstance(raised, ImportError | NameError) else None
-        bases = [base.__name__ for base in type(raised).__mro__]
-        number = getattr(raised, "errno", None) if isinstance(raised, OSError) else None
-        return {
-            "name": type(raised).__name__,
-            "value": value,
-            "missing": missing if isinstance(missing, str) else None,
-            "bases": bases,
-            "errno": number if isinstance(number, int) else None,
-        }
-    return {"name": type(raised).__name__, "value": "", "missing": None}
-
-
 def main() -> None:
-    server = Server(json.loads(sys.argv[1]))
+    server = SessionServer(json.loads(sys.argv[1]))
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     del sys.argv[1:]
     answers.write(b"ready\n")

@@ -1,14 +1,14 @@
-"""Re-verification: the code of executions runs again, isolated, and gets a verdict.
+"""Re-verification: runs the recorded code of executions again, isolated, and gives each a verdict.
 
-`reexecuted`: it ran `times` times in fresh sandboxes (other hash seeds, processes, folders and moments), each time with
+`reexecuted`: it ran `times` times in fresh sandboxes (other hash seeds, processes, folders and times), each time with
 the standard output, results' text, outcome and error class that were recorded; code without output is compared by its
 outcome alone.
-`recorded`: it stands as recorded. It was not asked for, or something that it needs is not here: its package, its
-session's state, its database, a file, the network, an interpreter. The reason names it.
-`unverified`: it ran again and something else came out: another output or outcome, not the same in each run, a limit.
+`recorded`: unconfirmed. Its verification was not requested, or something that it needs is missing here: its package,
+its session's state, its database, a file, the network, an interpreter. The reason names it.
+`unverified`: it ran again with another output or outcome, with different results in each run, or into a limit.
 
-A session that ran into a limit or died with its worker runs once more alone before that counts. CPU seconds decide
-about time; the wall clock is generous, and a verdict that hangs on it is not kept.
+A session that ran into a limit or died with its worker runs once more alone before that counts. CPU seconds limit
+time; the wall clock is generous, and a verdict that depends on it is not cached.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from typing import Any
 
 from capibara_assets.errors import InputError
 from capibara_assets.executions.parsing import python_tree
-from capibara_assets.executions.replay.cache import Kept, VerdictCache
-from capibara_assets.executions.replay.pool import Limits, Outcome, Session, node, run_sessions
-from capibara_assets.executions.replay.verdicts import NOT_KEPT, REASONS, Verified, expected_output, judged
+from capibara_assets.executions.replay.cache import CachedVerdict, ReplayVerdictCache
+from capibara_assets.executions.replay.pool import PoolResult, PoolSettings, run_sessions
+from capibara_assets.executions.replay.verdicts import NOT_CACHED, REASONS, Verified, expected_output, judge
+from capibara_assets.executions.replay.workers import Session, SessionLimits, node
 from capibara_assets.executions.sandbox.isolation import Isolation, best_isolation
 from capibara_assets.executions.sandbox.local import LANGUAGES
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
-#: Part of the key of kept verdicts; raise it when verdicts may come out differently.
+#: Part of the key of cached verdicts; raise it when verdicts may change.
 FORMAT = 1
 TIMED_OUT_THEN = "it timed out when it was recorded"
 MAGIC = "it uses a magic or the shell"
@@ -49,7 +50,7 @@ _MAGIC = re.compile(r"^\s*(?:[%!?]|[\w, ]+=\s*[%!]|[\w.]+\?{1,2}\s*$)", re.MULTI
 
 @dataclass(frozen=True)
 class Replay:
-    """One execution that is to run again, with what it needs of its session and what came out when it was recorded."""
+    """One execution to run again: its code, the earlier cells that it needs, and its recorded output."""
 
     execution_id: str
     language: str
@@ -58,24 +59,24 @@ class Replay:
     result_text: str | None = None
     outcome: str = "ok"
     error_name: str | None = None
-    hindrance: str | None = None  # why it cannot run again, where that is known before; then it does not run
+    hindrance: str | None = None  # why it cannot run again, where that is known in advance; then it does not run
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What became of one replay; `reason` is None only for `reexecuted`."""
+class ReplayVerdict:
+    """The verdict on one replay; `reason` is None only for `reexecuted`."""
 
     execution_id: str
     verified: Verified
     reason: str | None
-    output_digest: str | None  # SHA-256 of what came out each time; None when it did not run, or came out differently
+    output_digest: str | None  # SHA-256 of the output of every run; None when it did not run, or outputs differed
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Verdicts in the order of the replays, and a summary for a person (JSON values)."""
+class ReplayBatch:
+    """Verdicts in the order of the replays, and a summary for reports (JSON values)."""
 
-    verdicts: list[Verdict]
+    verdicts: list[ReplayVerdict]
     summary: dict[str, Any]
 
 
@@ -88,7 +89,7 @@ def replay(
     processes: int | None = None,
     times: int = 2,
     demand: Collection[str] = (),
-) -> list[Verdict]:
+) -> list[ReplayVerdict]:
     """The verdict of each replay, in their order; see `replay_batch`."""
     options: dict[str, Any] = {"processes": processes, "times": times, "demand": demand}
     return replay_batch(replays, cache=cache, timeout_s=timeout_s, memory_mib=memory_mib, **options).verdicts
@@ -104,11 +105,11 @@ def replay_batch(
     times: int = 2,
     demand: Collection[str] = (),
     isolation: Isolation | None = None,
-) -> Batch:
-    """Runs each replay `times` times and judges it. Equal replays run once.
+) -> ReplayBatch:
+    """Runs each replay `times` times and gives its verdict. Equal replays run once.
 
     Args:
-        cache: folder in which verdicts are kept (digests and verdicts, no code); None: nothing is kept.
+        cache: folder that caches verdicts (digests and verdicts, no code); None: no cache.
         timeout_s: most CPU seconds of one cell.
         memory_mib: most memory of one session beyond what an interpreter takes.
         processes: how many sessions run at a time (default: the cores there are).
@@ -116,7 +117,7 @@ def replay_batch(
         isolation: how workers are started (default: the strongest that works here).
 
     Raises:
-        InputError: what is demanded is not there, a parameter makes no sense, or the cache cannot be used.
+        InputError: a demanded isolation is missing, a parameter is out of range, or the cache cannot be used.
         IsolationError: workers do not start.
     """
     if times < 1 or timeout_s <= 0 or memory_mib <= 0 or (processes is not None and processes < 1):
@@ -129,39 +130,42 @@ def replay_batch(
     lacking = sorted(set(demand) - isolation.aspects)
     if lacking:
         raise InputError(f"the isolation given does not cover {', '.join(lacking)}: {isolation.statement}")
-    kept = None if cache is None else VerdictCache(cache)
+    stored = None if cache is None else ReplayVerdictCache(cache)
     conditions = [FORMAT, times, timeout_s, memory_mib, isolation.kind, sorted(isolation.aspects)]
-    found: dict[str, Kept] = {}
+    keys = [None if _hindered(one) else _key(one, conditions) for one in replays]  # None: it does not run
+    known, to_run = _cached(replays, keys, stored)
+    cached = len(known)
+    settings = PoolSettings(
+        isolation, SessionLimits(timeout_s, memory_mib), times, processes=processes or os.cpu_count() or 1
+    )
+    result = run_sessions([Session(one.language, one.cells) for one in to_run.values()], settings)
+    for (key, one), runs in zip(to_run.items(), result.runs, strict=True):
+        known[key] = CachedVerdict(*judge(one.language, one.cells, _expected(one), runs))
+    if stored:
+        new = {key: (known[key], one.cells) for key, one in to_run.items()}
+        stored.add({key: value for key, value in new.items() if _is_cacheable(value[0])})
+    verdicts = [_verdict(one, known[key] if key else None) for one, key in zip(replays, keys, strict=True)]
+    summary = _summary(replays, keys, known, verdicts)
+    summary |= _run_summary(list(to_run.values()), result) | {"isolation": isolation.statement}
+    summary |= {"cached": cached, "damaged_cache_lines": stored.damaged if stored else 0}
+    return ReplayBatch(verdicts, summary | {"seconds": round(time.monotonic() - began, 3)})
+
+
+def _cached(
+    replays: Sequence[Replay], keys: Sequence[str | None], stored: ReplayVerdictCache | None
+) -> tuple[dict[str, CachedVerdict], dict[str, Replay]]:
+    """Splits the replays that have a key into (verdicts that are cached, replays to run), each key once."""
+    known: dict[str, CachedVerdict] = {}
     to_run: dict[str, Replay] = {}
-    keys: list[str | None] = []  # of each replay; None: it does not run
-    for one in replays:
-        key = None if _hindered(one) else _key(one, conditions)
-        keys.append(key)
-        if key is None or key in found or key in to_run:
+    for one, key in zip(replays, keys, strict=True):
+        if key is None or key in known or key in to_run:
             continue
-        known = kept.get(key, one.cells) if kept else None
-        if known is not None:
-            found[key] = known
+        verdict = stored.get(key, one.cells) if stored else None
+        if verdict is not None:
+            known[key] = verdict
         else:
             to_run[key] = one
-    cached = len(found)
-    outcome = run_sessions(
-        [Session(one.language, one.cells) for one in to_run.values()],
-        isolation=isolation,
-        limits=Limits(timeout_s, memory_mib),
-        times=times,
-        processes=processes or os.cpu_count() or 1,
-    )
-    for (key, one), runs in zip(to_run.items(), outcome.runs, strict=True):
-        found[key] = Kept(*judged(one.language, one.cells, _expected(one), runs))
-    if kept:
-        new = {key: (found[key], one.cells) for key, one in to_run.items()}
-        kept.add({key: value for key, value in new.items() if _is_kept(value[0])})
-    verdicts = [_verdict(one, found[key] if key else None) for one, key in zip(replays, keys, strict=True)]
-    summary = _summary(replays, keys, found, verdicts)
-    summary |= _of_run(list(to_run.values()), outcome) | {"isolation": isolation.statement}
-    summary |= {"cached": cached, "damaged_cache_lines": kept.damaged if kept else 0}
-    return Batch(verdicts, summary | {"seconds": round(time.monotonic() - began, 3)})
+    return known, to_run
 
 
 def _hindered(one: Replay) -> str | None:
@@ -174,7 +178,7 @@ def _hindered(one: Replay) -> str | None:
         return TIMED_OUT_THEN
     if one.language == "python" and any(_has_magic(cell) for cell in one.cells):
         return MAGIC
-    # connecting makes an empty file: without this, what is missing would look like another output
+    # connecting makes an empty file: without this test, missing tables would look like another output
     if one.language == "python" and _FILE_DATABASE.search("\n".join(one.cells)):
         return None if _FILLS.search("\n".join(one.cells)) else NO_DATABASE
     return None
@@ -196,7 +200,7 @@ def _key(one: Replay, conditions: list[Any]) -> str:
 
 @once
 def environment(language: str) -> str:
-    """What a language's code finds here: its interpreter's version and, for Python, every package's."""
+    """Identifies the environment of a language here: the interpreter's version and, for Python, of every package."""
     if language == "sql":
         return f"sqlite {sqlite3.sqlite_version}"
     if language == "javascript":
@@ -216,23 +220,23 @@ def environment(language: str) -> str:
     return f"{version} {sha256_bytes(canonical_json(sorted(packages)))}"
 
 
-def _is_kept(kept: Kept) -> bool:
-    return kept.finding is None or kept.finding.kind not in NOT_KEPT
+def _is_cacheable(verdict: CachedVerdict) -> bool:
+    return verdict.finding is None or verdict.finding.kind not in NOT_CACHED
 
 
-def _verdict(one: Replay, kept: Kept | None) -> Verdict:
-    if kept is None:
-        return Verdict(one.execution_id, "recorded", _hindered(one), None)
-    if kept.finding is None:
-        return Verdict(one.execution_id, "reexecuted", None, kept.output_digest)
-    return Verdict(one.execution_id, kept.finding.verified, kept.finding.reason, kept.output_digest)
+def _verdict(one: Replay, known: CachedVerdict | None) -> ReplayVerdict:
+    if known is None:
+        return ReplayVerdict(one.execution_id, "recorded", _hindered(one), None)
+    if known.finding is None:
+        return ReplayVerdict(one.execution_id, "reexecuted", None, known.output_digest)
+    return ReplayVerdict(one.execution_id, known.finding.verified, known.finding.reason, known.output_digest)
 
 
 def _summary(
     replays: Sequence[Replay],
     keys: Sequence[str | None],
-    found: dict[str, Kept],
-    verdicts: Sequence[Verdict],
+    known: dict[str, CachedVerdict],
+    verdicts: Sequence[ReplayVerdict],
 ) -> dict[str, Any]:
     """Counts by verdict and by kind of reason."""
     counts = Counter(verdict.verified for verdict in verdicts)
@@ -240,7 +244,7 @@ def _summary(
     for one, key in zip(replays, keys, strict=True):
         if key is None:
             reasons[f"recorded: {_hindered(one)}"] += 1
-        elif (finding := found[key].finding) is not None:
+        elif (finding := known[key].finding) is not None:
             reasons[f"{finding.verified}: {REASONS[finding.kind][1]}"] += 1
     return {
         "replays": len(replays),
@@ -250,11 +254,11 @@ def _summary(
     }
 
 
-def _of_run(ran: Sequence[Replay], outcome: Outcome) -> dict[str, Any]:
-    """What ran, and what happened to the workers."""
+def _run_summary(ran: Sequence[Replay], result: PoolResult) -> dict[str, Any]:
+    """Counts of replays that ran, their CPU seconds, and reruns."""
     return {
         "ran": len(ran),
-        "ran_again_alone": [ran[index].execution_id for index in outcome.again],
-        "cpu_seconds": round(sum(run.answer.get("cpu_s", 0.0) for runs in outcome.runs for run in runs), 3),
-        "lost_workers": [ran[index].execution_id for index in outcome.lost],
+        "ran_again_alone": [ran[index].execution_id for index in result.again],
+        "cpu_seconds": round(sum(run.answer.get("cpu_s", 0.0) for runs in result.runs for run in runs), 3),
+        "lost_workers": [ran[index].execution_id for index in result.lost],
     }

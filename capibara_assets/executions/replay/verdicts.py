@@ -1,4 +1,4 @@
-"""What the runs of a replay say: the same as was recorded, something else, or what is missing here to run it."""
+"""Judges the runs of a replay: the recorded output, another output, or something missing here that the code needs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from capibara_assets.executions.formats.cell_outputs import Cleaner, read_output
 from capibara_assets.executions.recording.envelope import execution_json
-from capibara_assets.executions.replay.pool import Ran
-from capibara_assets.executions.sandbox.local import Execution, ExecutionError, Logs, bundle_result
+from capibara_assets.executions.replay.workers import Ran
+from capibara_assets.executions.sandbox.results import ExecutionError, Logs, SandboxExecution, bundle_result
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 Verified = Literal["reexecuted", "recorded", "unverified"]
@@ -40,8 +40,8 @@ REASONS: dict[str, tuple[Verified, str]] = {
     "lost": ("unverified", "its worker died with it, also alone"),
 }
 EARLY = " (in an earlier cell that it needs)"
-#: Kinds that depend on the machine's load or luck as well: such a verdict is not kept.
-NOT_KEPT = frozenset({"wall", "lost", "memory"})
+#: Kinds that depend on the machine's load or luck as well: such a verdict is not cached.
+NOT_CACHED = frozenset({"wall", "lost", "memory"})
 _ENDS = {"exit": "ended", "signal": "ended", "garbled": "lost"}
 
 _NETWORK_CLASSES = frozenset(
@@ -65,8 +65,8 @@ Output = tuple[str, str, str, str | None]
 
 
 @dataclass(frozen=True)
-class Finding:
-    """Why a replay is not `reexecuted`, without any text of its own: `name` stands in its code or is well known."""
+class ReplayFinding:
+    """Why a replay is not `reexecuted`; `name` occurs in its code or is well known, so it reveals no output."""
 
     kind: str
     name: str | None = None
@@ -83,28 +83,32 @@ class Finding:
 
 
 def expected_output(stdout: str, result_text: str | None, outcome: str, error_name: str | None) -> Output:
-    """What is compared: standard output and the results' text, without line feeds around them, and the outcome."""
+    """The values that are compared: standard output and results' text without line feeds around them, and outcome."""
     return stdout.strip("\n"), (result_text or "").strip("\n"), outcome, error_name
 
 
-def judged(
+def judge(
     language: str, cells: Sequence[str], expected: Output, runs: Sequence[Ran]
-) -> tuple[Finding | None, str | None]:
-    """(None when every run gave what was recorded, else what was found; digest of the output that all runs gave)."""
+) -> tuple[ReplayFinding | None, str | None]:
+    """Compares all runs with the recorded output.
+
+    Returns:
+        (None when every run gave the recorded output, else the finding; digest of the output that all runs gave).
+    """
     last = len(cells) - 1
     seen = [_seen(language, cells, expected, ran, last) for ran in runs]
     if any(each != seen[0] for each in seen):
-        return Finding("differs"), None
+        return ReplayFinding("differs"), None
     finding, output = seen[0]
     return finding, None if output is None else sha256_bytes(canonical_json(list(output)))
 
 
 def _seen(
     language: str, cells: Sequence[str], expected: Output, ran: Ran, last: int
-) -> tuple[Finding | None, Output | None]:
+) -> tuple[ReplayFinding | None, Output | None]:
     early = ran.cell < last
     if ran.ended != "done":
-        return Finding(_ENDS.get(ran.ended, ran.ended), None, early), None
+        return ReplayFinding(_ENDS.get(ran.ended, ran.ended), None, early), None
     output = output_of(language, ran.answer)
     if not early and output == expected:
         return None, output
@@ -112,25 +116,25 @@ def _seen(
     missing = None if error is None else _missing(error)
     if missing is not None:
         kind, name = missing
-        return Finding(kind, name if name and _within(name, cells) else None, early), None
+        return ReplayFinding(kind, name if name and _within(name, cells) else None, early), None
     if error is not None and error["name"] == "MemoryError" and expected[2] == "ok":
-        return Finding("memory", None, early), None
+        return ReplayFinding("memory", None, early), None
     known = output[3] if output[3] and (output[3] in _KNOWN_ERRORS or _within(output[3], cells)) else None
     if early:
-        return Finding("failed", known, True), None
+        return ReplayFinding("failed", known, True), None
     if output[2] != "ok" and expected[2] == "ok":
-        return Finding("failed", known), output
+        return ReplayFinding("failed", known), output
     if output[2] == "ok" and expected[2] != "ok":
-        return Finding("succeeded"), output
+        return ReplayFinding("succeeded"), output
     if output[3] != expected[3]:
-        return Finding("error", known), output
-    return Finding("output"), output
+        return ReplayFinding("error", known), output
+    return ReplayFinding("output"), output
 
 
 def output_of(language: str, answer: dict[str, Any]) -> Output:
-    """A worker's answer, read as the logs of recorded executions are."""
+    """The output in a worker's answer, read in the same way as the logs of recorded executions."""
     failure = answer["error"]
-    execution = Execution(
+    execution = SandboxExecution(
         results=[
             bundle_result({"text/plain": each["text"]}, is_main=each.get("main", True), quoted=language == "python")
             for each in answer["results"]
@@ -147,21 +151,21 @@ def _chunks(text: str | list[str]) -> list[str]:
 
 
 def _missing(error: dict[str, Any]) -> tuple[str, str | None] | None:
-    """(kind, name) when an error says that something is not here that code needs."""
+    """(kind, name) when an error says that something is missing that the code needs."""
     name, value = str(error["name"]), str(error["value"])
     bases = {name, *error.get("bases", ())}
     if "ModuleNotFoundError" in bases:
         return "package", error.get("missing")
     if "ImportError" in bases:
         return "version", error.get("missing")
-    if found := _NO_MODULE.search(value):
-        return "package", found.group(1)
+    if match := _NO_MODULE.search(value):
+        return "package", match.group(1)
     if "NameError" in bases and "UnboundLocalError" not in bases:
         return "state", error.get("missing")
-    if name == "ReferenceError" and (found := _NOT_DEFINED.match(value)):
-        return "state", found.group(1)
-    if found := _NO_TABLE.search(value):
-        return "database", found.group(1)
+    if name == "ReferenceError" and (match := _NOT_DEFINED.match(value)):
+        return "state", match.group(1)
+    if match := _NO_TABLE.search(value):
+        return "database", match.group(1)
     if "FileNotFoundError" in bases or "unable to open database file" in value:
         return "file", None
     if bases & _NETWORK_CLASSES or error.get("errno") in _NETWORK_NUMBERS:

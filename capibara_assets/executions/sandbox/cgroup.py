@@ -1,4 +1,4 @@
-"""Control groups: the memory of a whole tree of processes, files in memory included, bounded by the kernel.
+"""Control groups: the kernel bounds the memory of a whole process tree, files in memory included.
 
 Address space is bounded for each process and the tree is watched in any case; a group also counts what no process has
 mapped. It is used where this process may make one (as root in a container, or where systemd delegated its group).
@@ -27,7 +27,11 @@ def groups_are_here() -> bool:
 
 
 def memory_group(pid: int | None, limit: int) -> Path | None:
-    """A group for a process (None: for nobody yet) and all that it will start; None where none can be made."""
+    """Creates a group for a process (None: an empty group) and its descendants; None where that is not possible.
+
+    Args:
+        limit: bytes.
+    """
     for parent, name in _parents():
         group = parent / f"capibara-{os.getpid()}-{next(_NUMBERS)}"
         try:
@@ -49,7 +53,7 @@ def memory_group(pid: int | None, limit: int) -> Path | None:
 
 
 def leave_group(group: Path) -> None:
-    """Removes a group whose processes have ended; the kernel may still be about to notice that."""
+    """Removes a group whose processes have ended; waits while the kernel has not noticed that yet."""
     until = time.monotonic() + _LEAVE_S
     while True:
         try:

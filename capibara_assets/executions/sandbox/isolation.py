@@ -1,8 +1,8 @@
-"""What this machine offers to run untrusted code apart from everything else, and what is not isolated.
+"""Isolation of untrusted code: the strongest that this machine supports, and a statement of what is not isolated.
 
-Three ways, the first that works here: bubblewrap; Linux namespaces through `launch.py` (as root the process
-becomes a user that exists nowhere else, otherwise in a user namespace); plain processes. Each is tried for real by a
-probe that attempts what it must not be able to do, so that the statement says what was found, not what was hoped for.
+There are three ways: bubblewrap; Linux namespaces through `launch.py` (as root the process becomes a user that exists
+nowhere else, otherwise in a user namespace); plain processes. Each is tested by a probe that attempts what must be
+impossible, so the statement reports what was measured, not what was intended.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Aspect = Literal["network", "files", "processes"]
 ASPECTS: tuple[Aspect, ...] = get_args(Aspect)
 Mode = Literal["bubblewrap", "drop", "user", "limits"]
 
-#: Memory is limited where it is needed: CPU seconds and address space by a session, the whole tree by who watches it.
+#: CPU seconds and address space are limited by each session, the memory of the whole tree by the process above it.
 LIMITS = {
     "RLIMIT_NPROC": 96,
     "RLIMIT_FSIZE": 64 << 20,
@@ -48,7 +48,7 @@ _SYSTEM = ("/etc/ld.so.cache", "/etc/alternatives")
 #: Since then the kernel counts the processes of each user namespace apart.
 _COUNTS_APART = (5, 14)
 
-_FOUND: dict[Aspect, tuple[str, str]] = {  # (sentence when it is isolated, when it is not)
+_CLAUSES: dict[Aspect, tuple[str, str]] = {  # (sentence when it is isolated, when it is not)
     "network": ("no network", "the network can be reached"),
     "files": (
         "only the system's programs and this Python environment can be read, only a temporary folder in memory written",
@@ -64,7 +64,7 @@ class IsolationError(Exception):
 
 @dataclass(frozen=True)
 class Isolation:
-    """How sandboxed processes are started here, and what that keeps from them."""
+    """A way to start sandboxed processes on this machine, with the aspects that it isolates."""
 
     kind: Literal["bubblewrap", "namespaces", "processes"]
     isolated: tuple[str, ...]  # clauses for a person
@@ -94,8 +94,8 @@ class Isolation:
             command: program (a path) and arguments.
             readable: files and folders that it may read besides the system's and Python's.
             environment: variables besides `clean_environment`.
-            memory_mib: most memory of all its processes together, files in memory included, where this machine lets
-                us make control groups (see `isolation_cgroup.py`).
+            memory_mib: most memory of all its processes together, files in memory included, where control groups
+                can be made (`cgroup.py`).
 
         Raises:
             IsolationError: the program cannot be started.
@@ -148,7 +148,7 @@ class Sandboxed:
             return []
 
     def close(self, patience_s: float = 0.0) -> None:
-        """Ends all its processes and removes its folder; a program that ends with its input gets `patience_s` to."""
+        """Closes its input, waits `patience_s` for it to end, then kills all its processes and removes its folder."""
         if patience_s and self.process.stdin is not None:
             with suppress(OSError):
                 self.process.stdin.close()
@@ -166,7 +166,7 @@ class Sandboxed:
             psutil.wait_procs(members, timeout=_PROBE_S)
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
-                with suppress(OSError):  # what was left in a buffer has no reader any more
+                with suppress(OSError):  # buffered text has no reader any more
                     stream.close()
         if self.group is not None:
             leave_group(self.group)
@@ -205,14 +205,14 @@ def best_isolation(demand: Collection[str] = ()) -> Isolation:
     unknown = sorted(set(demand) - set(ASPECTS))
     if unknown:
         raise InputError(f"unknown isolation demanded: {', '.join(unknown)}; known: {', '.join(ASPECTS)}")
-    found = _best()
-    missing = sorted(set(demand) - found.aspects)
+    best = _best()
+    missing = sorted(set(demand) - best.aspects)
     if missing:
         raise InputError(
             f"this machine cannot isolate what is demanded of re-executed code: {', '.join(missing)}. "
-            f"{found.statement} Install bubblewrap, allow user namespaces, or do not demand it"
+            f"{best.statement} Install bubblewrap, allow user namespaces, or do not demand it"
         )
-    return found
+    return best
 
 
 @cache
@@ -224,7 +224,7 @@ def _best() -> Isolation:
 
 
 def _modes() -> list[Mode]:
-    """What may work here, the best first."""
+    """Ways that may work on this system, the strongest first."""
     if not sys.platform.startswith("linux"):
         return ["limits"]
     modes: list[Mode] = []
@@ -237,21 +237,21 @@ def _modes() -> list[Mode]:
 
 @cache
 def probed(mode: Mode) -> Isolation | None:
-    """The isolation of one way of starting processes, as a probe found it; None when it does not work here."""
+    """Measures one way of starting processes with a probe; None when it does not work here."""
     kind: Literal["bubblewrap", "namespaces", "processes"] = "namespaces"
     if mode == "bubblewrap":
         kind = "bubblewrap"
     elif mode == "limits":
         kind = "processes"
     bare = Isolation(kind, (), (), frozenset(), mode)
-    found = _probe(bare)
-    if found is None:
+    prevented = _probe(bare)
+    if prevented is None:
         return None
-    aspects = frozenset(aspect for aspect in ASPECTS if found[aspect])
-    isolated = [_FOUND[aspect][0] for aspect in ASPECTS if aspect in aspects]
-    not_isolated = [_FOUND[aspect][1] for aspect in ASPECTS if aspect not in aspects]
+    aspects = frozenset(aspect for aspect in ASPECTS if prevented[aspect])
+    isolated = [_CLAUSES[aspect][0] for aspect in ASPECTS if aspect in aspects]
+    not_isolated = [_CLAUSES[aspect][1] for aspect in ASPECTS if aspect not in aspects]
     isolated.append("nothing of this process's environment; time, memory, file sizes and open files are limited")
-    if found["bounded"]:
+    if prevented["bounded"]:
         isolated.append("the number of processes is limited")
     else:
         not_isolated.append("the number of processes is not limited")
@@ -260,7 +260,7 @@ def probed(mode: Mode) -> Isolation | None:
 
 
 def _probe(bare: Isolation) -> dict[str, bool] | None:
-    """What a process started this way was kept from; None when it did not start."""
+    """Whether each aspect was isolated from a process started this way; None when it did not start."""
     with tempfile.NamedTemporaryFile(prefix="capibara-secret-") as secret, socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -275,8 +275,8 @@ def _probe(bare: Isolation) -> dict[str, bool] | None:
             sandboxed.close()
     if sandboxed.process.returncode != 0 or not said:
         return None
-    found: dict[str, bool] = json.loads(said)
-    return found
+    prevented: dict[str, bool] = json.loads(said)
+    return prevented
 
 
 def _limits(mode: Mode) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """The kernel nursery: a process that has ipykernel loaded and forks one fresh Python kernel per request.
 
-Started by `sandbox.py` as a child process; reads one JSON request a line (`{"connection": file, "cwd": folder,
+Started by `local.py` as a child process; reads one JSON request a line (`{"connection": file, "cwd": folder,
 "limits": {...}}`) and answers `{"pid": n}`. A fork keeps a new session at a tenth of a second instead of one or two,
 and each session still has a process, a namespace and an execution counter of its own. It ends when its input ends.
 """
@@ -24,7 +24,7 @@ def _column(values: list[Any]) -> list[Any]:
 
 
 def frame_data(frame: Any) -> Any:
-    """A DataFrame as columns of plain values: what E2B's template shows under `data`."""
+    """A DataFrame as columns of plain values, as E2B's template shows it under `data`."""
     return {str(name): _column(values) for name, values in frame.to_dict(orient="list").items()}
 
 

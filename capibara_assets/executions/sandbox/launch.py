@@ -1,4 +1,4 @@
-"""Starts a command in Linux namespaces of its own, with nothing of the file system but what is named, and limits.
+"""Starts a command in Linux namespaces of its own, with only the named part of the file system, and with limits.
 
 A script of the standard library, started by `isolation.py` (or, for the limits alone, by bubblewrap); its argument is a
 JSON object: `mode` ("drop": as root, then an unprivileged user; "user": in a user namespace; "limits": no namespaces),
@@ -35,19 +35,19 @@ libc = ctypes.CDLL(None, use_errno=True)
 machine = os.uname().machine
 
 
-class Refused(OSError):
-    """The kernel does not allow this here."""
+class SystemCallRefused(OSError):
+    """A system call failed: the kernel does not allow it here."""
 
 
 def call(name: str, *arguments: Any) -> int:
-    """A function of the C library that gives -1 and errno when it fails."""
+    """Calls a function of the C library that returns -1 and sets errno when it fails. Raises SystemCallRefused."""
     encoded = [
         os.fsencode(a) if isinstance(a, str) else ctypes.c_ulong(a) if isinstance(a, int) else a for a in arguments
     ]
     result: int = getattr(libc, name)(*encoded)
     if result < 0:
         number = ctypes.get_errno()
-        raise Refused(number, f"{name}({', '.join(map(str, arguments[:3]))}): {os.strerror(number)}")
+        raise SystemCallRefused(number, f"{name}({', '.join(map(str, arguments[:3]))}): {os.strerror(number)}")
     return result
 
 
@@ -62,13 +62,13 @@ def die_with_parent(parent: int) -> None:
 
 
 def read_only(path: str) -> None:
-    """Makes a mount and all below it read-only, without devices and set-user-id."""
+    """Makes a mount and all below it read-only, without devices and set-user-id programs."""
     attributes = struct.pack("QQQQ", 0x1 | 0x2 | 0x4, 0, 0, 0)  # RDONLY, NOSUID, NODEV
     at_recursive = 0x8000
     buffer = ctypes.create_string_buffer(attributes)
     try:
         call("syscall", MOUNT_SETATTR, -100 & 0xFFFFFFFFFFFFFFFF, path, at_recursive, buffer, len(attributes))
-    except Refused as error:
+    except SystemCallRefused as error:
         if error.errno != errno.ENOSYS:
             raise
         kept = os.statvfs(path).f_flag & (os.ST_NOEXEC | os.ST_NOATIME | os.ST_NODIRATIME | os.ST_RELATIME)
@@ -80,7 +80,7 @@ def pivot(new: str, old: str) -> None:
 
 
 def bind(source: Path, target: Path) -> bool:
-    """Shows a file or folder of the old root at `target`, read-only; whether it is there."""
+    """Mounts a file or folder of the old root at `target`; returns whether it exists."""
     try:
         is_folder = stat.S_ISDIR(source.stat().st_mode)
     except OSError:
@@ -93,7 +93,7 @@ def bind(source: Path, target: Path) -> bool:
 
 
 def build_root(spec: dict[str, Any], uid: int) -> None:
-    """Replaces the whole file system by what `spec` names."""
+    """Replaces the root file system by one that holds only what `spec` names."""
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=4m")
     Path("/tmp/new").mkdir()
@@ -131,7 +131,7 @@ def build_root(spec: dict[str, Any], uid: int) -> None:
     for name, text in texts.items():
         (new / "etc" / name).write_text(text)
     (new / "proc").mkdir()
-    with suppress(Refused):  # a container that hides parts of /proc: there is none then
+    with suppress(SystemCallRefused):  # a container that hides parts of /proc: there is none then
         mount("proc", "/new/proc", "proc", MS_NOSUID | MS_NODEV)
     mount("/old", "/old", None, MS_REC | MS_PRIVATE)
     call("umount2", "/old", MNT_DETACH)
@@ -144,7 +144,7 @@ def build_root(spec: dict[str, Any], uid: int) -> None:
 
 
 def raise_loopback() -> None:
-    """Code may talk to itself over 127.0.0.1; there is no other way out of this namespace."""
+    """Enables 127.0.0.1 inside the namespace, which has no other network interface."""
     get_flags, set_flags, up = 0x8913, 0x8914, 0x1
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         name = b"lo".ljust(16, b"\0")
@@ -153,14 +153,14 @@ def raise_loopback() -> None:
 
 
 def no_shared_segments() -> None:
-    """No System V segments or queues in this namespace: they outlive their process, and no limit counts them."""
+    """Forbids System V segments and queues: they outlive their process, and no limit counts them."""
     for name in ("shmmni", "msgmni"):
         with suppress(OSError):  # there is no /proc, or it may not be written here
             Path("/proc/sys/kernel", name).write_text("0")
 
 
 def give_up_rights(uid: int, dropping: bool) -> None:
-    """No capability, now or after any exec, and as root another user."""
+    """Drops all capabilities, now and after any exec; as root also becomes the unprivileged user `uid`."""
     for capability in range(64):
         if libc.prctl(PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0) < 0:
             break
@@ -174,9 +174,9 @@ def give_up_rights(uid: int, dropping: bool) -> None:
 
 
 def limit(spec: dict[str, Any]) -> None:
-    """Sets the limits, never above the hard ones there are.
+    """Sets resource limits, never above the present hard limits.
 
-    Where no user id is ours alone (`more_processes`), the processes that this user has already are added to the limit.
+    Where the user id is shared (`more_processes`), the number of the user's present processes is added to the limit.
     """
     for name, value in spec["limits"].items():
         kind = getattr(resource, name)
@@ -188,19 +188,19 @@ def limit(spec: dict[str, Any]) -> None:
 
 
 def own_processes() -> int:
-    """Threads of this user's processes."""
-    found = 0
+    """Number of threads of this user's processes."""
+    threads = 0
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if process.stat().st_uid == os.getuid():
-                found += sum(1 for _ in (process / "task").iterdir())
+                threads += sum(1 for _ in (process / "task").iterdir())
         except OSError:
             continue  # it has ended
-    return found
+    return threads
 
 
 def reap(server: int) -> int:
-    """Process 1: waits for every orphan until the server ends; its exit status."""
+    """As process 1, reaps every orphan until the server ends; returns the server's exit status."""
     while True:
         pid, status = os.waitpid(-1, 0)
         if pid == server:
@@ -209,7 +209,7 @@ def reap(server: int) -> int:
 
 
 def inside(spec: dict[str, Any], uid: int, parent: int) -> int:
-    """The life of process 1."""
+    """Runs as process 1 of the namespace: builds the root, drops rights, starts the command and reaps."""
     build_root(spec, uid)
     raise_loopback()
     call("sethostname", "sandbox", len("sandbox"))

@@ -6,8 +6,8 @@ each (sandbox, context) is a process of its own, and results, chunks and traceba
 What is isolated: processes, their variables and environment (no variable of ours is passed on), the working directory
 (a temporary folder), resource limits (memory, CPU seconds, file size, open files), and time: a timeout interrupts.
 What is NOT isolated: the file system can be read and the network can be reached with this user's rights, and a Node
-`vm` context is no security boundary. Run code that you trust here, and everything else in E2B. (Recorded code that is
-executed again runs elsewhere: `replay.py` starts its workers under `isolation.py`, without network and files.)
+`vm` context is no security boundary. Run code that you trust here, and everything else in E2B. (Recorded code is
+not executed again here: `replay/workers.py` starts workers under `isolation.py`, without network and files.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -34,12 +33,21 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.connect import write_connection_file
 
 from capibara_assets.errors import InputError
-from capibara_assets.executions.recording.envelope import execution_json
 from capibara_assets.executions.sandbox.isolation import clean_environment
+from capibara_assets.executions.sandbox.results import (
+    CodeContext,
+    DisplayedResult,
+    ExecutionError,
+    Logs,
+    SandboxError,
+    SandboxExecution,
+    TimeoutException,
+    bundle_result,
+)
 
 LANGUAGES = ("python", "javascript", "sql")
 DEFAULT_TIMEOUT_S = 10.0
-#: How long an interrupted process may take to come back before it is killed.
+#: Seconds that an interrupted process has to return before it is killed.
 GRACE_S = 3.0
 START_S = 30.0
 
@@ -53,92 +61,11 @@ LIMITS = {
 
 _HERE = Path(__file__).resolve().parent
 
-_MIME_KEYS = {
-    "text/plain": "text",
-    "text/html": "html",
-    "text/markdown": "markdown",
-    "image/svg+xml": "svg",
-    "image/png": "png",
-    "image/jpeg": "jpeg",
-    "application/pdf": "pdf",
-    "text/latex": "latex",
-    "application/json": "json",
-    "application/javascript": "javascript",
-    "e2b/data": "data",
-    "e2b/chart": "chart",
-}
 
-
-class TimeoutException(Exception):
-    """The code ran past its timeout and was interrupted (the name is that of E2B's exception)."""
-
-
-class SandboxError(Exception):
-    """The sandbox cannot run code: its process could not start, or died."""
-
-
-@dataclass
-class Logs:
-    """Output as the process flushed it: chunks, not lines."""
-
-    stdout: list[str] = field(default_factory=list)
-    stderr: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class ExecutionError:
-    """The exception that ended an execution; the traceback keeps its ANSI colours."""
-
-    name: str
-    value: str
-    traceback: str
-
-
-@dataclass(frozen=True)
-class Result:
-    """One displayed value in its formats: `text`, `html`, `png`, `data` ...; unknown MIME types stand in `extra`."""
-
-    formats: dict[str, Any]
-    is_main_result: bool = False
-    extra: dict[str, Any] = field(default_factory=dict)
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _MIME_KEYS.values():
-            return self.formats.get(name)
-        raise AttributeError(name)
-
-
-@dataclass
-class Execution:
-    """What `run_code` gives back; same names as E2B's."""
-
-    results: list[Result] = field(default_factory=list)
-    logs: Logs = field(default_factory=Logs)
-    error: ExecutionError | None = None
-    execution_count: int | None = None
-
-    @property
-    def text(self) -> str | None:
-        """The text of the main result (the value of the cell's last expression)."""
-        return next((result.text for result in self.results if result.is_main_result), None)
-
-    def to_json(self) -> str:
-        return json.dumps(execution_json(self), ensure_ascii=False)
-
-
-@dataclass(frozen=True)
-class Context:
-    """A code context: variables are shared within (sandbox, context) and nowhere else."""
-
-    id: str
-    language: str
-    cwd: str
-
-
-class Worker(Protocol):
+class LanguageWorker(Protocol):
     """A process that runs cells of one language."""
 
-    def run(self, code: str, timeout_s: float) -> Execution: ...
+    def run(self, code: str, timeout_s: float) -> SandboxExecution: ...
 
     def close(self) -> None: ...
 
@@ -181,7 +108,7 @@ class KernelNursery:
             self._process = _pipe_process(command, self._folder, errors.fileno())
 
     def fork(self, connection: Path, cwd: str) -> int:
-        """Starts a kernel that listens as the connection file says; its process id."""
+        """Starts a kernel that listens as the connection file says; returns its process id. Raises SandboxError."""
         assert self._process.stdin is not None and self._process.stdout is not None
         request = {"connection": str(connection), "cwd": cwd, "limits": LIMITS}
         try:
@@ -210,7 +137,7 @@ class KernelNursery:
 
 
 class PythonKernel:
-    """An ipykernel and its client; `nursery` forks it."""
+    """An ipykernel, forked by a `KernelNursery`, and its client."""
 
     def __init__(self, nursery: KernelNursery, cwd: str) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="capibara-kernel-"))
@@ -223,7 +150,7 @@ class PythonKernel:
         self._wait_until_heard()
 
     def _wait_until_heard(self) -> None:
-        """Asks until an answer comes over the output channel: before that, output of a first cell could be missed."""
+        """Waits for an answer over the output channel: before that, the first cell's output could be missed."""
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline and self._alive():
             request = self._client.kernel_info()
@@ -234,9 +161,10 @@ class PythonKernel:
         self.close()
         raise SandboxError(f"the Python kernel did not answer within {START_S:g} s")
 
-    def run(self, code: str, timeout_s: float) -> Execution:
+    def run(self, code: str, timeout_s: float) -> SandboxExecution:
+        """Runs one cell. Raises TimeoutException or SandboxError."""
         request = self._client.execute(code, allow_stdin=False)
-        execution = Execution()
+        execution = SandboxExecution()
         deadline = time.monotonic() + timeout_s
         interrupted = False
         while True:
@@ -261,9 +189,9 @@ class PythonKernel:
 
     def _next_message(self, deadline: float) -> Any | None:
         """The next message, or None when the deadline passed or the kernel is gone."""
-        while (left := deadline - time.monotonic()) > 0:
+        while (remaining := deadline - time.monotonic()) > 0:
             try:
-                return self._client.get_iopub_msg(timeout=min(left, 1.0))
+                return self._client.get_iopub_msg(timeout=min(remaining, 1.0))
             except queue.Empty:
                 if not self._alive():
                     return None
@@ -283,7 +211,7 @@ class PythonKernel:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _collect(execution: Execution, kind: str, content: dict[str, Any]) -> None:
+def _collect(execution: SandboxExecution, kind: str, content: dict[str, Any]) -> None:
     """Adds one message of the kernel to the execution."""
     match kind:
         case "stream":
@@ -298,25 +226,16 @@ def _collect(execution: Execution, kind: str, content: dict[str, Any]) -> None:
             execution.execution_count = content["execution_count"]
 
 
-def bundle_result(bundle: dict[str, Any], *, is_main: bool, quoted: bool = True) -> Result:
-    """A kernel's MIME bundle as a result; `quoted`: a string's text stands in quotes, which E2B's server removes."""
-    formats = {_MIME_KEYS[mime]: value for mime, value in bundle.items() if mime in _MIME_KEYS}
-    text = formats.get("text")
-    if quoted and isinstance(text, str) and len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
-        formats["text"] = text[1:-1]  # as E2B's server does with strings
-    extra = {mime: value for mime, value in bundle.items() if mime not in _MIME_KEYS}
-    return Result(formats, is_main, extra)
-
-
 class PipeWorker:
-    """A child process that takes `{"code", "timeout"}` a line and answers with an execution (JavaScript, SQL)."""
+    """A child process that runs JavaScript or SQL: one `{"code", "timeout"}` and one answer in JSON per line."""
 
     def __init__(self, command: Sequence[str], cwd: str) -> None:
         self._process = _pipe_process(command, cwd)
         self._buffer = b""
         self._count = 0
 
-    def run(self, code: str, timeout_s: float) -> Execution:
+    def run(self, code: str, timeout_s: float) -> SandboxExecution:
+        """Runs one cell. Raises TimeoutException or SandboxError."""
         assert self._process.stdin is not None
         self._count += 1
         request = json.dumps({"code": code, "timeout": timeout_s}).encode() + b"\n"
@@ -329,8 +248,8 @@ class PipeWorker:
         if answer.get("timeout"):
             raise TimeoutException(f"execution exceeded {timeout_s:g} s and was interrupted")
         failure = answer["error"]
-        return Execution(
-            results=[Result(formats, is_main_result=True) for formats in answer["results"]],
+        return SandboxExecution(
+            results=[DisplayedResult(formats, is_main_result=True) for formats in answer["results"]],
             logs=Logs(answer["stdout"], answer["stderr"]),
             error=None if failure is None else ExecutionError(**failure),
             execution_count=self._count,
@@ -376,7 +295,7 @@ def _sql_worker(cwd: str) -> PipeWorker:
 
 
 class LocalSandbox:
-    """A sandbox with E2B's interface whose processes run on this machine (see the module's note on isolation).
+    """A sandbox with E2B's interface whose processes run on this machine (the module says what is isolated).
 
     Processes start when they are first needed. Give several sandboxes one `nursery` to start their kernels faster.
     """
@@ -398,31 +317,31 @@ class LocalSandbox:
         self._nursery = nursery
         self._own_nursery: KernelNursery | None = None
         self._cwd = tempfile.mkdtemp(prefix="capibara-sandbox-")
-        self._workers: dict[str, Worker] = {}
+        self._workers: dict[str, LanguageWorker] = {}
         self._killed = False
 
     @classmethod
     def create(cls, **options: Any) -> LocalSandbox:
-        """As E2B's `Sandbox.create()`: a new sandbox, ready to run code."""
+        """Creates a sandbox, as E2B's `Sandbox.create()`."""
         return cls(**options)
 
-    def create_code_context(self, language: str = "python") -> Context:
-        """A context with variables of its own."""
+    def create_code_context(self, language: str = "python") -> CodeContext:
+        """Creates a context with variables of its own."""
         self._check(language)
-        return Context(f"{language}-{uuid.uuid4().hex[:12]}", language, self._cwd)
+        return CodeContext(f"{language}-{uuid.uuid4().hex[:12]}", language, self._cwd)
 
     def run_code(
         self,
         code: str,
         language: str | None = None,
         *,
-        context: Context | None = None,
+        context: CodeContext | None = None,
         timeout: float | None = DEFAULT_TIMEOUT_S,
-    ) -> Execution:
-        """Runs one cell in its context (each language has a default one) and returns what came out.
+    ) -> SandboxExecution:
+        """Runs one cell in its context (each language has a default one) and returns its results and output.
 
         Raises:
-            TimeoutException: the code ran longer than `timeout` seconds; it was interrupted (or killed when deaf).
+            TimeoutException: the code ran longer than `timeout` seconds; interrupted, or killed if it did not react.
             SandboxError: the process died or the sandbox was killed.
             InputError: a language this sandbox does not run.
         """
@@ -457,7 +376,7 @@ class LocalSandbox:
         if language not in self.languages:
             raise InputError(f"this sandbox does not run {language!r}; it runs {', '.join(self.languages)}")
 
-    def _start(self, language: str) -> Worker:
+    def _start(self, language: str) -> LanguageWorker:
         if language == "javascript":
             return _javascript_worker(self._cwd)
         if language == "sql":

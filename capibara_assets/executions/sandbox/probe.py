@@ -1,4 +1,4 @@
-"""Tries what sandboxed code must not be able to do and prints what it was kept from, as JSON (see `isolation.py`)."""
+"""Probe run inside a sandbox: attempts what must be impossible there and prints what was prevented, as JSON."""
 
 import json
 import os
@@ -19,7 +19,7 @@ def network_closed(port: int) -> bool:
 
 
 def hidden(secret: str) -> bool:
-    """Whether a file of the user cannot be read, nor this program be written."""
+    """Whether the user's file `secret` cannot be read and this program cannot be written."""
     for path, mode in ((secret, "rb"), (__file__, "r+b")):
         with suppress(OSError), Path(path).open(mode):
             return False
@@ -27,14 +27,14 @@ def hidden(secret: str) -> bool:
 
 
 def alone(outsider: int) -> bool:
-    """Whether the process that started this one is out of sight."""
+    """Whether the process `outsider`, which started this one, is invisible here."""
     if os.getpid() > 32:  # a namespace of its own begins to count at 1
         return False
     return not Path("/proc", str(outsider)).exists()
 
 
 def bounded(most: int) -> bool:
-    """Whether the number of processes comes to an end at the limit."""
+    """Whether no more than about `most` processes can be started."""
     children = []
     try:
         for _ in range(most + 8):
@@ -53,9 +53,9 @@ def bounded(most: int) -> bool:
 
 def main() -> None:
     secret, port, outsider, most = sys.argv[1:]
-    found = {"network": network_closed(int(port)), "files": hidden(secret), "processes": alone(int(outsider))}
-    found["bounded"] = bounded(int(most))
-    print(json.dumps(found))
+    prevented = {"network": network_closed(int(port)), "files": hidden(secret), "processes": alone(int(outsider))}
+    prevented["bounded"] = bounded(int(most))
+    print(json.dumps(prevented))
 
 
 if __name__ == "__main__":

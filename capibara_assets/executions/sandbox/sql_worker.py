@@ -1,6 +1,6 @@
 """SQL worker of the local sandbox: one in-memory SQLite database, one JSON request and one JSON answer a line.
 
-Started by `sandbox.py` as a child process of its own; imports nothing but the standard library.
+Started by `local.py` as a child process of its own; imports nothing but the standard library.
 """
 
 import json
@@ -14,19 +14,19 @@ Row = tuple[Any, ...]
 
 
 def statements(script: str) -> list[str]:
-    """The complete statements of a script, in order; what is left over at the end counts as one.
+    """Splits a script into its statements, in order; an incomplete end counts as one.
 
     `sqlite3.complete_statement` decides, so that semicolons in strings, comments and triggers do not cut.
     """
-    found, rest = [], ""
+    complete, rest = [], ""
     for piece in script.split(";"):
         rest += piece + ";"
         if sqlite3.complete_statement(rest):
-            found.append(rest)
+            complete.append(rest)
             rest = ""
     if rest.strip(" \t\r\n;"):
-        found.append(rest.removesuffix(";"))
-    return [statement for statement in found if statement.strip(" \t\r\n;")]
+        complete.append(rest.removesuffix(";"))
+    return [statement for statement in complete if statement.strip(" \t\r\n;")]
 
 
 def table_text(names: list[str], rows: list[Row]) -> str:

@@ -1,4 +1,4 @@
-"""Redaction: what a secret looks like, where one stands, and its replacement by a typed placeholder.
+"""Redaction: finds secrets (and, on request, personal data) in text and replaces them by typed placeholders.
 
-Imports `formats` only. A new secret format goes into `providers`.
+Imports `formats` and `parsing`. A new provider's key format goes into `providers`, e-mail and IP into `personal`.
 """

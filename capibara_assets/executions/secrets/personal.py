@@ -1,4 +1,4 @@
-"""Personal data that may be redacted beside secrets: e-mail and IP addresses. Off unless a recipe asks for it."""
+"""Rules for personal data: e-mail and IP addresses, redacted beside secrets only where a recipe asks for it."""
 
 import ipaddress
 import re
@@ -12,7 +12,7 @@ PERSONAL = ("email", "ip")
 
 
 def personal_rules(also: Sequence[str]) -> tuple[Rule, ...]:
-    """The rules of the named sorts.
+    """The rules for the named sorts of personal data.
 
     Raises:
         InputError: a sort is none of `PERSONAL`.
@@ -37,7 +37,7 @@ def _rules() -> dict[str, tuple[Rule, ...]]:
 
 
 def _address(text: str) -> bool:
-    """An address that says where someone is: neither this machine's own, nor unspecified, nor a broadcast."""
+    """Whether an IP address can identify a person: not loopback, unspecified, multicast or reserved."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Whether a text that stands where a secret would is one: random, or a word, a path, a name, a placeholder."""
+"""Tests whether a candidate value is a real secret: random characters, not a word, path, name or placeholder."""
 
 import base64
 import binascii
@@ -25,22 +25,22 @@ def entropy(text: str) -> float:
 
 
 def has_digit(value: str) -> bool:
-    """Whether it holds a digit: nearly all random texts of 16 characters do, few names."""
+    """Whether a value holds a digit: nearly all random texts of 16 characters do, few names."""
     return any(c.isdigit() for c in value)
 
 
 def token(value: str) -> bool:
-    """A token with a telling prefix: with a digit or letters of both cases, and not filled up with one letter."""
+    """Whether the value behind a known prefix is a token: a digit or both cases, and not one character repeated."""
     return filled_in(value) and (has_digit(value) or (value != value.lower() and value != value.upper()))
 
 
 def filled_in(value: str) -> bool:
-    """Not `hf_xxxxxxxx`, `sk-...` or `key-your-key-here`, as documentation writes keys."""
+    """Whether a key is filled in, unlike the `hf_xxxxxxxx` and `key-your-key-here` of documentation."""
     return not _BLANK.search(value)
 
 
 def random_looking(value: str) -> bool:
-    """A long run of letters and digits (in two of upper, lower and digit at least) without an order in it."""
+    """Whether a value has a long run of random letters and digits, judged by character classes and entropy."""
     longest = max(re.split(r"[-_./:=+%~]", value), key=len)
     if len(longest) < 8 or _UUID_DASHES.fullmatch(value):
         return False
@@ -52,7 +52,7 @@ def random_looking(value: str) -> bool:
 
 
 def assigned_secret(value: str) -> bool:
-    """A literal that is assigned to a secret-looking name and no placeholder, path, model name or sentence."""
+    """Whether a literal assigned to a secret-looking name is a secret: no placeholder, path, model name or sentence."""
     if len(value) < 16 or _PLACEHOLDER.search(value) or value[0] in "<{$%":
         return False
     longest = max(re.split(r"[-_./:]", value), key=len)
@@ -66,7 +66,7 @@ def assigned_secret(value: str) -> bool:
 
 
 def password(value: str) -> bool:
-    """The password of a connection string: not a template, not a word of documentation."""
+    """Whether the password of a connection string is real: neither a template nor a word of documentation."""
     return (
         len(value) > 3
         and value.lower() not in _ACCESS_WORDS
@@ -77,7 +77,7 @@ def password(value: str) -> bool:
 
 
 def strong_password(value: str) -> bool:
-    """A password of three sorts of characters, or of letters and digits and signs; `password1` is documentation."""
+    """Whether a password mixes three kinds of characters; `password1` is documentation."""
     if not password(value) or entropy(value) < 2.7 or value.startswith(("./", "../", "~/", "\\")) or "://" in value:
         return False
     if value[0] == "/" and value.count("/") > 1:
@@ -88,13 +88,13 @@ def strong_password(value: str) -> bool:
 
 
 def header_credential(value: str) -> bool:
-    """What follows `Bearer` or `Basic`: no placeholder and no plain word."""
+    """Whether the value behind `Bearer` or `Basic` is a credential: no placeholder and no plain word."""
     mixed = has_digit(value) or (value != value.lower() and value != value.upper())
     return len(value) >= 12 and mixed and not _PLACEHOLDER.search(value) and entropy(value) >= 2.5
 
 
 def json_web_token(value: str) -> bool:
-    """The first part decodes to a JSON object with an algorithm or a type."""
+    """Whether a value is a JWT: its first part decodes to a JSON object with an algorithm or a type."""
     head = value.split(".")[0]
     try:
         header = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
@@ -104,17 +104,17 @@ def json_web_token(value: str) -> bool:
 
 
 def mixed_case_and_digits(value: str) -> bool:
-    """Capitals, small letters and digits."""
+    """Whether a value has capitals, small letters and digits."""
     return has_digit(value) and value != value.lower() and value != value.upper()
 
 
 def hex_letters_and_digits(value: str) -> bool:
-    """Behind a prefix of two characters: letters and digits, not one character over and over."""
+    """Whether the part behind a prefix of two characters mixes letters and digits, and not the same few."""
     return has_digit(value) and any(c.isalpha() for c in value[2:]) and entropy(value[2:]) > 2.5
 
 
 def _scattered_capitals(value: str) -> bool:
-    """Capitals and small letters as chance puts them: CamelCase has a capital in five letters, chance one in two."""
+    """Whether capitals are placed at random: CamelCase has one capital in five letters, chance one in two."""
     letters = [c for c in value if c.isalpha()]
     changes = sum(a.isupper() != b.isupper() for a, b in pairwise(letters))
     capitals = sum(map(str.isupper, letters))

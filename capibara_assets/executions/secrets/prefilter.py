@@ -1,9 +1,9 @@
-"""Which of many texts may hold a secret at all: vectorised passes that let nearly every text by.
+"""Prefilter for redaction: vectorised passes that rule out nearly every text as free of secrets.
 
 The passes are expressions that polars runs in Rust: the anchors of the rules as literals, and for rules whose anchors
-stand in many texts their gates. Few literals at a time: a dozen or two are looked for sixteen bytes at once, a hundred
-byte by byte. What the passes find is looked at rule by rule (`secret_rules`); they never hold back a text in which a
-rule would find something (a property test holds them to that).
+stand in many texts their gates. Few literals at a time: a dozen or two are searched sixteen bytes at once, a hundred
+byte by byte. Texts that a pass suspects are examined rule by rule (`rules.py`); no pass drops a text in which a rule
+would match (a property test checks that).
 """
 
 import re
@@ -16,7 +16,7 @@ import polars as pl
 from capibara_assets.executions.secrets.personal import personal_rules
 from capibara_assets.executions.secrets.rules import BARE_TOKEN_NAME, NAME_ANCHORS, Rule, provider_rules
 
-_WORTH_A_PASS = 32  # texts; fewer are looked at rule by rule in less time than the passes take to set up
+_WORTH_A_PASS = 32  # texts; fewer are examined rule by rule in less time than it takes to set up the passes
 _LITERALS, _GATES, _NAMES = 24, 16, 12  # at a time
 _MANY = 8  # names
 
@@ -30,31 +30,31 @@ def may_hold_secrets(texts: Sequence[str] | pl.Series, also: Sequence[str] = ())
     expressions = (*passes.expressions, *(rule.gate for rule in personal_rules(also)))
     # names such as `token` stand in one text of twenty: only there their longer expressions are tried
     frame = pl.DataFrame({"text": texts}, schema={"text": pl.String})
-    found = frame.select(pl.any_horizontal([text.str.contains(each) for each in expressions])).to_series()
+    suspected = frame.select(pl.any_horizontal([text.str.contains(each) for each in expressions])).to_series()
     small = frame.select(text.str.to_lowercase())
     named = small.select(pl.any_horizontal([text.str.contains(names) for names in passes.names])).to_series()
     places = named.arg_true()
     suspects = places.filter(frame["text"].gather(places).str.contains(passes.after_names))
-    return found.scatter(suspects, True).to_list()
+    return suspected.scatter(suspects, True).to_list()
 
 
 def rules_by_text(texts: Sequence[str], rules: Sequence[Rule]) -> list[list[Rule]]:
-    """For each of some suspects the rules that could find something in it, as far as gates tell.
+    """For each suspected text the rules that could match in it.
 
-    Only the rules about many names are asked for theirs: they cost half a millisecond in a text that merely speaks of
-    keys and tokens. (Polars keeps the last 32 expressions it compiled: with all the gates it would forget the passes.)
+    Only the gates of rules with many names are tried: those rules cost half a millisecond in a text that merely
+    mentions keys and tokens. (Polars caches the last 32 expressions it compiled; all gates would evict the passes.)
     """
     column = pl.Series(texts, dtype=pl.String)
     near = [
         (rule, column.str.contains(rule.gate).to_list() if rule.gate and len(rule.anchors) >= _MANY else None)
         for rule in rules
     ]
-    return [[rule for rule, found in near if found is None or found[i]] for i in range(len(texts))]
+    return [[rule for rule, matches in near if matches is None or matches[i]] for i in range(len(texts))]
 
 
 @dataclass(frozen=True)
 class _Passes:
-    """What is looked for everywhere, names in small letters, and what is looked for where such a name stands."""
+    """Expressions for every text, names (in lower case), and an expression for texts with such a name."""
 
     expressions: tuple[str, ...]
     names: tuple[str, ...]
@@ -89,7 +89,7 @@ def _passes() -> _Passes:
 
 
 def _is_named(rule: Rule) -> bool:
-    """Whether it is about names, in any case, that stand in few texts."""
+    """Whether a rule is about names of any case that occur in few texts."""
     return bool(rule.gate) and rule.ignore_case and min(map(len, rule.anchors)) >= 2
 
 

@@ -1,4 +1,4 @@
-"""The shapes of providers' keys that detect-secrets 1.5 lacks or matches only in part, as each provider documents them.
+"""Key formats of providers that detect-secrets 1.5 lacks or matches only in part, as each provider documents them.
 
 (kind, anchors, expression): a text must hold one of the anchors before the expression is tried. Lengths are a little
 wider than documented: keys are pasted with a character too few or too many, and half a key in a log is a leak too.

@@ -1,4 +1,4 @@
-"""Replaces secrets by typed placeholders: `<E2B_API_KEY:1>`, the same secret the same placeholder within a sandbox."""
+"""Replaces secrets by placeholders such as `<E2B_API_KEY:1>`, equal for equal secrets within a sandbox."""
 
 import hashlib
 import hmac
@@ -21,7 +21,7 @@ _KEY = "CAPIBARA_DIGEST_KEY"
 DEFAULT_KEY = b"capibara-assets"  # where a deployment has set none
 _PLACEHOLDER = r"<([A-Z][A-Z0-9_]{2,40}):(\d{1,9})>"
 
-Found = dict[tuple[int, str], list[Secret]]
+SessionSecrets = dict[tuple[int, str], list[Secret]]  # (position in the session, field) -> secrets
 
 
 def redact_text(text: str) -> str:
@@ -32,13 +32,13 @@ def redact_text(text: str) -> str:
 
 
 def quarantine_text(data: bytes) -> str:
-    """Damaged bytes as redacted text of at most 64 KiB. Redacts before it cuts: half a key is a key's half."""
+    """Damaged bytes as redacted text of at most 64 KiB. Redacts before it cuts: half a key would not be recognised."""
     text = redact_text(strip_ansi(data.decode("utf-8", "replace")))
     return text.encode("utf-8")[:TEXT_LIMIT].decode("utf-8", "ignore")
 
 
 def keyed_digest(data: bytes) -> str:
-    """HMAC-SHA-256 under the deployment's key (CAPIBARA_DIGEST_KEY): equal bytes are found again, but not guessed."""
+    """HMAC-SHA-256 under the deployment's key: recognises equal bytes, which cannot be guessed without the key."""
     return hmac.new(digest_key(), data, hashlib.sha256).hexdigest()
 
 
@@ -51,32 +51,32 @@ def digest_key() -> bytes:
 def redact_sessions(
     sessions: Sequence[Sequence[Recorded]], also: Sequence[str] = (), suspects: Iterable[bool] | None = None
 ) -> list[list[int]]:
-    """Redacts the executions of several sandboxes in place and returns how many secrets each held, in their order.
+    """Redacts the executions of several sandboxes in place; returns the number of secrets in each, in their order.
 
-    Nearly all text holds nothing that could be a secret, which one pass over the whole batch finds out: give it
-    thousands of executions at a time. Numbers follow (timestamp, execution id), whatever the order within a session.
+    One vectorised pass over the whole batch rules out nearly all text: give it thousands of executions at a time.
+    Placeholders are numbered by (timestamp, execution id), whatever the order within a session.
 
     Args:
-        also: personal data that goes as well: "email", "ip".
-        suspects: for each execution whether it may hold a secret (`secret_gate`), where that is known already.
+        also: personal data to redact as well: "email", "ip".
+        suspects: for each execution whether it may hold a secret (`may_hold_secrets`), where that is known already.
     """
     return [
-        _replace_all(session, found) if found else [0] * len(session)
-        for session, found in zip(sessions, find_in_sessions(sessions, also, suspects), strict=True)
+        _replace_all(session, secrets) if secrets else [0] * len(session)
+        for session, secrets in zip(sessions, find_in_sessions(sessions, also, suspects), strict=True)
     ]
 
 
 def redact_session(session: Sequence[Recorded], also: Sequence[str] = ()) -> list[int]:
-    """As `redact_sessions`, of one sandbox."""
+    """Redacts the executions of one sandbox in place, as `redact_sessions`."""
     return redact_sessions([session], also)[0]
 
 
 def find_in_sessions(
     sessions: Sequence[Sequence[Recorded]], also: Sequence[str] = (), suspects: Iterable[bool] | None = None
-) -> list[Found]:
-    """For each sandbox the secrets in its executions, by (place in the session, field), left to right.
+) -> list[SessionSecrets]:
+    """For each sandbox the secrets in its executions, by (position in the session, field), left to right.
 
-    A value that was recognised once is found everywhere in the sandbox, also where it stands alone.
+    A value that was recognised once is a secret everywhere in the sandbox, also where it stands alone.
     """
     if suspects is None:
         suspects = may_hold_secrets([_joined(record) for session in sessions for record in session], also)
@@ -96,27 +96,27 @@ def _joined(record: Recorded) -> str:
     return "\n".join([value for name in TEXTS if (value := getattr(record, name))])
 
 
-def _find(session: Sequence[Recorded], suspects: Mapping[int, Sequence[Rule]], rules: Sequence[Rule]) -> Found:
+def _find(session: Sequence[Recorded], suspects: Mapping[int, Sequence[Rule]], rules: Sequence[Rule]) -> SessionSecrets:
     """The secrets of one sandbox; `suspects` are the executions in which a rule could find something, and which."""
-    found = {(i, name): secrets for i, near in suspects.items() for name, secrets in _scan(session[i], near, rules)}
-    if not found:
+    seen = {(i, name): secrets for i, near in suspects.items() for name, secrets in _scan(session[i], near, rules)}
+    if not seen:
         return {}
-    known = _known_values(session, found)
-    spread: Found = {}
+    known = _known_values(session, seen)
+    spread: SessionSecrets = {}
     for i, record in enumerate(session):
         for name in TEXTS:
             text: str | None = getattr(record, name)
-            if text and (secrets := _with_known(text, found.get((i, name), []), known)):
+            if text and (secrets := _with_known(text, seen.get((i, name), []), known)):
                 spread[i, name] = secrets
     return spread
 
 
-def _replace_all(session: Sequence[Recorded], found: Found) -> list[int]:
+def _replace_all(session: Sequence[Recorded], secrets_at: SessionSecrets) -> list[int]:
     numbers, counts = _Numbers(), [0] * len(session)
     for i in sorted(range(len(session)), key=lambda i: (session[i].timestamp, session[i].execution_id)):
         record = session[i]
         for name in TEXTS:
-            if (secrets := found.get((i, name))) is None:
+            if (secrets := secrets_at.get((i, name))) is None:
                 continue
             text = getattr(record, name)
             marks = [numbers.placeholder(s.kind, text[s.start : s.end]) for s in secrets]
@@ -138,10 +138,10 @@ def _scan(record: Recorded, near: Sequence[Rule], rules: Sequence[Rule]) -> Iter
             yield name, find_secrets(text, code, rules)
 
 
-def _known_values(session: Sequence[Recorded], found: Found) -> dict[str, str]:
+def _known_values(session: Sequence[Recorded], secrets_at: SessionSecrets) -> dict[str, str]:
     """Value -> kind of the secrets that are long and random enough to be replaced wherever they stand."""
     known: dict[str, str] = {}
-    for (i, name), secrets in found.items():
+    for (i, name), secrets in secrets_at.items():
         for secret in secrets:
             value = getattr(session[i], name)[secret.start : secret.end]
             telling = known.get(value, "SECRET") == "SECRET"  # of two names for one value the telling one stays
@@ -164,9 +164,9 @@ def _with_known(text: str, secrets: list[Secret], known: dict[str, str]) -> list
 
 
 def redaction_report(executions: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:
-    """What was replaced: a row per kind with its places, its distinct values and the sandboxes that held one.
+    """Counts replaced secrets: a row per kind with its places, distinct values and sandboxes.
 
-    It is read off the placeholders of the redacted table, so that it cannot hold a secret. (A key that stood bare in
+    It is read off the placeholders of the redacted table, so it cannot hold a secret. (A key that stood bare in
     Python code has a name in its place and is only in the table's count.)
 
     Args:
@@ -191,7 +191,7 @@ def redaction_report(executions: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:
 
 
 class _Numbers:
-    """Numbers the values of each kind in the order in which they come."""
+    """Numbers the distinct values of each kind in order of appearance."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, dict[str, int]] = {}

@@ -1,4 +1,4 @@
-"""What a secret looks like: detect-secrets' rules, those of the providers it lacks, and secrets known by context.
+"""Rules that recognise secrets: those of detect-secrets, of further providers, and of secrets known by context.
 
 Each rule has anchors, substrings of which a text must hold one before the rule's expression is tried: scanning for a
 substring is two orders of magnitude cheaper than matching expressions, and nearly every text holds none.
@@ -9,14 +9,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from capibara_assets.executions.secrets.contexts import CONTEXT_SHAPES, LINE_START
 from capibara_assets.executions.secrets.plausibility import (
+    assigned_secret,
     filled_in,
     has_digit,
+    header_credential,
     hex_letters_and_digits,
     json_web_token,
     mixed_case_and_digits,
+    password,
     random_looking,
+    strong_password,
     token,
 )
 from capibara_assets.executions.secrets.providers import PROVIDER_SHAPES
@@ -26,7 +29,7 @@ _TOKEN = "A-Za-z0-9_-"
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A stretch of text that must not be kept."""
+    """A range of text (offsets in characters) that must not be kept."""
 
     start: int
     end: int
@@ -35,13 +38,13 @@ class Secret:
 
 @dataclass(frozen=True)
 class Rule:
-    """One shape. `group` holds the secret; `plausible` may still reject it; `ignore_case` is about the anchors.
+    """One format of secrets. `group` holds the secret; `plausible` may still reject it; `ignore_case`: of anchors.
 
     A match must not start inside a word, and is stretched over `tail` characters that follow it: keys are pasted with
     a character too many as often as with one too few, and half a key in the log is a leak all the same.
 
     `gate` is for rules whose anchors stand in every other text: an expression in the syntax of Rust's regex crate that
-    matches whatever the rule matches, or more (`secret_gate`).
+    matches whatever the rule matches, or more (`prefilter.py`).
     """
 
     kind: str
@@ -56,7 +59,7 @@ class Rule:
 
 
 def find_secrets(text: str, names_in_code: str | None = None, rules: Sequence[Rule] | None = None) -> list[Secret]:
-    """Secrets in `text`, left to right, not overlapping.
+    """Finds the secrets in `text`, left to right, not overlapping.
 
     Args:
         names_in_code: for the output of a program: the program. Where it names a secret-looking variable
@@ -65,25 +68,25 @@ def find_secrets(text: str, names_in_code: str | None = None, rules: Sequence[Ru
     """
     candidates = rules_for(text, rules)
     name = _secret_name(names_in_code) if names_in_code is not None else None
-    found: list[Secret] = []
+    secrets: list[Secret] = []
     left = text
     # one key may hide another: two without a gap, or a long match that swallows a shorter one's end
     while new := _find_once(left, candidates, name):
-        found += new
+        secrets += new
         left = _masked(left, new)
-    return sorted(found, key=lambda secret: secret.start)
+    return sorted(secrets, key=lambda secret: secret.start)
 
 
 def _find_once(text: str, rules: Sequence[Rule], name: str | None) -> list[Secret]:
-    found = [
+    candidates = [
         secret
         for rule in rules
         for secret in _matches(rule, text)
         if not (rule.whole_word and _inside_word(text, secret.start))
     ]
     if name is not None:
-        found += _bare_tokens(text, name)
-    return _without_overlaps(found)
+        candidates += _bare_tokens(text, name)
+    return _without_overlaps(candidates)
 
 
 def _masked(text: str, secrets: Sequence[Secret]) -> str:
@@ -126,13 +129,13 @@ def _inside_word(text: str, start: int) -> bool:
     return not (start >= 2 and text[start - 2] == "\\" and text[start - 1] in "nrtbf")
 
 
-def _without_overlaps(found: list[Secret]) -> list[Secret]:
-    """The earliest, of those the longest; a kind that comes first in the rules wins a draw (sorting is stable)."""
+def _without_overlaps(secrets: list[Secret]) -> list[Secret]:
+    """Keeps the earliest, of those the longest; the kind that comes first in the rules wins a tie (stable sort)."""
     kept: list[Secret] = []
-    for secret in sorted(found, key=lambda s: (s.start, -s.end)):
+    for secret in sorted(secrets, key=lambda s: (s.start, -s.end)):
         if not kept or secret.start >= kept[-1].end:
             kept.append(secret)
-        elif secret.end > kept[-1].end:  # two shapes that share characters: both go
+        elif secret.end > kept[-1].end:  # two matches that share characters: both are redacted
             kept[-1] = Secret(kept[-1].start, secret.end, kept[-1].kind)
     return kept
 
@@ -166,7 +169,7 @@ def _bare_tokens(text: str, name: str) -> Iterator[Secret]:
 
 @cache
 def provider_rules() -> tuple[Rule, ...]:
-    """All rules, those with a telling prefix first."""
+    """All rules, those with a distinctive prefix first."""
     return (*_block_rules(), *_extra_rules(), *_detect_secrets_rules(), *_context_rules())
 
 
@@ -184,7 +187,7 @@ def _block_rules() -> Iterator[Rule]:
 def _extra_rules() -> Iterator[Rule]:
     for kind, anchors, expression in PROVIDER_SHAPES:
         plausible = filled_in if kind == "HF_TOKEN" else None if kind == "TWITTER_BEARER" else token
-        # an expression that starts with a class is slow to look for, and its anchors are rare enough
+        # an expression that starts with a character class is slow to search, and its anchors are rare enough
         literal = min(map(len, anchors)) > 5 or expression.startswith(("[", "(?<="))
         gate = "" if literal else f"(?-u:{_LOOKAROUND.sub('', expression)})"
         yield Rule(kind, anchors, re.compile(expression, re.ASCII), plausible=plausible, tail=_TOKEN, gate=gate)
@@ -253,9 +256,62 @@ def _detect_secrets_rules() -> Iterator[Rule]:
                 yield Rule(kind, names, pattern, 1, plausible=has_digit, ignore_case=True, tail="", gate=gate)
 
 
+# --- secrets known by what stands before them ---------------------------------------------------------------------
+
+_ContextShape = tuple[str, tuple[str, ...], str, Callable[[str], bool]]
+
+#: What may stand before a name at the start of a line.
+_LINE_START = r"^[ \t]*(?:export[ \t]+|set[ \t]+)?[\w.-]{0,60}?"
+
+_NAME = (
+    r"(?=[acdempstw])"  # each begins with one of these: sorts out most places before the names are tried one by one
+    r"(?:secret|token|passw(?:or)?d|passphrase|pwd|credential|(?:api|access|auth|encryption|private|signing|account"
+    r"|client|session|master|storage|webhook|subscription|service|app|consumer|deploy|admin)[_-]?key)[\w.-]{0,40}"
+)
+_PASSWORD_NAME = r"(?:passw(?:or)?d|passphrase|pwd|_pass)[\w.-]{0,20}"
+_SECRET_ANCHORS = ("secret", "token", "passw", "passphrase", "pwd", "_pass", "key", "credential")
+_PASSWORD_ANCHORS = ("passw", "passphrase", "pwd", "_pass")
+_QUOTE = r"\\?[\"']"
+_IS = r"[\s]*(?::[\s]*[\w]+[\s]*)?(?::=|=>|=|:|,)[\s]*"  # with a type between, as in `KEY: str = "…"`
+_SCHEME = r"(?:bearer|basic|token|apikey|api-key|key)[\s]+"
+
+#: (kind, anchors, expression with the secret in its group, plausibility)
+_CONTEXT_SHAPES: tuple[_ContextShape, ...] = (
+    ("PASSWORD", ("://",), r"[a-z][a-z0-9+.-]{1,30}://[^\s:/?#\[\]@'\"<>]*:([^\s/'\"@<>{}]+)@[^\s'\"]", password),
+    ("PASSWORD", _PASSWORD_ANCHORS, r"[;?&][\s]*(?:user[\s])?(?:password|pwd)[\s]?=[\s]?([^\s\"';&<>{}$\\]{5,})",
+     password),
+    ("PASSWORD", ("-u", "--user"), rf"[\s](?:-u|--user)(?:[\s]|=)[\s]*{_QUOTE}?[\w.@-]+:([^\s\"'\\$]{{6,}})",
+     strong_password),
+    ("AUTHORIZATION", ("authorization",),
+     rf"authorization{_QUOTE}?[\s]*[\]:=,]+[\s]*[frb]?{_QUOTE}?{_SCHEME}([A-Za-z0-9._~+/=-]+)", header_credential),
+    ("AUTHORIZATION", ("authorization", "bearer"),
+     rf"(?:authorization{_QUOTE}?[\s]*[\]:=,]+[\s]*{_QUOTE}?|bearer[\s]+)([A-Za-z0-9._~+/=-]{{20,}})", random_looking),
+    ("AWS_SECRET_ACCESS_KEY", ("aws",),
+     rf"aws[\w.-]{{0,20}}secret[\w.-]{{0,20}}{_QUOTE}?\]?[\s]*[:=][\s]*{_QUOTE}?([0-9A-Za-z/+]{{38,42}})"
+     r"(?![0-9A-Za-z/+])", has_digit),
+    ("SECRET", _SECRET_ANCHORS, rf"{_NAME}{_QUOTE}?\]?{_IS}[frb]?{_QUOTE}([^\"'\s\\]{{16,}}){_QUOTE}",
+     assigned_secret),
+    ("PASSWORD", _PASSWORD_ANCHORS, rf"{_PASSWORD_NAME}{_QUOTE}?\]?{_IS}[frb]?{_QUOTE}([^\"'\s\\]{{8,64}}){_QUOTE}",
+     strong_password),
+    # any other key: `CLOUDFLARE_KEY = "…"`, where the value must look the more random
+    ("SECRET", ("_key", "-key"), rf"[a-z0-9][_-]keys?{_QUOTE}?\]?{_IS}[frb]?{_QUOTE}([^\"'\s\\]{{16,}}){_QUOTE}",
+     random_looking),
+    ("SECRET", ("_key",), rf"{_LINE_START}[a-z0-9]_key=([^\s\"']{{16,}})", random_looking),
+    # env dumps and settings without quotes
+    ("SECRET", _SECRET_ANCHORS,
+     rf"{_LINE_START}{_NAME}=([^\s\"']{{16,}})", assigned_secret),
+    ("PASSWORD", _PASSWORD_ANCHORS,
+     rf"{_LINE_START}{_PASSWORD_NAME}(?:=|:[ \t]+)([^\s\"']{{8,64}})$", strong_password),
+    # query parameters, HTTP headers, YAML
+    ("SECRET", _SECRET_ANCHORS,
+     rf"(?:{_NAME}{_QUOTE}?[\s]?[:=][\s]?|[?&](?:api_?key|key|sig|signature)=)([A-Za-z0-9_.+/~=%-]{{16,}})"
+     r"(?![\w(\[.])", random_looking),
+)  # fmt: skip
+
+
 def _context_rules() -> Iterator[Rule]:
     """Secrets known by what stands before them: connection strings, headers, assignments to secret-looking names."""
-    for kind, anchors, expression, plausible in CONTEXT_SHAPES:
+    for kind, anchors, expression, plausible in _CONTEXT_SHAPES:
         pattern = re.compile(expression, re.IGNORECASE | re.MULTILINE)
         gate = "" if anchors == ("aws",) else _gate(expression)
         yield Rule(kind, anchors, pattern, 1, plausible, anchors != ("://",), whole_word=False, tail="", gate=gate)
@@ -267,7 +323,7 @@ def _gate(expression: str) -> str:
     It has no lookarounds and narrower \s and \w, which stand in character classes in all expressions that come here;
     a name's class is widened further, to one that costs a third, and what may stand before a name is left out.
     """
-    wider = _LOOKAROUND.sub("", expression).replace(LINE_START, "").replace(r"[\w.-]{", r"[^\s\"']{")
+    wider = _LOOKAROUND.sub("", expression).replace(_LINE_START, "").replace(r"[\w.-]{", r"[^\s\"']{")
     return "(?im)" + wider.replace(r"\w", r"\w\p{N}").replace(r"[\s", r"[\s\x1c-\x1f")
 
 

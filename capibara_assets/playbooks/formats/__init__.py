@@ -1,4 +1,4 @@
-"""File formats of playbooks: ACE JSON and text, markdown, TOON, deltas, and their detection.
+"""File formats of playbooks: ACE JSON and text, markdown, TOON and deltas; detection, reading and writing.
 
 Imports `history`, `schema` and `similarity`. A new format is a new module here.
 """

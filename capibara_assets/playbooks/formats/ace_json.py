@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from capibara_assets.playbooks.formats.parsed import (
-    Parsed,
+    ParsedPlaybook,
     RawBullet,
-    Unfit,
+    UnfitEntry,
     counter,
     moment,
     references,
@@ -21,18 +21,18 @@ _TEXTS = ("content", "text")
 
 
 class DuplicateKey(ValueError):
-    """An object names a key twice; a plain parser would lose one of the two values without a word."""
+    """An object has a key twice; a plain parser would silently drop one of the two values."""
 
 
 def parse_json(text: str) -> Any:
-    """JSON with exact integers. Raises DuplicateKey, ValueError (invalid), RecursionError (nested too deep)."""
+    """Parses JSON with exact integers. Raises DuplicateKey, ValueError (invalid), RecursionError (nested too deep)."""
     return json.loads(text, object_pairs_hook=_pairs)
 
 
 def entries_of(document: Mapping[str, Any]) -> tuple[str, Any] | None:
     """(key, bullets) of a playbook document: by id or as a list; None when it holds none.
 
-    `strategies` and `entries` are common words: they count only when what they hold looks like bullets.
+    `strategies` and `entries` are common words: they count only when their values look like bullets.
     """
     for name in ("bullets", "skills"):
         if isinstance(document.get(name), (Mapping, list)):
@@ -49,7 +49,7 @@ def entries_of(document: Mapping[str, Any]) -> tuple[str, Any] | None:
 
 
 def looks_like_bullet(entry: Any) -> bool:
-    """An object with a text and an id or counters."""
+    """Whether a value is an object with a text and an id or counters."""
     return (
         isinstance(entry, Mapping)
         and any(name in entry for name in _TEXTS)
@@ -57,35 +57,35 @@ def looks_like_bullet(entry: Any) -> bool:
     )
 
 
-def read_bullets_by_id(document: Mapping[str, Any], entries: Mapping[str, Any], text: str) -> Parsed:
+def read_bullets_by_id(document: Mapping[str, Any], entries: Mapping[str, Any], text: str) -> ParsedPlaybook:
     """Family kayba-json: `{"bullets" or "skills": {id: {...}}, "sections": {name: [ids]}, "next_id": n}`.
 
     Where a bullet's own section and the list of sections differ, the bullet's own wins and is flagged.
     """
-    parsed = Parsed(agent_id=agent_of(document))
+    parsed = ParsedPlaybook(agent_id=agent_of(document))
     listed = _listed(document.get("sections"), entries, parsed, text)
     for local_id, entry in entries.items():
         line = line_of(text, local_id)
         shown = json.dumps(entry, ensure_ascii=False)
         try:
             bullet = _bullet_by_id(local_id, entry, listed.get(local_id, []), line)
-        except Unfit as unfit:
+        except UnfitEntry as unfit:
             parsed.reject(unfit.reason, unfit.detail, shown, line, local_id)
         else:
             parsed.add(bullet, shown)
     return parsed
 
 
-def read_bullets_with_evidence(document: Any, entries: list[Any], text: str) -> Parsed:
+def read_bullets_with_evidence(document: Any, entries: list[Any], text: str) -> ParsedPlaybook:
     """Lists of `{id, title, content (or text), tags, helpful_count, harmful_count, status, ...}`."""
-    parsed = Parsed(agent_id=agent_of(document))
+    parsed = ParsedPlaybook(agent_id=agent_of(document))
     _read_list(entries, text, parsed, "")
     return parsed
 
 
-def read_sections_of_lists(document: Mapping[str, Any], sections: Mapping[str, Any], text: str) -> Parsed:
+def read_sections_of_lists(document: Mapping[str, Any], sections: Mapping[str, Any], text: str) -> ParsedPlaybook:
     """`{"sections": {name: [{id, content, helpful_count, ...}]}}`: the section is the list that holds the bullet."""
-    parsed = Parsed(agent_id=agent_of(document))
+    parsed = ParsedPlaybook(agent_id=agent_of(document))
     for name, entries in sections.items():
         if isinstance(entries, list):
             _read_list(entries, text, parsed, name)
@@ -95,37 +95,37 @@ def read_sections_of_lists(document: Mapping[str, Any], sections: Mapping[str, A
     return parsed
 
 
-def _read_list(entries: list[Any], text: str, parsed: Parsed, section: str) -> None:
+def _read_list(entries: list[Any], text: str, parsed: ParsedPlaybook, section: str) -> None:
     for position, entry in enumerate(entries):
         shown = json.dumps(entry, ensure_ascii=False)
         locator = entry["id"] if isinstance(entry, Mapping) and isinstance(entry.get("id"), str) else f"[{position}]"
         line = line_of(text, locator)
         try:
             bullet = bullet_with_evidence(entry, line, section)
-        except Unfit as unfit:
+        except UnfitEntry as unfit:
             parsed.reject(unfit.reason, unfit.detail, shown, line, locator)
         else:
             parsed.add(bullet, shown)
 
 
 def line_of(text: str, name: str) -> int:
-    """Line on which a quoted name first stands, 0 when it does not."""
-    found = text.find(json.dumps(name, ensure_ascii=False))
-    return 0 if found < 0 else text.count("\n", 0, found) + 1
+    """Line (from 1) of the first occurrence of a quoted name; 0 when there is none."""
+    position = text.find(json.dumps(name, ensure_ascii=False))
+    return 0 if position < 0 else text.count("\n", 0, position) + 1
 
 
 def _bullet_by_id(local_id: str, entry: Any, sections: list[str], line: int) -> RawBullet:
     if not isinstance(entry, Mapping):
-        raise Unfit("not_an_object", f"expected an object, found {type(entry).__name__}")
+        raise UnfitEntry("not_an_object", f"expected an object, found {type(entry).__name__}")
     if not tidy(local_id):
-        raise Unfit("empty_id", "the key is blank")
+        raise UnfitEntry("empty_id", "the key is blank")
     if entry.get("id", local_id) != local_id:
-        raise Unfit("conflicting_bullet_id", f"the key says {local_id!r}, the bullet says {entry['id']!r}")
+        raise UnfitEntry("conflicting_bullet_id", f"the key says {local_id!r}, the bullet says {entry['id']!r}")
     flags: list[str] = []
     content = text_of(entry, _text_name(entry))
     section = entry.get("section")
     if section is not None and not isinstance(section, str):
-        raise Unfit("type:section", f"expected a string, found {type(section).__name__}")
+        raise UnfitEntry("type:section", f"expected a string, found {type(section).__name__}")
     if section is None:
         section = sections[0] if sections else ""
     elif any(name != section for name in sections):
@@ -151,9 +151,9 @@ def _bullet_by_id(local_id: str, entry: Any, sections: list[str], line: int) -> 
 
 
 def bullet_with_evidence(entry: Any, line: int, section: str = "") -> RawBullet:
-    """One entry of a list; `section` where the entry names none. Raises Unfit."""
+    """One entry of a list; `section` where the entry names none. Raises UnfitEntry."""
     if not isinstance(entry, Mapping):
-        raise Unfit("not_an_object", f"expected an object, found {type(entry).__name__}")
+        raise UnfitEntry("not_an_object", f"expected an object, found {type(entry).__name__}")
     flags: list[str] = []
     local_id, content = text_of(entry, "id"), text_of(entry, _text_name(entry))
     named = entry.get("section")
@@ -197,7 +197,7 @@ def agent_of(document: Any) -> str | None:
     return tidy(agent) if isinstance(agent, str) and agent.strip() else None
 
 
-def _listed(sections: Any, entries: Mapping[str, Any], parsed: Parsed, text: str) -> dict[str, list[str]]:
+def _listed(sections: Any, entries: Mapping[str, Any], parsed: ParsedPlaybook, text: str) -> dict[str, list[str]]:
     """Bullet id -> the sections that list it; an id that no bullet has is rejected."""
     listed: dict[str, list[str]] = {}
     for name, ids in sections.items() if isinstance(sections, Mapping) else ():

@@ -1,13 +1,12 @@
 """ACE text: `## SECTION` headers and one bullet a line, `[id] helpful=N harmful=M :: content` or `[id] content`.
 
 Source of the form: ace-agent/ace, `playbook_utils.py`; the form without counters: ace-agent/ace-appworld. A line that
-is neither header nor bullet continues the bullet above it; two blanks of indent are taken off, as `write.py` puts them
-on.
+is neither header nor bullet continues the bullet above it; two blanks of indent are removed, as `write.py` adds them.
 """
 
 import re
 
-from capibara_assets.playbooks.formats.parsed import MOST_DIGITS, Parsed, RawBullet, Unfit, tidy
+from capibara_assets.playbooks.formats.parsed import MOST_DIGITS, ParsedPlaybook, RawBullet, UnfitEntry, tidy
 
 _COUNTED = re.compile(r"(?:- )?\[(?P<id>[^\]]*)\]\s*(?P<rest>helpful=.*)")
 _COUNTERS = re.compile(r"helpful=(?P<helpful>\S*)\s+harmful=(?P<harmful>\S*)\s*::(?P<content>.*)")
@@ -25,12 +24,12 @@ def looks_like_ace_text(text: str) -> bool:
     return any(_COUNTED.match(line) or (headed and _PLAIN.match(line)) for line in lines)
 
 
-def read_ace_text(text: str) -> Parsed:
-    """Read a playbook in ACE text.
+def read_ace_text(text: str) -> ParsedPlaybook:
+    """Reads a playbook in ACE text.
 
     Reasons for rejection: counter, format, empty_id, empty_content, conflicting_bullet_id, orphan_continuation.
     """
-    parsed = Parsed()
+    parsed = ParsedPlaybook()
     section = ""
     owner: RawBullet | None = None  # the bullet that the next lines continue
     more: list[str] = []
@@ -49,36 +48,36 @@ def read_ace_text(text: str) -> Parsed:
             continue
         try:
             owner = _bullet(line, section, number)
-        except Unfit as unfit:
+        except UnfitEntry as unfit:
             parsed.reject(unfit.reason, unfit.detail, line, number)
     _keep(parsed, owner, more)
     return parsed
 
 
-def _keep(parsed: Parsed, bullet: RawBullet | None, more: list[str]) -> None:
-    """Add a bullet with the lines that continue it."""
+def _keep(parsed: ParsedPlaybook, bullet: RawBullet | None, more: list[str]) -> None:
+    """Adds a bullet with the lines that continue it."""
     if bullet is not None:
         lines = [bullet.content, *(line.removeprefix("  ") for line in more)]
         parsed.add(bullet.with_content(tidy("\n".join(lines))), "\n".join([bullet.content, *more]).rstrip())
 
 
 def _bullet(line: str, section: str, number: int) -> RawBullet:
-    """The bullet on one line. Raises Unfit."""
+    """The bullet on one line. Raises UnfitEntry."""
     helpful = harmful = 0
     if counted := _COUNTED.match(line):
         local_id, counters = counted["id"].strip(), _COUNTERS.match(counted["rest"])
         if counters is None:
-            raise Unfit("format", "expected [id] helpful=N harmful=M :: content")
+            raise UnfitEntry("format", "expected [id] helpful=N harmful=M :: content")
         for name in ("helpful", "harmful"):
             if not _WHOLE.fullmatch(counters[name]):
-                raise Unfit("counter", f"{name} is {counters[name][:20]!r}, expected a whole number from 0")
+                raise UnfitEntry("counter", f"{name} is {counters[name][:20]!r}, expected a whole number from 0")
         helpful, harmful, content = int(counters["helpful"]), int(counters["harmful"]), counters["content"]
     elif plain := _PLAIN.match(line):
         local_id, content = plain["id"], plain["content"]
     else:
-        raise Unfit("format", "expected [id] helpful=N harmful=M :: content, found no brackets")
+        raise UnfitEntry("format", "expected [id] helpful=N harmful=M :: content, found no brackets")
     if not local_id:
-        raise Unfit("empty_id", "the brackets hold no id")
+        raise UnfitEntry("empty_id", "the brackets hold no id")
     if not tidy(content):
-        raise Unfit("empty_content", "nothing after the id and counters")
+        raise UnfitEntry("empty_content", "nothing after the id and counters")
     return RawBullet(local_id, tidy(section), content, helpful=helpful, harmful=harmful, line=number)

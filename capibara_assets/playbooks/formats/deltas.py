@@ -1,6 +1,6 @@
-"""Changes to a playbook: evidence deltas, DeltaBatch operations (curators), and the tags a reflector gives.
+"""Reads changes to a playbook: evidence deltas, DeltaBatch operations (of curators), and the tags of a reflector.
 
-A delta is no playbook; it says what to do to one. Semantics of the operations: kayba-ai/agentic-context-engine and
+A delta is not a playbook but a list of changes to one. Semantics of the operations: kayba-ai/agentic-context-engine and
 ACE-open (`ADD`, `UPDATE`, `TAG`, `REMOVE`), ace-agent/ace (curator: `ADD`; reflector: `bullet_tags`), and the evidence
 playbooks' `new_bullets`, `edits`, `merges`, `deprecations`, `counters`, in this order.
 """
@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from capibara_assets.playbooks.formats.ace_json import agent_of, bullet_with_evidence, line_of
-from capibara_assets.playbooks.formats.parsed import RawBullet, Rejected, Unfit, counter, moment, text_of, tidy
+from capibara_assets.playbooks.formats.parsed import RawBullet, Rejected, UnfitEntry, counter, moment, text_of, tidy
 
 COUNTERS = ("helpful", "harmful", "neutral")
 _ID_KEYS = ("bullet_id", "skill_id", "id", "bullet")
@@ -37,9 +37,9 @@ class Change:
 
     kind: Literal["add", "set", "count", "retire", "merge"]
     local_id: str
-    """The bullet it is about; empty for an addition whose id the playbook gives."""
+    """The bullet that it changes; empty for an addition whose id the playbook assigns."""
     shown: str
-    """Its text, for the quarantine."""
+    """The step as JSON text, for the quarantine."""
     line: int = 0
     bullet: RawBullet | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -81,7 +81,7 @@ def delta_family(document: Any) -> str:
 
 
 def read_deltas(document: Any, text: str) -> tuple[tuple[Delta, ...], tuple[Rejected, ...]]:
-    """The deltas of a file in order, and the steps that cannot be understood."""
+    """Reads the deltas of a file in order; returns them and the steps that are invalid."""
     documents = document if isinstance(document, list) and not _are_tags(document) else [document]
     rejected: list[Rejected] = []
     return tuple(_delta(each, text, rejected) for each in documents), tuple(rejected)
@@ -143,7 +143,7 @@ def _read(steps: list[tuple[Callable[[Any], Change], Any]], text: str, rejected:
         line = line_of(text, locator)
         try:
             change = read(entry)
-        except Unfit as unfit:
+        except UnfitEntry as unfit:
             rejected.append(Rejected(unfit.reason, unfit.detail, shown, line, locator))
         else:
             changes.append(_placed(change, shown, line))
@@ -159,17 +159,17 @@ def _named(entry: Any) -> str:
     """The bullet that an entry is about, "" when it names none."""
     if isinstance(entry, str):
         return tidy(entry)
-    found = (entry[key] for key in (*_ID_KEYS, "keep_id") if key in entry) if isinstance(entry, Mapping) else iter(())
-    value = next(found, None)
+    ids = (entry[key] for key in (*_ID_KEYS, "keep_id") if key in entry) if isinstance(entry, Mapping) else iter(())
+    value = next(ids, None)
     return tidy(value) if isinstance(value, str) else ""
 
 
 def _target(entry: Any) -> str:
     if not isinstance(entry, Mapping):
-        raise Unfit("not_an_object", f"expected an object, found {type(entry).__name__}")
+        raise UnfitEntry("not_an_object", f"expected an object, found {type(entry).__name__}")
     name = _named(entry)
     if not name:
-        raise Unfit("missing:id", "the step names no bullet")
+        raise UnfitEntry("missing:id", "the step names no bullet")
     return name
 
 
@@ -187,27 +187,27 @@ def _edit(entry: Any) -> Change:
 
 
 def _settable(values: Any) -> dict[str, Any]:
-    """Fields of a bullet with the checks that they get anywhere else; what we do not keep is left out."""
+    """Checked fields of a bullet; fields that are not stored are left out. Raises UnfitEntry."""
     if not isinstance(values, Mapping):
-        raise Unfit("type:set", f"expected an object, found {type(values).__name__}")
-    found: dict[str, Any] = {}
+        raise UnfitEntry("type:set", f"expected an object, found {type(values).__name__}")
+    checked: dict[str, Any] = {}
     for key, name in _SETTABLE.items():
         if key not in values or values[key] is None:
             continue
         if name in COUNTERS:
-            found[name] = counter(values, key)
+            checked[name] = counter(values, key)
         elif name == "tags":
-            found[name] = tuple(tidy(tag) for tag in values[key] if isinstance(tag, str))
+            checked[name] = tuple(tidy(tag) for tag in values[key] if isinstance(tag, str))
         else:
-            found[name] = text_of(values, key)
-    return found
+            checked[name] = text_of(values, key)
+    return checked
 
 
 def _merge(entry: Any) -> Change:
     name = _target({"id": entry.get("keep_id")} if isinstance(entry, Mapping) else entry)
     others = entry.get("merge_ids")
     if not isinstance(others, list) or not all(isinstance(other, str) for other in others):
-        raise Unfit("type:merge_ids", "expected a list of ids")
+        raise UnfitEntry("type:merge_ids", "expected a list of ids")
     return Change("merge", name, "", others=tuple(tidy(other) for other in others if tidy(other) != name))
 
 
@@ -223,17 +223,17 @@ def _counter(entry: Any) -> Change:
 
 
 def _increment(entry: Mapping[str, Any], name: str) -> int:
-    """How much a counter changes; a correction may be negative."""
+    """The change of a counter; a correction may be negative."""
     value = entry.get(name, 0)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Unfit(f"type:{name}", f"expected an integer, found {type(value).__name__}")
+        raise UnfitEntry(f"type:{name}", f"expected an integer, found {type(value).__name__}")
     return value
 
 
 def _tag(entry: Any) -> Change:
     name, tag = _target(entry), entry.get("tag")
     if tag not in COUNTERS:
-        raise Unfit("tag", f"expected helpful, harmful or neutral, found {str(tag)[:20]!r}")
+        raise UnfitEntry("tag", f"expected helpful, harmful or neutral, found {str(tag)[:20]!r}")
     return Change("count", name, "", counts=_counts({tag: 1}))
 
 
@@ -243,13 +243,13 @@ def _counts(values: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def _operation(entry: Any) -> Change:
-    """One operation of a DeltaBatch or a curator."""
+    """Reads one operation of a DeltaBatch or a curator. Raises UnfitEntry."""
     if not isinstance(entry, Mapping):
-        raise Unfit("not_an_object", f"expected an object, found {type(entry).__name__}")
+        raise UnfitEntry("not_an_object", f"expected an object, found {type(entry).__name__}")
     kind = str(entry.get("type", "")).upper()
     metadata = entry.get("metadata") or {}
     if not isinstance(metadata, Mapping):
-        raise Unfit("type:metadata", f"expected an object, found {type(metadata).__name__}")
+        raise UnfitEntry("type:metadata", f"expected an object, found {type(metadata).__name__}")
     if kind == "ADD":
         section = entry.get("section")
         counters: dict[str, Any] = {name: counter(metadata, name) for name in COUNTERS}
@@ -267,7 +267,7 @@ def _operation(entry: Any) -> Change:
         return Change("count", _target(entry), "", counts=_counts(metadata))
     if kind in ("REMOVE", "DELETE"):
         return Change("retire", _target(entry), "", status="removed")
-    raise Unfit("unknown_operation", f"expected ADD, UPDATE, TAG or REMOVE, found {kind[:20]!r}")
+    raise UnfitEntry("unknown_operation", f"expected ADD, UPDATE, TAG or REMOVE, found {kind[:20]!r}")
 
 
 _EVIDENCE: dict[str, Callable[[Any], Change]] = {

@@ -1,9 +1,12 @@
-"""Which format family a file is of, found by looking at its content, and what is in it."""
+"""Detects the format family of a playbook file by its content, and reads it."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+import yaml
 
 from capibara_assets.playbooks.formats.ace_json import (
     DuplicateKey,
@@ -16,9 +19,8 @@ from capibara_assets.playbooks.formats.ace_json import (
 )
 from capibara_assets.playbooks.formats.ace_text import looks_like_ace_text, read_ace_text
 from capibara_assets.playbooks.formats.deltas import Delta, delta_family, looks_like_delta, read_deltas
-from capibara_assets.playbooks.formats.front_matter import split_front_matter
 from capibara_assets.playbooks.formats.markdown import looks_like_kayba_markdown, read_kayba_markdown
-from capibara_assets.playbooks.formats.parsed import Parsed, Rejected, Unfit
+from capibara_assets.playbooks.formats.parsed import ParsedPlaybook, Rejected, UnfitEntry
 from capibara_assets.playbooks.formats.runs import (
     AgentManifest,
     RunReport,
@@ -30,16 +32,17 @@ from capibara_assets.playbooks.formats.runs import (
 from capibara_assets.playbooks.formats.toon import looks_like_toon, read_toon
 
 _MARKS = ('"bullets"', '"skills"', '"helpful', '"harmful')
-_SHOWN = 65_536
+_SHOWN = 65_536  # characters of an unreadable file
+_FENCED = re.compile(r"\A---[ \t]*\r?\n(?P<yaml>.*?)^---[ \t]*\r?$\n?", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What one file holds. `status` as in `PlaybookFile`; a playbook may bring its agent's manifest with it."""
+    """The parsed contents of one file. `status` as in `PlaybookFile`; a playbook may hold its agent's manifest."""
 
     family: str
     status: Literal["read", "ignored", "quarantined"]
-    parsed: Parsed | None = None
+    parsed: ParsedPlaybook | None = None
     manifest: AgentManifest | None = None
     run: RunReport | None = None
     deltas: tuple[Delta, ...] = ()
@@ -50,10 +53,10 @@ _IGNORED = Contents("unknown", "ignored")
 
 
 def read_contents(data: bytes, *, own_folder: bool) -> Contents:
-    """Find a file's family and read it.
+    """Detects a file's family and reads it.
 
     In a folder of playbooks (`own_folder`) an unreadable file is quarantined; elsewhere only when it bears the marks
-    of a playbook, because it may well be an execution log, which is not for this reader.
+    of a playbook, because it may be an execution log, which the ingest reads.
     """
     if not data.strip():
         return Contents("empty", "read" if own_folder else "ignored")
@@ -69,12 +72,29 @@ def read_contents(data: bytes, *, own_folder: bool) -> Contents:
         return _read_json(text, own_folder=own_folder)
     if looks_like_toon(text):
         return Contents("kayba-toon", "read", parsed=read_toon(text))
-    front, body = split_front_matter(text)
+    front, body = _split_front_matter(text)
     if looks_like_kayba_markdown(body):
         return _with_manifest(Contents("kayba-markdown", "read", parsed=read_kayba_markdown(body)), front, text)
     if looks_like_ace_text(body):
         return _with_manifest(Contents("ace-text", "read", parsed=read_ace_text(body)), front, text)
     return _IGNORED
+
+
+def _split_front_matter(text: str) -> tuple[Mapping[str, Any], str]:
+    """Splits off YAML front matter: (mapping, text in which its lines are blank, so that line numbers stay).
+
+    The mapping is empty where there is no front matter, or it is no mapping.
+    """
+    fenced = _FENCED.match(text)
+    if fenced is None:
+        return {}, text
+    try:
+        values = yaml.safe_load(fenced["yaml"])
+    except yaml.YAMLError:
+        return {}, text
+    if not isinstance(values, dict):
+        return {}, text
+    return values, "\n" * fenced[0].count("\n") + text[fenced.end() :]
 
 
 def _read_json(text: str, *, own_folder: bool) -> Contents:
@@ -95,7 +115,7 @@ def _read_json(text: str, *, own_folder: bool) -> Contents:
 
 
 def _read_json_lines(text: str) -> Contents:
-    """A log of deltas, one a line, is a history; any other JSON Lines file is not for this reader."""
+    """Reads a log of deltas, one per line; any other JSON Lines file is ignored."""
     try:
         documents = [parse_json(line) for line in text.splitlines() if line.strip()]
     except (ValueError, RecursionError):
@@ -110,26 +130,26 @@ def _deltas(document: Any, text: str) -> Contents:
 
 def _read_object(document: Mapping[str, Any], text: str) -> Contents:
     session = document.get("playbook")
-    found, held = entries_of(document), document
-    if found is None and isinstance(session, Mapping):
-        found, held = entries_of(session), session
-    if found is not None:
-        name, entries = found
+    named, holder = entries_of(document), document
+    if named is None and isinstance(session, Mapping):
+        named, holder = entries_of(session), session
+    if named is not None:
+        name, entries = named
         if name == "sections":
             contents = Contents("sections-json", "read", parsed=read_sections_of_lists(document, entries, text))
         elif isinstance(entries, Mapping):
             family = "kayba-json" if name in ("bullets", "skills") else f"{name}-json"
-            contents = Contents(family, "read", parsed=read_bullets_by_id(held, entries, text))
+            contents = Contents(family, "read", parsed=read_bullets_by_id(holder, entries, text))
         else:
-            contents = _list(held, entries, text, name)
+            contents = _list(holder, entries, text, name)
         return _with_manifest(contents, document, text)
     try:
-        # a run may name its agent and its success rate as a manifest does: look for the run first
+        # a run may name its agent and its success rate as a manifest does: test for the run first
         if looks_like_run(document):
             return Contents("adaptation-run", "read", run=read_run(document))
         if looks_like_manifest(document):
             return Contents("agent-manifest", "read", manifest=read_manifest(document))
-    except Unfit as unfit:
+    except UnfitEntry as unfit:
         return _unreadable(unfit.reason, unfit.detail, text)
     return _IGNORED
 
@@ -140,12 +160,12 @@ def _list(document: Any, entries: list[Any], text: str, name: str = "bullets") -
 
 
 def _with_manifest(contents: Contents, document: Mapping[str, Any], text: str) -> Contents:
-    """A playbook that also says how its agent did; a manifest that does not fit costs no bullet."""
+    """Adds the manifest that a playbook holds; an invalid manifest is rejected alone."""
     if not looks_like_manifest(document):
         return contents
     try:
         return replace(contents, manifest=read_manifest(document))
-    except Unfit as unfit:
+    except UnfitEntry as unfit:
         return replace(contents, rejected=(Rejected(unfit.reason, unfit.detail, text[:_SHOWN], locator="manifest"),))
 
 

@@ -1,9 +1,9 @@
-"""Kayba markdown: a skillbook as a report, its bullets with ids as headings, in brackets, or with none."""
+"""Reads Kayba markdown: a skillbook report whose bullets have ids as headings, in brackets, or none."""
 
 import re
 from dataclasses import dataclass, field
 
-from capibara_assets.playbooks.formats.parsed import Parsed, RawBullet, tidy
+from capibara_assets.playbooks.formats.parsed import ParsedPlaybook, RawBullet, tidy
 
 _HEADING = re.compile(r"###\s+`(?P<id>[^`]+)`\s*$")
 _ITEM = re.compile(r"- (?:\[(?P<id>[^\]]+)\]\s*)?(?P<content>.+)$")
@@ -15,6 +15,8 @@ _COUNTERS = re.compile(
 
 @dataclass
 class _Entry:
+    """The lines of one bullet in the report."""
+
     line: int
     section: str
     local_id: str | None
@@ -31,9 +33,9 @@ def looks_like_kayba_markdown(text: str) -> bool:
     return sections and items and remarks
 
 
-def read_kayba_markdown(text: str) -> Parsed:
-    """Read a skillbook report; a bullet without an id gets `<section>-%05d` by its place, and a flag."""
-    parsed, section = Parsed(), ""
+def read_kayba_markdown(text: str) -> ParsedPlaybook:
+    """Reads a skillbook report; a bullet without an id gets `<section>-%05d` by its place, and a flag."""
+    parsed, section = ParsedPlaybook(), ""
     entries: list[_Entry] = []
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
         if line.startswith("## "):
@@ -51,11 +53,11 @@ def read_kayba_markdown(text: str) -> Parsed:
     return parsed
 
 
-def _add(parsed: Parsed, entry: _Entry, place: int) -> None:
-    """The advice is what stands before the remarks; the counters may stand anywhere."""
+def _add(parsed: ParsedPlaybook, entry: _Entry, place: int) -> None:
+    """Adds an entry: its content is the text before the remarks; its counters may stand anywhere."""
     shown = "\n".join(entry.lines)
-    found = _COUNTERS.search(shown)
-    helpful, harmful, neutral = (int(count or 0) for count in found.groups()) if found else (0, 0, 0)
+    counts = _COUNTERS.search(shown)
+    helpful, harmful, neutral = (int(count or 0) for count in counts.groups()) if counts else (0, 0, 0)
     advice = [line for line in _COUNTERS.sub("", shown).split("\n") if not _REMARK.match(line)]
     local_id = tidy(entry.local_id or f"{entry.section or 'bullet'}-{place:05d}")
     content = tidy("\n".join(advice))

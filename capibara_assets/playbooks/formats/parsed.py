@@ -1,4 +1,4 @@
-"""What a reader of one playbook file hands back, and the checks that all families share."""
+"""The result of reading one playbook file, and the field checks that all formats share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ MOST_DIGITS = 100
 
 @dataclass(frozen=True)
 class RawBullet:
-    """A bullet as read; counters are exact."""
+    """A bullet as it stands in a file; counters are exact."""
 
     local_id: str
     section: str
@@ -29,12 +29,13 @@ class RawBullet:
     line: int = 0
 
     def with_content(self, content: str) -> "RawBullet":
+        """A copy with other content."""
         return replace(self, content=content)
 
 
 @dataclass(frozen=True)
 class Rejected:
-    """Something that should have been a bullet and is not."""
+    """An entry that should be a bullet and is not valid: goes to the quarantine."""
 
     reason: str
     detail: str
@@ -44,8 +45,8 @@ class Rejected:
 
 
 @dataclass
-class Parsed:
-    """Everything found in one file."""
+class ParsedPlaybook:
+    """The bullets and rejected entries of one file."""
 
     bullets: list[RawBullet] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
@@ -54,7 +55,7 @@ class Parsed:
     _by_id: dict[str, RawBullet] = field(default_factory=dict, repr=False)
 
     def add(self, bullet: RawBullet, text: str) -> None:
-        """Keep a bullet unless its id is taken: an exact repeat is counted, anything else is rejected."""
+        """Adds a bullet with a new id; an exact repeat is counted, another bullet with a known id is rejected."""
         known = self._by_id.setdefault(bullet.local_id, bullet)
         if known is bullet:
             self.bullets.append(bullet)
@@ -65,10 +66,11 @@ class Parsed:
             self.reject("conflicting_bullet_id", detail, text, bullet.line, bullet.local_id)
 
     def reject(self, reason: str, detail: str, text: str, line: int = 0, locator: str = "") -> None:
+        """Adds an entry to those that are rejected."""
         self.rejected.append(Rejected(reason, detail, text, line, locator))
 
 
-class Unfit(Exception):
+class UnfitEntry(Exception):
     """An entry that cannot be a bullet: reason class and detail."""
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -83,33 +85,33 @@ def counter(entry: Mapping[str, Any], *names: str) -> int:
         return 0
     value = entry[name]
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Unfit(f"type:{name}", f"expected an integer, found {type(value).__name__}")
+        raise UnfitEntry(f"type:{name}", f"expected an integer, found {type(value).__name__}")
     if not 0 <= value < 10**MOST_DIGITS:
-        raise Unfit("counter", f"{name} is {str(value)[:20]}, expected 0 to 10**{MOST_DIGITS}")
+        raise UnfitEntry("counter", f"{name} is {str(value)[:20]}, expected 0 to 10**{MOST_DIGITS}")
     return value
 
 
 def text_of(entry: Mapping[str, Any], name: str) -> str:
-    """A string that must be there and not be blank, with plain newlines and no blanks around it."""
+    """A required string that is not blank, tidied. Raises UnfitEntry."""
     if name not in entry:
-        raise Unfit(f"missing:{name}", f"no {name}")
+        raise UnfitEntry(f"missing:{name}", f"no {name}")
     value = entry[name]
     if not isinstance(value, str):
-        raise Unfit(f"type:{name}", f"expected a string, found {type(value).__name__}")
+        raise UnfitEntry(f"type:{name}", f"expected a string, found {type(value).__name__}")
     value = tidy(value)
     if not value:
-        raise Unfit("empty_id" if name == "id" else f"empty_{name}", f"{name} is blank")
+        raise UnfitEntry("empty_id" if name == "id" else f"empty_{name}", f"{name} is blank")
     return value
 
 
 def tidy(text: str) -> str:
-    """Plain newlines, no blanks at either end; lone surrogates, which no table can hold, become U+FFFD."""
+    """Text with LF line ends and without blanks at either end; lone surrogates become U+FFFD."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").strip()
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def moment(value: Any, flags: list[str]) -> datetime | None:
-    """ISO text or epoch seconds as UTC; no zone is read as UTC and flagged, nonsense is flagged and None."""
+    """Converts ISO text or epoch seconds to UTC; flags times without zone (read as UTC) and invalid ones (None)."""
     if value is None:
         return None
     try:
@@ -126,7 +128,7 @@ def moment(value: Any, flags: list[str]) -> datetime | None:
 
 
 def title_of(entry: Mapping[str, Any]) -> str | None:
-    """The title where it says something that the content does not."""
+    """The title of an entry; None where the content contains it."""
     title, content = entry.get("title"), entry.get("content")
     if not isinstance(title, str) or not title.strip():
         return None
@@ -134,20 +136,20 @@ def title_of(entry: Mapping[str, Any]) -> str | None:
 
 
 def strings(value: Any) -> tuple[str, ...]:
-    """The strings of a list; anything else is no tags at all."""
+    """The strings in a list; none for any other value."""
     return tuple(tidy(item) for item in value if isinstance(item, str)) if isinstance(value, list) else ()
 
 
 def references(value: Any) -> tuple[str, ...]:
-    """What a list of evidence names, as `<type>:<ref>` (`{"type", "ref", "note"}`; a bare string has no type)."""
-    found = []
+    """The references in a list of evidence (`{"type", "ref", "note"}`, or a bare string) as `<type>:<ref>`."""
+    named = []
     for item in value if isinstance(value, list) else ():
         if isinstance(item, str):
-            found.append(f":{tidy(item)}" if item.strip() else "")
+            named.append(f":{tidy(item)}" if item.strip() else "")
         elif isinstance(item, Mapping) and isinstance(item.get("ref"), str) and item["ref"].strip():
             kind = item.get("type")
-            found.append(f"{tidy(kind) if isinstance(kind, str) else ''}:{tidy(item['ref'])}")
-    return tuple(dict.fromkeys(reference for reference in found if reference))
+            named.append(f"{tidy(kind) if isinstance(kind, str) else ''}:{tidy(item['ref'])}")
+    return tuple(dict.fromkeys(reference for reference in named if reference))
 
 
 def _essence(bullet: RawBullet) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""Deltas applied in order to the playbook they are about: a playbook has a history, its files are moments of it."""
+"""Applies deltas in order to the playbook that they change; playbook files are snapshots of its history."""
 
 import re
 from collections import Counter
@@ -51,8 +51,8 @@ class DeltaFile:
 
 
 @dataclass(frozen=True)
-class Revised:
-    """A bullet after a file of deltas; `replaces` is the id (`path/local id`) of the row that it follows upon."""
+class RevisedBullet:
+    """A bullet after a file of deltas; `replaces` is the id (`path/local id`) of the row that it supersedes."""
 
     bullet: RawBullet
     replaces: str | None
@@ -60,10 +60,10 @@ class Revised:
 
 @dataclass(frozen=True)
 class Revisions:
-    """What a file of deltas came to."""
+    """The result of applying a file of deltas."""
 
     agent_id: str
-    bullets: tuple[Revised, ...]
+    bullets: tuple[RevisedBullet, ...]
     rejected: tuple[Rejected, ...]
 
 
@@ -74,7 +74,7 @@ class _Held:
 
 
 def revise(snapshots: Sequence[Snapshot], files: Sequence[DeltaFile]) -> dict[str, Revisions]:
-    """Apply every delta to the playbook as it was at its time: path of the delta file -> what changed.
+    """Applies every delta to the playbook as it was at its time; returns path of the delta file -> changes.
 
     A delta belongs to the agent that it or its manifest names. Else it forms a chain with those of its folder that name
     the same bullets, and the chain belongs to the agent whose playbook holds most of these (the nearest folder decides
@@ -84,15 +84,15 @@ def revise(snapshots: Sequence[Snapshot], files: Sequence[DeltaFile]) -> dict[st
     by_agent: dict[str, list[DeltaFile]] = {}
     for chain in _chains(sorted(files, key=lambda each: each.path)):
         by_agent.setdefault(_owner(chain, snapshots), []).extend(chain)
-    found: dict[str, Revisions] = {}
+    by_path: dict[str, Revisions] = {}
     for agent, owned in by_agent.items():
         own = [snapshot for snapshot in snapshots if snapshot.agent_id == agent]
-        found |= _apply_all(agent, own, owned)
-    return found
+        by_path |= _apply_all(agent, own, owned)
+    return by_path
 
 
 def _chains(files: list[DeltaFile]) -> list[list[DeltaFile]]:
-    """Files that are about the same playbook as far as they can tell."""
+    """Groups delta files that change the same playbook, by the agent or the bullets that they name."""
     first: dict[tuple[str, str], int] = {}
     pairs: list[tuple[int, int]] = []
     for place, file in enumerate(files):
@@ -132,21 +132,21 @@ def _apply_all(agent: str, snapshots: list[Snapshot], files: list[DeltaFile]) ->
         *((snapshot.at, 0, snapshot.path, snapshot) for snapshot in snapshots),
         *((file.at, 1, file.path, file) for file in files),
     ]
-    found: dict[str, Revisions] = {}
+    by_path: dict[str, Revisions] = {}
     seen_snapshot = not snapshots
     for _, _, path, event in sorted(events, key=lambda event: event[:3]):
         if isinstance(event, Snapshot):
             state |= {bullet.local_id: _Held(bullet, f"{path}/{bullet.local_id}") for bullet in event.bullets}
             seen_snapshot = True
         else:
-            found[path] = _apply(agent, event, state, frozenset() if seen_snapshot else frozenset(later))
-    return found
+            by_path[path] = _apply(agent, event, state, frozenset() if seen_snapshot else frozenset(later))
+    return by_path
 
 
 def _apply(agent: str, file: DeltaFile, state: dict[str, _Held], contained: frozenset[str]) -> Revisions:
-    """Change the state; `contained`: bullets whose changes a later snapshot holds already."""
+    """Applies a file to the state; `contained`: bullets whose changes a later snapshot holds already."""
     before = dict(state)
-    touched: dict[str, None] = {}
+    changed: dict[str, None] = {}
     rejected: list[Rejected] = []
     for delta in file.deltas:
         for change in delta.changes:
@@ -156,15 +156,15 @@ def _apply(agent: str, file: DeltaFile, state: dict[str, _Held], contained: froz
                 continue
             for bullet in outcome:
                 state[bullet.local_id] = _Held(bullet, f"{file.path}/{bullet.local_id}")
-                touched[bullet.local_id] = None
-    revised = tuple(Revised(state[name].bullet, before[name].row if name in before else None) for name in touched)
+                changed[bullet.local_id] = None
+    revised = tuple(RevisedBullet(state[name].bullet, before[name].row if name in before else None) for name in changed)
     return Revisions(agent, revised, tuple(rejected))
 
 
 def _step(
     change: Change, delta: Delta, state: dict[str, _Held], contained: frozenset[str]
 ) -> Rejected | list[RawBullet]:
-    """The bullets that one step makes or changes; none when it says what is so already."""
+    """The bullets that one step adds or changes; none when it changes nothing."""
     if change.kind == "add":
         return _add(change, delta, state)
     missing = next((name for name in (change.local_id, *change.others) if name not in state), None)
@@ -213,9 +213,9 @@ def _add(change: Change, delta: Delta, state: dict[str, _Held]) -> Rejected | li
 
 def _next_id(section: str, state: dict[str, _Held]) -> str:
     """`<prefix>-%05d`: one number over all sections, and the prefix that the section has, else its first word."""
-    numbered = [(held.bullet.section, found) for name, held in state.items() if (found := _NUMBERED.match(name))]
-    number = max((int(found["number"]) for _, found in numbered), default=0) + 1
-    prefixes = Counter(found["prefix"] for where, found in numbered if where == section)
+    numbered = [(held.bullet.section, match) for name, held in state.items() if (match := _NUMBERED.match(name))]
+    number = max((int(match["number"]) for _, match in numbered), default=0) + 1
+    prefixes = Counter(match["prefix"] for where, match in numbered if where == section)
     common = min(prefixes, key=lambda prefix: (-prefixes[prefix], prefix), default=None)
     first_word = next(iter(section.lower().split()), "bullet")
     return f"{common if common is not None else first_word}-{number:05d}"

@@ -1,4 +1,4 @@
-"""What is known of an agent besides its bullets: its own manifest, and reports of adaptation runs."""
+"""Reads an agent's manifest and reports of adaptation runs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from capibara_assets.domains import Domain
-from capibara_assets.playbooks.formats.parsed import Unfit
+from capibara_assets.playbooks.formats.parsed import UnfitEntry
 
 _RECORD = ("graduation_score", "interactions", "successes", "success_rate")
 
@@ -47,13 +47,13 @@ class RunReport:
 
 
 def read_manifest(document: Mapping[str, Any]) -> AgentManifest:
-    """Check an agent's manifest. Raises Unfit with the first field that is wrong."""
+    """Validates an agent's manifest. Raises UnfitEntry with the first field that is wrong."""
     try:
         return AgentManifest.model_validate(document)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise Unfit(f"agent:{where}" if where else "agent", first["msg"]) from error
+        raise UnfitEntry(f"agent:{where}" if where else "agent", first["msg"]) from error
 
 
 def looks_like_manifest(document: Mapping[str, Any]) -> bool:
@@ -67,7 +67,7 @@ def looks_like_run(document: Mapping[str, Any]) -> bool:
 
 
 def read_run(document: Mapping[str, Any]) -> RunReport:
-    """Tasks and successes of a run: from its final metrics, else by counting its results. Raises Unfit."""
+    """Reads tasks and successes of a run from its final metrics, else by counting its results. Raises UnfitEntry."""
     results, offline = document.get("results"), document.get("ace_offline")
     training = offline.get("training_stats") if isinstance(offline, Mapping) else None
     for part in (results, training):
@@ -80,7 +80,7 @@ def read_run(document: Mapping[str, Any]) -> RunReport:
         verdicts = [sample.get("success") for sample in samples if isinstance(sample, Mapping)]
         known = all(isinstance(verdict, bool) for verdict in verdicts)
         return _report(document, len(samples), sum(map(bool, verdicts)) if known else None)
-    raise Unfit("missing:final_metrics", "a run report without final metrics or results")
+    raise UnfitEntry("missing:final_metrics", "a run report without final metrics or results")
 
 
 def _report(document: Mapping[str, Any], total: Any, solved: Any) -> RunReport:
@@ -88,7 +88,7 @@ def _report(document: Mapping[str, Any], total: Any, solved: Any) -> RunReport:
         if value is None and name == "successful_tasks":
             continue
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise Unfit(f"type:{name}", f"expected a whole number from 0, found {value!r}")
+            raise UnfitEntry(f"type:{name}", f"expected a whole number from 0, found {value!r}")
     experiment, agent = document.get("experiment_id", document.get("timestamp")), document.get("agent_id")
     return RunReport(
         experiment=experiment if isinstance(experiment, str) else "",

@@ -1,13 +1,13 @@
-"""The TOON table that kayba's `as_prompt()` writes: one header with fields and delimiter, one bullet a row.
+"""Reads the TOON table that kayba's `as_prompt()` writes: one header with fields and delimiter, one bullet a row.
 
 Only the tabular form (toon-format/spec, arrays of uniform objects), read strictly. The library that writes it
-(python-toon) reads a table whole or not at all and tells no line of a row; here one bad row costs one bullet.
+(python-toon) reads a whole table or fails, without line numbers; here one bad row costs one bullet.
 """
 
 import re
 from typing import Any
 
-from capibara_assets.playbooks.formats.parsed import MOST_DIGITS, Parsed, RawBullet, Unfit, tidy
+from capibara_assets.playbooks.formats.parsed import MOST_DIGITS, ParsedPlaybook, RawBullet, UnfitEntry, tidy
 
 _HEADER = re.compile(r"(?:bullets|skills)\[#?(?P<count>\d+)(?P<delimiter>[\t|,]?)\](?:\{(?P<fields>[^}]*)\})?:\s*$")
 _EMPTY = re.compile(r"\s*(?:(?:bullets|skills): *\[\]|\(empty (?:playbook|skillbook)\))\s*")
@@ -20,26 +20,26 @@ def looks_like_toon(text: str) -> bool:
     return _EMPTY.fullmatch(text) is not None or any(_HEADER.match(line) for line in text.splitlines()[:50])
 
 
-def read_toon(text: str) -> Parsed:
-    """Read the table. Reasons for rejection: format, counter, missing:*, empty_*, row_count, conflicting_bullet_id."""
-    parsed = Parsed()
+def read_toon(text: str) -> ParsedPlaybook:
+    """Reads the table. Reasons for rejection: format, counter, missing:*, empty_*, row_count, conflicting_bullet_id."""
+    parsed = ParsedPlaybook()
     if _EMPTY.fullmatch(text):
         return parsed
     header: re.Match[str] | None = None
-    expected = found = header_line = 0
+    expected = rows = header_line = 0
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
         if opening := _HEADER.match(line):
             header, header_line, expected = opening, number, expected + int(opening["count"])
         elif header is not None and header["fields"] and line[:1] in (" ", "\t") and line.strip():
-            found += 1
+            rows += 1
             try:
                 parsed.add(_bullet(line, header, number), line)
-            except Unfit as unfit:
+            except UnfitEntry as unfit:
                 parsed.reject(unfit.reason, unfit.detail, line, number)
         elif line.strip():
             header = None  # prose around the table, such as a prompt's
-    if found != expected:
-        parsed.reject("row_count", f"the header promises {expected} rows, there are {found}", text[:200], header_line)
+    if rows != expected:
+        parsed.reject("row_count", f"the header promises {expected} rows, there are {rows}", text[:200], header_line)
     return parsed
 
 
@@ -48,23 +48,23 @@ def _bullet(line: str, header: re.Match[str], number: int) -> RawBullet:
     fields = [name.strip() for name in header["fields"].split(delimiter)]
     cells = _cells(line.lstrip(" "), delimiter)
     if len(cells) != len(fields):
-        raise Unfit("format", f"expected {len(fields)} cells, found {len(cells)}")
+        raise UnfitEntry("format", f"expected {len(fields)} cells, found {len(cells)}")
     row = dict(zip(fields, cells, strict=True))
     for name in ("id", "content"):
         if name not in row:
-            raise Unfit(f"missing:{name}", f"the header has no field {name}")
+            raise UnfitEntry(f"missing:{name}", f"the header has no field {name}")
         if not tidy(row[name]):
-            raise Unfit(f"empty_{name}", f"{name} is blank")
+            raise UnfitEntry(f"empty_{name}", f"{name} is blank")
     counters: dict[str, Any] = {}
     for name in ("helpful", "harmful", "neutral"):
         if not _WHOLE.fullmatch(row.get(name, "0").strip()):
-            raise Unfit("counter", f"{name} is {row[name][:20]!r}, expected a whole number from 0")
+            raise UnfitEntry("counter", f"{name} is {row[name][:20]!r}, expected a whole number from 0")
         counters[name] = int(row.get(name, "0"))
     return RawBullet(tidy(row["id"]), tidy(row.get("section", "")), tidy(row["content"]), line=number, **counters)
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
-    """Split at the delimiter outside of quotes. Raises Unfit for a quote that does not close or an unknown escape."""
+    """Splits a row at the delimiter outside of quotes. Raises UnfitEntry for an open quote or an unknown escape."""
     cells: list[str] = []
     place = 0
     while True:
@@ -81,7 +81,7 @@ def _cells(line: str, delimiter: str) -> list[str]:
         if not rest:
             return cells
         if not rest.startswith(delimiter):
-            raise Unfit("format", "text after a closing quote")
+            raise UnfitEntry("format", "text after a closing quote")
         place = len(line) - len(rest) + 1
 
 
@@ -96,8 +96,8 @@ def _quoted(line: str, place: int) -> tuple[str, int]:
             place += 1
             escaped = line[place : place + 1]
             if escaped not in _ESCAPES:
-                raise Unfit("format", f"unknown escape \\{escaped}")
+                raise UnfitEntry("format", f"unknown escape \\{escaped}")
             sign = _ESCAPES[escaped]
         out.append(sign)
         place += 1
-    raise Unfit("format", "a quote does not close")
+    raise UnfitEntry("format", "a quote does not close")

@@ -1,6 +1,7 @@
-"""Bullets back out as ACE text and ACE JSON: what is written and read again is the same playbook."""
+"""Writes playbooks: ACE text and ACE JSON, which read back as the same playbook, and a system message for a model."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ from capibara_assets.storage.records import table
 
 _NUMBER = re.compile(r"-(\d+)$")
 _ACTIVE = "active"
+HEADING = "Lessons from earlier work. Use those that fit the task."
 
 
 def to_ace_text(bullets: pl.DataFrame) -> str:
     """One playbook's bullets as ACE text, sections in order of appearance; further lines are indented by two blanks.
 
     The form has no titles (they go before the content), times, tags, neutral counter or status: use JSON to keep those.
-    A bullet that is not active is left out, or it would stand again.
+    Inactive bullets are left out: the form would make them active again.
 
     Raises:
         ValueError: an id or section that this form cannot hold.
@@ -62,20 +64,20 @@ def to_ace_json(bullets: pl.DataFrame) -> bytes:
         }
         entries[row["local_id"]] = {name: value for name, value in entry.items() if value is not None}
         sections.setdefault(row["section"], []).append(row["local_id"])
-    numbers = [int(found[1]) for local_id in entries if (found := _NUMBER.search(local_id))]
+    numbers = [int(match[1]) for local_id in entries if (match := _NUMBER.search(local_id))]
     document = {"bullets": entries, "sections": sections, "next_id": max(numbers, default=0)}
     agents = bullets["agent_id"].unique().to_list()
     return canonical_json({**document, "agent_id": agents[0]} if len(agents) == 1 else document)
 
 
 def _named(reference: str) -> dict[str, str]:
-    """`<type>:<ref>` as the readers take it."""
+    """`<type>:<ref>` as an object of ACE JSON."""
     kind, _, ref = reference.partition(":")
     return {"type": kind, "ref": ref}
 
 
 def write_playbook(consolidated: pl.DataFrame, name: str, folder: Path) -> None:
-    """A table of `Consolidated` as ACE files for agents to start from: all of it, and the compressed part.
+    """Writes a table of `Consolidated` as ACE files for agents to start from: all of it, and the compressed part.
 
     Writes `playbook.txt`, `playbook.json`, `compressed.txt` and `compressed.json`.
     """
@@ -84,6 +86,34 @@ def write_playbook(consolidated: pl.DataFrame, name: str, folder: Path) -> None:
         bullets = as_playbook(rows, name)
         (folder / f"{stem}.txt").write_text(to_ace_text(bullets), "utf-8")
         (folder / f"{stem}.json").write_bytes(to_ace_json(bullets))
+
+
+def render_playbook(consolidated: pl.DataFrame, count_tokens: Callable[[str], int], budget: int) -> str:
+    """Renders the compressed bullets as a system message, best first, in at most `budget` tokens; "" when none fits.
+
+    A bullet goes in whole or not at all; one that does not fit makes room for the next.
+
+    Args:
+        consolidated: table of `Consolidated`.
+        count_tokens: tokens of a text for the model at hand.
+    """
+    chosen: list[tuple[str, str]] = []
+    for row in consolidated.filter("compressed").sort("rank").iter_rows(named=True):
+        candidate = [*chosen, (row["section"], row["content"])]
+        if count_tokens(_prompt(candidate)) <= budget:
+            chosen = candidate
+    return _prompt(chosen) if chosen else ""
+
+
+def _prompt(bullets: list[tuple[str, str]]) -> str:
+    """The message: sections in the order of their first bullet."""
+    sections: dict[str, list[str]] = {}
+    for section, content in bullets:
+        sections.setdefault(section, []).append("- " + content.replace("\n", "\n  "))
+    parts = [HEADING]
+    for section, lines in sections.items():
+        parts.append("\n".join([f"## {section}", *lines] if section else lines))
+    return "\n\n".join(parts)
 
 
 def as_playbook(consolidated: pl.DataFrame, name: str) -> pl.DataFrame:
@@ -120,7 +150,7 @@ def as_playbook(consolidated: pl.DataFrame, name: str) -> pl.DataFrame:
 
 
 def _in_order(bullets: pl.DataFrame) -> list[dict[str, Any]]:
-    """The rows of one playbook as they stood in the file."""
+    """The rows of one playbook in the order of its file. Raises ValueError for several playbooks."""
     if bullets["playbook_id"].n_unique() > 1:
         raise ValueError("the bullets of one playbook at a time")
     return bullets.sort("source_line", "local_id").to_dicts()

@@ -16,7 +16,7 @@ import psutil
 
 from capibara_assets.evaluation.grading.grade import Grade, counts, grade
 from capibara_assets.evaluation.items.items import Check, Item
-from capibara_assets.executions.replay.pool import node
+from capibara_assets.executions.replay.workers import node
 from capibara_assets_tests.evaluation.drills.hostile_programs import (
     JAVASCRIPT,
     PYTHON,

@@ -18,7 +18,7 @@ from capibara_assets.evaluation.grading.grade import Grade, counts, extract_code
 from capibara_assets.evaluation.grading.journal import GradeJournal
 from capibara_assets.evaluation.items.items import Check, Item
 from capibara_assets.evaluation.items.public_benchmarks import read_benchmark
-from capibara_assets.executions.replay.pool import node
+from capibara_assets.executions.replay.workers import node
 from capibara_assets.executions.sandbox.isolation import Isolation, best_isolation
 from capibara_assets.storage.records import table
 from capibara_assets_tests.evaluation.items.test_public_benchmarks import HUMAN_EVAL, MBPP, written

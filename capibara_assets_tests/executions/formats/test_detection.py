@@ -11,7 +11,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capibara_assets.executions.formats.detection import Counted, Layout, Part, is_whole, layout, read_parts
+from capibara_assets.executions.formats.detection import CountedEntry, FileLayout, LogPart, is_whole, layout, read_parts
 from capibara_assets.executions.formats.envelope_reader import Fault, Recorded, read_line
 from capibara_assets.executions.ingest.ingest import read_experience
 from capibara_assets_tests.executions.conftest import NOW, envelope, line
@@ -52,19 +52,19 @@ CODE_TRACE = {
 }
 
 
-def parts(data: bytes | Any) -> list[Part]:
+def parts(data: bytes | Any) -> list[LogPart]:
     return list(read_parts(data if isinstance(data, bytes) else line(data), NOW))
 
 
-def found(value: bytes | Any) -> list[Recorded | Counted | str]:
-    return [part.found.reason if isinstance(part.found, Fault) else part.found for part in parts(value)]
+def found(value: bytes | Any) -> list[Recorded | CountedEntry | str]:
+    return [part.content.reason if isinstance(part.content, Fault) else part.content for part in parts(value)]
 
 
 def counts(value: bytes | Any) -> dict[str, int]:
     """Kind → how many of it, where nothing else is found."""
     total: Counter[str] = Counter()
     for item in found(value):
-        assert isinstance(item, Counted)
+        assert isinstance(item, CountedEntry)
         total[item.kind] += item.number
     return dict(total)
 
@@ -76,40 +76,40 @@ def pretty(value: Any) -> list[bytes]:
 @pytest.mark.parametrize(
     ("head", "expected"),
     [
-        ([], Layout.LINES),
-        ([b"", b"  "], Layout.LINES),
-        ([line(envelope())], Layout.LINES),
-        ([line({"a": 1}), line(envelope())], Layout.LINES),
-        ([b"[" + line(envelope()) + b"]"], Layout.LINES),
-        ([line(EVENT)], Layout.LINES),
-        ([line([EVENT, EVENT])], Layout.LINES),
-        ([line(ENTRY)], Layout.LINES),
-        ([line(OLD_ENTRY)], Layout.LINES),
-        ([line({"logs": [ENTRY]})], Layout.LINES),
-        ([line(NOTEBOOK)], Layout.LINES),
-        ([line(TRACE)], Layout.LINES),
-        (pretty(envelope()), Layout.DOCUMENT),
-        (pretty([envelope()]), Layout.DOCUMENT),
-        ([b"[", line(envelope()) + b",", line(envelope()), b"]"], Layout.DOCUMENT),
-        (pretty(NOTEBOOK), Layout.DOCUMENT),
-        (pretty(TRACE), Layout.DOCUMENT),
-        (pretty([EVENT]), Layout.DOCUMENT),
-        (pretty({"logs": [ENTRY]}), Layout.DOCUMENT),
-        ([b'{"sandbox_id": "i0",', line(envelope())], Layout.LINES),  # its first line was cut off
-        ([line({"bullets": {}, "sections": {}})], Layout.OTHER),
-        (pretty({"bullets": {"a-1": {"content": "code"}}}), Layout.OTHER),
-        ([b"## STRATEGIES", b"[shr-00001] read the code first"], Layout.OTHER),
-        ([b"sandbox_id,execution_id", b"1,2"], Layout.OTHER),
-        ([line({"level": "info", "text": "an application's log"})], Layout.OTHER),
+        ([], FileLayout.LINES),
+        ([b"", b"  "], FileLayout.LINES),
+        ([line(envelope())], FileLayout.LINES),
+        ([line({"a": 1}), line(envelope())], FileLayout.LINES),
+        ([b"[" + line(envelope()) + b"]"], FileLayout.LINES),
+        ([line(EVENT)], FileLayout.LINES),
+        ([line([EVENT, EVENT])], FileLayout.LINES),
+        ([line(ENTRY)], FileLayout.LINES),
+        ([line(OLD_ENTRY)], FileLayout.LINES),
+        ([line({"logs": [ENTRY]})], FileLayout.LINES),
+        ([line(NOTEBOOK)], FileLayout.LINES),
+        ([line(TRACE)], FileLayout.LINES),
+        (pretty(envelope()), FileLayout.DOCUMENT),
+        (pretty([envelope()]), FileLayout.DOCUMENT),
+        ([b"[", line(envelope()) + b",", line(envelope()), b"]"], FileLayout.DOCUMENT),
+        (pretty(NOTEBOOK), FileLayout.DOCUMENT),
+        (pretty(TRACE), FileLayout.DOCUMENT),
+        (pretty([EVENT]), FileLayout.DOCUMENT),
+        (pretty({"logs": [ENTRY]}), FileLayout.DOCUMENT),
+        ([b'{"sandbox_id": "i0",', line(envelope())], FileLayout.LINES),  # its first line was cut off
+        ([line({"bullets": {}, "sections": {}})], FileLayout.OTHER),
+        (pretty({"bullets": {"a-1": {"content": "code"}}}), FileLayout.OTHER),
+        ([b"## STRATEGIES", b"[shr-00001] read the code first"], FileLayout.OTHER),
+        ([b"sandbox_id,execution_id", b"1,2"], FileLayout.OTHER),
+        ([line({"level": "info", "text": "an application's log"})], FileLayout.OTHER),
     ],
 )
-def test_the_layout_is_told_by_the_content(head: list[bytes], expected: Layout) -> None:
+def test_the_layout_is_told_by_the_content(head: list[bytes], expected: FileLayout) -> None:
     assert layout(head) is expected
 
 
 def test_an_envelopes_line_is_one_part_with_its_own_bytes() -> None:
     data = line(envelope())
-    assert parts(data) == [Part(read_line(data, NOW), data)]
+    assert parts(data) == [LogPart(read_line(data, NOW), data)]
 
 
 def test_events_and_log_entries_are_counted_by_kind() -> None:
@@ -129,10 +129,10 @@ def test_a_document_may_hold_many_envelopes_and_each_is_judged_alone() -> None:
     records = [envelope(execution_id="a"), envelope(execution_id="b", code=3), envelope(execution_id="c")]
     for data in (b"\n".join(pretty(records)), line(records), b"\n".join(b for r in records for b in pretty(r))):
         first, second, third = parts(data)
-        assert isinstance(first.found, Recorded) and isinstance(third.found, Recorded)
-        assert (first.found.execution_id, third.found.execution_id) == ("a", "c")
-        assert isinstance(second.found, Fault)
-        assert (second.found.reason, second.found.detail[:7]) == ("type:code", "part 2:")
+        assert isinstance(first.content, Recorded) and isinstance(third.content, Recorded)
+        assert (first.content.execution_id, third.content.execution_id) == ("a", "c")
+        assert isinstance(second.content, Fault)
+        assert (second.content.reason, second.content.detail[:7]) == ("type:code", "part 2:")
         assert json.loads(second.data) == records[1]
 
 
@@ -187,14 +187,14 @@ def test_any_bytes_are_parts(data: bytes) -> None:
 def test_any_json_is_read_counted_or_refused(values: list[Any], indent: int | None) -> None:
     data = json.dumps(values if len(values) > 1 else values[0], indent=indent).encode()
     for part in parts(data):
-        assert isinstance(part.found, Recorded | Fault | Counted)
+        assert isinstance(part.content, Recorded | Fault | CountedEntry)
 
 
 @given(st.lists(st.sampled_from(KNOWN), min_size=1, max_size=6), st.data())
 def test_a_cut_document_never_gives_more_than_the_whole(values: list[Any], data: st.DataObject) -> None:
     whole = json.dumps(values, indent=1).encode()
     cut = whole[: data.draw(st.integers(1, len(whole) - 1))]
-    assert [type(part.found) for part in parts(cut)] == [Fault]
+    assert [type(part.content) for part in parts(cut)] == [Fault]
 
 
 def test_every_format_in_one_folder_whatever_the_files_are_called(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_task_comes_from_the_recorder_or_the_last_user_message() -> None:
     assert fault(envelope(messages="hello")) == "type:messages"
 
 
-def test_the_recorders_fields_are_taken() -> None:
+def test_the_recorders_fields_are_kept() -> None:
     read = recorded(context_id="c", agent_id="a", tenant="t", licence="MIT", source="fleet")
     assert (read.context_id, read.agent_id, read.tenant, read.licence, read.source) == ("c", "a", "t", "MIT", "fleet")
     assert fault(envelope(tenant=3)) == "type:tenant"

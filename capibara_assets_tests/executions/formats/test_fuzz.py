@@ -43,9 +43,9 @@ def check_line(data: bytes, keys: int) -> None:
     """A damaged line is read or refused, and the fast reader says what the exact one does."""
     fast = read_fast(data, NOW, keys)
     parts = list(read_parts(data, NOW)) if data.strip() else []
-    assert all(isinstance(part.found, Recorded | Fault) or part.found.number >= 0 for part in parts)
+    assert all(isinstance(part.content, Recorded | Fault) or part.content.number >= 0 for part in parts)
     if fast is not None:
-        assert [part.found for part in parts] == [as_recorded(fast)], data
+        assert [part.content for part in parts] == [as_recorded(fast)], data
 
 
 def as_recorded(fast: Recorded | tuple[object, ...]) -> Recorded:
@@ -112,7 +112,7 @@ def test_the_fast_reader_takes_nearly_all_real_lines_and_says_the_same(shared_da
         total += 1
         if fast is not None:
             taken += 1
-            assert [part.found for part in read_parts(each.data, NOW)] == [as_recorded(fast)]
+            assert [part.content for part in read_parts(each.data, NOW)] == [as_recorded(fast)]
     assert taken > 0.99 * total
 
 

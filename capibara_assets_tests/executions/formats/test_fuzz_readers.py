@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from capibara_assets.executions.formats.detection import Counted, is_whole, layout, read_parts
+from capibara_assets.executions.formats.detection import CountedEntry, is_whole, layout, read_parts
 from capibara_assets.executions.formats.envelope_reader import Fault, Recorded
 from capibara_assets.executions.ingest.ingest import read_experience
 from capibara_assets_tests.executions.conftest import NOW, envelope, executed, line
@@ -59,12 +59,12 @@ def mutants(count: int, seed: int) -> Iterator[bytes]:
 
 
 def test_no_mutated_line_crashes_a_reader() -> None:
-    kinds = {Recorded: 0, Fault: 0, Counted: 0}
+    kinds = {Recorded: 0, Fault: 0, CountedEntry: 0}
     for data in mutants(LINES, seed=3):
         layout(data.split(b"\n"))
         is_whole(data)
         for part in read_parts(data, NOW):
-            kinds[type(part.found)] += 1
+            kinds[type(part.content)] += 1
     assert min(kinds.values()) > LINES // 200  # the mutator damages some and leaves some whole
 
 

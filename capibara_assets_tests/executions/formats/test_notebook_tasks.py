@@ -35,7 +35,7 @@ def test_task_above(markdown: list[str], titled: bool, task: str | None) -> None
 
 def records(*cells: dict[str, Any]) -> list[Recorded]:
     document = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
-    return [p.found for p in read_parts(json.dumps(document).encode(), NOW) if isinstance(p.found, Recorded)]
+    return [p.content for p in read_parts(json.dumps(document).encode(), NOW) if isinstance(p.content, Recorded)]
 
 
 def markdown(source: Any) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def test_headings_of_format_three() -> None:
         {"cell_type": "code", "input": "sum(xs)", "prompt_number": 1, "outputs": []},
     ]
     document = {"worksheets": [{"cells": cells}], "metadata": {"name": "n"}, "nbformat": 3, "nbformat_minor": 0}
-    (record,) = [p.found for p in read_parts(json.dumps(document).encode(), NOW) if isinstance(p.found, Recorded)]
+    (record,) = [p.content for p in read_parts(json.dumps(document).encode(), NOW) if isinstance(p.content, Recorded)]
     assert record.task == "Sum the column"
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capibara_assets.executions.formats.detection import Counted, read_parts
+from capibara_assets.executions.formats.detection import CountedEntry, read_parts
 from capibara_assets.executions.formats.envelope_reader import Fault, Recorded
 from capibara_assets_tests.executions.conftest import NOW
 
@@ -46,7 +46,7 @@ def notebook(*cells: Any, **metadata: Any) -> dict[str, Any]:
 
 
 def parts(document: Any, indent: int | None = 1) -> list[Any]:
-    return [part.found for part in read_parts(json.dumps(document, indent=indent).encode(), NOW)]
+    return [part.content for part in read_parts(json.dumps(document, indent=indent).encode(), NOW)]
 
 
 def ran(document: Any) -> list[Recorded]:
@@ -69,7 +69,7 @@ def test_cells_that_ran_are_executions_and_the_others_are_counted() -> None:
     assert (second.outcome, second.error_name, second.error_value) == ("error", "ValueError", "no")
     assert second.traceback == "Traceback\nValueError: no"
     assert (third.code, third.outcome, third.stdout) == ("quiet()", "ok", "")
-    kinds = sorted(item.kind for item in parts(document) if isinstance(item, Counted))
+    kinds = sorted(item.kind for item in parts(document) if isinstance(item, CountedEntry))
     assert kinds == ["notebook_cell:markdown", "notebook_cell:not_run", "notebook_cell:not_run", "notebook_cell:raw"]
     assert len({record.sandbox_id for record in ran(document)}) == 1
     assert len({record.execution_id for record in ran(document)}) == 3
@@ -145,7 +145,7 @@ def test_the_language_is_the_cells_or_the_kernels(metadata: Any, cell: Any, lang
         ({"execution_start": 1791201600000, "execution_millis": 9}, 9),
     ],
 )  # fmt: skip
-def test_times_are_taken_from_whoever_noted_them(metadata: Any, duration: float) -> None:
+def test_times_are_read_from_every_tool_that_writes_them(metadata: Any, duration: float) -> None:
     (record,) = ran(notebook(code("x", **metadata)))
     assert (record.timestamp, record.duration_ms) == (datetime(2026, 10, 5, 12, tzinfo=UTC), duration)
     assert "undated" not in record.flags

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capibara_assets.executions.formats.detection import Counted, read_parts
+from capibara_assets.executions.formats.detection import CountedEntry, read_parts
 from capibara_assets.executions.formats.envelope_reader import Fault, Recorded
 from capibara_assets_tests.executions.conftest import NOW
 
@@ -52,7 +52,7 @@ def trace(*spans: Any, **resource: Any) -> dict[str, Any]:
 
 
 def parts(document: Any, indent: int | None = None) -> list[Any]:
-    return [part.found for part in read_parts(json.dumps(document, indent=indent).encode(), NOW)]
+    return [part.content for part in read_parts(json.dumps(document, indent=indent).encode(), NOW)]
 
 
 def one(values: dict[str, Any], **changes: Any) -> Recorded:
@@ -140,7 +140,7 @@ def test_code_and_language_come_from_tool_and_arguments(tool: str, arguments: An
     ],
 )
 def test_other_spans_are_counted(name: str, values: dict[str, Any]) -> None:
-    assert parts(trace(span(values, name=name))) == [Counted("span")]
+    assert parts(trace(span(values, name=name))) == [CountedEntry("span")]
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_numbers_may_be_text_or_not_and_traces_pretty_printed() -> None:
     )
     first, second, third = parts(document, indent=2)
     assert (first.timestamp, first.duration_ms) == (second.timestamp, 1500)
-    assert third == Counted("span")
+    assert third == CountedEntry("span")
 
 
 @pytest.mark.parametrize(
@@ -235,4 +235,4 @@ def test_any_value_of_any_attribute_is_read_counted_or_refused(name: str, value:
     odd = span(call({"code": "x"}, "r"))
     odd["attributes"].append({"key": name, "value": {kind: value}})
     (item,) = parts(trace(odd))
-    assert isinstance(item, Recorded | Counted | Fault)
+    assert isinstance(item, Recorded | CountedEntry | Fault)

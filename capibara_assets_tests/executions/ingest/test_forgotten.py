@@ -34,7 +34,7 @@ def record(number: int, **changes: Any) -> bytes:
     return line(envelope(changes.pop("code", f"x = {number % 7}"), **values | changes)) + b"\n"
 
 
-def look(folder: Path, ledger: Path | None, forgotten: Forgotten = NOTHING) -> tuple[Tables, Ingest]:
+def run_ingest(folder: Path, ledger: Path | None, forgotten: Forgotten = NOTHING) -> tuple[Tables, Ingest]:
     with ingest(folder, now=NOW, ledger=ledger, forgotten=forgotten) as tables:
         found = tables.load()
     assert [*problems(Execution, found.executions), *problems(Quarantined, found.quarantine)] == []
@@ -71,106 +71,106 @@ def ledger(tmp_path: Path) -> Path:
 
 
 def test_a_forgotten_execution_goes_and_the_rest_is_as_if_it_had_never_been(logs: Path, ledger: Path) -> None:
-    look(logs, ledger)
+    run_ingest(logs, ledger)
     gone = buried(ledger, "e00004")
-    tables, found = look(logs, ledger, gone)
+    tables, found = run_ingest(logs, ledger, gone)
     assert ids(found) == [f"e{i:05d}" for i in range(12) if i != 4]
     assert (found.summary["forgotten"], found.files["forgotten"].to_list()) == (1, [1])
     (logs / "a.jsonl").write_bytes(b"".join(record(i) for i in range(12) if i != 4))
-    _, never = look(logs, None)
+    _, never = run_ingest(logs, None)
     columns = [name for name in found.executions.columns if not name.startswith("source_")]
     assert found.executions.select(columns).equals(never.executions.select(columns))
     assert tables.lines_read == 0  # of its sandbox alone lines were read again, no line was new
 
 
-def test_the_next_look_has_nothing_to_do_and_counts_the_same(logs: Path, ledger: Path) -> None:
-    look(logs, ledger)
+def test_the_next_run_has_nothing_to_do_and_counts_the_same(logs: Path, ledger: Path) -> None:
+    run_ingest(logs, ledger)
     gone = buried(ledger, "e00004")
-    first, _ = look(logs, ledger, gone)
-    second, found = look(logs, ledger, gone)
+    first, _ = run_ingest(logs, ledger, gone)
+    second, found = run_ingest(logs, ledger, gone)
     assert (first.folder, first.summary) == (second.folder, second.summary)
     with (logs / "a.jsonl").open("ab") as file:
         file.write(record(12) + record(4))
-    _, found = look(logs, ledger, gone)
+    _, found = run_ingest(logs, ledger, gone)
     assert (found.summary["executions"], found.summary["forgotten"]) == (12, 2)
 
 
 @pytest.mark.parametrize("ended", [True, False])
 def test_the_last_line_of_a_growing_file_is_counted_once(logs: Path, ledger: Path, ended: bool) -> None:
     log = logs / "a.jsonl"
-    look(logs, ledger)
+    run_ingest(logs, ledger)
     gone = buried(ledger, "e00011")
     text = log.read_bytes()
     log.write_bytes(text if ended else text[:-1])
-    _, found = look(logs, ledger, gone)
+    _, found = run_ingest(logs, ledger, gone)
     assert found.summary["forgotten"] == 1
     with log.open("ab") as file:
         file.write((b"" if ended else b"\n") + record(12))
-    _, found = look(logs, ledger, gone)
+    _, found = run_ingest(logs, ledger, gone)
     assert (found.summary["forgotten"], found.summary["executions"]) == (1, 12)
 
 
 def test_copies_in_other_files_conflicts_and_other_ids_do_not_bring_it_back(logs: Path, ledger: Path) -> None:
-    look(logs, ledger)
+    run_ingest(logs, ledger)
     gone = buried(ledger, "e00004")
     (logs / "copy.jsonl.gz").write_bytes(gzip.compress(record(4) + record(20)))
     (logs / "other.jsonl").write_bytes(record(4, code="y = 1") + record(4, execution_id="renamed") + record(21))
-    _, found = look(logs, ledger, gone)
+    _, found = run_ingest(logs, ledger, gone)
     assert {"e00004", "renamed"}.isdisjoint(ids(found)) and {"e00020", "e00021"} <= set(ids(found))
     assert found.quarantine.is_empty()
     assert dict(found.files.select("path", "forgotten").iter_rows()) == {
         "a.jsonl": 1, "copy.jsonl.gz": 1, "other.jsonl": 2,
     }  # fmt: skip
-    _, afresh = look(logs, None, gone)
+    _, afresh = run_ingest(logs, None, gone)
     assert afresh.executions.equals(found.executions)
 
 
 def test_equal_code_of_another_time_or_sandbox_stays(logs: Path, ledger: Path) -> None:
-    look(logs, ledger)
+    run_ingest(logs, ledger)
     gone = buried(ledger, "e00004")
     (logs / "b.jsonl").write_bytes(record(4, execution_id="later", timestamp="2026-10-06T10:00:00Z"))
-    _, found = look(logs, ledger, gone)
+    _, found = run_ingest(logs, ledger, gone)
     assert "later" in ids(found)
 
 
 def test_torn_and_damaged_lines_of_it_leave_the_quarantine(logs: Path, ledger: Path) -> None:
     torn, nameless = record(4)[:-20] + b"\n", record(4)[60:]
     (logs / "torn.jsonl").write_bytes(record(30) + torn + nameless + record(31)[:-9] + b"\n")
-    _, before = look(logs, ledger)
+    _, before = run_ingest(logs, ledger)
     assert before.quarantine.height == 3
     digest = before.quarantine.filter(line=3)["digest"][0]
-    _, found = look(logs, ledger, buried(ledger, "e00004", lines=(digest,)))
+    _, found = run_ingest(logs, ledger, buried(ledger, "e00004", lines=(digest,)))
     assert found.quarantine["line"].to_list() == [4]
     assert found.files.filter(path="torn.jsonl")["forgotten"].to_list() == [2]
-    _, again = look(logs, ledger, buried(ledger, "e00004", lines=(digest,)))
+    _, again = run_ingest(logs, ledger, buried(ledger, "e00004", lines=(digest,)))
     assert again.quarantine.equals(found.quarantine)
 
 
 def test_one_whose_file_is_gone_is_forgotten_and_its_neighbours_stay(logs: Path, ledger: Path) -> None:
-    look(logs, ledger)
+    run_ingest(logs, ledger)
     gone = buried(ledger, "e00004")
     (logs / "a.jsonl").rename(logs / ".a.jsonl")
     (logs / "b.jsonl").write_bytes(record(40))
-    _, found = look(logs, ledger, gone)
+    _, found = run_ingest(logs, ledger, gone)
     assert ids(found) == [f"e{i:05d}" for i in range(12) if i != 4] + ["e00040"]
 
 
 def test_only_the_last_generation_is_kept(logs: Path, ledger: Path) -> None:
-    look(logs, ledger)
+    run_ingest(logs, ledger)
     gone = buried(ledger, "e00004")
-    tables, _ = look(logs, ledger, gone)
+    tables, _ = run_ingest(logs, ledger, gone)
     assert len(Ledger(ledger).keep_last_only()) == 1
     assert list((ledger / "generations").iterdir()) == [tables.folder]
     assert Ledger(ledger).keep_last_only() == []
-    again, _ = look(logs, ledger, gone)
+    again, _ = run_ingest(logs, ledger, gone)
     assert again.folder == tables.folder
 
 
 def test_without_the_tombstone_it_is_read_again(logs: Path, ledger: Path) -> None:
-    look(logs, ledger)
-    look(logs, ledger, buried(ledger, "e00004"))
+    run_ingest(logs, ledger)
+    run_ingest(logs, ledger, buried(ledger, "e00004"))
     (logs / "a.jsonl").write_bytes(b"".join(record(i) for i in range(12)))  # as a copy of it would be
-    _, found = look(logs, ledger)
+    _, found = run_ingest(logs, ledger)
     assert "e00004" in ids(found)
 
 
@@ -178,16 +178,16 @@ def test_any_set_of_records_leaves_exactly_the_others(logs: Path, tmp_path: Path
     for seed in range(6):
         chance, ledger = random.Random(seed), tmp_path / f"ledger{seed}"
         every = [f"e{i:05d}" for i in range(12)]
-        look(logs, ledger)
+        run_ingest(logs, ledger)
         chosen = chance.sample(every, chance.randint(1, 12))
         one_by_one = Forgotten(tuple(stone for name in chosen for stone in buried(ledger, name).tombstones))
-        _, found = look(logs, ledger, one_by_one)
+        _, found = run_ingest(logs, ledger, one_by_one)
         assert ids(found) == sorted(set(every) - set(chosen))
         assert found.summary["forgotten"] == len(chosen)
 
 
 def test_tombstones_hold_no_id_and_no_code_and_are_read_back(logs: Path, ledger: Path, tmp_path: Path) -> None:
-    look(logs, ledger)
+    run_ingest(logs, ledger)
     store, gone = ArtifactStore(tmp_path / "store"), buried(ledger, "e00004", "e00005")
     assert not read_forgotten(store)
     for stone in reversed(gone.tombstones):
@@ -201,7 +201,7 @@ def test_tombstones_hold_no_id_and_no_code_and_are_read_back(logs: Path, ledger:
 
 
 def test_another_key_is_refused(logs: Path, ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    look(logs, ledger)
+    run_ingest(logs, ledger)
     store = ArtifactStore(tmp_path / "store")
     write_tombstones(store, buried(ledger, "e00004").tombstones, "")
     monkeypatch.setenv("CAPIBARA_DIGEST_KEY", "another")

@@ -1,4 +1,4 @@
-"""Exactly once over many looks: grown, copied, replaced, vanished files; lost ledgers, two looks at once, kill -9."""
+"""Exactly once over many runs: grown, copied, replaced, vanished files; lost ledgers, two runs at once, kill -9."""
 
 import gzip
 import os
@@ -35,7 +35,7 @@ def record(number: int, sandbox: str | None = None, **changes: Any) -> bytes:
     return line(envelope(f"x = {number % 7}", **values | changes)) + b"\n"
 
 
-def look(folder: Path, ledger: Path | None, **options: Any) -> tuple[Tables, pl.DataFrame]:
+def run_ingest(folder: Path, ledger: Path | None, **options: Any) -> tuple[Tables, pl.DataFrame]:
     with ingest(folder, now=NOW, ledger=ledger, **options) as tables:
         found = tables.load()
     assert problems(Execution, found.executions) == []
@@ -63,13 +63,13 @@ def ledger(tmp_path: Path) -> Path:
     return tmp_path / "ledger"
 
 
-def test_a_second_look_reads_nothing_and_gives_the_same_bytes(logs: Path, ledger: Path) -> None:
+def test_a_second_run_reads_nothing_and_gives_the_same_bytes(logs: Path, ledger: Path) -> None:
     (logs / "a.jsonl").write_bytes(b"".join(record(i) for i in range(10)))
     (logs / "b.jsonl.gz").write_bytes(gzip.compress(b"".join(record(i) for i in range(8, 20))))
-    first, executions = look(logs, ledger)
+    first, executions = run_ingest(logs, ledger)
     data = first.path("executions").read_bytes()
     assert (first.lines_read, numbers(executions)) == (22, list(range(20)))
-    second, _ = look(logs, ledger)
+    second, _ = run_ingest(logs, ledger)
     assert (second.lines_read, second.path("executions").read_bytes()) == (0, data)
     assert second.summary == first.summary
 
@@ -77,13 +77,13 @@ def test_a_second_look_reads_nothing_and_gives_the_same_bytes(logs: Path, ledger
 def test_only_the_tail_of_a_grown_file_is_read(logs: Path, ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = logs / "a.jsonl"
     log.write_bytes(b"".join(record(i) for i in range(9)))
-    look(logs, ledger)
+    run_ingest(logs, ledger)
     with log.open("ab") as file:
         file.write(b"".join(record(i) for i in range(9, 14)))
-    grown, executions = look(logs, ledger)
+    grown, executions = run_ingest(logs, ledger)
     assert (grown.lines_read, numbers(executions)) == (5, list(range(14)))
     assert executions["source_line"].to_list() == list(range(1, 15))
-    whole, afresh = look(logs, None)
+    whole, afresh = run_ingest(logs, None)
     assert executions.equals(afresh)
     assert (grown.summary, grown.path("files").name) == (whole.summary, "files.parquet")
 
@@ -96,10 +96,10 @@ def test_a_file_may_grow_byte_by_byte_across_blocks(logs: Path, ledger: Path, si
     log = logs / "a.jsonl"
     for end in (*range(size, len(text), len(text) // 4), len(text)):
         log.write_bytes(text[:end]) if not log.exists() else _append(log, text[log.stat().st_size : end])
-        tables, executions = look(logs, ledger)
+        tables, executions = run_ingest(logs, ledger)
         assert numbers(executions) == list(range(text[:end].count(b"\n") + (text[end - 1 : end + 1] == b"}\n")))
         assert tables.path("files").exists()
-    _, afresh = look(logs, None)
+    _, afresh = run_ingest(logs, None)
     assert executions.equals(afresh)
 
 
@@ -111,40 +111,40 @@ def _append(path: Path, data: bytes) -> None:
 def test_a_line_without_its_end_waits_and_may_turn_out_to_be_damaged(logs: Path, ledger: Path) -> None:
     log, whole = logs / "a.jsonl", record(1)
     log.write_bytes(record(0) + whole[:40])
-    tables, executions = look(logs, ledger)
+    tables, executions = run_ingest(logs, ledger)
     assert (numbers(executions), tables.summary["pending"]) == ([0], 1)
     _append(log, whole[40:-1])
-    tables, executions = look(logs, ledger)
+    tables, executions = run_ingest(logs, ledger)
     assert (numbers(executions), tables.summary["pending"]) == ([0, 1], 0), "whole, though its end has not come"
     _append(log, b"\n" + record(2))
-    tables, executions = look(logs, ledger)
+    tables, executions = run_ingest(logs, ledger)
     assert (numbers(executions), tables.summary["lines"], tables.summary["duplicates"]) == ([0, 1, 2], 3, 0)
     _append(log, b'{"torn\n' + record(3))
-    tables, executions = look(logs, ledger)
+    tables, executions = run_ingest(logs, ledger)
     assert (numbers(executions), tables.summary["reasons"]) == ([0, 1, 2, 3], {"invalid_json": 1})
-    assert look(logs, ledger)[0].summary["quarantined"] == 1
+    assert run_ingest(logs, ledger)[0].summary["quarantined"] == 1
 
 
 def test_a_file_replaced_under_its_name_loses_nothing(logs: Path, ledger: Path, tmp_path: Path) -> None:
     log = logs / "a.jsonl"
     log.write_bytes(b"".join(record(i) for i in range(6)))
-    look(logs, ledger)
+    run_ingest(logs, ledger)
     for longer in (b"".join(record(i) for i in range(100, 120)), record(200)):
         (tmp_path / "new").write_bytes(longer)
         (tmp_path / "new").replace(log)
-        _, executions = look(logs, ledger)
+        _, executions = run_ingest(logs, ledger)
     assert numbers(executions) == [*range(6), *range(100, 120), 200]
 
 
 def test_a_file_rewritten_in_place_and_longer_is_read_whole(logs: Path, ledger: Path) -> None:
     log = logs / "a.jsonl"
     log.write_bytes(b"".join(record(i) for i in range(6)))
-    look(logs, ledger)
+    run_ingest(logs, ledger)
     log.write_bytes(b"".join(record(i) for i in range(50, 70)))
-    assert numbers(look(logs, ledger)[1]) == [*range(6), *range(50, 70)]
+    assert numbers(run_ingest(logs, ledger)[1]) == [*range(6), *range(50, 70)]
 
 
-def test_the_order_of_files_and_the_history_of_looks_leave_no_trace(tmp_path: Path) -> None:
+def test_the_order_of_files_and_the_history_of_runs_leave_no_trace(tmp_path: Path) -> None:
     """Secrets are numbered over the sandbox, copies over all code, conflicts over all ids: whatever came first."""
     rows = [
         record(i, "one", execution=executed(stdout=f"{SECRET[:-2]}{i % 4:02d}\n")) if i % 5 == 0 else record(i)
@@ -160,8 +160,8 @@ def test_the_order_of_files_and_the_history_of_looks_leave_no_trace(tmp_path: Pa
         for cut in range(0, len(order), 9):
             (folder / f"{chance.random()}.jsonl").write_bytes(b"".join(order[cut : cut + 9]))
             if seed % 2:
-                look(folder, tmp_path / f"ledger-{seed}")
-        tables, executions = look(folder, tmp_path / f"ledger-{seed}")
+                run_ingest(folder, tmp_path / f"ledger-{seed}")
+        tables, executions = run_ingest(folder, tmp_path / f"ledger-{seed}")
         assert tables.summary["reasons"] == {"conflicting_execution_id": 1}
         assert "<E2B_API_KEY:4>" in "".join(executions["stdout"])
         digests.add(executions.drop("source_file", "source_line", "source_offset").write_json())
@@ -170,23 +170,23 @@ def test_the_order_of_files_and_the_history_of_looks_leave_no_trace(tmp_path: Pa
 
 def test_what_cannot_be_read_again_stays_as_it_was_redacted(logs: Path, ledger: Path) -> None:
     (logs / "a.jsonl").write_bytes(record(0, "one", execution=executed(stdout=SECRET)))
-    look(logs, ledger)
+    run_ingest(logs, ledger)
     (logs / "a.jsonl").unlink()
     (logs / "b.jsonl").write_bytes(record(1, "one"))
-    tables, executions = look(logs, ledger)
+    tables, executions = run_ingest(logs, ledger)
     assert executions["stdout"].to_list() == ["<E2B_API_KEY:1>", ""]
     assert executions["secrets"].to_list() == [1, 0]
     assert tables.summary["files"] == 1
     (logs / "a.jsonl").write_bytes(record(0, "one", execution=executed(stdout=SECRET)))
-    _, back = look(logs, ledger)
-    assert back.equals(look(logs, None)[1])
+    _, back = run_ingest(logs, ledger)
+    assert back.equals(run_ingest(logs, None)[1])
 
 
 def test_a_lost_damaged_or_older_ledger_costs_time_only(
     logs: Path, ledger: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (logs / "a.jsonl").write_bytes(b"".join(record(i) for i in range(12)))
-    _, executions = look(logs, ledger)
+    _, executions = run_ingest(logs, ledger)
     for damage in (
         lambda: (ledger / "current.json").write_bytes(b'{"gener'),
         lambda: [os.truncate(path, 10) for path in (ledger / "generations").glob("*/index.parquet")],
@@ -194,15 +194,15 @@ def test_a_lost_damaged_or_older_ledger_costs_time_only(
         lambda: monkeypatch.setattr("capibara_assets.executions.ingest.ledger.fingerprint", lambda: "of other code"),
     ):
         damage()
-        tables, again = look(logs, ledger)
+        tables, again = run_ingest(logs, ledger)
         assert again.equals(executions)
         assert tables.lines_read == 12
-    assert look(logs, ledger)[0].lines_read == 0
+    assert run_ingest(logs, ledger)[0].lines_read == 0
 
 
-def test_a_record_of_the_future_is_looked_at_again(logs: Path, ledger: Path) -> None:
+def test_a_record_of_the_future_is_read_again(logs: Path, ledger: Path) -> None:
     (logs / "a.jsonl").write_bytes(record(0) + record(1, timestamp="2027-01-01T00:00:00Z"))
-    tables, executions = look(logs, ledger)
+    tables, executions = run_ingest(logs, ledger)
     assert (numbers(executions), tables.summary["reasons"]) == ([0], {"future_timestamp": 1})
     with ingest(logs, now=NOW + timedelta(days=90), ledger=ledger) as later:
         assert (later.summary["executions"], later.summary["quarantined"]) == (2, 0)
@@ -214,20 +214,20 @@ def test_processes_and_partitions_change_nothing(
     for part in range(8):
         text = b"".join(record(i, f"s{i % 11}") for i in range(part * 40, part * 40 + 60)) + b"{torn\n"
         (logs / f"{part}.jsonl").write_bytes(text)
-    _, alone = look(logs, None, processes=1)
+    _, alone = run_ingest(logs, None, processes=1)
     monkeypatch.setattr(ingest_module, "_BUCKET", 5000)
     monkeypatch.setattr(ingest_module, "_INDEX_ROWS", 20)
     monkeypatch.setattr(ingest_module, "_RANGE_ROWS", 64)
-    _, many = look(logs, ledger, processes=2)
+    _, many = run_ingest(logs, ledger, processes=2)
     assert alone.equals(many)
-    assert look(logs, ledger, processes=2)[0].lines_read == 0
+    assert run_ingest(logs, ledger, processes=2)[0].lines_read == 0
     _append(logs / "3.jsonl", record(900, "s3"))
-    grown, more = look(logs, ledger, processes=2)
+    grown, more = run_ingest(logs, ledger, processes=2)
     assert grown.lines_read == 1
-    assert more.equals(look(logs, None, processes=1)[1])
+    assert more.equals(run_ingest(logs, None, processes=1)[1])
 
 
-LOOK = """
+SCRIPT = """
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -239,14 +239,12 @@ with ingest(folder, now=datetime(2026, 11, 20, tzinfo=UTC), ledger=ledger, proce
 
 
 def start(logs: Path, ledger: Path, processes: int = 1) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-c", LOOK, str(logs), str(ledger), str(processes)]
+    command = [sys.executable, "-c", SCRIPT, str(logs), str(ledger), str(processes)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
 
 
 @pytest.mark.parametrize("attempts", [3, pytest.param(7, marks=pytest.mark.extended)])
-def test_killed_looks_leave_no_secret_and_the_next_one_finds_everything(
-    logs: Path, ledger: Path, attempts: int
-) -> None:
+def test_killed_runs_leave_no_secret_and_the_next_one_finds_everything(logs: Path, ledger: Path, attempts: int) -> None:
     """kill -9 at any moment, while files grow: at the end each execution is there once, and no secret was ever left."""
     chance, written, killed = random.Random(7), 0, 0
     for attempt in range(attempts):
@@ -266,18 +264,18 @@ def test_killed_looks_leave_no_secret_and_the_next_one_finds_everything(
         process.communicate()
         assert all(SECRET.encode() not in path.read_bytes() for path in ledger.rglob("*") if path.is_file())
     assert killed, "none was hit at work"
-    _, executions = look(logs, ledger)
+    _, executions = run_ingest(logs, ledger)
     assert numbers(executions) == list(range(written))
-    assert executions.equals(look(logs, None)[1])
+    assert executions.equals(run_ingest(logs, None)[1])
     assert not (ledger / "scratch").exists()
 
 
-def test_two_looks_at_once_are_one_after_the_other(logs: Path, ledger: Path) -> None:
+def test_two_runs_at_once_are_one_after_the_other(logs: Path, ledger: Path) -> None:
     for name in "abc":
         (logs / f"{name}.jsonl").write_bytes(b"".join(record(i) for i in range(ord(name) * 10, ord(name) * 10 + 15)))
     processes = [start(logs, ledger) for _ in range(3)]
     assert [process.communicate()[0].strip() for process in processes] == [b"35"] * 3
-    tables, executions = look(logs, ledger)
+    tables, executions = run_ingest(logs, ledger)
     assert (tables.lines_read, len(executions)) == (0, 35)
 
 
@@ -289,4 +287,4 @@ def test_a_file_that_cannot_be_read_is_named(logs: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr("capibara_assets.executions.ingest.intake.Intake.read", refuse)
     with pytest.raises(InputError, match=r"cannot read .*a\.jsonl: Permission denied"):
-        look(logs, None)
+        run_ingest(logs, None)

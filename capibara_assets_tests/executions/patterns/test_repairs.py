@@ -115,7 +115,7 @@ def test_a_similar_cell_for_the_same_task_is_a_repair(tmp_path: Path) -> None:
     assert pairs(tmp_path, *steps) == []
 
 
-def test_the_form_the_session_settled_on_is_paired(tmp_path: Path) -> None:
+def test_the_final_form_of_a_session_is_paired(tmp_path: Path) -> None:
     question = "-- How large is the share of good places?\n"
     failing = question + "SELECT count(*)::float / total FROM place"
     casting, final = (question + f"SELECT CAST(count(*) AS {kind}) / total FROM place" for kind in ("FLOAT", "REAL"))

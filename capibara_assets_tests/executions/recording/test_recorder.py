@@ -280,7 +280,7 @@ def test_a_line_torn_by_another_writer_does_not_swallow_ours(tmp_path: Path) -> 
     assert [line[:7] for line in path.read_text().splitlines()] == ['{"schem', '{"code"', '{"schem']
 
 
-def test_full_files_are_followed_by_the_next_part_and_never_touched_again(tmp_path: Path) -> None:
+def test_full_files_are_followed_by_the_next_part_and_never_changed_again(tmp_path: Path) -> None:
     sandbox = record(Sandbox(Answer(logs=Logs(["x" * 1000]))), tmp_path, max_bytes=4000)
     for number in range(10):
         sandbox.run_code(str(number))

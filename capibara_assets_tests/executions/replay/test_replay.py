@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capibara_assets.errors import InputError
-from capibara_assets.executions.replay import pool as replay_pool
-from capibara_assets.executions.replay.cache import FILE, Kept, VerdictCache
-from capibara_assets.executions.replay.replay import Batch, Replay, Verdict, replay, replay_batch
-from capibara_assets.executions.replay.verdicts import Finding
+from capibara_assets.executions.replay import workers as replay_workers
+from capibara_assets.executions.replay.cache import FILE, CachedVerdict, ReplayVerdictCache
+from capibara_assets.executions.replay.replay import Replay, ReplayBatch, ReplayVerdict, replay, replay_batch
+from capibara_assets.executions.replay.verdicts import ReplayFinding
 from capibara_assets.executions.sandbox import isolation as isolation_module
 from capibara_assets.executions.sandbox.isolation import probed
 
@@ -165,7 +165,7 @@ MISSING = {
 
 
 @pytest.fixture(scope="module")
-def verdicts() -> dict[str, Verdict]:
+def verdicts() -> dict[str, ReplayVerdict]:
     """Of all cases, by execution id, in one batch."""
     cases = [*SAME.values(), *(one for one, _ in DIFFERENT.values()), *(one for one, _ in MISSING.values())]
     if shutil.which("node"):
@@ -185,7 +185,7 @@ JAVASCRIPT_DIFFERENT = {name: (one, f"{kind}: {reason}") for name, (one, kind, r
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_the_same_output_is_reexecuted(verdicts: dict[str, Verdict], name: str) -> None:
+def test_the_same_output_is_reexecuted(verdicts: dict[str, ReplayVerdict], name: str) -> None:
     verdict = verdicts[SAME[name].execution_id]
     assert (verdict.verified, verdict.reason) == ("reexecuted", None)
     assert verdict.output_digest is not None
@@ -193,27 +193,27 @@ def test_the_same_output_is_reexecuted(verdicts: dict[str, Verdict], name: str) 
 
 @needs_node
 @pytest.mark.parametrize("name", JAVASCRIPT_SAME)
-def test_the_same_output_of_javascript_is_reexecuted(verdicts: dict[str, Verdict], name: str) -> None:
+def test_the_same_output_of_javascript_is_reexecuted(verdicts: dict[str, ReplayVerdict], name: str) -> None:
     verdict = verdicts[JAVASCRIPT_SAME[name].execution_id]
     assert (verdict.verified, verdict.reason) == ("reexecuted", None)
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
-def test_what_comes_out_differently_is_unverified(verdicts: dict[str, Verdict], name: str) -> None:
+def test_what_comes_out_differently_is_unverified(verdicts: dict[str, ReplayVerdict], name: str) -> None:
     one, reason = DIFFERENT[name]
     assert (verdicts[one.execution_id].verified, verdicts[one.execution_id].reason) == ("unverified", reason)
 
 
 @needs_node
 @pytest.mark.parametrize("name", JAVASCRIPT_DIFFERENT)
-def test_javascript_that_differs_or_misses_something(verdicts: dict[str, Verdict], name: str) -> None:
+def test_javascript_that_differs_or_misses_something(verdicts: dict[str, ReplayVerdict], name: str) -> None:
     one, expected = JAVASCRIPT_DIFFERENT[name]
     verdict = verdicts[one.execution_id]
     assert f"{verdict.verified}: {verdict.reason}" == expected
 
 
 @pytest.mark.parametrize("name", MISSING)
-def test_what_misses_something_stands_as_recorded_and_says_what(verdicts: dict[str, Verdict], name: str) -> None:
+def test_what_misses_something_stands_as_recorded_and_says_what(verdicts: dict[str, ReplayVerdict], name: str) -> None:
     one, reason = MISSING[name]
     assert (verdicts[one.execution_id].verified, verdicts[one.execution_id].reason) == ("recorded", reason)
     assert verdicts[one.execution_id].output_digest is None
@@ -268,7 +268,7 @@ def test_nothing_leaks_from_one_session_into_the_next() -> None:
 
 
 def test_limits_end_a_session_and_only_that_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_pool, "_SLACK_S", 600.0)  # beside other tests the clock would come before the limits
+    monkeypatch.setattr(replay_workers, "_SLACK_S", 600.0)  # beside other tests the clock would come before the limits
     bad = [
         (python("while True: pass"), "used up its CPU seconds"),
         (python("x = []\nwhile True: x.append(bytearray(1 << 20))"), "used up its memory"),
@@ -289,7 +289,7 @@ def test_limits_end_a_session_and_only_that_one(monkeypatch: pytest.MonkeyPatch)
 
 @needs_node
 def test_limits_of_javascript(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_pool, "_SLACK_S", 0.5)  # Node bounds an endless loop by the clock
+    monkeypatch.setattr(replay_workers, "_SLACK_S", 0.5)  # Node bounds an endless loop by the clock
     cases = [
         javascript("while (true) {}"),
         javascript("const a = []; while (true) a.push(new Array(1e5).fill(a.length))"),
@@ -360,7 +360,7 @@ def cases() -> list[Replay]:
     ]
 
 
-def again(batch: Batch) -> list[tuple[str, str | None, str | None]]:
+def again(batch: ReplayBatch) -> list[tuple[str, str | None, str | None]]:
     return [(verdict.verified, verdict.reason, verdict.output_digest) for verdict in batch.verdicts]
 
 
@@ -393,15 +393,15 @@ def test_other_limits_outputs_or_code_are_another_verdict(tmp_path: Path) -> Non
 
 
 def test_two_writers_do_not_disturb_each_other(tmp_path: Path) -> None:
-    one, two = VerdictCache(tmp_path), VerdictCache(tmp_path)
+    one, two = ReplayVerdictCache(tmp_path), ReplayVerdictCache(tmp_path)
     cell = ("lost_name",)
     for number in range(20):
         for name, cache in (("one", one), ("two", two)):
-            cache.add({f"{name}-{number}": (Kept(Finding("state", "lost_name"), None), cell)})
-    both = VerdictCache(tmp_path)
+            cache.add({f"{name}-{number}": (CachedVerdict(ReplayFinding("state", "lost_name"), None), cell)})
+    both = ReplayVerdictCache(tmp_path)
     assert both.damaged == 0
     found = [both.get(f"{name}-{number}", cell) for name in ("one", "two") for number in range(20)]
-    assert found == [Kept(Finding("state", "lost_name"), None)] * 40
+    assert found == [CachedVerdict(ReplayFinding("state", "lost_name"), None)] * 40
 
 
 def test_a_damaged_line_is_counted_and_made_again(tmp_path: Path, cases: list[Replay]) -> None:

@@ -224,7 +224,7 @@ def test_what_is_demanded_and_not_there_is_an_error(monkeypatch: pytest.MonkeyPa
 
 def test_the_statement_covers_every_aspect(isolation: Isolation) -> None:
     for aspect in ASPECTS:
-        good, bad = module._FOUND[aspect]
+        good, bad = module._CLAUSES[aspect]
         assert (good in isolation.isolated) == (aspect in isolation.aspects)
         assert (bad in isolation.not_isolated) == (aspect not in isolation.aspects)
     assert isolation.statement.startswith(isolation.kind)

@@ -9,7 +9,8 @@ import pytest
 
 from capibara_assets.errors import InputError
 from capibara_assets.executions.recording.recorder import record
-from capibara_assets.executions.sandbox.local import KernelNursery, LocalSandbox, SandboxError, TimeoutException
+from capibara_assets.executions.sandbox.local import KernelNursery, LocalSandbox
+from capibara_assets.executions.sandbox.results import SandboxError, TimeoutException
 from capibara_assets.executions.sandbox.sql_worker import statements, table_text
 
 

@@ -57,6 +57,6 @@ def test_nearly_all_real_text_is_let_by(real: Ingest) -> None:
     assert sum(may_hold_secrets(texts)) < 0.02 * len(texts)
 
 
-def test_few_texts_are_all_looked_at() -> None:
+def test_few_texts_are_all_examined() -> None:
     assert may_hold_secrets(["x = 1"]) == [True]
     assert may_hold_secrets([]) == []

@@ -2,8 +2,8 @@
 
 import pytest
 
+from capibara_assets.playbooks.rows import domains_of
 from capibara_assets.playbooks.similarity import components
-from capibara_assets.playbooks.topics import domains_of
 
 
 @pytest.mark.parametrize(
