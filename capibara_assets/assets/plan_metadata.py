@@ -120,7 +120,7 @@ def tpu_entries(
 def roofline(plan: "TpuPlan", target: "HardwareTarget") -> dg.MetadataValue:
     """The plan and the rest of its front under the roof of one chip."""
     from capibara_assets.planning.hardware.machine import machine_of
-    from capibara_assets.planning.prediction.intensity import intensity, roof_of
+    from capibara_assets.planning.prediction.step_time import intensity, roof_of
     from capibara_assets.planning.tpu.configuration import SOFTWARE
     from capibara_assets.planning.workload import Workload, policy
 

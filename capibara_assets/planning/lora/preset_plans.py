@@ -18,7 +18,8 @@ from capibara_assets.planning.accounting import (
     training_memory,
 )
 from capibara_assets.planning.hardware.targets import HardwareTarget, find_target
-from capibara_assets.planning.lora.recipe import Length, LoraPlan, estimates_of
+from capibara_assets.planning.lora.estimates import Length, estimates_of
+from capibara_assets.planning.lora.recipe import LoraPlan
 from capibara_assets.planning.models import ModelShape, read_shape
 from capibara_assets.planning.recipe import PlanningRecipe, climb
 

@@ -14,12 +14,12 @@ from capibara_assets.planning.accounting import (
     Method,
     Remat,
     Step,
-    flops_per_token,
     size,
     training_memory,
 )
 from capibara_assets.planning.figures import DatasetFigures, read_statistics
 from capibara_assets.planning.hardware.targets import HardwareTarget, Quantization
+from capibara_assets.planning.lora.estimates import Length, estimates_of
 from capibara_assets.planning.models import ModelShape
 from capibara_assets.planning.recipe import DomainChoice, LevelName, LoraRecipe, PlanningRecipe, climb
 
@@ -347,69 +347,6 @@ def _learning_rate(base: ModelShape, choices: LoraRecipe, own: DomainChoice, rea
         + (f"; x {own.learning_rate_factor:g}: {own.reason}" if own.learning_rate_factor != 1 else "")
     )
     return rate
-
-
-@dataclass(frozen=True)
-class Length:
-    """How long a training is."""
-
-    examples: int
-    global_batch: int
-    epochs: int
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return ceil(self.examples / self.global_batch)
-
-    @property
-    def steps(self) -> int:
-        return self.steps_per_epoch * self.epochs
-
-
-def estimates_of(
-    base: ModelShape, step: Step, memory: Breakdown, length: Length, target: HardwareTarget, headroom: float
-) -> dict[str, Any]:
-    """The arithmetic of a LoRA plan: parameters, memory of a device, steps, FLOPs, time and cost."""
-    trainable = base.lora_parameters(step.lora_rank, step.lora_modules)
-    per_token = flops_per_token(base, step.sequence, method=Method.LORA, lora_parameters=trainable)
-    tokens = length.steps * length.global_batch * step.sequence
-    return {
-        "parameters": base.parameters,
-        "trainable_parameters": trainable,
-        "adapter_bytes": 4 * trainable,
-        "memory_bytes_per_device": memory.document(),
-        "memory_budget_bytes": round(target.usable_bytes * headroom),
-        "steps_per_epoch": length.steps_per_epoch,
-        "optimizer_steps": length.steps,
-        "tokens_at_most": tokens,
-        "flops_convention": "4 x weights in matrix products + 6 x adapter, attention in full, no recomputation",
-        "flops_per_token": per_token,
-        **time_and_cost(per_token * tokens, target),
-    }
-
-
-def time_and_cost(flops: float, target: HardwareTarget) -> dict[str, Any]:
-    """Seconds and dollars for so many FLOPs, as a range from the family's best to its median efficiency.
-
-    Without a peak or a price the value is None and the reason stands beside it.
-    """
-    peak = target.peak("bf16")
-    if peak is None or target.efficiency is None:
-        return {
-            "seconds": None,
-            "seconds_note": target.peaks_note or "no published efficiency",
-            "usd": 0.0 if target.price.usd_per_hour == 0 else None,
-            "usd_note": target.price.note,
-        }
-    seconds = [flops / (target.chips * peak * share) for share in (target.efficiency.best, target.efficiency.typical)]
-    hourly = target.price.usd_per_hour
-    return {
-        "seconds": seconds,
-        "seconds_note": f"compute only, from best to median published efficiency; {target.efficiency.source}."
-        " Models far smaller than those spend their time elsewhere: a lower bound",
-        "usd": None if hourly is None else [second / 3600 * hourly for second in seconds],
-        "usd_note": target.price.note,
-    }
 
 
 def _power_of_two(count: int) -> int:

@@ -1,7 +1,8 @@
-"""Step time, speed and what binds, for a workload on a machine; with an interval."""
+"""Predicted step time, throughput and bottleneck of a workload on a machine, with an interval; and its roofline."""
 
 from dataclasses import dataclass
 from math import exp, sqrt
+from typing import NamedTuple
 
 from capibara_assets.errors import InputError
 from capibara_assets.planning.hardware.machine import Machine, machine_of
@@ -116,3 +117,26 @@ def by_resource(terms: dict[str, float], machine: Machine) -> dict[str, float]:
     """Seconds by what they are spent on, with the machine's own names for its links."""
     names = {"links": "ICI", "network": "DCN"} if machine.kind == "tpu" else {"links": "NVLink", "network": "network"}
     return {names.get(kind, kind): sum(terms[term] for term in members) for kind, members in RESOURCES.items()}
+
+
+class Roof(NamedTuple):
+    """A chip's roofline: its peak for matrix products, and its memory bandwidth."""
+
+    tflops: float
+    gb_per_s: float
+
+
+def roof_of(machine: Machine) -> Roof:
+    """The roofline of one chip for bf16 matrix products."""
+    return Roof(machine.peak("bf16") / 1e12, machine.hbm / 1e9)
+
+
+def intensity(load: Workload, machine: Machine) -> float:
+    """Arithmetic intensity: model FLOPs per byte of HBM traffic of a step (Williams et al. 2009).
+
+    FLOPs count attention in full and no recomputation; bytes are those of the terms bound by `HBM`.
+    """
+    done = work(load, machine)
+    seconds = done.named()
+    moved = sum(seconds[term] for term in RESOURCES["HBM"]) * machine.hbm
+    return done.flops_full / moved

@@ -20,7 +20,7 @@ from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.tpu.plan import NOT_COMPILED, TpuPlan
 from capibara_assets.planning.xla.cache import VerdictCache
 from capibara_assets.planning.xla.case import XlaCase, case_digest, case_of, versions
-from capibara_assets.planning.xla.compile import SETTINGS, lower_case
+from capibara_assets.planning.xla.compile import SETTINGS
 from capibara_assets.planning.xla.verdict import XlaVerdict
 
 TIME_LIMIT_S = 600.0
@@ -116,11 +116,6 @@ def _check_mesh(mesh: Mesh) -> None:
 def with_verdict(plan: TpuPlan, verdict: XlaVerdict) -> TpuPlan:
     """The plan with XLA's answer in place of "not compiled"."""
     return plan.model_copy(update={"xla": verdict.document()})
-
-
-def lower_plan(plan: TpuPlan) -> XlaVerdict:
-    """Trace and lower the plan's step in this process, over an abstract mesh."""
-    return lower_case(case_of(plan))
 
 
 def _ask(case: XlaCase, action: Literal["lower", "place", "compile"], timeout_s: float) -> XlaVerdict:

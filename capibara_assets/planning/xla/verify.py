@@ -27,15 +27,6 @@ class Verified(NamedTuple):
     passed_over: tuple[str, ...]
 
 
-def verify_plan(plan: TpuPlan, recipe: PlanningRecipe) -> TpuPlan:
-    """The plan with XLA's verdict where the recipe asks for one; otherwise it goes on saying "not compiled".
-
-    Raises:
-        InputError: the gin file names what T5X does not have, or compiling is asked for without libtpu.
-    """
-    return _asked(plan, recipe, None)[0]
-
-
 def first_verified(
     plans: Iterable[TpuPlan], recipe: PlanningRecipe, *, cache: "VerdictCache | None" = None
 ) -> Verified:
@@ -47,7 +38,8 @@ def first_verified(
         cache: where verdicts of the compiler are kept.
 
     Raises:
-        InputError: as `verify_plan`; or XLA refuses every plan of the front, with each verdict.
+        InputError: the gin file uses a name that T5X does not have, compiling needs a libtpu that is missing, or XLA refuses
+            every plan of the front, with each verdict.
     """
     refused: list[str] = []
     for plan in plans:

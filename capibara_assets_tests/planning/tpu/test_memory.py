@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.planning.xla_cases import fit_copies, known_cases, step_of
 from capibara_assets.planning.accounting import Method, Remat, Step
 from capibara_assets.planning.hardware.targets import GIB
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import read_shape
 from capibara_assets.planning.tpu.memory import fitted, quantities, tiled, tpu_memory
-from capibara_assets.planning.xla.cases import fit_copies, known_cases, step_of
 from capibara_assets_tests.planning.shapes import NANO
 
 LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
