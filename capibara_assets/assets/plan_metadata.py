@@ -21,7 +21,7 @@ from capibara_assets.metadata.plans import (
 )
 
 if TYPE_CHECKING:
-    from capibara_assets.planning.cost import Cost, CostPlan, Outcome
+    from capibara_assets.planning.cost import Cost, CostPlan, TimedTraining
     from capibara_assets.planning.hardware.targets import HardwareTarget
     from capibara_assets.planning.lora.recipe import LoraPlan
     from capibara_assets.planning.tpu.plan import FrontEntry, TpuPlan
@@ -34,7 +34,7 @@ Entries = dict[str, Any]
 _APART = ("shape", "memory", "estimates", "reasons", "gin", "maxtext", "xla", "front", "refused")
 
 
-def past_outcomes(instance: dg.DagsterInstance) -> "list[Outcome]":
+def past_outcomes(instance: dg.DagsterInstance) -> "list[TimedTraining]":
     """What trainings of all domains recorded beside their plans, the newest first."""
     from capibara_assets.planning.cost import read_outcomes
 
@@ -56,7 +56,7 @@ def other_costs(instance: dg.DagsterInstance, asset: str, domain: Domain) -> "di
     return found
 
 
-def outcome_entries(outcome: "Outcome | None") -> Entries:
+def outcome_entries(outcome: "TimedTraining | None") -> Entries:
     """The outcome for the next plan, and as a line."""
     if outcome is None:
         return {}

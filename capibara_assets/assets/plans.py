@@ -22,7 +22,7 @@ def lora_config(
     target: Hardware,
 ) -> dg.MaterializeResult:
     """The LoRA/QLoRA recipe chosen for this data on this hardware, each choice with its reason."""
-    from capibara_assets.planning.cost import Known
+    from capibara_assets.planning.cost import CostContext
     from capibara_assets.planning.lora.recipe import plan_lora
     from capibara_assets.planning.models import read_shape
     from capibara_assets.planning.plan_cost import lora_cost
@@ -45,7 +45,7 @@ def lora_config(
         artifact = inputs.publish("lora_config", domain, documents=documents, trees=trees)
     # What past runs took is shown, not published: else each training would change its own input and ask for the next.
     outcomes, others = past_outcomes(context.instance), other_costs(context.instance, "lora_config", domain)
-    known = Known(len(recipes.load("training", TrainingRecipe).voters), outcomes, others, DOMAINS)
+    known = CostContext(len(recipes.load("training", TrainingRecipe).voters), outcomes, others, DOMAINS)
     return materialized(artifact, inputs, lora_entries(plan, hardware, lora_cost(plan, shape, hardware, known)))
 
 
@@ -58,13 +58,13 @@ def tpu_config(
     tpu_target: Hardware,
 ) -> dg.MaterializeResult:
     """Mesh, batch, remat, predicted step time and memory for a TPU slice; files for T5X, MaxText and our trainer."""
-    from capibara_assets.planning.cost import Known
+    from capibara_assets.planning.cost import CostContext
     from capibara_assets.planning.models import read_shape
     from capibara_assets.planning.plan_cost import tpu_cost
     from capibara_assets.planning.recipe import PlanningRecipe
     from capibara_assets.planning.tpu.configuration import tpu_plans
     from capibara_assets.planning.tpu.files import tpu_files, write_files
-    from capibara_assets.planning.xla.cache import VerdictCache
+    from capibara_assets.planning.xla.cache import XlaVerdictCache
     from capibara_assets.planning.xla.flags import with_flags
     from capibara_assets.planning.xla.verify import first_verified
 
@@ -75,7 +75,7 @@ def tpu_config(
     inputs.setting("base_shape", shape)
     inputs.setting("tpu_target", hardware)
     statistics = inputs.artifact("moe_dataset", domain).document("statistics")
-    cache = VerdictCache(inputs.store.work / "xla_verdicts")
+    cache = XlaVerdictCache(inputs.store.work / "xla_verdicts")
     found = first_verified(tpu_plans(domain, statistics, shape, hardware, recipe), recipe, cache=cache)
     plan = with_flags(found.plan, recipe.tpu.xla_flags)
     files = tpu_files(plan, hardware, recipe.tpu)
@@ -83,6 +83,6 @@ def tpu_config(
     with TemporaryDirectory(prefix="capibara-plan-") as place:
         trees = {"files": write_files(Path(place) / "files", files)}
         artifact = inputs.publish("tpu_config", domain, documents=documents, trees=trees)
-    known = Known(others=other_costs(context.instance, "tpu_config", domain), domains=DOMAINS)
+    known = CostContext(others=other_costs(context.instance, "tpu_config", domain), domains=DOMAINS)
     cost = tpu_cost(plan, hardware, known)
     return materialized(artifact, inputs, tpu_entries(plan, hardware, cost, files, found.verdict))

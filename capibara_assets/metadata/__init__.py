@@ -1,6 +1,6 @@
 """How a result looks in the UI and in the report: previews with a size cap, plots as small inline SVG."""
 
-from capibara_assets.metadata.charts import Row, bar_chart, heat_map, line_chart, row_chart
+from capibara_assets.metadata.charts import ChartRow, bar_chart, heat_map, line_chart, row_chart
 from capibara_assets.metadata.tables import (
     PREVIEW_CHARACTERS,
     PREVIEW_ROWS,
@@ -15,7 +15,7 @@ from capibara_assets.metadata.tables import (
 __all__ = [
     "PREVIEW_CHARACTERS",
     "PREVIEW_ROWS",
-    "Row",
+    "ChartRow",
     "badge",
     "bar_chart",
     "counts",

@@ -85,7 +85,7 @@ def bar_chart(values: Mapping[str, float], y_label: str) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class ChartRow:
     """One line of a `row_chart`; without a value it has a note alone."""
 
     name: str
@@ -94,7 +94,7 @@ class Row:
     note: str = ""
 
 
-def row_chart(rows: Sequence[Row], title: str, *, bars: bool, most: float | None = None) -> str:
+def row_chart(rows: Sequence[ChartRow], title: str, *, bars: bool, most: float | None = None) -> str:
     """A line per row: bars from 0, or dots on an axis that begins at the least value, so that small gaps show.
 
     A bar's length is its value over the largest; a negative one has no bar. The axis ends at `most`, where it is given:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from capibara_assets.metadata.charts import Row, row_chart
+from capibara_assets.metadata.charts import ChartRow, row_chart
 from capibara_assets.metadata.drawing import (
     BLUE,
     FAINT,
@@ -210,26 +210,26 @@ def weights_chart(certificate: Document) -> str:
     for voter in certificate["voters"]:
         weight = voter.get("weight")
         if not voter["accepted"]:
-            rows.append(Row(voter["name"], None, RED, f"rejected ({voter['stage']})"))
+            rows.append(ChartRow(voter["name"], None, RED, f"rejected ({voter['stage']})"))
         else:
-            rows.append(Row(voter["name"], weight, GREEN, "the rule has no weights" if weight is None else ""))
+            rows.append(ChartRow(voter["name"], weight, GREEN, "the rule has no weights" if weight is None else ""))
     return row_chart(rows, f"weights of the voters in the consensus ({_chosen(certificate)})", bars=True)
 
 
 def losses_chart(certificate: Document, losses: Mapping[str, float]) -> str:
     """A dot per loss: base, voters, everything else that was tried, and the consensus last."""
-    rows = [Row("base", losses["base"], INK, "base model")] if "base" in losses else []
+    rows = [ChartRow("base", losses["base"], INK, "base model")] if "base" in losses else []
     accepted = {voter["name"]: voter["accepted"] for voter in certificate["voters"]}
     for name in (name for name in accepted if name in losses):
-        rows.append(Row(name, losses[name], *((GREEN, "") if accepted[name] else (RED, "rejected"))))
+        rows.append(ChartRow(name, losses[name], *((GREEN, "") if accepted[name] else (RED, "rejected"))))
     tried = {entry["name"]: entry for entry in certificate.get("tried") or ()}
     others = [name for name in (*tried, *losses) if name not in accepted and name not in ("base", "consensus")]
     for name in dict.fromkeys(others):
         passed = tried.get(name, {}).get("passed", True)
         note = "chosen" if name == certificate.get("chosen") else "tried" if passed else "refused by the gate"
-        rows.append(Row(name, losses.get(name, tried.get(name, {}).get("loss")), FAINT, note))
+        rows.append(ChartRow(name, losses.get(name, tried.get(name, {}).get("loss")), FAINT, note))
     if "consensus" in losses:
-        rows.append(Row("consensus", losses["consensus"], BLUE))
+        rows.append(ChartRow("consensus", losses["consensus"], BLUE))
     # The axis spans what the choice was between: the base model and rejected voters would press that together
     relied_on = [row.value for row in rows if row.colour not in (INK, RED) and row.value is not None]
     title = "validation loss, nats per token (less is better)"

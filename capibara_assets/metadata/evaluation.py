@@ -80,7 +80,7 @@ def figure(value: float, percent: bool, signed: bool = False) -> str:
 
 
 @dataclass(frozen=True)
-class Bin:
+class CalibrationBin:
     """Prompts whose probability fell into one bin: their mean probability, the share that was right, their number."""
 
     confidence: float
@@ -88,7 +88,7 @@ class Bin:
     count: int
 
 
-def calibration_chart(bins: Sequence[Bin], title: str) -> str:
+def calibration_chart(bins: Sequence[CalibrationBin], title: str) -> str:
     """Reliability: what was promised (across) against what came true (up); on the diagonal a router is calibrated."""
     size, left, top = 220.0, 54.0, 30.0
     parts = [

@@ -12,7 +12,7 @@ from capibara_assets.evaluation.report import Comparison, Report, metric_of
 from capibara_assets.evaluation.schema import Interval
 from capibara_assets.metadata.charts import line_chart
 from capibara_assets.metadata.evaluation import (
-    Bin,
+    CalibrationBin,
     IntervalRow,
     calibration_chart,
     confusion_matrix,
@@ -85,7 +85,7 @@ def router_charts(router: Mapping[str, Any]) -> list[str]:
     """Calibration and confusions, as far as the router's report has them."""
     drawn = []
     if bins := router.get("calibration"):
-        found = [Bin(one["confidence"], one["accuracy"], one["count"]) for one in bins]
+        found = [CalibrationBin(one["confidence"], one["accuracy"], one["count"]) for one in bins]
         drawn.append(calibration_chart(found, "the router's probabilities"))
     if rows := router.get("confusion"):
         actual = sorted(rows)

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from capibara_assets.planning.accounting import Breakdown, Method, Step, flops_per_token
+from capibara_assets.planning.accounting import Breakdown, DeviceStep, Method, flops_per_token
 from capibara_assets.planning.hardware.targets import HardwareTarget
 from capibara_assets.planning.models import ModelShape
 
 
 @dataclass(frozen=True)
-class Length:
-    """How long a training is."""
+class TrainingLength:
+    """Length of a training: its examples, batch and epochs, and the optimizer steps that follow."""
 
     examples: int
     global_batch: int
@@ -27,9 +27,23 @@ class Length:
 
 
 def estimates_of(
-    base: ModelShape, step: Step, memory: Breakdown, length: Length, target: HardwareTarget, headroom: float
+    base: ModelShape,
+    step: DeviceStep,
+    memory: Breakdown,
+    length: TrainingLength,
+    target: HardwareTarget,
+    headroom: float,
 ) -> dict[str, Any]:
-    """The arithmetic of a LoRA plan: parameters, memory of a device, steps, FLOPs, time and cost."""
+    """The `estimates` of a LoRA plan's document.
+
+    Args:
+        base: shape of the base model.
+        step: one device's share of a training step.
+        memory: bytes of that step on one device.
+        length: examples, batch and epochs of the training.
+        target: hardware, for the memory budget, time and cost.
+        headroom: share of the usable memory that the plan may fill.
+    """
     trainable = base.lora_parameters(step.lora_rank, step.lora_modules)
     per_token = flops_per_token(base, step.sequence, method=Method.LORA, lora_parameters=trainable)
     tokens = length.steps * length.global_batch * step.sequence
@@ -49,9 +63,9 @@ def estimates_of(
 
 
 def time_and_cost(flops: float, target: HardwareTarget) -> dict[str, Any]:
-    """Seconds and dollars for so many FLOPs, as a range from the family's best to its median efficiency.
+    """Seconds and dollars for `flops` on all chips of a target: from the family's best to its median efficiency.
 
-    Without a peak or a price the value is None and the reason stands beside it.
+    Without a declared peak or price the value is None, and its note says why.
     """
     peak = target.peak("bf16")
     if peak is None or target.efficiency is None:
