@@ -8,7 +8,7 @@ import dagster as dg
 from capibara_assets.assets.experience import ace_playbooks, e2b_executions
 from capibara_assets.assets.inputs import Inputs, materialized
 from capibara_assets.domains import Domain
-from capibara_assets.metadata.knowledge_entries import consolidated_entries, patterns_entries
+from capibara_assets.metadata.experience_entries import consolidated_entries, patterns_entries
 from capibara_assets.partitions import domains
 from capibara_assets.resources import Recipes, Store
 

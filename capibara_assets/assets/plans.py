@@ -1,16 +1,24 @@
 """Plans per domain: the LoRA recipe and the TPU configuration that the data and the hardware ask for."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from capibara_assets.assets.datasets import moe_dataset
-from capibara_assets.assets.inputs import Inputs, materialized
-from capibara_assets.assets.plan_metadata import lora_entries, other_costs, past_outcomes, tpu_entries
+from capibara_assets.assets.inputs import Inputs, latest_metadata, materialized
 from capibara_assets.domains import DOMAINS, Domain
+from capibara_assets.metadata.plan_entries import COST, lora_entries, tpu_entries
+from capibara_assets.metadata.training_entries import OUTCOME
 from capibara_assets.partitions import domains
 from capibara_assets.resources import BaseModel, Hardware, Recipes, Store
+
+if TYPE_CHECKING:
+    from capibara_assets.planning.cost import Cost, TimedTraining
+
+PAST_RUNS = 200  # materializations of `trained_adapters` to search for measured times
 
 
 @dg.asset(partitions_def=domains, group_name="plans", kinds={"json"}, code_version="2", deps=[moe_dataset])
@@ -76,8 +84,8 @@ def tpu_config(
     inputs.setting("tpu_target", hardware)
     statistics = inputs.artifact("moe_dataset", domain).document("statistics")
     cache = XlaVerdictCache(inputs.store.work / "xla_verdicts")
-    found = first_verified(tpu_plans(domain, statistics, shape, hardware, recipe), recipe, cache=cache)
-    plan = with_flags(found.plan, recipe.tpu.xla_flags)
+    verified = first_verified(tpu_plans(domain, statistics, shape, hardware, recipe), recipe, cache=cache)
+    plan = with_flags(verified.plan, recipe.tpu.xla_flags)
     files = tpu_files(plan, hardware, recipe.tpu)
     documents = {"plan": plan.model_dump(mode="json"), "cost": tpu_cost(plan, hardware).model_dump(mode="json")}
     with TemporaryDirectory(prefix="capibara-plan-") as place:
@@ -85,4 +93,27 @@ def tpu_config(
         artifact = inputs.publish("tpu_config", domain, documents=documents, trees=trees)
     known = CostContext(others=other_costs(context.instance, "tpu_config", domain), domains=DOMAINS)
     cost = tpu_cost(plan, hardware, known)
-    return materialized(artifact, inputs, tpu_entries(plan, hardware, cost, files, found.verdict))
+    return materialized(artifact, inputs, tpu_entries(plan, hardware, cost, files, verified.verdict))
+
+
+def past_outcomes(instance: dg.DagsterInstance) -> "list[TimedTraining]":
+    """Predicted and measured times of past trainings of all domains, newest first."""
+    from capibara_assets.planning.cost import read_outcomes
+
+    records = instance.fetch_materializations(dg.AssetKey("trained_adapters"), limit=PAST_RUNS).records
+    materializations = (record.asset_materialization for record in records)
+    return read_outcomes(
+        one.metadata[OUTCOME].value for one in materializations if one is not None and OUTCOME in one.metadata
+    )
+
+
+def other_costs(instance: dg.DagsterInstance, asset: str, domain: Domain) -> "dict[str, Cost]":
+    """Domain -> cost of its latest plan, for the other domains that have a plan."""
+    from capibara_assets.planning.cost import CostPlan
+
+    costs = {}
+    for other in DOMAINS:
+        recorded = latest_metadata(instance, asset, other).get(COST) if other != domain else None
+        if isinstance(recorded, Mapping):
+            costs[other.value] = CostPlan.model_validate(recorded).domain
+    return costs

@@ -9,7 +9,6 @@ import dagster as dg
 from capibara_assets.assets.consensus import consensus_checkpoint
 from capibara_assets.assets.datasets import routing_dataset
 from capibara_assets.assets.inputs import Inputs, materialized
-from capibara_assets.metadata.router_entries import router_entries
 from capibara_assets.resources import BaseModel, Recipes, Store
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ def expert_router(
     """Picks (or mixes) experts for a prompt; trained on the routing dataset, over the domains that have an expert."""
     from capibara_assets.evaluation.routing.recipe import RouterRecipe
     from capibara_assets.evaluation.routing.report import report
+    from capibara_assets.metadata.evaluation_entries import router_entries
 
     inputs = Inputs.of(context, store)
     recipe = inputs.recipe(recipes, "router", RouterRecipe)

@@ -7,11 +7,10 @@ import dagster as dg
 
 from capibara_assets.assets.datasets import moe_dataset
 from capibara_assets.assets.inputs import Inputs, Origin, materialized
-from capibara_assets.assets.plan_metadata import outcome_entries
 from capibara_assets.assets.plans import lora_config
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.launching.launchers import Launcher
-from capibara_assets.metadata.training_entries import training_entries
+from capibara_assets.metadata.training_entries import outcome_entries, training_entries
 from capibara_assets.partitions import domains
 from capibara_assets.resources import BaseModel, Hardware, Recipes, Store
 

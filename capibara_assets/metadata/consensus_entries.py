@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from capibara_assets.metadata.charts import bar_chart, heat_map, line_chart
-from capibara_assets.metadata.consensus import (
+from capibara_assets.metadata.consensus_charts import (
     LONG_PARTS,
     ballot_matrix,
     distance_map,

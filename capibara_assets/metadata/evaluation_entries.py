@@ -1,16 +1,20 @@
 """The report of an evaluation as metadata of its materialization: what the page shows, shortened to an event's size."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import polars as pl
 
 from capibara_assets.evaluation.report import Comparison, Report, metric_of
 from capibara_assets.evaluation.schema import Interval
-from capibara_assets.metadata.charts import line_chart
-from capibara_assets.metadata.evaluation import figure
+from capibara_assets.metadata.charts import bar_chart, line_chart
+from capibara_assets.metadata.evaluation_charts import figure
 from capibara_assets.metadata.evaluation_page import charts, router_charts, visible
 from capibara_assets.metadata.tables import ENTRY_BYTES, cell, plot, preview
+
+if TYPE_CHECKING:
+    from capibara_assets.evaluation.routing.router import Router
 
 COMPARED = 24  # rows of the table of differences
 
@@ -45,6 +49,23 @@ def evaluation_entries(report: Report, page: str) -> dict[str, dg.MetadataValue]
     if report.notes:
         found["notes"] = dg.MetadataValue.md("\n".join(f"- {cell(visible(note))}" for note in report.notes))
     return found
+
+
+def router_entries(report: Mapping[str, Any], router: "Router", routes: pl.DataFrame) -> dict[str, Any]:
+    """`expert_router`: its report, and how fast it answers here; speeds stay out of the artifact."""
+    from capibara_assets.evaluation.routing.report import latency
+
+    prompts = routes.filter(pl.col("split") == "test")["prompt"].head(50).to_list()
+    timed = latency(router, prompts, repeats=1) if prompts else None
+    shown: dict[str, Any] = {"report": dg.MetadataValue.json(dict(report))}
+    if timed is not None:
+        shown |= {"median_ms": round(timed.median_ms, 3), "p99_ms": round(timed.p99_ms, 3)}
+    if "load" in report:
+        shown |= {
+            "load": plot(bar_chart(report["load"], "share of test prompts")),
+            "drifted": report["drift"]["drifted"],
+        }
+    return shown
 
 
 def side_by_side(report: Report) -> str:

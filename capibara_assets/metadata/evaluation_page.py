@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from capibara_assets.evaluation.report import Comparison, Report, metric_of
 from capibara_assets.evaluation.schema import Interval
 from capibara_assets.metadata.charts import line_chart
-from capibara_assets.metadata.evaluation import (
+from capibara_assets.metadata.evaluation_charts import (
     CalibrationBin,
     IntervalRow,
     calibration_chart,

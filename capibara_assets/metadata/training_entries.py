@@ -3,13 +3,17 @@
 import json
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from capibara_assets.metadata.charts import line_chart
 from capibara_assets.metadata.tables import plot
 
+if TYPE_CHECKING:
+    from capibara_assets.planning.cost import TimedTraining
+
+OUTCOME = "outcome"  # metadata key of a training's measured time, read by later plans
 _CURVES = {
     "validation/loss": ("curves", "validation loss"),
     "train/loss": ("training loss", "training loss"),
@@ -45,6 +49,21 @@ def training_entries(summary: dict[str, Any], voters: Path) -> dict[str, dg.Meta
         for figure, (title, label) in _CURVES.items()
     }
     return {"voters": dg.MetadataValue.md("\n".join(rows)), **charts, "seconds": float(summary["seconds"])}
+
+
+def outcome_entries(outcome: "TimedTraining | None") -> dict[str, dg.MetadataValue | str]:
+    """Predicted and measured time of a training: as JSON for later plans, and in words."""
+    if outcome is None:
+        return {}
+    predicted = outcome.predicted
+    words = "nothing was predicted: the next plan counts on this speed"
+    if predicted is not None and outcome.ratio is not None:
+        words = (
+            f"predicted {predicted[1]:,.1f} s [{predicted[0]:,.1f}, {predicted[2]:,.1f}] an adapter, took"
+            f" {outcome.ratio:.2f} times that; the next plan is corrected by it"
+        )
+    line = f"{outcome.measured:,.1f} s an adapter on {outcome.target} (the median voter): {words}"
+    return {OUTCOME: dg.MetadataValue.json(outcome.model_dump(mode="json")), "took": line}
 
 
 def thinned(line: list[tuple[float, float]], most: int = 60) -> list[tuple[float, float]]:

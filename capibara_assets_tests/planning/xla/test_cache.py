@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             status=status, detail="as told", lowered=True, memory={"allotted": 7}, compile_seconds=3.0
         )
 
-    monkeypatch.setattr(xla, "_ask", answer)
+    monkeypatch.setattr(xla, "_run_xla", answer)
     monkeypatch.setattr(xla, "libtpu_is_there", lambda: True)
     pytest.importorskip("jax")
     return questions
@@ -111,7 +111,7 @@ def test_a_compiler_that_takes_too_long_is_stopped_and_nothing_is_kept(
         raise subprocess.TimeoutExpired("compiler", timeout_s)
 
     pytest.importorskip("jax")
-    monkeypatch.setattr(xla, "_ask", slow)
+    monkeypatch.setattr(xla, "_run_xla", slow)
     monkeypatch.setattr(xla, "libtpu_is_there", lambda: True)
     verdict = xla.check_case(CASE, timeout_s=1, cache=XlaVerdictCache(tmp_path))
     assert verdict.status == "not compiled"

@@ -1,14 +1,11 @@
-"""What plans show and remember in Dagster: charts, tables, and what past runs on a target took."""
+"""Metadata of `lora_config` and `tpu_config`: settings with reasons, charts of memory and roofline, costs."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from capibara_assets.assets.inputs import latest_metadata
-from capibara_assets.domains import DOMAINS, Domain
-from capibara_assets.metadata import document, plot
-from capibara_assets.metadata.plans import (
+from capibara_assets.metadata.plan_charts import (
     GIB,
     FrontPoint,
     MemoryBar,
@@ -19,56 +16,19 @@ from capibara_assets.metadata.plans import (
     reasons_table,
     roofline_chart,
 )
+from capibara_assets.metadata.tables import document, plot
 
 if TYPE_CHECKING:
-    from capibara_assets.planning.cost import Cost, CostPlan, TimedTraining
+    from capibara_assets.planning.cost import Cost, CostPlan
     from capibara_assets.planning.hardware.targets import HardwareTarget
     from capibara_assets.planning.lora.recipe import LoraPlan
     from capibara_assets.planning.tpu.plan import FrontEntry, TpuPlan
     from capibara_assets.planning.xla.verdict import XlaVerdict
 
-OUTCOME, COST = "outcome", "cost"
-PAST_RUNS = 200  # materializations that are looked through for outcomes
+COST = "cost"  # metadata key of a plan's cost, read by the plans of other domains
 Entries = dict[str, Any]
 # Of a plan: shown as charts and files, or long.
 _APART = ("shape", "memory", "estimates", "reasons", "gin", "maxtext", "xla", "front", "refused")
-
-
-def past_outcomes(instance: dg.DagsterInstance) -> "list[TimedTraining]":
-    """What trainings of all domains recorded beside their plans, the newest first."""
-    from capibara_assets.planning.cost import read_outcomes
-
-    records = instance.fetch_materializations(dg.AssetKey("trained_adapters"), limit=PAST_RUNS).records
-    found = (record.asset_materialization for record in records)
-    kept = (one.metadata[OUTCOME].value for one in found if one is not None and OUTCOME in one.metadata)
-    return read_outcomes(kept)
-
-
-def other_costs(instance: dg.DagsterInstance, asset: str, domain: Domain) -> "dict[str, Cost]":
-    """Domain -> the cost that its latest plan had, for the domains that have one."""
-    from capibara_assets.planning.cost import CostPlan
-
-    found = {}
-    for other in DOMAINS:
-        kept = latest_metadata(instance, asset, other).get(COST) if other != domain else None
-        if isinstance(kept, Mapping):
-            found[other.value] = CostPlan.model_validate(kept).domain
-    return found
-
-
-def outcome_entries(outcome: "TimedTraining | None") -> Entries:
-    """The outcome for the next plan, and as a line."""
-    if outcome is None:
-        return {}
-    predicted = outcome.predicted
-    said = "nothing was predicted: the next plan counts on this speed"
-    if predicted is not None and outcome.ratio is not None:
-        said = (
-            f"predicted {predicted[1]:,.1f} s [{predicted[0]:,.1f}, {predicted[2]:,.1f}] an adapter, took"
-            f" {outcome.ratio:.2f} times that; the next plan is corrected by it"
-        )
-    line = f"{outcome.measured:,.1f} s an adapter on {outcome.target} (the median voter): {said}"
-    return {OUTCOME: dg.MetadataValue.json(outcome.model_dump(mode="json")), "took": line}
 
 
 def lora_entries(plan: "LoraPlan", target: "HardwareTarget", cost: "CostPlan") -> Entries:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from capibara_assets.evaluation.report import Comparison, Report, ShownAnswer, Source, Usage, WorstExample
 from capibara_assets.evaluation.schema import Interval
-from capibara_assets.metadata.evaluation import (
+from capibara_assets.metadata.evaluation_charts import (
     CalibrationBin,
     IntervalRow,
     calibration_chart,
