@@ -1,4 +1,4 @@
-"""Plans per domain: the LoRA recipe and the TPU configuration that the data and the hardware ask for."""
+"""Plan assets: the LoRA recipe and the TPU configuration of each domain, from its data and the hardware."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +29,10 @@ def lora_config(
     base_model: BaseModel,
     target: Hardware,
 ) -> dg.MaterializeResult:
-    """The LoRA/QLoRA recipe chosen for this data on this hardware, each choice with its reason."""
+    """The LoRA/QLoRA training recipe for this data and hardware, with a reason for each choice.
+
+    Worry when the memory is close to the target's limit or the cost is higher than expected.
+    """
     from capibara_assets.planning.cost import CostContext
     from capibara_assets.planning.lora.recipe import plan_lora
     from capibara_assets.planning.models import read_shape
@@ -51,7 +54,7 @@ def lora_config(
     with TemporaryDirectory(prefix="capibara-plan-") as place:
         trees = {"files": write_files(Path(place) / "files", plan_files(plan, hardware))}
         artifact = inputs.publish("lora_config", domain, documents=documents, trees=trees)
-    # What past runs took is shown, not published: else each training would change its own input and ask for the next.
+    # Past times are shown, not published: otherwise each training would change its own input and trigger the next.
     outcomes, others = past_outcomes(context.instance), other_costs(context.instance, "lora_config", domain)
     known = CostContext(len(recipes.load("training", TrainingRecipe).voters), outcomes, others, DOMAINS)
     return materialized(artifact, inputs, lora_entries(plan, hardware, lora_cost(plan, shape, hardware, known)))
@@ -65,7 +68,10 @@ def tpu_config(
     base_model: BaseModel,
     tpu_target: Hardware,
 ) -> dg.MaterializeResult:
-    """Mesh, batch, remat, predicted step time and memory for a TPU slice; files for T5X, MaxText and our trainer."""
+    """The training configuration for a TPU slice (mesh, batch, recomputation), with predicted step time and memory.
+
+    Includes files for T5X, MaxText and our JAX trainer. Worry when XLA rejected the first choices.
+    """
     from capibara_assets.planning.cost import CostContext
     from capibara_assets.planning.models import read_shape
     from capibara_assets.planning.plan_cost import tpu_cost

@@ -1,4 +1,7 @@
-"""What must hold between stages: blocking asset checks."""
+"""Asset checks between the stages: table schemas, and what a result must fulfil before the next stage reads it.
+
+Imports `assets` and what lies below it; only `definitions` imports it.
+"""
 
 from capibara_assets.checks.schemas import SCHEMA_CHECKS
 from capibara_assets.checks.stages import STAGE_CHECKS

@@ -1,4 +1,7 @@
-"""How a result looks in the UI and in the report: previews with a size cap, plots as small inline SVG."""
+"""Presentation of results in Dagster's UI and in reports: size-limited previews, tables, and plots as inline SVG.
+
+One function per asset makes its metadata (`*_entries`). Imports the libraries, never `assets` or `resources`.
+"""
 
 from capibara_assets.metadata.charts import ChartRow, bar_chart, heat_map, line_chart, row_chart
 from capibara_assets.metadata.tables import (

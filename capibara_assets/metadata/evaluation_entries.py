@@ -1,4 +1,4 @@
-"""The report of an evaluation as metadata of its materialization: what the page shows, shortened to an event's size."""
+"""Metadata of the evaluation and router assets: the report's content, limited to the size of an event."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,12 +20,13 @@ COMPARED = 24  # rows of the table of differences
 
 
 def evaluation_entries(report: Report, page: str) -> dict[str, dg.MetadataValue]:
-    """Verdict, paragraph, tables and pictures; the page itself is named by its path.
+    """Metadata of `evaluation`: verdict, explanation, tables, charts, and the path of the HTML page.
 
     Args:
+        report: the evaluation's report.
         page: path of the HTML file in the published artifact.
     """
-    found: dict[str, dg.MetadataValue] = {
+    entries: dict[str, dg.MetadataValue] = {
         "verdict": dg.MetadataValue.text(report.verdict),
         "why": dg.MetadataValue.md(visible(report.paragraph)),
         "report": dg.MetadataValue.path(page),
@@ -36,23 +37,23 @@ def evaluation_entries(report: Report, page: str) -> dict[str, dg.MetadataValue]
     if report.curves:
         pictures["learning_curves"] = line_chart(report.curves, "step", "validation loss")
     pictures |= dict(zip(("router_calibration", "router_confusion"), router_charts(report.router), strict=False))
-    # A picture cannot be cut: one that is too large stands on the page alone
-    found |= {name: plot(drawing) for name, drawing in pictures.items() if len(drawing) <= ENTRY_BYTES}
+    # A chart cannot be shortened: one that is too large is only on the page
+    entries |= {name: plot(drawing) for name, drawing in pictures.items() if len(drawing) <= ENTRY_BYTES}
     if report.worst:
-        found["worst_examples"] = preview(_worst(report))
+        entries["worst_examples"] = preview(_worst(report))
     if report.sources:
         lines = ["| result | digest |", "| --- | --- |"]
         for source in report.sources:
             name = f"[{cell(source.name)}]({source.url})" if source.url else cell(source.name)
             lines.append(f"| {name} | `{source.digest[:16]}` |")
-        found["made_from"] = dg.MetadataValue.md("\n".join(lines))
+        entries["made_from"] = dg.MetadataValue.md("\n".join(lines))
     if report.notes:
-        found["notes"] = dg.MetadataValue.md("\n".join(f"- {cell(visible(note))}" for note in report.notes))
-    return found
+        entries["notes"] = dg.MetadataValue.md("\n".join(f"- {cell(visible(note))}" for note in report.notes))
+    return entries
 
 
 def router_entries(report: Mapping[str, Any], router: "Router", routes: pl.DataFrame) -> dict[str, Any]:
-    """`expert_router`: its report, and how fast it answers here; speeds stay out of the artifact."""
+    """Metadata of `expert_router`: its report, and its latency on this machine (not part of the artifact)."""
     from capibara_assets.evaluation.routing.report import latency
 
     prompts = routes.filter(pl.col("split") == "test")["prompt"].head(50).to_list()
@@ -69,7 +70,7 @@ def router_entries(report: Mapping[str, Any], router: "Router", routes: pl.DataF
 
 
 def side_by_side(report: Report) -> str:
-    """Markdown: a row per contender, a column per score, each with its interval."""
+    """Markdown table: a row per contender, a column per score with its interval."""
     names = report.metrics()
     lines = [
         "| contender | "
@@ -86,7 +87,7 @@ def side_by_side(report: Report) -> str:
 
 
 def differences(comparisons: Sequence[Comparison]) -> str:
-    """Markdown: each comparison with its interval, its p-value after Holm, and the smallest that could have shown."""
+    """Markdown table of comparisons: interval, p-value after Holm, and smallest detectable difference."""
     lines = [
         "| contender | against | score | difference | interval | p after Holm | smallest |",
         "| --- | --- | --- | ---: | ---: | ---: | ---: |",

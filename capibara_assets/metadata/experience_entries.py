@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def playbooks_entries(read: "Playbooks") -> dict[str, Any]:
-    """`ace_playbooks`: how many bullets of how many playbooks, and the first of them."""
+    """Metadata of `ace_playbooks`: numbers of bullets and playbooks, and a preview."""
     return {
         "bullets": read.bullets.height,
         "playbooks": read.bullets["playbook_id"].n_unique(),
@@ -26,7 +26,7 @@ def playbooks_entries(read: "Playbooks") -> dict[str, Any]:
 
 
 def logs_entries(read: "Tables") -> dict[str, Any]:
-    """`e2b_logs`: what was read, redacted and refused, and the newest executions."""
+    """Metadata of `e2b_logs`: executions, redacted secrets, quarantined lines by reason, and the newest executions."""
     summary = read.summary
     return {
         "executions": summary["executions"],
@@ -44,7 +44,7 @@ def logs_entries(read: "Tables") -> dict[str, Any]:
 
 
 def executions_entries(executions: "pl.DataFrame") -> dict[str, Any]:
-    """`e2b_executions`: outcomes and languages of one domain's executions."""
+    """Metadata of `e2b_executions`: executions of one domain by outcome and language."""
     return {
         "executions": executions.height,
         "sandboxes": executions["sandbox_id"].n_unique(),
@@ -55,7 +55,7 @@ def executions_entries(executions: "pl.DataFrame") -> dict[str, Any]:
 
 
 def consolidated_entries(consolidation: "Consolidation") -> dict[str, Any]:
-    """`consolidated_playbook`: who graduated and what the others missed, and the best bullets."""
+    """Metadata of `consolidated_playbook`: graduated agents, criteria the others missed, and the best bullets."""
     agents, bullets = consolidation.agents, consolidation.bullets
     shown = ["agent_id", "graduated", "missed", "graduation_score", "interactions", "success_rate"]
     return {
@@ -68,7 +68,7 @@ def consolidated_entries(consolidation: "Consolidation") -> dict[str, Any]:
 
 
 def patterns_entries(extracted: "Extracted") -> dict[str, Any]:
-    """`e2b_patterns`: patterns by kind and by how often their code ran, and repair pairs."""
+    """Metadata of `e2b_patterns`: patterns by kind and success rate, and repair pairs."""
     from capibara_assets.executions.patterns.extract import success_by_language
 
     patterns, repairs = extracted.patterns, extracted.repairs

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 COST = "cost"  # metadata key of a plan's cost, read by the plans of other domains
 Entries = dict[str, Any]
-# Of a plan: shown as charts and files, or long.
+# Parts of a plan that are shown as charts or files, or are too long for a table.
 _APART = ("shape", "memory", "estimates", "reasons", "gin", "maxtext", "xla", "front", "refused")
 
 
 def lora_entries(plan: "LoraPlan", target: "HardwareTarget", cost: "CostPlan") -> Entries:
-    """The LoRA plan as a table, its memory beside the target's, its cost, its reasons."""
+    """Metadata of `lora_config`: settings with reasons, memory beside the target's, and cost."""
     values = plan.model_dump(mode="json")
     estimates = plan.estimates
     held = estimates["memory_bytes_per_device"]
@@ -58,7 +58,7 @@ def tpu_entries(
     files: Mapping[str, str],
     verdict: "XlaVerdict | None" = None,
 ) -> Entries:
-    """The TPU plan: table, roofline, front, memory with XLA's beside it, files, cost."""
+    """Metadata of `tpu_config`: settings with reasons, roofline, Pareto front, memory beside XLA's, files, and cost."""
     values = plan.model_dump(mode="json")
     bars = [MemoryBar("ours", _parts(plan.memory), plan.memory["total"])]
     if allotted := plan.xla.get("memory"):
@@ -78,7 +78,7 @@ def tpu_entries(
 
 
 def roofline(plan: "TpuPlan", target: "HardwareTarget") -> dg.MetadataValue:
-    """The plan and the rest of its front under the roof of one chip."""
+    """Roofline chart of the plan and the rest of its Pareto front."""
     from capibara_assets.planning.hardware.machine import machine_of
     from capibara_assets.planning.prediction.step_time import intensity, roof_of
     from capibara_assets.planning.tpu.configuration import SOFTWARE
@@ -116,7 +116,7 @@ def roofline(plan: "TpuPlan", target: "HardwareTarget") -> dg.MetadataValue:
 
 
 def front(plan: "TpuPlan") -> dg.MetadataValue:
-    """Time to the same loss against memory, of every setting that no other beats."""
+    """Chart of the Pareto front: time to the same loss against memory."""
     points = [
         FrontPoint(entry.setting, float(entry.memory), entry.relative_time, chosen=_chosen(plan, entry))
         for entry in plan.front
@@ -131,7 +131,7 @@ def _chosen(plan: "TpuPlan", entry: "FrontEntry") -> bool:
 
 
 def xla_table(plan: "TpuPlan", verdict: "XlaVerdict | None" = None) -> str:
-    """XLA's figures beside ours; in so many words "not compiled" where it was not asked."""
+    """Markdown table of XLA's figures beside ours; "not compiled" where XLA was not asked."""
     xla = plan.xla
     allotted = xla.get("memory", {})
     rows = [
@@ -158,7 +158,7 @@ def xla_table(plan: "TpuPlan", verdict: "XlaVerdict | None" = None) -> str:
 
 
 def cost_entries(cost: "CostPlan") -> Entries:
-    """Hours and dollars per adapter, domain and backfill; raw beside corrected."""
+    """Hours and dollars per adapter, domain and backfill, as a table and as JSON for later plans."""
     rows = [
         "| | hours | dollars |",
         "| --- | ---: | ---: |",
@@ -182,12 +182,12 @@ def _parts(memory: Mapping[str, int]) -> dict[str, float]:
 
 
 def _allotted(memory: Mapping[str, int]) -> dict[str, float]:
-    """What XLA tells apart; outputs that alias arguments take nothing of their own."""
+    """XLA's memory by part; outputs alias arguments and are not counted."""
     return {name: float(memory[name]) for name in ("arguments", "temporaries") if name in memory}
 
 
 def _whole(memory: Mapping[str, int]) -> float | None:
-    """What XLA takes of a chip: all that it allotted, or the peak where a verdict says no more."""
+    """Bytes that XLA allocated on a chip, or its peak if the verdict has only that."""
     return memory.get("allotted", memory.get("peak"))
 
 

@@ -1,4 +1,4 @@
-"""What training voters came to, as metadata of its materialization."""
+"""Metadata of `trained_adapters`: results and curves of the voters, and the training's time."""
 
 import json
 from pathlib import Path
@@ -23,9 +23,10 @@ _CURVES = {
 
 
 def training_entries(summary: dict[str, Any], voters: Path) -> dict[str, dg.MetadataValue | int | float | str]:
-    """What a person looks at: best losses, speed and memory, curves of each voter, seconds.
+    """Table of the voters (loss, speed, memory, attempts), their curves, and the training's seconds.
 
     Args:
+        summary: the training's summary document.
         voters: folder with each voter's `metrics.json`.
     """
     rows = [
@@ -67,7 +68,7 @@ def outcome_entries(outcome: "TimedTraining | None") -> dict[str, dg.MetadataVal
 
 
 def thinned(line: list[tuple[float, float]], most: int = 60) -> list[tuple[float, float]]:
-    """A line of at most so many points, each the mean of its neighbours: an event holds kilobytes, not megabytes."""
+    """A line reduced to at most `most` points, each the mean of its neighbours, so that the chart stays small."""
     size = -(-len(line) // most)
     parts = [line[start : start + size] for start in range(0, len(line), size or 1)]
     return [(fmean(step for step, _ in part), fmean(value for _, value in part)) for part in parts]
