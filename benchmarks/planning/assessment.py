@@ -28,8 +28,8 @@ from benchmarks.planning.crossvalidation import (
 from benchmarks.planning.fit import Array, Problem, problem, step_seconds
 from benchmarks.planning.published import PublishedRun, Table, model_groups, model_keys, only_measured, run_digest
 from capibara_assets.planning.footprint import footprint, least_bytes
-from capibara_assets.planning.prediction.calibration import Calibration
-from capibara_assets.planning.prediction.step_time import Prediction, predict
+from capibara_assets.planning.prediction.calibration import EfficiencyCalibration
+from capibara_assets.planning.prediction.step_time import StepPrediction, predict
 
 HEADLINE = ("median_error", "p90_error", "coverage", "naive_median_error", "naive_p90_error", "regret")
 
@@ -42,7 +42,7 @@ class Guess:
     half: float
 
 
-def assess(table: Table, calibration: Calibration, known: Sequence[PublishedRun]) -> dict[str, Any]:
+def assess(table: Table, calibration: EfficiencyCalibration, known: Sequence[PublishedRun]) -> dict[str, Any]:
     """Errors, coverage, regret and memory verdicts of every row, as one JSON document (its keys are described in
     docs/planning.md).
 
@@ -97,12 +97,12 @@ def assess(table: Table, calibration: Calibration, known: Sequence[PublishedRun]
     return result
 
 
-def saw(calibration: Calibration, run: PublishedRun) -> bool:
+def saw(calibration: EfficiencyCalibration, run: PublishedRun) -> bool:
     """Whether it was fitted to runs of this run's model."""
     return any(key in calibration.provenance.seen for key in model_keys(run))
 
 
-def _prior(calibration: Calibration, pool: Sequence[PublishedRun], groups: Sequence[Label]) -> Prior:
+def _prior(calibration: EfficiencyCalibration, pool: Sequence[PublishedRun], groups: Sequence[Label]) -> Prior:
     seen = {group for run, group in zip(pool, groups, strict=True) if saw(calibration, run)}
     return Prior(calibration, frozenset(groups) - seen)
 
@@ -143,7 +143,7 @@ def _by(logs: Array, runs: Sequence[PublishedRun], group: Any) -> dict[str, Any]
     }
 
 
-def _unseen(runs: Sequence[PublishedRun], shipped: Sequence[Prediction], seen: Sequence[bool]) -> dict[str, Any]:
+def _unseen(runs: Sequence[PublishedRun], shipped: Sequence[StepPrediction], seen: Sequence[bool]) -> dict[str, Any]:
     new = [index for index, known in enumerate(seen) if not known]
     if not new:
         return {"runs": 0}
@@ -244,7 +244,7 @@ def _memory(runs: Sequence[PublishedRun]) -> dict[str, Any]:
     }
 
 
-def _row(run: PublishedRun, direct: Prediction, guess: Guess | None) -> dict[str, Any]:
+def _row(run: PublishedRun, direct: StepPrediction, guess: Guess | None) -> dict[str, Any]:
     """One row's prediction; where it is scored, by the way it is scored."""
     load = run.workload
     low, middle, high = direct.step_seconds

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.planning.fit import Array, Problem, estimate, solve, step_seconds
 from benchmarks.planning.published import PublishedRun
-from capibara_assets.planning.prediction.calibration import Calibration
+from capibara_assets.planning.prediction.calibration import EfficiencyCalibration
 
 Label = str | int
 COVERAGE = 0.90  # aimed at; the promise is 80 to 95 %
@@ -48,7 +48,7 @@ class HeldOut:
 class Prior:
     """A fit to other runs, and the groups that may rely on it: those of whose model it saw no run."""
 
-    calibration: Calibration
+    calibration: EfficiencyCalibration
     groups: frozenset[Label]
 
 

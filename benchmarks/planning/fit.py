@@ -15,7 +15,12 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.planning.published import PublishedRun, model_keys
 from capibara_assets.errors import InputError
-from capibara_assets.planning.prediction.calibration import Calibration, Fitted, Provenance, waiting
+from capibara_assets.planning.prediction.calibration import (
+    CalibrationSource,
+    EfficiencyCalibration,
+    FittedEffect,
+    with_bubble,
+)
 from capibara_assets.planning.prediction.effects import effects, expected_logs
 from capibara_assets.planning.prediction.roofline import TERMS, work
 
@@ -44,7 +49,7 @@ class Problem:
     expected: Array
     logs: Array
 
-    def informed(self, calibration: Calibration) -> "Problem":
+    def informed(self, calibration: EfficiencyCalibration) -> "Problem":
         """The same, with a fit to other runs as what is known before."""
         known = [calibration.effects.get(name) for name in self.names]
         return replace(
@@ -97,7 +102,7 @@ def problem(runs: Sequence[PublishedRun]) -> Problem:
         spreads=np.array([known[name].spread for name in names]),
         places=places,
         member=member,
-        seconds=np.array([waiting(one) for one in works]),
+        seconds=np.array([with_bubble(one) for one in works]),
         expected=np.array([expected_logs(run.workload, run.machine) for run in runs]),
         logs=np.log([step_seconds(run) for run in runs]),
     )
@@ -163,7 +168,7 @@ def file_digest(file: Path) -> str:
 
 def calibrate(
     runs: Sequence[PublishedRun], *, width: float, noise: float, coverage: float, provenance: Mapping[str, Any]
-) -> Calibration:
+) -> EfficiencyCalibration:
     """Effects fitted to all of `runs`, for shipping.
 
     Args:
@@ -176,15 +181,17 @@ def calibrate(
     task = problem(runs)
     solution = solve(task)
     kept = {
-        name: Fitted(value=round(float(value), 4), spread=round(float(spread), 4))
+        name: FittedEffect(value=round(float(value), 4), spread=round(float(spread), 4))
         for name, value, spread, prior in zip(task.names, solution.values, solution.spreads, task.spreads, strict=True)
         # What neither moved nor became surer says nothing that the prior does not.
         if abs(value) >= SMALLEST or spread < prior * (1 - SMALLEST)
     }
-    origin = Provenance(
+    origin = CalibrationSource(
         **provenance,
         runs=len(runs),
         models=len({run.model for run in runs}),
         seen=tuple(sorted({key for run in runs for key in model_keys(run)})),
     )
-    return Calibration(provenance=origin, noise=round(noise, 4), width=round(width, 4), coverage=coverage, effects=kept)
+    return EfficiencyCalibration(
+        provenance=origin, noise=round(noise, 4), width=round(width, 4), coverage=coverage, effects=kept
+    )

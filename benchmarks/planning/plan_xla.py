@@ -14,8 +14,8 @@ from capibara_assets.errors import InputError
 from capibara_assets.storage.jsonfiles import write_json_atomic
 
 if TYPE_CHECKING:
+    from benchmarks.planning.xla_cases import KnownCase, Role
     from capibara_assets.planning.xla.case import XlaCase
-    from capibara_assets.planning.xla.cases import KnownCase, Role
 
 NEAR: Final = "near the limit"
 DRAWN = 30
@@ -76,7 +76,7 @@ def measure(
     Raises:
         InputError: a name that no case has; or --draw, --choice and --save without asking the compiler.
     """
-    from capibara_assets.planning.xla.cases import fit_copies, known_cases, with_answers
+    from benchmarks.planning.xla_cases import fit_copies, known_cases, with_answers
 
     if not compiling and (seed is not None or choosing or save is not None):
         raise InputError("cases that are drawn, chosen or saved need the compiler's answers: add --compile")
@@ -222,7 +222,7 @@ def _differ(one: "KnownCase", other: "KnownCase") -> bool:
 
 def _draw(seed: int, count: int, whole: bool, folder: Path | None) -> Asked:
     """New cases near the limit, with the compiler's answers."""
-    from capibara_assets.planning.xla.draw import drawn_cases
+    from benchmarks.planning.xla_draw import drawn_cases
 
     drawn = drawn_cases(seed, count)
     asked = _answers([(name, NEAR, case) for name, case in drawn], whole, folder)
@@ -231,18 +231,18 @@ def _draw(seed: int, count: int, whole: bool, folder: Path | None) -> Asked:
 
 def _choose(whole: bool, folder: Path | None) -> Asked:
     """The plans that the search chooses, with the compiler's answers."""
-    from capibara_assets.planning.xla.draw import chosen_cases
+    from benchmarks.planning.xla_draw import chosen_cases
 
     return _answers([(name, "choice", case) for name, case in chosen_cases()], whole, folder)
 
 
 def _answers(cases: "Iterable[tuple[str, Role, XlaCase]]", whole: bool, folder: Path | None) -> Asked:
     """What the compiler says of each case; without a verdict (too slow) a case is named, not counted."""
+    from benchmarks.planning.xla_cases import KnownCase
     from capibara_assets.planning.xla.ask import check_case
-    from capibara_assets.planning.xla.cache import VerdictCache
-    from capibara_assets.planning.xla.cases import KnownCase
+    from capibara_assets.planning.xla.cache import XlaVerdictCache
 
-    cache = None if folder is None else VerdictCache(folder)
+    cache = None if folder is None else XlaVerdictCache(folder)
     started = time.monotonic()
     answered, unanswered, cached = [], {}, 0
     for name, role, case in cases:

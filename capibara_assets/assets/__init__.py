@@ -1,4 +1,4 @@
-"""The asset graph: one file per stage, assembled in the order of the stages.
+"""The assets of the Dagster graph, one module per stage, and the stages' order.
 
 Imports the libraries, `metadata`, `resources` and `launching`; only `checks`, `automation`, `definitions` and `cli`
 import it.

@@ -1,4 +1,4 @@
-"""One adapter per domain that the voters agree on, and one model out of the domains' experts."""
+"""Consensus assets: one adapter per domain from the voters, and dense and mixture-of-experts models of all domains."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +24,7 @@ from capibara_assets.resources import BaseModel, Recipes, Store
 def consensus_checkpoint(
     context: dg.AssetExecutionContext, store: Store, recipes: Recipes, base_model: BaseModel
 ) -> dg.MaterializeResult:
-    """The adapter the voters agree on, and its certificate: who was accepted, who was rejected, why."""
+    """The domain's consensus adapter, with the certificate of the vote. Worry when voters are rejected."""
     from capibara_assets.consensus.agree import VOLATILE
     from capibara_assets.consensus.agree_on_artifacts import agree_on_artifacts
     from capibara_assets.consensus.recipe import ConsensusRecipe
@@ -62,7 +62,10 @@ def consensus_checkpoint(
 def merged_checkpoint(
     context: dg.AssetExecutionContext, store: Store, recipes: Recipes, base_model: BaseModel
 ) -> dg.MaterializeResult:
-    """One dense model out of every domain's consensus adapter there is, as validation losses want it."""
+    """One dense model merged from all available domains' consensus adapters, chosen by validation loss.
+
+    Worry when a domain's loss is not below the base model's, or one expert raises another domain's loss.
+    """
     from capibara_assets.consensus.choose.experts import read_experts, validation_sets
     from capibara_assets.consensus.merging.experts_merge import merge_experts, write_merged
     from capibara_assets.consensus.recipe import ConsensusRecipe
@@ -98,7 +101,10 @@ def merged_checkpoint(
 def moe_checkpoint(
     context: dg.AssetExecutionContext, store: Store, recipes: Recipes, base_model: BaseModel
 ) -> dg.MaterializeResult:
-    """A real mixture of experts in Mixtral format: attention merged, one feed-forward expert per domain, a router."""
+    """A mixture-of-experts model in Mixtral format: merged attention, one expert per domain, trained gates.
+
+    Worry when an expert is dead (receives no tokens) or the mean loss is above the merged model's.
+    """
     from capibara_assets.consensus.choose.experts import read_experts
     from capibara_assets.consensus.mixture.moe import MixtureExamples, left_out, mixture_of_experts
     from capibara_assets.consensus.recipe import ConsensusRecipe

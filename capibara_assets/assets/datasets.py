@@ -1,4 +1,4 @@
-"""Training sets: groups and splits over all domains, examples per domain, prompts for the router."""
+"""Dataset assets: groups and splits over all domains, training examples per domain, prompts for the router."""
 
 from functools import partial
 
@@ -15,7 +15,10 @@ from capibara_assets.resources import Recipes, Store
 
 @dg.asset(group_name="datasets", kinds={"parquet"}, code_version="2", deps=[e2b_patterns, consolidated_playbook])
 def example_groups(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
-    """Groups (problem, sandbox, near-duplicates) and their split, over all domains at once; a group keeps its split."""
+    """Groups of related executions (same problem, sandbox, near-duplicates) with their train/validation/test split.
+
+    Computed over all domains; a group keeps its split for ever. Worry when many executions are left out.
+    """
     import polars as pl
 
     from capibara_assets.datasets.groups import assign_groups
@@ -43,7 +46,10 @@ def example_groups(context: dg.AssetExecutionContext, store: Store, recipes: Rec
     deps=[e2b_patterns, consolidated_playbook, example_groups, imported_examples],
 )
 def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
-    """Verified, deduplicated, leak-free training examples of one domain, as chat messages with their provenance."""
+    """Training examples of one domain as chat messages with provenance: verified, deduplicated, split without leakage.
+
+    Worry when a split is small, a kind of example is missing, or many examples are left out.
+    """
     from capibara_assets.datasets.duplicates.public_benchmarks import benchmark_digests
     from capibara_assets.datasets.examples import VOLATILE, Evidence, build_dataset
     from capibara_assets.datasets.recipe import DatasetRecipe
@@ -58,7 +64,7 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
     own = imported.frame("examples") if imported else None
     if benchmarks := recipe.decontamination.benchmarks:
         inputs.setting("benchmarks", benchmark_digests(benchmarks))
-    # one cache for all domains: a repair is executed for its language and for debug
+    # one cache for all domains, since a repair is executed for its language and again for debug
     cache = inputs.store.work_dir("moe_dataset", None, "verdicts")
     again = partial(verify, recipe=recipe.verification, cache=cache)
     with keeping(inputs.store.work_dir("moe_dataset", domain, "texts")):
@@ -70,7 +76,7 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
 
 @dg.asset(group_name="datasets", kinds={"parquet"}, code_version="2", deps=[moe_dataset])
 def routing_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
-    """Prompt → domain examples for the router, over every domain that exists."""
+    """Prompts of all available domains, labelled by domain, to train the router. Worry when a domain is missing."""
     from capibara_assets.datasets.recipe import DatasetRecipe
     from capibara_assets.datasets.routing import LEFT_OUT, balance, build_routing
     from capibara_assets.datasets.schema import Route

@@ -1,4 +1,4 @@
-"""Side by side on held-out examples, graded by running the code, and what was decided."""
+"""The evaluation asset: all contenders of a domain on held-out examples, and the promotion decision."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,7 +35,10 @@ PAGE = "evaluation.html"
 def evaluation(
     context: dg.AssetExecutionContext, store: Store, recipes: Recipes, base_model: BaseModel
 ) -> dg.MaterializeResult:
-    """Every contender on one test split: losses, answers graded by running them, figures, and the decision."""
+    """All contenders compared on the domain's test split: losses, answers graded by execution, and the decision.
+
+    Worry when the verdict is not a pass, intervals are wide, or answers could not be graded.
+    """
     from capibara_assets.assets.evaluation_inputs import read_run
     from capibara_assets.evaluation.evaluate import evaluate_domain
     from capibara_assets.evaluation.tables import VOLATILE, documents_of, report_of, tables_of
@@ -45,15 +48,15 @@ def evaluation(
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)
     run = read_run(inputs, recipes, base_model, domain)
-    found = evaluate_domain(run.models, run.items, run.training, run.terms, near=run.near, work=run.work)
-    report = report_of(found, domain.value, run.terms, beside=run.beside)
+    evaluated = evaluate_domain(run.models, run.items, run.training, run.terms, near=run.near, work=run.work)
+    report = report_of(evaluated, domain.value, run.terms, beside=run.beside)
     with TemporaryDirectory() as folder:
         (Path(folder) / PAGE).write_text(page(report), "utf-8")
         artifact = inputs.publish(
             "evaluation",
             domain,
-            tables=tables_of(found),
-            documents=documents_of(found),
+            tables=tables_of(evaluated),
+            documents=documents_of(evaluated),
             trees={"report": Path(folder)},
             volatile=VOLATILE,
         )

@@ -1,4 +1,4 @@
-"""What an evaluation of a domain reads: models, items, what they were trained on, and where all of it comes from."""
+"""Inputs of a domain's evaluation: models, test items, training examples, settings, and the sources of the report."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from capibara_assets.storage.artifact import Artifact
 
 JOURNALS = "journals"
-"""Work folder of a domain's journals: their lines are keyed by all that they depend on, so that it is one for ever."""
+"""Work folder of a domain's journals; each line is keyed by all its inputs, so that the folder is never replaced."""
 
 
 @dataclass(frozen=True)
 class DomainRun:
-    """An evaluation of a domain, ready to be made, and what its report says beside it."""
+    """The complete inputs of a domain's evaluation, and the additional content of its report (`beside`)."""
 
     models: "DomainModels"
     items: "list[Item]"
@@ -46,10 +46,10 @@ class DomainRun:
 
 
 def read_run(inputs: Inputs, recipes: Recipes, base_model: BaseModel, domain: Domain) -> DomainRun:
-    """Everything that an evaluation of the domain needs, from the results that count.
+    """Read everything that the domain's evaluation needs, and record it as inputs.
 
     Raises:
-        InputError: a result is missing or failed a blocking check, or a recipe does not fit.
+        InputError: a result is missing or failed a blocking check, or a recipe does not validate.
     """
     from capibara_assets.datasets.recipe import DatasetRecipe
     from capibara_assets.evaluation.contenders.contenders import held_out
@@ -84,7 +84,7 @@ def read_run(inputs: Inputs, recipes: Recipes, base_model: BaseModel, domain: Do
 
 @dataclass(frozen=True)
 class _Results:
-    """The results that an evaluation of a domain reads; `consensus` are those of all domains that there are."""
+    """Upstream artifacts of a domain's evaluation; `consensus` has those of all available domains."""
 
     domain: Domain
     dataset: "Artifact"
@@ -96,7 +96,7 @@ class _Results:
 
     @classmethod
     def read(cls, inputs: Inputs, domain: Domain) -> "_Results":
-        """Those that Dagster's latest materializations name."""
+        """Open the artifacts of the latest materializations."""
         dataset, trained = inputs.artifact("moe_dataset", domain), inputs.artifact("trained_adapters", domain)
         consensus = inputs.every("consensus_checkpoint", needed=domain)
         merged, router = inputs.artifact("merged_checkpoint"), inputs.artifact("expert_router")
@@ -105,15 +105,15 @@ class _Results:
 
     @property
     def candidate(self) -> "Artifact":
-        """The domain's own consensus, which is judged."""
+        """The domain's own consensus checkpoint: the contender that the decision is about."""
         return self.consensus[self.domain]
 
 
 def executions_of(inputs: Inputs, dataset: "Artifact") -> "pl.DataFrame":
-    """The executions that a dataset's groups were made of, of all domains: a session's cells may be of several.
+    """The executions that a dataset was made from, of all domains (a session's cells may belong to several).
 
-    They are those that the dataset names, not the newest: nothing is read that it was not made from. Where a result of
-    then is no more (something of it was forgotten), the newest stands in: it holds the rest.
+    They come from the artifacts that the dataset records as its inputs, not from the newest ones. If such an artifact
+    was deleted (part of its data was forgotten), the newest replaces it.
     """
     import polars as pl
 
@@ -123,19 +123,19 @@ def executions_of(inputs: Inputs, dataset: "Artifact") -> "pl.DataFrame":
     groups = dataset.manifest.inputs["upstream"].get("example_groups|_")
     if not groups:
         return table(Execution, [])
-    grouped = _of_then(inputs, "example_groups", None, groups)
+    grouped = _recorded_or_newest(inputs, "example_groups", None, groups)
     upstream = grouped.manifest.inputs["upstream"] if grouped else {}
-    found = [
+    frames = [
         patterns.frame("executions")
         for domain in DOMAINS
         if (digest := upstream.get(f"e2b_patterns|{domain}"))
-        and (patterns := _of_then(inputs, "e2b_patterns", domain, digest))
+        and (patterns := _recorded_or_newest(inputs, "e2b_patterns", domain, digest))
     ]
-    return pl.concat([table(Execution, []), *found]).unique("execution_id", maintain_order=True)
+    return pl.concat([table(Execution, []), *frames]).unique("execution_id", maintain_order=True)
 
 
-def _of_then(inputs: Inputs, name: str, domain: Domain | None, digest: str) -> "Artifact | None":
-    """The result of that digest, or else the newest; None where there is none at all."""
+def _recorded_or_newest(inputs: Inputs, name: str, domain: Domain | None, digest: str) -> "Artifact | None":
+    """The artifact with that digest, or else the newest; None if there is none."""
     try:
         return inputs.store.open(name, domain, digest)
     except MissingArtifact:
@@ -146,15 +146,21 @@ def _of_then(inputs: Inputs, name: str, domain: Domain | None, digest: str) -> "
 def training_examples(
     inputs: Inputs, domain: Domain, dataset: "Artifact", consensus: "Mapping[Domain, Artifact]"
 ) -> "pl.DataFrame":
-    """What any contender was trained, voted or selected on: train and validation of every expert's own dataset, as its
-    certificate names it."""
+    """Examples that a contender may have been trained or selected on.
+
+    The train and validation splits of the dataset and of each expert's own dataset, as its certificate names it.
+    """
     import polars as pl
 
     datasets = {dataset.digest: dataset}
     for other, artifact in consensus.items():
         digest = artifact.document("certificate")["context"].get("moe_dataset")
-        if digest and digest not in datasets and (found := _of_then(inputs, "moe_dataset", other, digest)):
-            datasets[digest] = found
+        if (
+            digest
+            and digest not in datasets
+            and (other_dataset := _recorded_or_newest(inputs, "moe_dataset", other, digest))
+        ):
+            datasets[digest] = other_dataset
     frames = [one.frame("examples").filter(pl.col("split") != "test") for one in datasets.values()]
     return pl.concat(frames).unique("example_id", maintain_order=True)
 
@@ -181,7 +187,7 @@ def _models(inputs: Inputs, results: _Results, base: "Base", recipe: "Evaluation
 
 
 def _router(artifact: "Artifact", base: "Base") -> "Router | None":
-    """None where there was nothing to train it on."""
+    """The trained router, or None if there was nothing to train it on."""
     from capibara_assets.evaluation.routing.router import Router
 
     if not artifact.has("router"):
@@ -196,7 +202,7 @@ def _router(artifact: "Artifact", base: "Base") -> "Router | None":
 
 
 def _promoted(inputs: Inputs, domain: Domain, candidate: str) -> "LoraAdapter | None":
-    """The adapter that serves the domain now; None where that is the base model, or the candidate itself."""
+    """The adapter served for the domain now; None if that is the base model or the candidate itself."""
     from capibara_assets.evaluation.serving.promotion import served
     from capibara_assets.evaluation.serving.promotion_log import PromotionLog
     from capibara_assets.modeling.adapters import read_adapter
@@ -229,7 +235,7 @@ def _test_use(
 
 
 def _sources(results: _Results) -> "Iterator[ReportSource]":
-    """What the evaluation was made from: the domain's own results, every expert, and what is one for all domains."""
+    """The artifacts that the evaluation was made from, for the report, with links to Dagster's UI."""
     from capibara_assets.evaluation.report import ReportSource
 
     domain = results.domain
@@ -244,5 +250,5 @@ def _sources(results: _Results) -> "Iterator[ReportSource]":
 
 
 def _page(name: str, domain: Domain | None = None) -> str:
-    """The asset's page in Dagster's UI, relative to its address."""
+    """Address of the asset's page in Dagster's UI, relative to its root."""
     return f"/assets/{name}?partition={domain}" if domain else f"/assets/{name}"

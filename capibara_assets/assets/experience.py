@@ -1,4 +1,4 @@
-"""What agents left behind, read once: playbooks, execution logs, and each domain's executions."""
+"""Experience assets: agents' playbooks, execution logs, and each domain's executions."""
 
 from datetime import UTC, datetime
 
@@ -13,7 +13,7 @@ from capibara_assets.resources import Experience, Store
 
 @dg.asset(group_name="experience", kinds={"parquet"}, code_version="3")
 def ace_playbooks(context: dg.AssetExecutionContext, store: Store, experience: Experience) -> dg.MaterializeResult:
-    """Every bullet of every agent's ACE playbook, typed, with its counters; lines that do not fit are quarantined."""
+    """All bullets of the agents' ACE playbooks, with their counters. Worry when many lines are quarantined."""
     from capibara_assets.executions.secrets.redact import redact_text
     from capibara_assets.playbooks.read import VOLATILE, read_playbooks
 
@@ -25,7 +25,10 @@ def ace_playbooks(context: dg.AssetExecutionContext, store: Store, experience: E
 
 @dg.asset(group_name="experience", kinds={"parquet"}, code_version="3")
 def e2b_logs(context: dg.AssetExecutionContext, store: Store, experience: Experience) -> dg.MaterializeResult:
-    """The ledger: every file and line seen exactly once; executions parsed, checked, redacted and classified."""
+    """All executions from the log files, each line read exactly once, validated, redacted and classified.
+
+    Worry when the quarantine grows or a secret of a new kind is redacted.
+    """
     from capibara_assets.executions.ingest.forgotten import read_forgotten
     from capibara_assets.executions.ingest.ingest import VOLATILE, ingest, ledger_name
 
@@ -41,7 +44,10 @@ def e2b_logs(context: dg.AssetExecutionContext, store: Store, experience: Experi
 
 @dg.asset(partitions_def=domains, group_name="experience", kinds={"parquet"}, code_version="2", deps=[e2b_logs])
 def e2b_executions(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult:
-    """The executions of one domain; one execution may belong to two (a SQL repair is `sql` and `debug`)."""
+    """The executions of one domain; one execution can belong to two (a SQL repair is `sql` and `debug`).
+
+    Worry when it is empty.
+    """
     from capibara_assets.executions.schema import Execution
     from capibara_assets.executions.selection import of_domain
 

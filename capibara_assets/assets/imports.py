@@ -1,4 +1,4 @@
-"""Examples from files of one's own: made by `capibara dataset import`, an asset that no run can make."""
+"""Imported examples: an external asset that `capibara dataset import` publishes from the user's own files."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,12 +26,12 @@ imported_examples = dg.AssetSpec(
     group_name="datasets",
     kinds={"parquet"},
     code_version="1",
-    description="Examples from files of one's own, with the split that they keep (`capibara dataset import`).",
+    description="Examples imported from your own files, each with a fixed split (`capibara dataset import`).",
 )
 
 
 def read_imported(inputs: Inputs, domain: Domain) -> "Imported":
-    """What is imported for a domain; empty before the first import."""
+    """The imported examples of a domain; empty before the first import."""
     from capibara_assets.datasets.imported.join import Imported
 
     artifact = inputs.available(IMPORTED, domain)
@@ -39,20 +39,26 @@ def read_imported(inputs: Inputs, domain: Domain) -> "Imported":
 
 
 def others_of(inputs: Inputs, domain: Domain) -> "list[pl.DataFrame]":
-    """What an import of a domain may share no split with: every domain's experience, the other domains' imports."""
+    """Examples with which an import must not overlap across splits: all experience, and other domains' imports."""
     import polars as pl
 
     experience = pl.col("provenance") == "experience"
-    found = [artifact.frame("examples").filter(experience) for artifact in inputs.every("moe_dataset").values()]
+    own = [artifact.frame("examples").filter(experience) for artifact in inputs.every("moe_dataset").values()]
     every = inputs.every(IMPORTED)
-    return [*found, *(every[other].frame("examples") for other in DOMAINS if other != domain and other in every)]
+    return [*own, *(every[other].frame("examples") for other in DOMAINS if other != domain and other in every)]
 
 
 def publish_imported(inputs: Inputs, domain: Domain, imported: "Imported", now: str) -> tuple[str, bool]:
-    """Publishes a domain's imports and tells Dagster: (digest, whether that changed anything).
+    """Publish a domain's imported examples and report the materialization to Dagster.
 
     Args:
-        now: when (ISO), for the files that are new.
+        inputs: Dagster instance and store.
+        domain: the partition.
+        imported: all imported examples of the domain, and the lines they came from.
+        now: time of the import (ISO), recorded for files that are new.
+
+    Returns:
+        The artifact's digest, and whether it differs from the previous one.
     """
     from capibara_assets.datasets.imported.schema import ImportedLine
     from capibara_assets.datasets.schema import Example
@@ -90,14 +96,14 @@ def publish_imported(inputs: Inputs, domain: Domain, imported: "Imported", now: 
 
 
 def import_times(instance: dg.DagsterInstance, domain: Domain) -> Mapping[str, Any]:
-    """Digest of each imported file → when it was imported (ISO)."""
-    found: Mapping[str, Any] = latest_metadata(instance, IMPORTED, domain.value).get(TIMES, {})
-    return found
+    """Digest of each imported file → time of its import (ISO)."""
+    times: Mapping[str, Any] = latest_metadata(instance, IMPORTED, domain.value).get(TIMES, {})
+    return times
 
 
 @contextmanager
 def import_lock(work: Path) -> Iterator[None]:
-    """One import of a domain at a time: two at once would lose one's rows."""
+    """Lock a domain's imports: of two concurrent ones, one would lose its rows."""
     import fcntl
 
     with (work / "lock").open("w") as file:

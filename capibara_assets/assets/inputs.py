@@ -72,7 +72,7 @@ class Origin:
     tags: tuple[str, ...] = ()
 
     def description(self) -> dict[str, Any]:
-        """The fields of the checkpoint's description that it settles."""
+        """The fields of the checkpoint's description that the origin determines."""
         recipe = self.recipe.model_dump(mode="json") if isinstance(self.recipe, pydantic.BaseModel) else self.recipe
         return {
             "step": self.step,
@@ -193,7 +193,7 @@ class Inputs:
         )
 
     def checkpointed(self, model: str, origin: Origin, beside: Collection[str] = ()) -> "Checkpointed":
-        """Says of a folder to publish that it is a checkpoint of `model`, made of everything that was read.
+        """Describe a folder to publish as a checkpoint of `model`, made from all recorded inputs.
 
         Args:
             beside: patterns of files in the folder that are no part of the checkpoint.

@@ -1,4 +1,4 @@
-"""What the experience teaches: consolidated playbooks, patterns and repair pairs."""
+"""Knowledge assets: consolidated playbooks, and patterns and repair pairs from executions."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -8,14 +8,14 @@ import dagster as dg
 from capibara_assets.assets.experience import ace_playbooks, e2b_executions
 from capibara_assets.assets.inputs import Inputs, materialized
 from capibara_assets.domains import Domain
-from capibara_assets.metadata.knowledge_entries import consolidated_entries, patterns_entries
+from capibara_assets.metadata.experience_entries import consolidated_entries, patterns_entries
 from capibara_assets.partitions import domains
 from capibara_assets.resources import Recipes, Store
 
 
 @dg.asset(partitions_def=domains, group_name="knowledge", kinds={"parquet"}, code_version="3", deps=[ace_playbooks])
 def consolidated_playbook(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
-    """The top bullets of graduated agents, deduplicated, with statistics; validly empty when nobody graduates."""
+    """The best bullets of the agents that graduated, deduplicated. Empty is valid: worry if you expected graduates."""
     from capibara_assets.executions.recipe import ExperienceRecipe
     from capibara_assets.playbooks.consolidate import VOLATILE, consolidate
     from capibara_assets.playbooks.formats.write import write_playbook
@@ -43,7 +43,10 @@ def consolidated_playbook(context: dg.AssetExecutionContext, store: Store, recip
 
 @dg.asset(partitions_def=domains, group_name="knowledge", kinds={"parquet"}, code_version="2", deps=[e2b_executions])
 def e2b_patterns(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
-    """Functions, queries, API calls … and repair pairs (failing code + traceback → later fix), with their evidence."""
+    """Code patterns (functions, queries, API calls, ...) and repair pairs (failing code with traceback, later fix).
+
+    Worry when there are executions but no patterns, or no repair pairs.
+    """
     from capibara_assets.executions.patterns.extract import extract_knowledge
     from capibara_assets.executions.recipe import ExperienceRecipe
 

@@ -1,11 +1,11 @@
-"""What a person does to the serving pointer, from the command line or the UI: promote against the gate, go back."""
+"""Manual promotion and rollback of served checkpoints, from the command line or Dagster's UI."""
 
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from capibara_assets.assets.inputs import latest_digest
-from capibara_assets.assets.promotion import Event, by_hand
+from capibara_assets.assets.promotion import Event, change_manually
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.errors import InputError
 from capibara_assets.resources import Store
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from capibara_assets.storage.store import ArtifactStore
 
 SLOTS = (*(domain.value for domain in DOMAINS), "merged", "router")
-"""Where something serves: a domain's expert, the merged model, the router."""
+"""Slots of the served model: one expert per domain, the merged model, the router."""
 _ASSETS = {"merged": "merged_checkpoint", "router": "expert_router"}
 
 
-class Override(dg.Config):
-    """A promotion by hand."""
+class ManualPromotion(dg.Config):
+    """A manual promotion: slot (empty: see `promote_manually`), checkpoint (empty: the latest), reason and person."""
 
     slot: str = ""
     checkpoint: str = ""
@@ -29,28 +29,33 @@ class Override(dg.Config):
     by: str = "the Dagster UI"
 
 
-class Back(dg.Config):
-    """A way back; as it is, one step."""
+class Rollback(dg.Config):
+    """A rollback; with the defaults, of everything by one step."""
 
-    to: int = -1  # number of a move in the history; 0: the base alone; -1: what served before
+    to: int = -1  # number of a change in the history; 0: the base model alone; -1: the state before the last change
     slot: str = ""  # a domain, merged or router; empty: everything
     reason: str = "no reason given"
     by: str = "the Dagster UI"
 
 
-def override(instance: dg.DagsterInstance, store: "ArtifactStore", wanted: Override, event: Event) -> "Move | None":
-    """Have a checkpoint serve whatever the gate said; None where it serves already.
+def promote_manually(
+    instance: dg.DagsterInstance, store: "ArtifactStore", wanted: ManualPromotion, event: Event
+) -> "Move | None":
+    """Promote checkpoints regardless of the gate's decision.
 
-    `slot` empty: of every domain that has a consensus checkpoint, or the one whose checkpoint is named. `checkpoint`
-    is the beginning of an artifact's digest or of its checkpoint's id; empty: the latest materialization's.
+    An empty `slot` means every domain that has a consensus checkpoint, or the slot of the named checkpoint.
+    `checkpoint` is a prefix of an artifact's digest or of its checkpoint's id; empty means the latest materialization.
+
+    Returns:
+        The recorded change, or None if the checkpoints are already served.
 
     Raises:
-        InputError: no reason, no such slot, no such checkpoint or several.
+        InputError: no reason is given, the slot is unknown, or no or several checkpoints match.
     """
     from capibara_assets.evaluation.serving.promotion import promote_manually, served
 
     if not wanted.reason.strip():
-        raise InputError("a promotion by hand is noted with its reason: give one (--reason)")
+        raise InputError("a manual promotion is recorded with its reason: give one (--reason)")
     chosen = _chosen(instance, store, wanted)
     why = f"by {wanted.by} against or beside the gate: {wanted.reason}"
     router = _latest(instance, store, "router")
@@ -62,14 +67,14 @@ def override(instance: dg.DagsterInstance, store: "ArtifactStore", wanted: Overr
             now = promote_manually(now, "router", router, f"Promoted {why}")
         return now or {}, wanted.reason
 
-    return by_hand(instance, store, "promote", change, wanted.by, event)
+    return change_manually(instance, store, "promote", change, wanted.by, event)
 
 
-def go_back(instance: dg.DagsterInstance, store: "ArtifactStore", wanted: Back, event: Event) -> "Move | None":
-    """Have serve again what served before, one step back or at the move `to`; what is left is held against the gate.
+def roll_back(instance: dg.DagsterInstance, store: "ArtifactStore", wanted: Rollback, event: Event) -> "Move | None":
+    """Roll back to previously served checkpoints; the gate will not promote the replaced ones again.
 
     Raises:
-        InputError: nothing to go back to, no such move or slot, or it serves already.
+        InputError: nothing to roll back to, an unknown change or slot, or that state is already served.
     """
     from capibara_assets.evaluation.serving.promotion import NOTHING, roll_back
     from capibara_assets.evaluation.serving.promotion_log import state_before
@@ -84,23 +89,23 @@ def go_back(instance: dg.DagsterInstance, store: "ArtifactStore", wanted: Back, 
         why = f"by {wanted.by}: {wanted.reason}"
         return roll_back(now or NOTHING, numbered[to], slots, why), f"Back to number {to}. {wanted.reason}"
 
-    return by_hand(instance, store, "rollback", change, wanted.by, event)
+    return change_manually(instance, store, "rollback", change, wanted.by, event)
 
 
 @dg.op
-def promote_against_the_gate(context: dg.OpExecutionContext, config: Override, store: Store) -> None:
-    """Has a checkpoint serve for a reason that a person gives; noted as such."""
-    context.log.info(said(override(context.instance, store.open(), config, context.log_event)))
+def promote_against_the_gate(context: dg.OpExecutionContext, config: ManualPromotion, store: Store) -> None:
+    """Promote a checkpoint manually; the person and the reason are recorded."""
+    context.log.info(describe_move(promote_manually(context.instance, store.open(), config, context.log_event)))
 
 
 @dg.op
-def take_back(context: dg.OpExecutionContext, config: Back, store: Store) -> None:
-    """Has serve again what served before."""
-    context.log.info(said(go_back(context.instance, store.open(), config, context.log_event)))
+def take_back(context: dg.OpExecutionContext, config: Rollback, store: Store) -> None:
+    """Roll back to the previously served checkpoints."""
+    context.log.info(describe_move(roll_back(context.instance, store.open(), config, context.log_event)))
 
 
-def said(move: "Move | None") -> str:
-    """One line about a move."""
+def describe_move(move: "Move | None") -> str:
+    """One line describing a change of the served checkpoints."""
     if move is None:
         return "nothing moved: that serves already"
     parts = [f"{slot} {_short(before)} -> {_short(after)}" for slot, (before, after) in sorted(move.moved.items())]
@@ -111,31 +116,31 @@ def _short(digest: str | None) -> str:
     return "base" if digest is None else digest[:12]
 
 
-def _chosen(instance: dg.DagsterInstance, store: "ArtifactStore", wanted: Override) -> dict[str, str]:
+def _chosen(instance: dg.DagsterInstance, store: "ArtifactStore", wanted: ManualPromotion) -> dict[str, str]:
     if wanted.checkpoint:
         return _named(store, wanted.checkpoint, [_known(wanted.slot)] if wanted.slot else list(SLOTS))
     slots = [_known(wanted.slot)] if wanted.slot else [slot for slot in SLOTS if slot not in _ASSETS]
-    found = {slot: digest for slot in slots if (digest := _latest(instance, store, slot)) is not None}
-    if not found:
+    latest = {slot: digest for slot in slots if (digest := _latest(instance, store, slot)) is not None}
+    if not latest:
         raise InputError(f"nothing to promote for {', '.join(slots)}: no checkpoint is materialized yet")
-    return found
+    return latest
 
 
 def _named(store: "ArtifactStore", wanted: str, slots: list[str]) -> dict[str, str]:
-    """The one artifact whose digest, or whose checkpoint's id, begins so."""
-    found = {
+    """Slot and digest of the one artifact whose digest, or whose checkpoint's id, starts with `wanted`."""
+    matches = {
         (slot, artifact.digest)
         for slot in slots
         for artifact in _artifacts(store, slot)
         if any(name.startswith(wanted) for name in (artifact.digest, *artifact.checkpoints.values()))
     }
-    if len(found) != 1:
-        known = ", ".join(f"{slot} {digest[:12]}" for slot, digest in sorted(found))
+    if len(matches) != 1:
+        known = ", ".join(f"{slot} {digest[:12]}" for slot, digest in sorted(matches))
         raise InputError(
-            f"{wanted!r} names {len(found) or 'no'} checkpoints of {', '.join(slots)}"
-            + (f": {known}" if found else ": see `capibara checkpoint list`")
+            f"{wanted!r} names {len(matches) or 'no'} checkpoints of {', '.join(slots)}"
+            + (f": {known}" if matches else ": see `capibara checkpoint list`")
         )
-    return dict(found)
+    return dict(matches)
 
 
 def _artifacts(store: "ArtifactStore", slot: str) -> "list[Artifact]":
@@ -152,11 +157,11 @@ def _latest(instance: dg.DagsterInstance, store: "ArtifactStore", slot: str) -> 
 
 
 def _usable(artifact: "Artifact") -> bool:
-    """Not a router that was never trained."""
+    """Whether an artifact can be served: any but a router that was never trained."""
     return artifact.name != "expert_router" or bool(artifact.document("report").get("trained", True))
 
 
 def _known(slot: str) -> str:
     if slot not in SLOTS:
-        raise InputError(f"{slot!r} is nothing that serves: one of {', '.join(SLOTS)}")
+        raise InputError(f"{slot!r} is not served: choose one of {', '.join(SLOTS)}")
     return slot

@@ -1,4 +1,4 @@
-"""What serving should load now: moved by the gate, by a person, or back; each move is noted in the store's history."""
+"""The promoted model, which serving loads: changed by the gate, by a person or by a rollback, with a history."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -35,14 +35,17 @@ Change = Callable[[dict[str, Any] | None, "list[Move]"], tuple[dict[str, Any], s
     group_name="evaluation", kinds={"json"}, code_version="2", deps=[evaluation, merged_checkpoint, expert_router]
 )
 def promoted_model(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
-    """What serving should load now; the pointer moves only for domains whose gate passes, and says why otherwise."""
+    """The checkpoints to serve now; a domain changes only when its evaluation passes the gate.
+
+    Worry when a domain you trained stays on its old checkpoint: `why` gives the gate's reason.
+    """
     from capibara_assets.evaluation.decision_rule import DecisionRule
     from capibara_assets.evaluation.serving.promotion import moves, promote
     from capibara_assets.evaluation.serving.promotion_log import PromotionLog
 
     inputs = Inputs.of(context, store)
     evaluated = inputs.every("evaluation")
-    inputs.artifact("merged_checkpoint")  # what is promoted is what was judged; a newer one wakes this asset
+    inputs.artifact("merged_checkpoint")  # recorded as an input; the model promoted is the one evaluated
     judged = {d: latest_metadata(inputs.instance, "evaluation", d)[INPUTS]["upstream"] for d in evaluated}
     decisions = _together(evaluated, inputs.recipe(recipes, "decision", DecisionRule))
     router = inputs.artifact("expert_router")
@@ -58,16 +61,23 @@ def promoted_model(context: dg.AssetExecutionContext, store: Store, recipes: Rec
     return materialized(artifact, inputs, _shown(inputs, document, move))
 
 
-def by_hand(
+def change_manually(
     instance: dg.DagsterInstance, store: "ArtifactStore", action: "Action", change: Change, by: str, event: Event
 ) -> "Move | None":
-    """Move the pointer for a person: note it in the history, publish, and tell Dagster; None where nothing moved.
+    """Change what is served at a person's request: record it in the history, publish, and report to Dagster.
 
-    The asset stays current: what the gate read last was not read anew.
+    The asset's recorded inputs stay those that the gate read last, so that it stays current.
 
     Args:
-        change: from what serves now (None: nothing ever did) and the history to what serves then, and why.
-        event: takes the materialization, e.g. `instance.report_runless_asset_event`.
+        instance: the Dagster instance.
+        store: the artifact store.
+        action: kind of the change, for the history.
+        change: maps the current promotion (None before the first) and the history to the new promotion and a reason.
+        by: who changes it.
+        event: receives the materialization, e.g. `instance.report_runless_asset_event`.
+
+    Returns:
+        The recorded change, or None if nothing changed.
 
     Raises:
         InputError: what `change` raises.
@@ -89,14 +99,14 @@ def by_hand(
 
 
 def _together(evaluated: "Mapping[Domain, Artifact]", rule: "DecisionRule") -> dict[Domain, Mapping[str, Any]]:
-    """The decisions, adjusted for their number (Holm over the domains); those of an older version as they are."""
+    """The domains' decisions, adjusted for multiple comparisons (Holm); those of an older version unchanged."""
     from capibara_assets.evaluation.decision.decide import across_domains
     from capibara_assets.evaluation.schema import read_decision
 
     documents = {domain: artifact.document("decision") for domain, artifact in evaluated.items()}
     current = {domain.value: read_decision(one) for domain, one in documents.items() if "schema_version" in one}
-    found = across_domains(current, rule)
-    return documents | {Domain(name): one.model_dump(mode="json") for name, one in found.items()}
+    adjusted = across_domains(current, rule)
+    return documents | {Domain(name): one.model_dump(mode="json") for name, one in adjusted.items()}
 
 
 def _publish(inputs: Inputs, document: Mapping[str, Any], routing: Mapping[str, Any] | None) -> "Artifact":
@@ -119,15 +129,15 @@ def _shown(inputs: Inputs, document: Mapping[str, Any], move: "Move | None") -> 
 
 
 def _before(inputs: Inputs) -> dict[str, Any] | None:
-    """What the latest materialization has serving, where that was before there was a history."""
+    """The promotion of the latest materialization, to start the history with if it has none."""
     previous = inputs.previous(NAME)
     return previous.document("promotion") if previous else None
 
 
 def _merged(judged: Mapping[Domain, Mapping[str, str]]) -> str | None:
-    """The merged model that every domain's evaluation judged; None where they judged different ones, or none."""
-    found = {upstream.get(source_name("merged_checkpoint"), "") for upstream in judged.values()}
-    return found.pop() or None if len(found) == 1 else None
+    """Digest of the merged model that all evaluations used; None if they used different ones, or none."""
+    digests = {upstream.get(source_name("merged_checkpoint"), "") for upstream in judged.values()}
+    return digests.pop() or None if len(digests) == 1 else None
 
 
 def _routing(
@@ -136,7 +146,7 @@ def _routing(
     evaluated: "Mapping[Domain, Artifact]",
     judged: Mapping[Domain, Mapping[str, str]],
 ) -> dict[str, Any] | None:
-    """The router beside always-merged and the best expert per prompt, from the losses that the evaluations measured."""
+    """The router compared with the merged model and with the best expert per prompt, from the evaluations' losses."""
     import polars as pl
 
     from capibara_assets.datasets.routing import asked
@@ -152,5 +162,5 @@ def _routing(
             examples = inputs.store.open("moe_dataset", domain, digest).frame("examples")
             test = examples.filter(pl.col("split") == "test").select("example_id", "messages")
             domains[domain.value] = (artifact.frame("losses"), {i: asked(text) for i, text in test.iter_rows()})
-    found = regret(Router.read(router.directory("router")), domains)
-    return found.document() if found else None
+    comparison = regret(Router.read(router.directory("router")), domains)
+    return comparison.document() if comparison else None

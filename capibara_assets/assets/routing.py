@@ -1,4 +1,4 @@
-"""Which expert answers a prompt."""
+"""The router asset: a classifier that picks the expert for a prompt."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,7 +9,6 @@ import dagster as dg
 from capibara_assets.assets.consensus import consensus_checkpoint
 from capibara_assets.assets.datasets import routing_dataset
 from capibara_assets.assets.inputs import Inputs, materialized
-from capibara_assets.metadata.router_entries import router_entries
 from capibara_assets.resources import BaseModel, Recipes, Store
 
 if TYPE_CHECKING:
@@ -25,9 +24,13 @@ if TYPE_CHECKING:
 def expert_router(
     context: dg.AssetExecutionContext, store: Store, recipes: Recipes, base_model: BaseModel
 ) -> dg.MaterializeResult:
-    """Picks (or mixes) experts for a prompt; trained on the routing dataset, over the domains that have an expert."""
+    """The router that picks or mixes experts for a prompt, over the domains that have one.
+
+    Worry when its test accuracy is low or its load has drifted from the training prompts.
+    """
     from capibara_assets.evaluation.routing.recipe import RouterRecipe
     from capibara_assets.evaluation.routing.report import report
+    from capibara_assets.metadata.evaluation_entries import router_entries
 
     inputs = Inputs.of(context, store)
     recipe = inputs.recipe(recipes, "router", RouterRecipe)
@@ -39,11 +42,11 @@ def expert_router(
         return materialized(artifact, inputs, {"report": dg.MetadataValue.json(untrained)})
     routes = routing.frame("routes")
     router = _trained(inputs, routes, experts, recipe, base_model)
-    found = report(router, routes, recipe)
+    figures = report(router, routes, recipe)
     with TemporaryDirectory() as folder:
         router.write(Path(folder))
-        artifact = inputs.publish("expert_router", None, trees={"router": Path(folder)}, documents={"report": found})
-    return materialized(artifact, inputs, router_entries(found, router, routes))
+        artifact = inputs.publish("expert_router", None, trees={"router": Path(folder)}, documents={"report": figures})
+    return materialized(artifact, inputs, router_entries(figures, router, routes))
 
 
 def _trained(

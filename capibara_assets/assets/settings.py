@@ -1,4 +1,4 @@
-"""What results depend on besides their upstream: recipes, base model, hardware; recorded, and compared later."""
+"""Settings that results depend on besides upstream assets: recipes, base model, hardware; recorded as digests."""
 
 from importlib import import_module
 from typing import Any
@@ -8,7 +8,7 @@ import pydantic
 from capibara_assets.resources import BaseModel, Hardware, Recipes
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
-# Recipe → its model, as module:class; resolved when a run begins, so that loading stays light.
+# Recipe → its pydantic model, as module:class; imported when a run begins, so that loading the definitions is fast.
 RECIPES = {
     "experience": "executions.recipe:ExperienceRecipe",
     "dataset": "datasets.recipe:DatasetRecipe",
@@ -22,7 +22,7 @@ RECIPES = {
 
 
 def setting_digest(value: Any) -> str:
-    """Digest of a setting; a string counts as a digest already."""
+    """Digest of a setting; a string is returned unchanged, as a digest."""
     if isinstance(value, str):
         return value
     plain = value.model_dump(mode="json") if isinstance(value, pydantic.BaseModel) else value
@@ -30,11 +30,11 @@ def setting_digest(value: Any) -> str:
 
 
 def current_settings(recipes: Recipes, base_model: BaseModel, target: Hardware, tpu_target: Hardware) -> dict[str, str]:
-    """Name → digest of every setting an asset may record, as they are now.
+    """Name → current digest of every setting that an asset may record.
 
     Raises:
-        InputError: a recipe, a benchmark that one names, the base model or a hardware target is missing, damaged or
-            holds what does not fit.
+        InputError: a recipe, a benchmark that it names, the base model or a hardware target is missing, damaged or
+            invalid.
     """
     from capibara_assets.datasets.duplicates.public_benchmarks import benchmark_digests
     from capibara_assets.datasets.recipe import DatasetRecipe

@@ -1,4 +1,4 @@
-"""Adapters: several voters per domain, trained in a process of its own through Dagster Pipes."""
+"""The training asset: several adapters (voters) per domain, trained in a separate process through Dagster Pipes."""
 
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -7,11 +7,10 @@ import dagster as dg
 
 from capibara_assets.assets.datasets import moe_dataset
 from capibara_assets.assets.inputs import Inputs, Origin, materialized
-from capibara_assets.assets.plan_metadata import outcome_entries
 from capibara_assets.assets.plans import lora_config
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.launching.launchers import Launcher
-from capibara_assets.metadata.training_entries import training_entries
+from capibara_assets.metadata.training_entries import outcome_entries, training_entries
 from capibara_assets.partitions import domains
 from capibara_assets.resources import BaseModel, Hardware, Recipes, Store
 
@@ -38,7 +37,10 @@ def trained_adapters(
     target: Hardware,
     launcher: Launcher,
 ) -> dg.MaterializeResult:
-    """One LoRA adapter per voter, with metrics, curves and resume points."""
+    """One trained LoRA adapter per voter of the domain, with metrics and loss curves.
+
+    Worry when a voter failed, skipped steps, or is not better than the base model.
+    """
     from capibara_assets.checkpoints.artifacts import checkpoint_root
     from capibara_assets.lineage.card import write_voter_cards
     from capibara_assets.training.recipe import TrainingRecipe
@@ -67,22 +69,22 @@ def trained_adapters(
 
 
 def other_datasets(inputs: Inputs, domain: Domain, recipe: "TrainingRecipe") -> "dict[Domain, Artifact]":
-    """The other domains' datasets that exist so far, where a voter of the recipe trains on all domains.
+    """The other domains' available datasets, if a voter of the recipe trains on all domains; else none.
 
-    They are inputs then, those that are not there yet among them: an arrival or a change is a reason to train again.
+    All other domains are recorded as inputs, so that a new or changed dataset causes a new training.
     """
     from capibara_assets.training.strategy import needs_all_domains
 
     if not any(needs_all_domains(voter.strategy) for voter in recipe.voters):
         return {}
-    found = {other: inputs.available("moe_dataset", other) for other in DOMAINS if other != domain}
-    return {other: artifact for other, artifact in found.items() if artifact is not None}
+    datasets = {other: inputs.available("moe_dataset", other) for other in DOMAINS if other != domain}
+    return {other: artifact for other, artifact in datasets.items() if artifact is not None}
 
 
 def voters_checkpointed(
     inputs: Inputs, request: "TrainingRequest", voters: dict[str, dict[str, Any]]
 ) -> "dict[str, Checkpointed]":
-    """Each finished voter's adapter is a checkpoint; its parent is that of the step whose weights it has."""
+    """Checkpoint descriptions of the finished voters' adapters; the parent is the checkpoint of the best step."""
     from capibara_assets.training.standalone.materials import BESIDE
 
     checkpoints = {}

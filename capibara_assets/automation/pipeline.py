@@ -26,7 +26,7 @@ class Wave:
 
 
 @dataclass
-class Outcome:
+class RunOutcome:
     """What happened: seconds by (asset, partition), what was current already, and failures with their message."""
 
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -106,7 +106,7 @@ def run_graph(
     settings: Mapping[str, str],
     report: Report,
     force: bool = False,
-) -> Outcome:
+) -> RunOutcome:
     """Materialize the selection for the domains; what is current already is left alone.
 
     Args:
@@ -120,7 +120,7 @@ def run_graph(
     Raises:
         KeyboardInterrupt: a step was interrupted (Ctrl-C, SIGTERM); what it had finished is kept.
     """
-    graph, outcome = Graph.of(definitions), Outcome()
+    graph, outcome = Graph.of(definitions), RunOutcome()
     job = definitions.resolve_implicit_global_asset_job_def()
     for wave in graph.waves(selection):
         held = graph.held(instance, wave)
@@ -139,7 +139,7 @@ def _run_wave(
     held: set[str],
     report: Report,
     force: bool,
-    outcome: Outcome,
+    outcome: RunOutcome,
 ) -> None:
     label = str(partition or WHOLE)
     pending = list(wave.assets)
@@ -204,7 +204,7 @@ def is_current(
 
 
 def _failures(
-    result: dg.ExecuteInProcessResult, batch: set[str], label: str, outcome: Outcome, report: Report, seconds: float
+    result: dg.ExecuteInProcessResult, batch: set[str], label: str, outcome: RunOutcome, report: Report, seconds: float
 ) -> None:
     steps = [event for event in result.all_events if event.is_step_failure]
     for event in steps:

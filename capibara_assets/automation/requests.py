@@ -32,7 +32,7 @@ _FATES = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class LastRequest:
     """The last request for one asset, as the cursor holds it."""
 
     fingerprint: str
@@ -51,7 +51,7 @@ class Asked:
         return f"{self.fingerprint} {self.serial} {self.tries} {self.at} {int(self.done)}"
 
     @classmethod
-    def read(cls, text: str) -> "Asked":
+    def read(cls, text: str) -> "LastRequest":
         """The inverse of `str`; a lone fingerprint, as older cursors have it, was dealt with."""
         fingerprint, *numbers = text.split(" ")
         if len(numbers) != 4:
@@ -61,15 +61,15 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Decision:
+class RequestDecision:
     """What to remember, whether to ask for a run now, and why (for people)."""
 
-    asked: Asked | None
+    asked: LastRequest | None
     request: bool
     reason: str
 
 
-def decide(asked: Asked | None, found: str, fate: Fate, *, now: float, patience: float) -> Decision:
+def decide(asked: LastRequest | None, found: str, fate: Fate, *, now: float, patience: float) -> RequestDecision:
     """Whether content with the fingerprint `found` needs a run.
 
     One run at a time: while the last one is queued or going, what comes meanwhile waits for its end (of a started one
@@ -82,14 +82,14 @@ def decide(asked: Asked | None, found: str, fate: Fate, *, now: float, patience:
         return _ask(None, found, now, "first look")
     waited = now - asked.at
     if not asked.done and (fate is Fate.QUEUED or (fate is Fate.GOING and waited < patience)):
-        return Decision(asked, False, f"run {asked.serial} is {fate}")
+        return RequestDecision(asked, False, f"run {asked.serial} is {fate}")
     if asked.fingerprint != found:
         return _ask(asked, found, now, "new content")
     if asked.done:
-        return Decision(asked, False, f"run {asked.serial} read it")
+        return RequestDecision(asked, False, f"run {asked.serial} read it")
     pause = min(_LONGEST_WAIT, RETRY_SECONDS * 2 ** (asked.tries - 1))
     if waited < pause:
-        return Decision(asked, False, f"run {asked.serial} {fate}, again in {pause - waited:.0f} s")
+        return RequestDecision(asked, False, f"run {asked.serial} {fate}, again in {pause - waited:.0f} s")
     return _ask(asked, found, now, f"run {asked.serial} {fate}")
 
 
@@ -102,7 +102,7 @@ def fate_of(instance: dg.DagsterInstance, key: str) -> Fate:
     )
 
 
-def request(asset: str, asked: Asked, tags: Mapping[str, Any]) -> dg.RunRequest:
+def request(asset: str, asked: LastRequest, tags: Mapping[str, Any]) -> dg.RunRequest:
     """One run of one asset."""
     key = asked.key(asset)
     return dg.RunRequest(
@@ -112,8 +112,8 @@ def request(asset: str, asked: Asked, tags: Mapping[str, Any]) -> dg.RunRequest:
     )
 
 
-def _ask(asked: Asked | None, found: str, now: float, reason: str) -> Decision:
+def _ask(asked: LastRequest | None, found: str, now: float, reason: str) -> RequestDecision:
     same = asked is not None and asked.fingerprint == found
     serial = asked.serial + 1 if asked is not None else 1
     tries = asked.tries + 1 if asked is not None and same else 1
-    return Decision(Asked(found, serial, tries, int(now)), True, reason)
+    return RequestDecision(LastRequest(found, serial, tries, int(now)), True, reason)

@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from capibara_assets.automation.requests import Asked, Fate, decide, fate_of, request
+from capibara_assets.automation.requests import Fate, LastRequest, decide, fate_of, request
 from capibara_assets.errors import InputError
 from capibara_assets.resources import Experience
 from capibara_assets.storage.arrivals import Lister, Sweep, local_lister, remote_lister, sweep
@@ -53,7 +53,7 @@ def new_experience(context: dg.SensorEvaluationContext, experience: Experience) 
     cursor = json.loads(context.cursor) if context.cursor else {}
     now, requests, lines = time.time(), [], []
     for asset in SUBFOLDERS:
-        asked = Asked.read(cursor[asset]) if asset in cursor else None
+        asked = LastRequest.read(cursor[asset]) if asset in cursor else None
         try:
             look = open_root(experience.folder, asset)
             begun = _sweep_from(cursor.pop(f"{asset}/sweep", None))

@@ -1,6 +1,6 @@
-"""Blocking asset checks: what must hold between two stages before data flows on.
+"""Asset checks between the stages: table schemas, and what a result must fulfil before the next stage reads it.
 
-Imports `assets`, `resources` and the libraries; only `definitions` imports it.
+Imports `assets` and what lies below it; only `definitions` imports it.
 """
 
 from capibara_assets.checks.schemas import SCHEMA_CHECKS

@@ -1,4 +1,4 @@
-"""Every table keeps its schema: one blocking check per asset, made by mapping over the record types."""
+"""Schema checks: one blocking check per asset that its tables match their record types."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -14,7 +14,7 @@ from capibara_assets.resources import Store
 if TYPE_CHECKING:
     from capibara_assets.storage.records import Record
 
-# Asset → table → record type, as module:class; resolved when a check runs, so that loading stays light.
+# Asset → table → record type, as module:class; imported when a check runs, so that loading the definitions is fast.
 TABLES: dict[str, dict[str, str]] = {
     "ace_playbooks": {
         "bullets": "playbooks.schema:Bullet",
@@ -53,21 +53,21 @@ PARTITIONED = frozenset({"e2b_executions", "consolidated_playbook", "e2b_pattern
 
 
 def record_type(reference: str) -> "type[Record]":
-    """The record type that a reference of `TABLES` names."""
+    """The record type of a reference in `TABLES`."""
     module, _, name = reference.partition(":")
-    found: type[Record] = getattr(import_module(f"capibara_assets.{module}"), name)
-    return found
+    record: type[Record] = getattr(import_module(f"capibara_assets.{module}"), name)
+    return record
 
 
 def schema_check(asset: str, tables: Mapping[str, str]) -> dg.AssetChecksDefinition:
-    """The blocking check that an asset's tables have their columns, types, required values and unique keys."""
+    """A blocking check of the columns, types, required values and unique keys of an asset's tables."""
 
     @dg.asset_check(
         asset=asset,
         name="schema",
         blocking=True,
         partitions_def=domains if asset in PARTITIONED else None,
-        description="Columns, types, required values and unique keys are those of the record types.",
+        description="The tables have the columns, types, required values and unique keys of their record types.",
     )
     def check(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
         from capibara_assets.storage.records import problems
@@ -75,8 +75,8 @@ def schema_check(asset: str, tables: Mapping[str, str]) -> dg.AssetChecksDefinit
         partition = Domain(context.partition_key) if asset in PARTITIONED else None
         artifact = Inputs(context.instance, store.open()).artifact(asset, partition)
         frames = {name: (record_type(reference), artifact.frame(name)) for name, reference in tables.items()}
-        found = [f"{name}: {p}" for name, (model, frame) in frames.items() for p in problems(model, frame)]
-        return dg.AssetCheckResult(passed=not found, metadata={"problems": found, "tables": sorted(tables)})
+        mismatches = [f"{name}: {p}" for name, (model, frame) in frames.items() for p in problems(model, frame)]
+        return dg.AssetCheckResult(passed=not mismatches, metadata={"problems": mismatches, "tables": sorted(tables)})
 
     return check
 

@@ -1,4 +1,4 @@
-"""What must hold between stages: an empty, leaking or diverging result never flows on."""
+"""Asset checks between stages: empty, leaking or diverging results do not reach the next stage."""
 
 import math
 
@@ -9,7 +9,7 @@ from capibara_assets.domains import Domain
 from capibara_assets.partitions import domains
 from capibara_assets.resources import BaseModel, Recipes, Store
 
-SHOWN = 20  # problems that a check lists of those that may be thousands
+SHOWN = 20  # problems listed by a check that may find thousands
 
 
 @dg.asset_check(asset="e2b_executions", blocking=True, partitions_def=domains)
@@ -22,7 +22,7 @@ def executions_not_empty(context: dg.AssetCheckExecutionContext, store: Store) -
 
 @dg.asset_check(asset="moe_dataset", blocking=True, partitions_def=domains)
 def no_leakage(context: dg.AssetCheckExecutionContext, store: Store, recipes: Recipes) -> dg.AssetCheckResult:
-    """No group, sandbox, execution, equal or near-equal text stands in two splits, over every domain that exists."""
+    """No group, sandbox, execution, or equal or near-equal text is in two splits, over all available domains."""
     from capibara_assets.datasets.checks import leakage
     from capibara_assets.datasets.recipe import DatasetRecipe
 
@@ -34,60 +34,60 @@ def no_leakage(context: dg.AssetCheckExecutionContext, store: Store, recipes: Re
 
 @dg.asset_check(asset="moe_dataset", blocking=True, partitions_def=domains)
 def examples_valid(context: dg.AssetCheckExecutionContext, store: Store, recipes: Recipes) -> dg.AssetCheckResult:
-    """Messages in turns, provenance on every example, no kind that drowns the others, no split too small."""
+    """Messages alternate, every example has provenance, no kind of example dominates, and no split is too small."""
     from capibara_assets.datasets.checks import balance_problems, example_problems, size_problems
     from capibara_assets.datasets.recipe import DatasetRecipe
 
     domain = Domain(context.partition_key)
     examples = Inputs(context.instance, store.open()).artifact("moe_dataset", domain).frame("examples")
     recipe = recipes.load("dataset", DatasetRecipe)
-    found = [
+    problems = [
         *example_problems(domain, examples),
         *size_problems(examples, recipe.minimum_examples),
         *balance_problems(domain, examples, recipe),
     ]
-    return dg.AssetCheckResult(passed=not found, metadata={"problems": found})
+    return dg.AssetCheckResult(passed=not problems, metadata={"problems": problems})
 
 
 @dg.asset_check(asset="moe_dataset", blocking=True, partitions_def=domains)
 def labels_supervised(
     context: dg.AssetCheckExecutionContext, store: Store, base_model: BaseModel
 ) -> dg.AssetCheckResult:
-    """Under the base model's chat template every example has tokens of the assistant to learn from, and no others."""
+    """Under the base model's chat template each example has supervised tokens, all of them the assistant's."""
     from transformers import AutoTokenizer
 
     from capibara_assets.datasets.checks import label_audit
 
     examples = Inputs(context.instance, store.open()).artifact("moe_dataset", Domain(context.partition_key))
     tokenizer = AutoTokenizer.from_pretrained(base_model.path, local_files_only=True, trust_remote_code=False)
-    found = label_audit(examples.frame("examples"), tokenizer)
-    return dg.AssetCheckResult(passed=not found, metadata={"problems": found[:SHOWN], "count": len(found)})
+    problems = label_audit(examples.frame("examples"), tokenizer)
+    return dg.AssetCheckResult(passed=not problems, metadata={"problems": problems[:SHOWN], "count": len(problems)})
 
 
 @dg.asset_check(asset="moe_dataset", blocking=True, partitions_def=domains)
 def no_secrets(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
-    """No pattern of a secret is left in what would be trained on (placeholders are)."""
+    """No text matches a secret's pattern in the training examples (placeholders are allowed)."""
     from capibara_assets.datasets.checks import secret_problems
 
     artifact = Inputs(context.instance, store.open()).artifact("moe_dataset", Domain(context.partition_key))
-    found = secret_problems(artifact.frame("examples"))
-    return dg.AssetCheckResult(passed=not found, metadata={"problems": found})
+    problems = secret_problems(artifact.frame("examples"))
+    return dg.AssetCheckResult(passed=not problems, metadata={"problems": problems})
 
 
 @dg.asset_check(asset="routing_dataset", blocking=True)
 def routes_valid(context: dg.AssetCheckExecutionContext, store: Store, recipes: Recipes) -> dg.AssetCheckResult:
-    """Every prompt has a domain, no group of prompts stands in two splits, every domain has the same weight."""
+    """Every prompt has a domain, no group of prompts is in two splits, and all domains have the same weight."""
     from capibara_assets.datasets.checks import route_problems
     from capibara_assets.datasets.recipe import DatasetRecipe
 
     routes = Inputs(context.instance, store.open()).artifact("routing_dataset").frame("routes")
-    found = route_problems(routes, recipes.load("dataset", DatasetRecipe).routing)
-    return dg.AssetCheckResult(passed=not found, metadata={"problems": found})
+    problems = route_problems(routes, recipes.load("dataset", DatasetRecipe).routing)
+    return dg.AssetCheckResult(passed=not problems, metadata={"problems": problems})
 
 
 @dg.asset_check(asset="trained_adapters", blocking=True, partitions_def=domains)
 def adapters_better_than_base(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
-    """Enough voters are finite and better than the base on their own validation shard (2f+1 of n registered)."""
+    """At least 2f+1 of the n registered voters have a finite loss below the base model's on their validation shard."""
     artifact = Inputs(context.instance, store.open()).artifact("trained_adapters", Domain(context.partition_key))
     summary = artifact.document("summary")
     voters, needed = summary["voters"], summary["quorum"]
@@ -104,7 +104,7 @@ def adapters_better_than_base(context: dg.AssetCheckExecutionContext, store: Sto
 
 @dg.asset_check(asset="consensus_checkpoint", blocking=True, partitions_def=domains)
 def consensus_not_worse(context: dg.AssetCheckExecutionContext, store: Store, recipes: Recipes) -> dg.AssetCheckResult:
-    """The consensus adapter is under the base, and not above the best accepted voter by more than the tolerance."""
+    """The consensus adapter's loss is below the base model's and within the tolerance of the best accepted voter's."""
     from capibara_assets.consensus.recipe import ConsensusRecipe
 
     tolerance = recipes.load("consensus", ConsensusRecipe).tolerance
@@ -120,22 +120,24 @@ def consensus_not_worse(context: dg.AssetCheckExecutionContext, store: Store, re
 
 @dg.asset_check(asset="evaluation", blocking=True, partitions_def=domains)
 def evaluation_valid(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
-    """Every arm scored the same examples with finite losses, every answer has a grade, and no arm crashed; a model that
-    loses is valid (contract 15)."""
+    """All contenders have finite losses on the same examples, every answer has a grade, and no contender crashed.
+
+    A contender that loses is valid (contract 15).
+    """
     from capibara_assets.evaluation.tables import validity_problems
 
     artifact = Inputs(context.instance, store.open()).artifact("evaluation", Domain(context.partition_key))
-    found = validity_problems(
+    problems = validity_problems(
         {name: artifact.frame(name) for name in ("losses", "answers", "grades")},
         artifact.document("metrics"),
         artifact.document("decision"),
     )
-    return dg.AssetCheckResult(passed=not found, metadata={"problems": found})
+    return dg.AssetCheckResult(passed=not problems, metadata={"problems": problems})
 
 
 @dg.asset_check(asset="merged_checkpoint", blocking=False)
 def merged_inputs_are_current(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
-    """The merge is of the experts there are now: Dagster calls no unpartitioned asset stale for its partitions."""
+    """The merged model was made from the current experts (Dagster does not track this for an unpartitioned asset)."""
     inputs = Inputs(context.instance, store.open())
     recorded = latest_metadata(context.instance, "merged_checkpoint")[INPUTS]["upstream"]
     inputs.every("consensus_checkpoint")

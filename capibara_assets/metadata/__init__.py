@@ -1,9 +1,9 @@
-"""Metadata of materializations: previews with a size cap, plots as small inline SVG, one function per asset.
+"""Presentation of results in Dagster's UI and in reports: size-limited previews, tables, and plots as inline SVG.
 
-Imports Dagster and the libraries, no asset; `assets` and `cli` import it.
+One function per asset makes its metadata (`*_entries`). Imports the libraries, never `assets` or `resources`.
 """
 
-from capibara_assets.metadata.charts import Row, bar_chart, heat_map, line_chart, row_chart
+from capibara_assets.metadata.charts import ChartRow, bar_chart, heat_map, line_chart, row_chart
 from capibara_assets.metadata.tables import (
     PREVIEW_CHARACTERS,
     PREVIEW_ROWS,
@@ -18,7 +18,7 @@ from capibara_assets.metadata.tables import (
 __all__ = [
     "PREVIEW_CHARACTERS",
     "PREVIEW_ROWS",
-    "Row",
+    "ChartRow",
     "badge",
     "bar_chart",
     "counts",

@@ -1,4 +1,4 @@
-"""Plots as SVG: lines, bars, rows, and a coloured matrix."""
+"""General charts as SVG: lines, bars, rows, and a heat map."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,15 +32,18 @@ def line_chart(
     log_x: bool = False,
     markers: bool = False,
 ) -> str:
-    """Lines over a numeric axis, e.g. one loss curve per voter, or loss against a privacy budget.
+    """A line chart over a numeric axis, e.g. one loss curve per voter.
 
     Args:
-        series: name -> points (x, y), in the order in which they are joined.
-        log_x: a logarithmic axis; every x has to be positive.
-        markers: a dot at each point, for series of a few measured ones.
+        series: name -> points (x, y), in the order in which they are connected.
+        x_label: label of the horizontal axis.
+        y_label: label of the vertical axis.
+        title: printed above the chart.
+        log_x: use a logarithmic horizontal axis; every x must be positive.
+        markers: draw a dot at each point, for series of few points.
 
     Raises:
-        ValueError: log_x, and an x that is not positive.
+        ValueError: `log_x` is set and an x is not positive.
     """
     points = [point for line in series.values() for point in line]
     if not points:
@@ -64,7 +67,7 @@ def line_chart(
 
 
 def bar_chart(values: Mapping[str, float], y_label: str) -> str:
-    """Bars, e.g. a histogram or one bar per contender."""
+    """A bar chart, e.g. a histogram or one bar per contender."""
     if not values:
         return _frame([text(WIDTH / 2, HEIGHT / 2, "nothing to show", anchor="middle")], "", y_label)
     top = max(max(values.values()), 1e-12)
@@ -85,8 +88,8 @@ def bar_chart(values: Mapping[str, float], y_label: str) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of a `row_chart`; without a value it has a note alone."""
+class ChartRow:
+    """One row of a `row_chart`; a row without a value shows only its note."""
 
     name: str
     value: float | None
@@ -94,11 +97,11 @@ class Row:
     note: str = ""
 
 
-def row_chart(rows: Sequence[Row], title: str, *, bars: bool, most: float | None = None) -> str:
-    """A line per row: bars from 0, or dots on an axis that begins at the least value, so that small gaps show.
+def row_chart(rows: Sequence[ChartRow], title: str, *, bars: bool, most: float | None = None) -> str:
+    """A chart with a line per row: bars from 0, or dots on an axis from the least value, so that small gaps show.
 
-    A bar's length is its value over the largest; a negative one has no bar. The axis ends at `most`, where it is given:
-    an arrow there stands for what lies beyond. Non-finite values have their number alone.
+    A bar's length is relative to the largest value; negative values have no bar. With `most` the axis ends there, and
+    an arrow marks larger values. Non-finite values are only printed.
     """
     names = [shortened(row.name, NAME_CHARACTERS) for row in rows]
     left = 22 + max((width_of(name) for name in names), default=0.0)
@@ -138,10 +141,10 @@ def heat_map(
     *,
     around_zero: bool = False,
 ) -> str:
-    """Coloured matrix with its numbers, e.g. losses (expert × domain).
+    """A coloured matrix with its numbers, e.g. losses (expert × domain).
 
-    Each column is coloured by itself, its smallest value marked. With `around_zero` the values are changes: one scale
-    for the whole matrix, rises red, falls green, none white, with signs and without marks (an interference matrix).
+    Each column has its own scale, and its smallest value is marked. With `around_zero` the values are changes: one
+    scale for the whole matrix, increases red, decreases green, zero white, with signs and without marks.
     """
     cell_width, cell_height, left, top = 84, 26, 110, 30 + (20 if title else 0)
     width, height = left + cell_width * len(columns) + 8, top + cell_height * len(rows) + 8
@@ -174,7 +177,7 @@ def heat_map(
 
 
 def _change_colour(share: float) -> str:
-    """From green (-1) over white (0) to red (1), light enough for dark text."""
+    """Colour of a change from green (-1) through white (0) to red (1), light enough for dark text."""
     full = (239, 140, 130) if share > 0 else (130, 200, 145)
     red, green, blue = (round(255 + (part - 255) * abs(share)) for part in full)
     return f"rgb({red},{green},{blue})"

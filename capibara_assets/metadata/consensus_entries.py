@@ -1,11 +1,11 @@
-"""What voters and experts became, as metadata of its materializations."""
+"""Metadata of the consensus assets: certificate, merged model, mixture of experts."""
 
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from capibara_assets.metadata.charts import bar_chart, heat_map, line_chart
-from capibara_assets.metadata.consensus import (
+from capibara_assets.metadata.consensus_charts import (
     LONG_PARTS,
     ballot_matrix,
     distance_map,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def consensus_entries(agreement: "Agreement") -> dict[str, dg.MetadataValue | int | float | str]:
-    """`consensus_checkpoint`: what its certificate says."""
+    """Metadata of `consensus_checkpoint`: its certificate in words, tables and charts."""
     certificate = agreement.documents()["certificate"]
     return certificate_entries(certificate, agreement.losses, agreement.distances)
 
@@ -31,7 +31,7 @@ def consensus_entries(agreement: "Agreement") -> dict[str, dg.MetadataValue | in
 def certificate_entries(
     certificate: dict[str, Any], losses: dict[str, float], distances: dict[str, Any] | None = None
 ) -> dict[str, dg.MetadataValue | int | float | str]:
-    """The outcome in words, the verdicts, and pictures; `distances` are those of the voters that took part."""
+    """A certificate in words, tables and charts; `distances` are those between the voters that took part."""
     names = [voter["name"] for voter in certificate["voters"]]
     return {
         "outcome": outcome_words(certificate),
@@ -47,7 +47,7 @@ def certificate_entries(
 
 
 def merge_entries(report: dict[str, Any]) -> dict[str, dg.MetadataValue]:
-    """The chosen merge, what it does to each domain, and who disturbs whom."""
+    """Metadata of `merged_checkpoint`: losses per domain, and interference between experts."""
     experts, disturbed = sorted(report["weights"]), report["interference"]
     losses = {(d, arm): report["losses"][arm][d] for d in experts for arm in ("base", "merged")}
     changes = {(d, e): disturbed[d][e] for d in experts for e in experts}
@@ -63,7 +63,7 @@ def merge_entries(report: dict[str, Any]) -> dict[str, dg.MetadataValue]:
 
 
 def mixture_entries(report: dict[str, Any]) -> dict[str, dg.MetadataValue]:
-    """The mixture beside what it replaces, per domain; what its gates learnt; who is asked how much, and who is not."""
+    """Metadata of `moe_checkpoint`: losses per domain, training of the gates, utilisation, and dead experts."""
     if not report.get("made", True):
         return {"report": dg.MetadataValue.json(report)}
     experts, trained = report["experts"], report["training"]

@@ -1,4 +1,4 @@
-"""Training sets as metadata of their materializations."""
+"""Metadata of the dataset assets."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def groups_entries(groups: "pl.DataFrame") -> dict[str, Any]:
-    """`example_groups`: how many groups there are, and how the executions are split."""
+    """Metadata of `example_groups`: number of groups, and executions per split."""
     return {
         "executions": groups.height,
         "groups": groups["group_id"].n_unique(),
@@ -26,7 +26,7 @@ def groups_entries(groups: "pl.DataFrame") -> dict[str, Any]:
 
 
 def dataset_entries(dataset: "Dataset") -> dict[str, Any]:
-    """`moe_dataset`: examples by split, kind and difficulty, and what was left out."""
+    """Metadata of `moe_dataset`: examples by split, kind and difficulty, and omissions by reason."""
     examples, figures = dataset.examples, dataset.statistics
     histogram = examples["difficulty"].hist(bins=[i / 10 for i in range(11)])["count"].to_list()
     bars = {f".{i}": float(n) for i, n in enumerate(histogram)}
@@ -46,7 +46,7 @@ def dataset_entries(dataset: "Dataset") -> dict[str, Any]:
 
 
 def routing_entries(routes: "pl.DataFrame", figures: Mapping[str, Any]) -> dict[str, Any]:
-    """`routing_dataset`: prompts by domain."""
+    """Metadata of `routing_dataset`: prompts by domain."""
     return {
         "prompts": routes.height,
         "statistics": dg.MetadataValue.json(dict(figures)),

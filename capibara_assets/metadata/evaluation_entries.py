@@ -1,27 +1,32 @@
-"""The report of an evaluation as metadata of its materialization: what the page shows, shortened to an event's size."""
+"""Metadata of the evaluation and router assets: the report's content, limited to the size of an event."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import polars as pl
 
 from capibara_assets.evaluation.report import Comparison, EvaluationReport, metric_of
 from capibara_assets.evaluation.schema import Interval
-from capibara_assets.metadata.charts import line_chart
-from capibara_assets.metadata.evaluation import figure
+from capibara_assets.metadata.charts import bar_chart, line_chart
+from capibara_assets.metadata.evaluation_charts import figure
 from capibara_assets.metadata.evaluation_page import charts, router_charts, visible
 from capibara_assets.metadata.tables import ENTRY_BYTES, cell, plot, preview
+
+if TYPE_CHECKING:
+    from capibara_assets.evaluation.routing.router import Router
 
 COMPARED = 24  # rows of the table of differences
 
 
 def evaluation_entries(report: EvaluationReport, page: str) -> dict[str, dg.MetadataValue]:
-    """Verdict, paragraph, tables and pictures; the page itself is named by its path.
+    """Metadata of `evaluation`: verdict, explanation, tables, charts, and the path of the HTML page.
 
     Args:
+        report: the evaluation's report.
         page: path of the HTML file in the published artifact.
     """
-    found: dict[str, dg.MetadataValue] = {
+    entries: dict[str, dg.MetadataValue] = {
         "verdict": dg.MetadataValue.text(report.verdict),
         "why": dg.MetadataValue.md(visible(report.paragraph)),
         "report": dg.MetadataValue.path(page),
@@ -32,23 +37,40 @@ def evaluation_entries(report: EvaluationReport, page: str) -> dict[str, dg.Meta
     if report.curves:
         pictures["learning_curves"] = line_chart(report.curves, "step", "validation loss")
     pictures |= dict(zip(("router_calibration", "router_confusion"), router_charts(report.router), strict=False))
-    # A picture cannot be cut: one that is too large stands on the page alone
-    found |= {name: plot(drawing) for name, drawing in pictures.items() if len(drawing) <= ENTRY_BYTES}
+    # A chart cannot be shortened: one that is too large is only on the page
+    entries |= {name: plot(drawing) for name, drawing in pictures.items() if len(drawing) <= ENTRY_BYTES}
     if report.worst:
-        found["worst_examples"] = preview(_worst(report))
+        entries["worst_examples"] = preview(_worst(report))
     if report.sources:
         lines = ["| result | digest |", "| --- | --- |"]
         for source in report.sources:
             name = f"[{cell(source.name)}]({source.url})" if source.url else cell(source.name)
             lines.append(f"| {name} | `{source.digest[:16]}` |")
-        found["made_from"] = dg.MetadataValue.md("\n".join(lines))
+        entries["made_from"] = dg.MetadataValue.md("\n".join(lines))
     if report.notes:
-        found["notes"] = dg.MetadataValue.md("\n".join(f"- {cell(visible(note))}" for note in report.notes))
-    return found
+        entries["notes"] = dg.MetadataValue.md("\n".join(f"- {cell(visible(note))}" for note in report.notes))
+    return entries
+
+
+def router_entries(report: Mapping[str, Any], router: "Router", routes: pl.DataFrame) -> dict[str, Any]:
+    """Metadata of `expert_router`: its report, and its latency on this machine (not part of the artifact)."""
+    from capibara_assets.evaluation.routing.report import latency
+
+    prompts = routes.filter(pl.col("split") == "test")["prompt"].head(50).to_list()
+    timed = latency(router, prompts, repeats=1) if prompts else None
+    shown: dict[str, Any] = {"report": dg.MetadataValue.json(dict(report))}
+    if timed is not None:
+        shown |= {"median_ms": round(timed.median_ms, 3), "p99_ms": round(timed.p99_ms, 3)}
+    if "load" in report:
+        shown |= {
+            "load": plot(bar_chart(report["load"], "share of test prompts")),
+            "drifted": report["drift"]["drifted"],
+        }
+    return shown
 
 
 def side_by_side(report: EvaluationReport) -> str:
-    """Markdown: a row per contender, a column per score, each with its interval."""
+    """Markdown table: a row per contender, a column per score with its interval."""
     names = report.metrics()
     lines = [
         "| contender | "
@@ -65,7 +87,7 @@ def side_by_side(report: EvaluationReport) -> str:
 
 
 def differences(comparisons: Sequence[Comparison]) -> str:
-    """Markdown: each comparison with its interval, its p-value after Holm, and the smallest that could have shown."""
+    """Markdown table of comparisons: interval, p-value after Holm, and smallest detectable difference."""
     lines = [
         "| contender | against | score | difference | interval | p after Holm | smallest |",
         "| --- | --- | --- | ---: | ---: | ---: | ---: |",

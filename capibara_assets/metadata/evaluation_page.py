@@ -1,4 +1,4 @@
-"""The report of an evaluation as one HTML page: nothing is fetched, nothing runs, and hostile answers are text."""
+"""The report of an evaluation as one HTML page without scripts or external resources; answers are escaped as text."""
 
 import math
 import re
@@ -11,8 +11,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from capibara_assets.evaluation.report import Comparison, EvaluationReport, metric_of
 from capibara_assets.evaluation.schema import Interval
 from capibara_assets.metadata.charts import line_chart
-from capibara_assets.metadata.evaluation import (
-    Bin,
+from capibara_assets.metadata.evaluation_charts import (
+    CalibrationBin,
     IntervalRow,
     calibration_chart,
     confusion_matrix,
@@ -20,13 +20,13 @@ from capibara_assets.metadata.evaluation import (
     interval_chart,
 )
 
-CHARTED = 3  # scores that have a chart of their own
-# Control characters, what turns the direction of writing or hides, and lone surrogates, which no file can hold
+CHARTED = 3  # number of scores that have a chart
+# Control characters, invisible and direction-changing characters, and lone surrogates, which UTF-8 cannot encode
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 
 
 def page(report: EvaluationReport) -> str:
-    """The page; the same report gives the same bytes."""
+    """The report as an HTML page; the same report gives the same bytes."""
     names = report.metrics()
     html: str = (
         _environment()
@@ -49,20 +49,20 @@ def page(report: EvaluationReport) -> str:
 
 @cache
 def _environment() -> Environment:
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("capibara_assets.metadata"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    found.filters["visible"] = visible
-    return found
+    environment.filters["visible"] = visible
+    return environment
 
 
 def visible(words: str) -> str:
-    """Characters that do not show, or that change how others show, as their code: `\\u202e`."""
-    return _HIDDEN.sub(lambda found: f"\\u{ord(found.group()):04x}", words)
+    """Replace characters that are invisible, or change how others are shown, with their code: `\\u202e`."""
+    return _HIDDEN.sub(lambda match: f"\\u{ord(match.group()):04x}", words)
 
 
 def charts(report: EvaluationReport) -> list[str]:
-    """Intervals of all contenders, for the first scores in which they differ."""
+    """Interval charts of all contenders, for the first scores in which they differ."""
     drawn: list[str] = []
     for name in report.metrics():
         estimates = {row[name].estimate for row in report.figures.values() if name in row}
@@ -82,11 +82,11 @@ def charts(report: EvaluationReport) -> list[str]:
 
 
 def router_charts(router: Mapping[str, Any]) -> list[str]:
-    """Calibration and confusions, as far as the router's report has them."""
+    """Calibration chart and confusion matrix, if the router's report has them."""
     drawn = []
     if bins := router.get("calibration"):
-        found = [Bin(one["confidence"], one["accuracy"], one["count"]) for one in bins]
-        drawn.append(calibration_chart(found, "the router's probabilities"))
+        bars = [CalibrationBin(one["confidence"], one["accuracy"], one["count"]) for one in bins]
+        drawn.append(calibration_chart(bars, "the router's probabilities"))
     if rows := router.get("confusion"):
         actual = sorted(rows)
         picked = sorted({column for row in rows.values() for column in row})
@@ -96,7 +96,7 @@ def router_charts(router: Mapping[str, Any]) -> list[str]:
 
 
 def _router_facts(router: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The plain figures of the router's report, in its order."""
+    """Names and values of the scalar figures in the router's report."""
     facts = []
     for name, value in router.items():
         if isinstance(value, bool | int | str):
@@ -109,12 +109,12 @@ def _router_facts(router: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _rows(report: EvaluationReport, names: Sequence[str]) -> list[dict[str, Any]]:
     best = {name: _best(report, name) for name in names}
     rows = []
-    for contender, found in report.figures.items():
+    for contender, figures in report.figures.items():
         usage = report.usage.get(contender)
         rows.append(
             {
                 "name": contender,
-                "cells": [_cell(found.get(name), name, best[name], _shared_counts(report, name)) for name in names],
+                "cells": [_cell(figures.get(name), name, best[name], _shared_counts(report, name)) for name in names],
                 "speed": "–"
                 if usage is None or not math.isfinite(usage.tokens_per_second)
                 else f"{usage.tokens_per_second:,.0f}",
@@ -135,9 +135,9 @@ def _column(report: EvaluationReport, name: str) -> dict[str, str]:
 
 
 def _shared_counts(report: EvaluationReport, name: str) -> str | None:
-    """n and groups of a score, where all contenders share them."""
-    found = {_counts(row[name]) for row in report.figures.values() if name in row}
-    return found.pop() if len(found) == 1 else None
+    """Number of items and groups of a score, if all contenders have the same."""
+    distinct = {_counts(row[name]) for row in report.figures.values() if name in row}
+    return distinct.pop() if len(distinct) == 1 else None
 
 
 def _best(report: EvaluationReport, name: str) -> float:
@@ -162,7 +162,7 @@ def _cell(interval: Interval | None, name: str, best: float, shared: str | None)
 
 
 def _first(one: Comparison, report: EvaluationReport) -> bool:
-    """What a reader wants first: the judged one, and everybody's first score against the first contender."""
+    """Whether a comparison is listed first: of the judged contender, or of the first score with the first contender."""
     first = next(iter(report.figures), "")
     return one.candidate == report.judged or (one.metric == report.metrics()[0] and one.reference == first)
 

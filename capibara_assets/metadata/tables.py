@@ -1,4 +1,4 @@
-"""Previews, small tables and pictures as metadata of Dagster: capped, so that an event stays a few kilobytes."""
+"""Previews, small tables and images as Dagster metadata, limited so that an event stays a few kilobytes."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ ENTRY_BYTES = 16_384
 
 
 def preview(frame: "pl.DataFrame", columns: Sequence[str] | None = None) -> dg.TableMetadataValue:
-    """The first rows of a table, long cells shortened: an event carries at most a few kilobytes."""
+    """The first rows of a table, with long cells shortened."""
     shown = frame.select([c for c in columns if c in frame.columns]) if columns else frame
     records = [
         dg.TableRecord({name: _cell(value) for name, value in row.items()})
@@ -36,7 +36,7 @@ def _cell(value: Any) -> str | int | float | bool | None:
 
 
 def counts(values: Mapping[str, int]) -> dg.MarkdownMetadataValue:
-    """A small two-column table of counts, largest first."""
+    """A two-column table of counts, largest first."""
     rows = sorted(values.items(), key=lambda item: (-item[1], item[0]))
     lines = ["| what | count |", "| --- | ---: |", *(f"| {name} | {count:,} |" for name, count in rows)]
     return dg.MetadataValue.md("\n".join(lines))
@@ -54,26 +54,26 @@ def matrix(
 
 
 def plot(drawing: str, below: str = "") -> dg.MarkdownMetadataValue:
-    """An SVG as a picture in the UI, with markdown below it."""
+    """An SVG as an image in the UI, with Markdown below it."""
     return dg.MetadataValue.md(_picture("plot", drawing) + (f"\n\n{below}" if below else ""))
 
 
 def badge(name: str, colour: str) -> str:
-    """A coloured dot, as the definition of a markdown picture: `![words][name]` shows it, any number of times."""
+    """A coloured dot as a Markdown image definition: `![words][name]` shows it, any number of times."""
     circle = f'<circle cx="4.5" cy="4.5" r="4.5" fill="{colour}"/>'
     dot = f'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9">{circle}</svg>'
     return f"[{name}]: data:image/svg+xml;base64,{base64.b64encode(dot.encode()).decode()}"
 
 
 def document(value: Mapping[str, Any], left_out: Collection[str], where: str) -> dg.JsonMetadataValue:
-    """JSON as it is while it is small; else without the parts named, each replaced by where it is to be found."""
+    """A document as JSON metadata; if it is too large, the parts named in `left_out` are replaced by `where`."""
     if len(json.dumps(value)) <= ENTRY_BYTES:
         return dg.MetadataValue.json(dict(value))
     return dg.MetadataValue.json({name: where if name in left_out else part for name, part in value.items()})
 
 
 def cell(words: str) -> str:
-    """Words in a cell of a markdown table: nothing in them is markup."""
+    """Text escaped for a cell of a Markdown table."""
     return re.sub(r"([\\|*_`<\[\]])", r"\\\1", " ".join(words.split()))
 
 

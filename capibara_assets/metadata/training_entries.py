@@ -1,15 +1,19 @@
-"""What training voters came to, as metadata of its materialization."""
+"""Metadata of `trained_adapters`: results and curves of the voters, and the training's time."""
 
 import json
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from capibara_assets.metadata.charts import line_chart
 from capibara_assets.metadata.tables import plot
 
+if TYPE_CHECKING:
+    from capibara_assets.planning.cost import TimedTraining
+
+OUTCOME = "outcome"  # metadata key of a training's measured time, read by later plans
 _CURVES = {
     "validation/loss": ("curves", "validation loss"),
     "train/loss": ("training loss", "training loss"),
@@ -19,9 +23,10 @@ _CURVES = {
 
 
 def training_entries(summary: dict[str, Any], voters: Path) -> dict[str, dg.MetadataValue | int | float | str]:
-    """What a person looks at: best losses, speed and memory, curves of each voter, seconds.
+    """Table of the voters (loss, speed, memory, attempts), their curves, and the training's seconds.
 
     Args:
+        summary: the training's summary document.
         voters: folder with each voter's `metrics.json`.
     """
     rows = [
@@ -47,8 +52,23 @@ def training_entries(summary: dict[str, Any], voters: Path) -> dict[str, dg.Meta
     return {"voters": dg.MetadataValue.md("\n".join(rows)), **charts, "seconds": float(summary["seconds"])}
 
 
+def outcome_entries(outcome: "TimedTraining | None") -> dict[str, dg.MetadataValue | str]:
+    """Predicted and measured time of a training: as JSON for later plans, and in words."""
+    if outcome is None:
+        return {}
+    predicted = outcome.predicted
+    words = "nothing was predicted: the next plan counts on this speed"
+    if predicted is not None and outcome.ratio is not None:
+        words = (
+            f"predicted {predicted[1]:,.1f} s [{predicted[0]:,.1f}, {predicted[2]:,.1f}] an adapter, took"
+            f" {outcome.ratio:.2f} times that; the next plan is corrected by it"
+        )
+    line = f"{outcome.measured:,.1f} s an adapter on {outcome.target} (the median voter): {words}"
+    return {OUTCOME: dg.MetadataValue.json(outcome.model_dump(mode="json")), "took": line}
+
+
 def thinned(line: list[tuple[float, float]], most: int = 60) -> list[tuple[float, float]]:
-    """A line of at most so many points, each the mean of its neighbours: an event holds kilobytes, not megabytes."""
+    """A line reduced to at most `most` points, each the mean of its neighbours, so that the chart stays small."""
     size = -(-len(line) // most)
     parts = [line[start : start + size] for start in range(0, len(line), size or 1)]
     return [(fmean(step for step, _ in part), fmean(value for _, value in part)) for part in parts]

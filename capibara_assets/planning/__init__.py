@@ -1,4 +1,5 @@
-"""Plans before anything runs: memory, time and cost of a training on a hardware target.
+"""Training plans computed before anything runs: memory, step time and cost of a training on a hardware target.
 
-Imports `modeling` sizes, `deployment` and what lies below; never torch at import.
+Imports `modeling` (sizes, safetensors headers, the JAX step's shapes), `storage`, `deployment` and `domains`; torch and
+jax only inside functions.
 """

@@ -1,11 +1,11 @@
-"""FLOPs and bytes of a training step, counted from the model's shape; every convention is named.
+"""FLOPs and memory of a training step, computed from the model's shape, with every counting convention named.
 
 FLOPs: a multiply-add is two. Per token the forward pass costs 2·N, N the weights that multiply it (blocks and head; the
-embedding is a look-up). The backward pass costs twice that, of which half is the weights' gradients: LoRA skips
-those for the frozen base, so it costs 4·N where full fine-tuning costs 6·N. Attention scores come on top:
+embedding lookup multiplies nothing). The backward pass costs twice that, of which half is the weights' gradients: LoRA
+skips those for the frozen base, so it costs 4·N where full fine-tuning costs 6·N. Attention scores come on top:
 12·L·h·d·S per token (QKᵀ and scores·V, forward and backward) when all S positions are counted (`full`, as PaLM and
-MaxText's older tables do), half of it when only the causal half is (`causal`). A rate in FLOP/s means nothing without
-saying which.
+MaxText's older tables do), half of it when only the causal half is (`causal`). A rate in FLOP/s is meaningless without
+naming the convention.
 """
 
 from dataclasses import dataclass, fields
@@ -24,12 +24,12 @@ __all__ = [
     "LOGIT_ELEMENTS",
     "Attention",
     "Breakdown",
-    "Layout",
+    "DeviceStep",
     "Loss",
     "Method",
     "Optimizer",
     "Remat",
-    "Step",
+    "Sharding",
     "flops_per_token",
     "kv_cache_bytes",
     "optimizer_bytes",
@@ -37,7 +37,7 @@ __all__ = [
     "training_memory",
 ]
 
-LOGIT_ELEMENTS = 1 << 24  # logits that our loss holds at once (modeling/losses.py)
+LOGIT_ELEMENTS = 1 << 24  # logits that our chunked loss holds at once (modeling/losses.py)
 NF4_BITS_PER_WEIGHT = 4.127  # 4 bits and the doubly quantised block constants (QLoRA, Dettmers et al. 2023, section 3)
 
 
@@ -73,15 +73,15 @@ def flops_per_token(
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Bytes on one device at the fullest moment of a step.
+    """Peak memory of a training step on one device, in bytes, by what it holds.
 
     Attributes:
         activations: kept for the backward pass, of all layers.
         logits: of the tokens whose loss is computed at once, with the loss's own copies.
-        temporaries: a layer computed again, and gradients of activations while they pass through a layer.
+        temporaries: a recomputed layer, and gradients of activations within a layer.
         gathered: full-size copies of weights made on the fly.
-        reused: negative, what of the above is never there together (logits are gone when the layers' gradients are
-            computed; gradients take the place of activations that are used up), so that the sum is the peak.
+        reused: negative: the part of the above that never exists at the same time (logits are freed before the layers'
+            gradients are computed; gradients replace activations already used), so that the sum is the peak.
     """
 
     weights: int
@@ -102,7 +102,7 @@ class Breakdown:
         return {**{field.name: getattr(self, field.name) for field in fields(self)}, "total": self.total}
 
     def arithmetic(self) -> str:
-        """The sum, largest first, in GiB (MiB where that is more readable)."""
+        """The sum written out, largest part first, in GiB or MiB."""
         parts = sorted(
             ((getattr(self, one.name), one.name) for one in fields(self) if one.name != "reused"), reverse=True
         )
@@ -112,13 +112,13 @@ class Breakdown:
 
 
 def size(count: float) -> str:
-    """Bytes as a person reads them."""
+    """Bytes formatted as GiB, or MiB below 1 GiB."""
     return f"{count / GIB:.2f} GiB" if count >= GIB else f"{count / 2**20:.1f} MiB"
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How state and work are cut over devices: each number divides."""
+class Sharding:
+    """How many devices each part of the training state, and the work of a layer (`tensor`), is divided over."""
 
     weights: int = 1
     gradients: int = 1
@@ -126,8 +126,8 @@ class Layout:
     tensor: int = 1
 
     @classmethod
-    def zero(cls, stage: int, devices: int) -> "Layout":
-        """ZeRO (Rajbhandari et al. 2020): 1 cuts the optimizer, 2 the gradients too, 3 the weights too."""
+    def zero(cls, stage: int, devices: int) -> "Sharding":
+        """Sharding of a ZeRO stage (Rajbhandari et al. 2020): 1 optimizer; 2 and gradients; 3 and weights."""
         return cls(
             weights=devices if stage >= 3 else 1,
             gradients=devices if stage >= 2 else 1,
@@ -136,8 +136,8 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Step:
-    """One device's share of a training step, as far as memory goes."""
+class DeviceStep:
+    """One device's share of a training step: everything that its memory depends on."""
 
     sequences: int
     sequence: int
@@ -153,17 +153,17 @@ class Step:
     logit_chunks: int = 1
     eager: bool = False
     autocast: bool = False
-    layout: Layout = Layout()
+    layout: Sharding = Sharding()
     loss: Loss = Loss.CHUNKED
-    accumulates: bool = True  # gradients lie in memory through the forward pass, too
+    accumulates: bool = True  # gradients stay allocated during the forward pass
 
     @property
     def tokens(self) -> int:
         return self.sequences * self.sequence
 
 
-def training_memory(shape: ModelShape, step: Step) -> Breakdown:
-    """Bytes on one device at the fullest moment of a step: the loss, the backward pass, or the optimizer's update.
+def training_memory(shape: ModelShape, step: DeviceStep) -> Breakdown:
+    """Peak memory on one device over the loss, the backward pass and the optimizer's update.
 
     Logits: the probabilities' logarithm, its gradient and the logits' gradient, all float32, for `tokens /
     logit_chunks` tokens at once; with the whole loss the logits themselves too. Trained weights in 16 bits are assumed
@@ -212,26 +212,26 @@ def training_memory(shape: ModelShape, step: Step) -> Breakdown:
 def kv_cache_bytes(
     shape: ModelShape, sequences: int, length: int, *, bytes_per_element: float = 2, source: int = 0
 ) -> int:
-    """Bytes of the keys and values that generation keeps: 2 · layers · key/value heads · head size for each token.
+    """Bytes of the KV cache during generation: 2 · layers · key/value heads · head size for each token.
 
     Args:
-        shape: the model; a mixture's experts have none.
-        sequences: generated at the same time.
-        length: tokens of each, prompt and answer together (of an encoder-decoder: of the answer).
+        shape: the model.
+        sequences: number generated at the same time.
+        length: tokens of each, prompt and answer together (of an encoder-decoder: the answer).
         bytes_per_element: 2 for bf16, 1 for int8.
-        source: input tokens of an encoder-decoder, whose keys and values for the cross-attention are kept, too.
+        source: input tokens of an encoder-decoder, whose cross-attention keys and values are cached too.
     """
     per_token = 2 * shape.layers * shape.kv_heads * shape.head_dim
     tokens = length + (source if shape.family == "t5" else 0)
     return round(sequences * tokens * per_token * bytes_per_element)
 
 
-def _rebuilt(shape: ModelShape, step: Step) -> float:
+def _rebuilt(shape: ModelShape, step: DeviceStep) -> float:
     scores = scores_per_token(shape, step.sequence, compute_bytes=step.compute_bytes, eager=step.eager, largest=True)
     return _saved(shape, step, Remat.NONE, largest=True) + scores
 
 
-def _saved(shape: ModelShape, step: Step, remat: Remat, *, largest: bool = False) -> float:
+def _saved(shape: ModelShape, step: DeviceStep, remat: Remat, *, largest: bool = False) -> float:
     return saved_per_token(
         shape,
         remat=remat,
@@ -243,15 +243,15 @@ def _saved(shape: ModelShape, step: Step, remat: Remat, *, largest: bool = False
     )
 
 
-def _weights(shape: ModelShape, step: Step) -> float:
+def _weights(shape: ModelShape, step: DeviceStep) -> float:
     if not step.nf4:
         return shape.parameters * step.weight_bytes
     blocks = sum(module.parameters for module in shape.linear_modules)
     return blocks * NF4_BITS_PER_WEIGHT / 8 + (shape.parameters - blocks) * step.compute_bytes
 
 
-def _gathered(shape: ModelShape, step: Step) -> int:
-    """Full-size copies made on the fly: two layers being gathered (sharded weights), or one matrix dequantised.
+def _gathered(shape: ModelShape, step: DeviceStep) -> int:
+    """Bytes of full-size weight copies: two layers being gathered (sharded weights), or one dequantised matrix.
 
     Under autocast every frozen float32 matrix is copied to the compute precision, and the copies are kept for the
     backward pass (of one layer at a time, where layers are computed again).
@@ -270,8 +270,8 @@ def _gathered(shape: ModelShape, step: Step) -> int:
     return round(2 * per_layer * step.compute_bytes / step.layout.tensor)
 
 
-def optimizer_bytes(shape: ModelShape, step: Step, trainable: int) -> float:
-    """State of the optimizer before it is cut over devices."""
+def optimizer_bytes(shape: ModelShape, step: DeviceStep, trainable: int) -> float:
+    """Bytes of the optimizer's state, a float32 master copy included, before it is sharded."""
     master = 4 * trainable if step.method is Method.FULL and step.weight_bytes < 4 else 0
     if step.optimizer is Optimizer.ADAMW:
         return 8 * trainable + master
@@ -280,8 +280,8 @@ def optimizer_bytes(shape: ModelShape, step: Step, trainable: int) -> float:
     return 4 * _factored(shape, step) + master
 
 
-def _factored(shape: ModelShape, step: Step) -> int:
-    """Adafactor's second moment: a row and a column instead of a matrix (Shazeer and Stern 2018)."""
+def _factored(shape: ModelShape, step: DeviceStep) -> int:
+    """Elements of Adafactor's second moment: a row and a column per matrix (Shazeer and Stern 2018)."""
     if step.method is Method.LORA:
         modules = shape.modules(step.lora_modules)
         return sum((module.inputs + module.outputs + 2 * step.lora_rank) * module.copies for module in modules)

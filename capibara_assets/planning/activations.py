@@ -1,7 +1,7 @@
-"""What one layer keeps for the backward pass, and what the backward pass needs on top, in elements per token.
+"""Activation memory: elements per token that a layer keeps for the backward pass, and that the backward pass adds.
 
-Counted after PyTorch's autograd on the Transformers implementation (a test holds it against torch's own allocator);
-XLA fuses, and keeps less.
+Counted after PyTorch's autograd on the Transformers implementation (a test compares it with torch's allocator); XLA
+fuses operations and keeps less.
 """
 
 from capibara_assets.planning.conventions import Method, Remat
@@ -9,7 +9,7 @@ from capibara_assets.planning.models import ModelShape
 
 
 def attention_blocks(shape: ModelShape, *, most: bool = False) -> float:
-    """Attention blocks per layer, on average or the most: a T5 decoder layer has two."""
+    """Attention blocks per layer, on average or (`most`) at the maximum: a T5 decoder layer has two."""
     if shape.family != "t5":
         return 1.0
     return 2.0 if most else (shape.encoder_layers + 2 * shape.layers) / (shape.layers + shape.encoder_layers)
@@ -37,9 +37,9 @@ def saved_per_token(
         remat: recomputation policy.
         method: full fine-tuning, or LoRA with everything else frozen.
         rank: rank of the adapters.
-        dropout: the adapters have dropout.
-        modules: linear layers with an adapter; none named: every one.
-        largest: of the largest layer (a T5's decoder layer) in place of the mean.
+        dropout: whether the adapters have dropout.
+        modules: linear layers with an adapter; empty: all of them.
+        largest: count the largest layer (a T5's decoder layer) instead of the mean.
     """
     query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     hidden, width = shape.hidden, shape.mlp_width
@@ -65,7 +65,7 @@ def saved_per_token(
     adapters = sum(rank * one.copies for one in adapted) / layers
     if dropout:
         return norms + attention + mlp + adapters + sum(2 * one.inputs * one.copies for one in adapted) / layers
-    # Without dropout an adapter keeps its input as it is: what no adapter reads, nobody keeps.
+    # Without dropout an adapter keeps its input itself; inputs that no adapter reads are not kept.
     read = {one.inputs for one in adapted if one.outputs == hidden and one.inputs == shape.intermediate}
     unread_product = 0 if read else width
     from_norm = [one for one in adapted if one.inputs == hidden]
@@ -94,7 +94,7 @@ def scores_per_token(
 
 
 def backward_per_token(shape: ModelShape, sequence: int, *, eager: bool = False, remat: Remat = Remat.NONE) -> float:
-    """Elements alive, per token, while the gradient passes through a layer's most expensive part, besides what is kept.
+    """Peak of the elements per token that the backward pass of one layer holds, kept activations not counted.
 
     In the MLP: the gradient of the residual stream and those of the gated product and of its two factors, where the
     product itself is already free. In unfused attention: the gradients of probabilities and scores and a quarter more

@@ -1,4 +1,4 @@
-"""Names of what a plan counts and how: each is said beside every figure that depends on it."""
+"""Enumerations of the counting conventions and training choices that a plan's figures depend on."""
 
 from enum import StrEnum
 
@@ -11,14 +11,14 @@ class Attention(StrEnum):
 
 
 class Method(StrEnum):
-    """What is trained."""
+    """Which weights are trained: all, or a LoRA adapter's."""
 
     FULL = "full"
     LORA = "lora"
 
 
 class Remat(StrEnum):
-    """What the backward pass computes again instead of keeping.
+    """Recomputation (rematerialization) policy: what the backward pass computes again instead of keeping.
 
     NONE keeps every intermediate result; MINIMAL keeps the results of matrix products; FULL keeps each layer's input.
     """
@@ -29,7 +29,7 @@ class Remat(StrEnum):
 
 
 class Optimizer(StrEnum):
-    """Optimizers by their state: two float32 moments; factored second moment only; two 8-bit moments."""
+    """Optimizers by their state: two float32 moments, one factored second moment, or two 8-bit moments."""
 
     ADAMW = "adamw"
     ADAFACTOR = "adafactor"
@@ -39,8 +39,8 @@ class Optimizer(StrEnum):
 class Loss(StrEnum):
     """How the loss is computed.
 
-    CHUNKED: so many tokens at a time, logits dropped at once (our loss, and vocabulary tiling); WHOLE: all logits of
-    the micro-batch in one piece, and part of the model's output (Transformers).
+    CHUNKED: a few tokens at a time, whose logits are freed at once (our loss, and vocabulary tiling); WHOLE: all logits
+    of the micro-batch at once, kept as part of the model's output (Transformers).
     """
 
     CHUNKED = "chunked"

@@ -1,9 +1,9 @@
-"""Hours and dollars of training, with an interval: as predicted, as past runs on the target correct it, as they came.
+"""Time and dollars of a training, with an interval: the raw prediction, and its correction by past runs on the target.
 
-A prediction's error on one target is mostly the same from run to run (its software, its disks, its neighbours), so the
-ratio of measured to predicted seconds of past runs says what the next one will take. Few runs say little: the factor is
-shrunk towards 1 by as much as the runs scatter beside what the prediction itself allows (a normal mean of log ratios
-with a normal prior; Gelman et al., Bayesian Data Analysis, 3rd ed., section 2.5).
+A prediction's error on one target is mostly the same from run to run (software, disks, other load), so the ratio of
+measured to predicted seconds of past runs corrects the next prediction. With few runs the factor is shrunk towards 1,
+depending on their scatter relative to the prediction's own spread (a normal mean of log ratios with a normal prior;
+Gelman et al., Bayesian Data Analysis, 3rd ed., section 2.5).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,15 +17,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from capibara_assets.planning.hardware.declaration import Price
 
 Span = tuple[float, float, float]
-"""Low, middle and high."""
+"""Low, middle and high estimate."""
 
-LEAST_SCATTER = 0.05  # of log ratios: two equal runs on one machine differ by about so much
-PRIOR_SPREAD = 0.35  # of the prediction's own log error on a target that nobody has tried
+LEAST_SCATTER = 0.05  # of log ratios: the difference of two equal runs on one machine
+PRIOR_SPREAD = 0.35  # of the prediction's own log error on a target without past runs
 _Z80 = 1.2816  # the middle 80 % of a normal
 
 
 class Cost(BaseModel):
-    """Seconds and dollars; None where they cannot be known, with the reason in the note."""
+    """Seconds and dollars; None where unknown, with the reason in the note."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -39,7 +39,7 @@ class Cost(BaseModel):
         return None if self.seconds is None else _each(self.seconds, 1 / 3600)
 
     def times(self, count: float) -> "Cost":
-        """So many of the same, one after the other; their errors are one error, so the ends grow alike."""
+        """The cost of `count` identical trainings in sequence; their errors are common, so the interval scales too."""
         return self.model_copy(
             update={
                 "seconds": None if self.seconds is None else _each(self.seconds, count),
@@ -48,15 +48,15 @@ class Cost(BaseModel):
         )
 
 
-class Outcome(BaseModel):
-    """What one adapter's training was predicted to take and took; written by a run, read by the next plan."""
+class TimedTraining(BaseModel):
+    """Predicted and measured time of one adapter's training; recorded by a run, read by the next plan."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     target: str
     model: str
     flops: float = Field(gt=0, description="model FLOPs that the plan counted for one adapter")
-    predicted: Span | None = Field(description="seconds as predicted, before any correction")
+    predicted: Span | None = Field(description="predicted seconds, before any correction")
     measured: float = Field(gt=0, description="seconds of one adapter: the median voter's")
     predicted_steps: int | None = None
     measured_steps: int | None = None
@@ -68,7 +68,7 @@ class Outcome(BaseModel):
 
 
 class Correction(BaseModel):
-    """What past runs on a target say about its predictions."""
+    """Factor by which past runs on a target correct its predictions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -79,7 +79,7 @@ class Correction(BaseModel):
 
 
 class CostPlan(BaseModel):
-    """Costs of one plan: raw from the prediction, corrected by past runs; a backfill is all domains."""
+    """Costs of one plan: an adapter (raw, and corrected by past runs), the domain, and a backfill of all domains."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -96,7 +96,7 @@ class CostPlan(BaseModel):
 
 
 def priced(seconds: Span | None, seconds_note: str, price: Price) -> Cost:
-    """Dollars for seconds on a target; what costs nothing costs nothing even where the time is not known."""
+    """The cost of `seconds` at a target's price; a price of 0 gives 0 dollars even where the time is unknown."""
     hourly = price.usd_per_hour
     if hourly is None:
         return Cost(seconds=seconds, seconds_note=seconds_note, usd=None, usd_note=f"no price: {price.note}")
@@ -110,7 +110,7 @@ def priced(seconds: Span | None, seconds_note: str, price: Price) -> Cost:
 
 
 def total(costs: Sequence[Cost]) -> Cost:
-    """The sum; None as soon as one part is not known. Ends add up: the parts' errors are mostly the same error."""
+    """The sum of costs; None if a part is unknown. Interval ends add up, since the parts' errors are mostly common."""
     seconds = [cost.seconds for cost in costs if cost.seconds is not None]
     usd = [cost.usd for cost in costs if cost.usd is not None]
     notes = list(dict.fromkeys(cost.seconds_note for cost in costs))
@@ -123,8 +123,8 @@ def total(costs: Sequence[Cost]) -> Cost:
     )
 
 
-def correction(outcomes: Iterable[Outcome], target: str) -> Correction:
-    """The factor on a target's predictions, from its past runs that had one.
+def correction(outcomes: Iterable[TimedTraining], target: str) -> Correction:
+    """The correction of a target's predictions, from its past runs that had a prediction.
 
     Of n log ratios with mean m and variance s² (at least LEAST_SCATTER²; pooled with the prior's for few runs) the
     posterior mean is m·n/(n + s²/τ²), with τ = PRIOR_SPREAD.
@@ -150,25 +150,25 @@ def correction(outcomes: Iterable[Outcome], target: str) -> Correction:
 
 
 def _scatter(logs: Sequence[float]) -> float:
-    """Variance of log ratios; of few runs mixed with a guess of LEAST_SCATTER·2, worth two runs."""
+    """Variance of log ratios, mixed with a prior of (2·LEAST_SCATTER)² that counts as two runs."""
     guess, worth = (2 * LEAST_SCATTER) ** 2, 2
     own = variance(logs) if len(logs) > 1 else 0.0
     return ((len(logs) - 1) * own + worth * guess) / (len(logs) - 1 + worth)
 
 
-def corrected(seconds: Span, found: Correction) -> Span:
-    """A predicted span after the correction; without runs it stays as it is, with runs its width is theirs."""
-    if not found.runs:
+def corrected(seconds: Span, correction: Correction) -> Span:
+    """A predicted span after the correction: unchanged without runs, else with the width of the runs' spread."""
+    if not correction.runs:
         return seconds
-    middle = seconds[1] * found.factor
-    half = exp(_Z80 * found.spread)
+    middle = seconds[1] * correction.factor
+    half = exp(_Z80 * correction.spread)
     return (middle / half, middle, middle * half)
 
 
-def measured_rate(outcomes: Iterable[Outcome], target: str, model: str) -> tuple[float, float, int] | None:
-    """FLOP/s that past runs of this model on this target sustained, the spread of their logs, and how many they were.
+def measured_rate(outcomes: Iterable[TimedTraining], target: str, model: str) -> tuple[float, float, int] | None:
+    """FLOP/s sustained by past runs of this model on this target, the spread of their logs, and the number of runs.
 
-    For targets that no prediction exists for (a CPU's peak depends on its instructions). None without such runs.
+    Used for targets without a prediction (a CPU's peak depends on its instructions). None without such runs.
     """
     logs = [log(one.flops / one.measured) for one in outcomes if one.target == target and one.model == model]
     if not logs:
@@ -178,12 +178,12 @@ def measured_rate(outcomes: Iterable[Outcome], target: str, model: str) -> tuple
 
 @dataclass(frozen=True)
 class PlannedTraining:
-    """One adapter's training as a plan has it.
+    """One adapter's planned training.
 
     Attributes:
         flops: model FLOPs of all its steps.
         predicted: its seconds, if a prediction exists.
-        note: what the prediction holds, or why there is none.
+        note: what the prediction includes, or why there is none.
         price: of the whole target.
     """
 
@@ -197,23 +197,23 @@ class PlannedTraining:
 
 
 @dataclass(frozen=True)
-class Known:
-    """What a plan's cost is seen beside.
+class CostContext:
+    """Context of a plan's cost: the domain's voters, past runs, and the plans of other domains.
 
     Attributes:
-        voters: adapters of a domain, one after the other.
-        outcomes: of past runs.
+        voters: adapters of a domain, trained one after the other.
+        outcomes: timed trainings of past runs.
         others: domain -> the cost of its last plan, for the backfill.
-        domains: all of them; a domain without a plan yet is taken to be as large as this one.
+        domains: all domains; one without a plan is assumed to cost as much as this one.
     """
 
     voters: int = 1
-    outcomes: Sequence[Outcome] = ()
+    outcomes: Sequence[TimedTraining] = ()
     others: Mapping[str, Cost] = field(default_factory=dict)
     domains: Sequence[str] = ()
 
 
-def plan_cost(training: PlannedTraining, known: Known) -> CostPlan:
+def plan_cost(training: PlannedTraining, known: CostContext) -> CostPlan:
     """Costs of an adapter, of a domain (`known.voters` adapters) and of a backfill over all domains."""
     target, price = training.target, training.price
     raw = priced(training.predicted, training.note, price)
@@ -244,8 +244,8 @@ def plan_cost(training: PlannedTraining, known: Known) -> CostPlan:
     )
 
 
-def _backfill(whole: Cost, domain: str, known: Known) -> tuple[Cost, str]:
-    """The cost of all domains, of which `whole` is one, and how many of them have a plan."""
+def _backfill(whole: Cost, domain: str, known: CostContext) -> tuple[Cost, str]:
+    """The cost of all domains, of which `whole` is one, and a note on how many of them have a plan."""
     others = {name: cost for name, cost in known.others.items() if name in known.domains and name != domain}
     missing = [name for name in known.domains if name != domain and name not in others]
     note = f"{1 + len(others)} of {max(1, len(known.domains))} domains have a plan"
@@ -254,30 +254,30 @@ def _backfill(whole: Cost, domain: str, known: Known) -> tuple[Cost, str]:
     return total([whole, *others.values(), *([whole.times(len(missing))] if missing else [])]), note
 
 
-def read_outcomes(documents: Iterable[Any]) -> list[Outcome]:
-    """Outcomes among what earlier runs recorded; a record of another form (an older version's) tells nothing."""
-    found = []
+def read_outcomes(documents: Iterable[Any]) -> list[TimedTraining]:
+    """Timed trainings among recorded JSON documents; documents of another form (an older version's) are skipped."""
+    outcomes = []
     for document in documents:
         try:
-            found.append(Outcome.model_validate(document))
+            outcomes.append(TimedTraining.model_validate(document))
         except ValidationError:
             continue
-    return found
+    return outcomes
 
 
-def outcome_of(cost: CostPlan, voters: Mapping[str, Mapping[str, Any]], steps: int | None) -> Outcome | None:
-    """What a finished domain says about its plan: the median voter's seconds; None where nothing was timed.
+def outcome_of(cost: CostPlan, voters: Mapping[str, Mapping[str, Any]], steps: int | None) -> TimedTraining | None:
+    """The time of a finished training (the median voter's) beside its plan's prediction; None where nothing was timed.
 
     Args:
-        cost: of the plan that it ran.
+        cost: cost of the plan that was run.
         voters: rows of the training's summary: `seconds` and `steps` of each finished voter.
-        steps: optimizer steps of one adapter as planned.
+        steps: planned optimizer steps of one adapter.
     """
     seconds = [float(row["seconds"]) for row in voters.values() if row.get("seconds")]
     if not seconds:
         return None
     done = [int(row["steps"]) for row in voters.values() if row.get("steps")]
-    return Outcome(
+    return TimedTraining(
         target=cost.target,
         model=cost.model,
         flops=cost.flops,

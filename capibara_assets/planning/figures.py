@@ -1,4 +1,4 @@
-"""The figures of a dataset that plans are computed from, checked where they enter."""
+"""The dataset statistics that a plan is computed from, validated on entry."""
 
 from collections.abc import Mapping
 from math import ceil
@@ -8,7 +8,7 @@ from capibara_assets.errors import InputError
 
 
 class DatasetFigures(NamedTuple):
-    """What a plan needs of a dataset's statistics document."""
+    """Number, difficulty and token lengths of a dataset's training examples."""
 
     domain: str
     training_examples: int
@@ -19,9 +19,10 @@ class DatasetFigures(NamedTuple):
 
 
 def read_statistics(domain: str, statistics: Mapping[str, Any], chars_per_token: float) -> DatasetFigures:
-    """Pick the figures of a plan out of a dataset's `statistics`.
+    """Read a plan's figures from a dataset's `statistics` document.
 
-    Token lengths are taken as they are where the statistics have them (`tokens.p95`), else computed from characters.
+    Token lengths come from the statistics where present (`tokens.p95`), else from characters divided by
+    `chars_per_token`.
 
     Raises:
         InputError: a figure is missing, or the training split is empty.

@@ -1,14 +1,22 @@
-"""Bytes a workload needs on one chip: what a plan reckons with, and the least that any implementation needs.
+"""Memory of a workload on one chip: the planner's estimate, and a lower bound for any implementation.
 
-The first decides what a plan may use. The second judges other people's runs: one is called impossible only where even
-the leanest program with its settings would not fit.
+The estimate decides which settings a plan may use. The lower bound judges published runs: one is called impossible only
+where even the leanest program with its settings would not fit.
 """
 
 from collections.abc import Set
 from dataclasses import fields, replace
 from math import ceil
 
-from capibara_assets.planning.accounting import Breakdown, Layout, Method, Optimizer, Remat, Step, training_memory
+from capibara_assets.planning.accounting import (
+    Breakdown,
+    DeviceStep,
+    Method,
+    Optimizer,
+    Remat,
+    Sharding,
+    training_memory,
+)
 from capibara_assets.planning.workload import Workload
 
 LEAN_LOGIT = 2  # bytes: one 16-bit copy, its gradient written over it (fused cross-entropy)
@@ -16,10 +24,10 @@ LEAN_STATE = {Optimizer.ADAMW: 2, Optimizer.ADAMW_8BIT: 1, Optimizer.ADAFACTOR: 
 
 
 def footprint(load: Workload, *, lora_dropout: bool = False) -> Breakdown:
-    """Memory of one chip during a step.
+    """Peak memory of one chip during a step.
 
-    A policy between "keep everything" and "compute every layer again" is taken as the mean of the two, by the share of
-    a layer's products that it computes again. Layer inputs that go to the host leave the layer in work behind.
+    A policy between "keep everything" and "recompute every layer" is interpolated between the two, by the share of a
+    layer's matrix products that it recomputes. With offloading, only the current layer's input stays on the chip.
     """
     share = recomputed(load)
     least = training_memory(load.shape, step_of(load, Remat.FULL, lora_dropout=lora_dropout))
@@ -42,15 +50,15 @@ def footprint(load: Workload, *, lora_dropout: bool = False) -> Breakdown:
 
 
 def least_bytes(load: Workload, unstated: Set[str] = frozenset()) -> int:
-    """The least memory that a program with these settings can do with on one chip.
+    """Lower bound of the memory that a program with these settings needs on one chip, in bytes.
 
-    Weights, gradients and moments cut over every axis that can cut them, in 16 bits unless the run states 32; layer
-    inputs kept under recomputation (none where they are sent away), results of products kept without it; one 16-bit
-    copy of the logits of a chunk.
+    Weights, gradients and moments sharded over every possible axis, in 16 bits unless the run states 32; layer inputs
+    kept under recomputation (none where they are offloaded), results of products kept without it; one 16-bit copy of a
+    chunk's logits.
 
     Args:
         load: the run.
-        unstated: columns that its source leaves open; for each the leanest choice counts.
+        unstated: columns that its source leaves open; the leanest choice is assumed for each.
     """
     mesh, shape = load.mesh, load.shape
     cut = mesh.fsdp * mesh.tensor * mesh.pipeline * mesh.expert
@@ -81,22 +89,22 @@ def least_bytes(load: Workload, unstated: Set[str] = frozenset()) -> int:
 
 
 def recomputed(load: Workload) -> float:
-    """How far recomputation goes, 0 to 1: what is sent to the host burdens the chip as little as what is done again."""
+    """Share of a layer that is recomputed, 0 to 1; offloading to the host counts as 1: it frees as much memory."""
     again = load.recompute
     if again.offloaded or again.mlp >= 2 / 3:
         return 1.0
     return (again.qkv + again.output + again.mlp) / 3
 
 
-def step_of(load: Workload, remat: Remat, *, lora_dropout: bool = False) -> Step:
-    """One chip's share of a micro-batch, and how state is cut."""
+def step_of(load: Workload, remat: Remat, *, lora_dropout: bool = False) -> DeviceStep:
+    """One chip's share of a micro-batch, and the sharding of the training state."""
     mesh = load.mesh
     sequences = _sequences(load)
     length = load.sequence + (load.inputs if load.shape.family == "t5" else 0)
     # Under context parallelism a chip holds part of a sequence; what counts is tokens.
     whole = sequences >= 1 and sequences == int(sequences)
     cut = mesh.fsdp * mesh.tensor * mesh.pipeline * mesh.expert
-    return Step(
+    return DeviceStep(
         sequences=int(sequences) if whole else 1,
         sequence=length if whole else max(1, round(sequences * length)),
         weight_bytes=load.weight_bytes,
@@ -108,7 +116,7 @@ def step_of(load: Workload, remat: Remat, *, lora_dropout: bool = False) -> Step
         lora_modules=load.lora_modules,
         lora_dropout=lora_dropout,
         logit_chunks=load.logit_chunks,
-        layout=Layout(
+        layout=Sharding(
             weights=cut,
             gradients=cut,
             optimizer=cut * (mesh.data * mesh.slices if load.replicated_weights else 1),
@@ -119,7 +127,7 @@ def step_of(load: Workload, remat: Remat, *, lora_dropout: bool = False) -> Step
 
 
 def _sequences(load: Workload) -> float:
-    """Sequences of a micro-batch on one chip; a pipeline keeps one for each stage in flight."""
+    """Sequences of a micro-batch on one chip; a pipeline stage holds one micro-batch per stage in flight."""
     in_flight = min(load.mesh.pipeline, load.micro_steps)
     return load.global_batch / load.mesh.batch_shards / load.micro_steps * in_flight
 
@@ -129,5 +137,5 @@ def _tokens(load: Workload) -> float:
 
 
 def _gathered(load: Workload, plain: Breakdown) -> int:
-    """Two gathered layers: experts stay cut over their axis."""
+    """Bytes of two gathered layers; experts stay sharded over their axis."""
     return plain.gathered if load.mesh.expert == 1 else round(plain.gathered / load.mesh.expert)

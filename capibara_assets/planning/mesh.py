@@ -1,4 +1,4 @@
-"""Device meshes: the lengths of their axes, what tensor parallelism has to divide, and its place on the torus."""
+"""Device meshes: axis lengths, valid tensor-parallel degrees, and the block of the torus that a tensor group fills."""
 
 from itertools import product
 from math import gcd
@@ -10,12 +10,12 @@ from capibara_assets.planning.models import ModelShape
 
 
 class Mesh(BaseModel):
-    """Lengths of the logical axes; their product is the number of chips.
+    """Lengths of the logical mesh axes; their product is the number of chips.
 
-    `data` repeats the weights, `fsdp` cuts weights and batch, `tensor` cuts heads, MLP and vocabulary, `pipeline` cuts
-    the layers into stages, `expert` cuts the experts of a mixture (and the batch outside them). These five lie inside
-    one slice, joined by its fast links; `slices` repeats the whole over the data-centre network (more data
-    parallelism).
+    `data` replicates the weights, `fsdp` shards weights and batch, `tensor` shards heads, MLP and vocabulary,
+    `pipeline` splits the layers into stages, `expert` shards the experts of a mixture (and the batch outside them).
+    These five lie inside one slice and use its fast links; `slices` replicates the whole over the data-centre network
+    (more data parallelism).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -29,17 +29,17 @@ class Mesh(BaseModel):
 
     @property
     def slice_chips(self) -> int:
-        """Chips of one slice."""
+        """Number of chips in one slice."""
         return self.data * self.fsdp * self.tensor * self.pipeline * self.expert
 
     @property
     def chips(self) -> int:
-        """Chips of all slices."""
+        """Number of chips in all slices."""
         return self.slice_chips * self.slices
 
     @property
     def batch_shards(self) -> int:
-        """Parts that the global batch is cut into."""
+        """Number of parts that the global batch is split into."""
         return self.data * self.fsdp * self.expert * self.slices
 
     def __str__(self) -> str:
@@ -49,20 +49,20 @@ class Mesh(BaseModel):
 
 
 def divisors(count: int) -> list[int]:
-    """All divisors, rising."""
+    """All divisors of `count`, in ascending order."""
     return [number for number in range(1, count + 1) if count % number == 0]
 
 
 def largest_tensor(shape: ModelShape) -> int:
-    """The number that every tensor-parallel degree has to divide: heads, key/value heads, MLP width and vocabulary."""
+    """The number that every tensor-parallel degree must divide: GCD of heads, key/value heads, MLP and vocabulary."""
     return gcd(shape.heads, shape.kv_heads, shape.intermediate, shape.vocabulary)
 
 
 def submesh(tensor: int, topology: Topology) -> tuple[int, int, int, int] | None:
-    """The (x, y, z, core) block of neighbouring chips for one model-parallel group, as T5X names it.
+    """The (x, y, z, core) block of neighbouring chips for one tensor-parallel group, in T5X's notation.
 
-    Each side divides the topology's axis, so that the blocks tile the slice. Of several the most compact is taken
-    (least sum of sides), then the one without z. None where no block of that many chips tiles the slice.
+    Each side divides the topology's axis, so that the blocks tile the slice. Of several blocks the most compact is
+    chosen (least sum of sides), then the one without z. None if no block of `tensor` chips tiles the slice.
     """
     axes = (*topology.axes, 1, 1)[:3]
     blocks = [

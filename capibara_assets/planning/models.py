@@ -1,4 +1,4 @@
-"""What a plan must know of a model: its shape from a Transformers `config.json`, and exact parameter counts."""
+"""Model shapes read from a Transformers `config.json` or a preset, with exact parameter counts."""
 
 import difflib
 import json
@@ -26,7 +26,7 @@ _FUSED = {
 
 
 class LinearModule(NamedTuple):
-    """A kind of linear layer: its name in Transformers, its sizes, and how many of it the model has."""
+    """A kind of linear layer: its name in Transformers, its sizes, and how many copies the model has."""
 
     name: str
     inputs: int
@@ -39,11 +39,11 @@ class LinearModule(NamedTuple):
 
 
 class ModelShape(BaseModel):
-    """The sizes of a transformer; everything a plan computes follows from these numbers."""
+    """The sizes of a transformer, from which a plan computes parameters, FLOPs and memory."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field(description="how the plan calls the model")
+    name: str = Field(description="name of the model in the plan")
     architecture: str = Field(description="`model_type` of the config: one of DECODERS or ENCODER_DECODERS")
     layers: int = Field(gt=0, description="decoder layers")
     encoder_layers: int = Field(default=0, ge=0, description="encoder layers; 0 for decoder-only models")
@@ -75,12 +75,12 @@ class ModelShape(BaseModel):
 
     @property
     def linear_modules(self) -> tuple[LinearModule, ...]:
-        """Linear layers of the blocks (no embedding, no head, no router), named as Transformers names them."""
+        """Linear layers of the blocks (no embedding, head or router), under their names in Transformers."""
         return _t5_modules(self) if self.family == "t5" else _decoder_modules(self)
 
     @property
     def mlp_width(self) -> int:
-        """MLP elements that one token passes through: of a mixture those of its experts together."""
+        """MLP width that one token passes through: in a mixture, of all its active experts together."""
         return self.intermediate * self.experts_per_token
 
     @property
@@ -94,7 +94,7 @@ class ModelShape(BaseModel):
 
     @property
     def vector_parameters(self) -> int:
-        """Norms, biases, router and relative-position tables: what is neither a block's matrix nor an embedding."""
+        """Parameters of norms, biases, router and relative-position tables: neither block matrices nor embeddings."""
         return _t5_vectors(self) if self.family == "t5" else _decoder_vectors(self)
 
     @property
@@ -105,7 +105,7 @@ class ModelShape(BaseModel):
 
     @property
     def matmul_parameters(self) -> int:
-        """Weights that multiply each token: blocks and head, no embedding look-up; of a mixture the active experts."""
+        """Weights that multiply each token: blocks (in a mixture the active experts), router and head, no embedding."""
         return (
             sum(self.active_parameters(module) for module in self.linear_modules) + self._router + self.head_parameters
         )
@@ -124,7 +124,7 @@ class ModelShape(BaseModel):
         """The linear modules with these names.
 
         Raises:
-            InputError: a name the architecture does not have.
+            InputError: the architecture has no linear layer of one of the names.
         """
         known = {module.name: module for module in self.linear_modules}
         unknown = [name for name in names if name not in known]
@@ -207,10 +207,10 @@ def _t5_vectors(shape: ModelShape) -> int:
 
 
 def from_config(config: Mapping[str, Any], name: str) -> ModelShape:
-    """The shape that a Transformers configuration describes.
+    """The shape described by a Transformers configuration.
 
     Raises:
-        InputError: an architecture that cannot be planned, or a key that is missing.
+        InputError: the architecture cannot be planned, or a key is missing.
     """
     kind = config.get("model_type")
     try:
@@ -219,7 +219,7 @@ def from_config(config: Mapping[str, Any], name: str) -> ModelShape:
         if kind in ENCODER_DECODERS:
             return _t5(config, name)
     except KeyError as missing:
-        raise InputError(f"{name}: config.json ({kind}) has no {missing}: it is no complete configuration") from missing
+        raise InputError(f"{name}: config.json ({kind}) has no {missing}: give a complete configuration") from missing
     supported = ", ".join(sorted(DECODERS | ENCODER_DECODERS))
     raise InputError(f"{name}: model_type {kind!r} cannot be planned; supported: {supported}")
 

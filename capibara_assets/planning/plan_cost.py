@@ -1,24 +1,24 @@
-"""What a LoRA plan or a TPU plan costs: its FLOPs and predicted seconds put into `planning/cost.py`."""
+"""Cost of a LoRA plan or a TPU plan: their FLOPs and predicted step times, priced by `planning.cost`."""
 
 from collections.abc import Sequence
 
 from capibara_assets.errors import InputError
 from capibara_assets.planning.accounting import Method, Remat, flops_per_token
-from capibara_assets.planning.cost import CostPlan, Known, PlannedTraining, Span, plan_cost
+from capibara_assets.planning.cost import CostContext, CostPlan, PlannedTraining, Span, plan_cost
 from capibara_assets.planning.hardware.declaration import HardwareTarget
 from capibara_assets.planning.hardware.machine import machine_of
 from capibara_assets.planning.lora.recipe import LoraPlan
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape
-from capibara_assets.planning.prediction.step_time import Prediction, predict
+from capibara_assets.planning.prediction.step_time import StepPrediction, predict
 from capibara_assets.planning.tpu.plan import TpuPlan
 from capibara_assets.planning.workload import Workload, policy
 
-TRAINER = "transformers"  # our PyTorch trainer runs its layers, uncompiled; no published run tells it from others
+TRAINER = "transformers"  # our PyTorch trainer runs Transformers' layers, uncompiled; no published run has our own name
 
 
 def lora_workload(plan: LoraPlan, shape: ModelShape, target: HardwareTarget) -> Workload:
-    """A step of the plan as the predictor takes it: every device has all frozen weights and its share of the rows."""
+    """The plan's training step as a workload: every device holds all frozen weights and its share of the rows."""
     return Workload(
         shape=shape,
         sequence=plan.max_length,
@@ -35,8 +35,8 @@ def lora_workload(plan: LoraPlan, shape: ModelShape, target: HardwareTarget) -> 
     )
 
 
-def lora_prediction(plan: LoraPlan, shape: ModelShape, target: HardwareTarget) -> Prediction | None:
-    """The plan's step time; None for a target that declares no peak or bandwidth."""
+def lora_prediction(plan: LoraPlan, shape: ModelShape, target: HardwareTarget) -> StepPrediction | None:
+    """The predicted step time; None for a target that declares no peak or bandwidth."""
     try:
         machine_of(target)
     except InputError:
@@ -44,8 +44,8 @@ def lora_prediction(plan: LoraPlan, shape: ModelShape, target: HardwareTarget) -
     return predict(lora_workload(plan, shape, target), target)
 
 
-def lora_cost(plan: LoraPlan, shape: ModelShape, target: HardwareTarget, known: Known | None = None) -> CostPlan:
-    """Of one adapter of a LoRA plan, of its domain's voters, and of all domains."""
+def lora_cost(plan: LoraPlan, shape: ModelShape, target: HardwareTarget, known: CostContext | None = None) -> CostPlan:
+    """Cost of one adapter of a LoRA plan, of its domain's voters, and of all domains."""
     estimates = plan.estimates
     predicted = lora_prediction(plan, shape, target)
     steps = int(estimates["optimizer_steps"])
@@ -66,11 +66,11 @@ def lora_cost(plan: LoraPlan, shape: ModelShape, target: HardwareTarget, known: 
         price=target.price,
         domain=plan.domain,
     )
-    return plan_cost(training, known or Known())
+    return plan_cost(training, known or CostContext())
 
 
-def tpu_cost(plan: TpuPlan, target: HardwareTarget, known: Known | None = None) -> CostPlan:
-    """Of one training on the slice; a TPU plan trains one model a domain."""
+def tpu_cost(plan: TpuPlan, target: HardwareTarget, known: CostContext | None = None) -> CostPlan:
+    """Cost of one training on the slice; a TPU plan trains one model per domain."""
     tokens = plan.global_batch * plan.sequence * plan.steps
     training = PlannedTraining(
         target=target.name,
@@ -81,10 +81,10 @@ def tpu_cost(plan: TpuPlan, target: HardwareTarget, known: Known | None = None) 
         price=target.price,
         domain=plan.domain,
     )
-    return plan_cost(training, known or Known())
+    return plan_cost(training, known or CostContext())
 
 
 def _span(seconds: Sequence[float]) -> Span:
-    """Low, middle and high; of two ends the middle is their geometric mean."""
+    """Low, middle and high; where only two ends are given, the middle is their geometric mean."""
     low, *middle, high = map(float, seconds)
     return (low, middle[0] if middle else (low * high) ** 0.5, high)

@@ -1,4 +1,4 @@
-"""Configurations of well-known public models, for plans made before a model is downloaded (sizes only, no weights)."""
+"""Configurations of public models (sizes only, no weights), for planning before a model is downloaded."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "llama3.1-8b": {**_llama(4096, 32, 32, 8, 14336, 128256, 131072), "rope_theta": 500_000.0},
     "llama3.1-70b": {**_llama(8192, 80, 64, 8, 28672, 128256, 131072), "rope_theta": 500_000.0},
     "mistral-7b": {**_llama(4096, 32, 32, 8, 14336, 32000, 32768), "model_type": "mistral"},
-    # What the recipes 20b_qlora and 120b are planned for: public dense models next to those sizes (20.6 and 122.6 B).
+    # Models of the recipes 20b_qlora and 120b: public dense models next to those sizes (20.6 and 122.6 B).
     "gpt-neox-20b": {
         "model_type": "gpt_neox",
         "hidden_size": 6144,

@@ -1,4 +1,4 @@
-"""What a deployment chooses about plans: the typed form of `resources/recipes/planning.yaml`."""
+"""The planning recipe: typed form of `resources/recipes/planning.yaml`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -14,40 +14,40 @@ LevelName = Literal["conservative", "balanced", "aggressive"]
 LEVELS: tuple[LevelName, ...] = ("conservative", "balanced", "aggressive")
 
 
-class Rung(Declared):
-    """One row of a half-open table: `value` for counts under `below`; the last row has no bound."""
+class ThresholdRow(Declared):
+    """One row of a threshold table: `value` applies to counts under `below`; the last row has no bound."""
 
     below: int | None = Field(default=None, gt=0)
     value: int = Field(gt=0)
 
 
-Ladder = tuple[Rung, ...]
+ThresholdTable = tuple[ThresholdRow, ...]
 
 
-def climb(ladder: Sequence[Rung], count: int) -> int:
-    """The value of the first rung that `count` is below."""
-    return next(rung.value for rung in ladder if rung.below is None or count < rung.below)
+def lookup(table: Sequence[ThresholdRow], count: int) -> int:
+    """The value of the first row whose bound is above `count`."""
+    return next(row.value for row in table if row.below is None or count < row.below)
 
 
-def _check_ladder(name: str, ladder: Ladder) -> None:
-    bounds = [rung.below for rung in ladder]
+def _check_table(name: str, table: ThresholdTable) -> None:
+    bounds = [row.below for row in table]
     finite = [bound for bound in bounds[:-1] if bound is not None]
-    if not ladder or bounds[-1] is not None or len(finite) != len(bounds) - 1 or finite != sorted(set(finite)):
-        raise ValueError(f"{name}: bounds must rise, and the last rung (alone) has none; got {bounds}")
+    if not table or bounds[-1] is not None or len(finite) != len(bounds) - 1 or finite != sorted(set(finite)):
+        raise ValueError(f"{name}: bounds must rise, and only the last row has none; got {bounds}")
 
 
 class LoraRecipe(Declared):
-    """How the LoRA recipe follows from data and hardware."""
+    """Rules that derive a LoRA plan from data and hardware."""
 
-    ranks: Ladder = Field(description="rank by training examples")
+    ranks: ThresholdTable = Field(description="rank by training examples")
     hard_difficulty: float = Field(gt=0, le=1, description="mean difficulty from which the rank is doubled")
     rank_per_hidden: int = Field(gt=0, description="largest rank is hidden size over this (at least 8)")
     max_rank: int = Field(gt=0)
     alpha_per_rank: float = Field(gt=0)
     rslora_from_rank: int = Field(gt=0, description="rank from which alpha is scaled by 1/sqrt(r) instead of 1/r")
     dropout: float = Field(ge=0, lt=1)
-    epochs: Ladder = Field(description="epochs by training examples")
-    global_batches: Ladder = Field(description="examples per optimizer step by training examples")
+    epochs: ThresholdTable = Field(description="epochs by training examples")
+    global_batches: ThresholdTable = Field(description="examples per optimizer step by training examples")
     learning_rate: float = Field(gt=0, description="at hidden size 4096")
     learning_rate_exponent: float = Field(ge=0, le=1, description="rate grows as (4096/hidden) to this power")
     max_learning_rate: float = Field(gt=0)
@@ -58,14 +58,14 @@ class LoraRecipe(Declared):
     )
 
     @model_validator(mode="after")
-    def _ladders_rise(self) -> "LoraRecipe":
+    def _bounds_rise(self) -> "LoraRecipe":
         for name in ("ranks", "epochs", "global_batches"):
-            _check_ladder(name, getattr(self, name))
+            _check_table(name, getattr(self, name))
         return self
 
 
 class TpuRecipe(Declared):
-    """How the TPU configuration follows from data and slice."""
+    """Rules that derive a TPU plan from data and slice."""
 
     max_length: int = Field(gt=0)
     length_step: int = Field(gt=0, description="a multiple of 128, the lanes of a vector register")
@@ -83,8 +83,8 @@ class TpuRecipe(Declared):
     )
 
 
-class Level(Declared):
-    """How far a plan may go: limits on memory, recomputation and batch."""
+class PlanLevel(Declared):
+    """A planning level: limits on memory, recomputation and batch."""
 
     headroom: float = Field(gt=0, le=1, description="share of the usable memory that a plan may fill")
     remat: tuple[Remat, ...] = Field(
@@ -98,7 +98,7 @@ class Level(Declared):
     )
 
     @model_validator(mode="after")
-    def _remat_rises(self) -> "Level":
+    def _remat_rises(self) -> "PlanLevel":
         order = [list(Remat).index(policy) for policy in self.remat]
         if order != sorted(set(order)):
             raise ValueError(f"remat: {[*self.remat]} must go from least recomputation to most, each once")
@@ -106,7 +106,7 @@ class Level(Declared):
 
 
 class DomainChoice(Declared):
-    """What one domain's recipe does differently from all others', and why."""
+    """Overrides of the LoRA recipe for one domain, with the reason."""
 
     max_length: int | None = Field(default=None, gt=0, description="longest sequence, where above the common one")
     rank_factor: float = Field(default=1.0, gt=0, description="on the rank that the examples ask for")
@@ -117,17 +117,17 @@ class DomainChoice(Declared):
 
 
 class PresetRun(Declared):
-    """For which model and target a shipped training recipe is meant; its values stay in its own file."""
+    """The model and hardware target of a shipped training recipe; its values stay in its own file."""
 
     model: str = Field(description="a model preset of planning/presets.py")
     target: str
 
 
 class PlanningRecipe(Declared):
-    """Choices for all plans."""
+    """The planning recipe of a deployment: levels, per-domain overrides, and rules for LoRA and TPU plans."""
 
     level: LevelName = Field(default="balanced", description="which of the levels below holds")
-    levels: dict[LevelName, Level]
+    levels: dict[LevelName, PlanLevel]
     domains: dict[Domain, DomainChoice] = Field(default_factory=dict, description="specialisations, by domain")
     presets: dict[str, PresetRun] = Field(
         default_factory=dict, description="training recipes that the planner accounts for, by their name"
@@ -158,27 +158,27 @@ class PlanningRecipe(Declared):
         return self
 
     @property
-    def limits(self) -> Level:
-        """Of the level that holds."""
+    def limits(self) -> PlanLevel:
+        """Limits of the recipe's level."""
         return self.levels[self.level]
 
     @property
     def headroom(self) -> float:
-        """Share of the usable memory that a plan may fill, at the level that holds."""
+        """Share of the usable memory that a plan may fill, at the recipe's level."""
         return self.limits.headroom
 
     def at_level(self, level: str | None) -> "PlanningRecipe":
-        """The recipe with another level; None leaves it.
+        """A copy with another level; None keeps the recipe's own.
 
         Raises:
-            InputError: no such level.
+            InputError: unknown level.
         """
         if level is None:
             return self
         if level not in self.levels:
-            raise InputError(f"no level {level!r}: {', '.join(LEVELS)}")
+            raise InputError(f"no planning level {level!r}: choose one of {', '.join(LEVELS)}")
         return self.model_copy(update={"level": level})
 
     def for_domain(self, domain: str) -> DomainChoice | None:
-        """The domain's specialisation, where it has one."""
+        """The domain's overrides, or None."""
         return next((choice for name, choice in self.domains.items() if name == domain), None)

@@ -1,4 +1,4 @@
-"""What a base model's weight files hold, from their headers alone: exact counts for any architecture."""
+"""Tensor shapes and sizes of a base model, read from its safetensors headers: exact counts for any architecture."""
 
 import json
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ _WEIGHT = ".weight"
 
 @dataclass(frozen=True)
 class WeightTable:
-    """Tensors of a model.
+    """Shapes of a model's tensors.
 
     Attributes:
         path: folder of the model.
-        shapes: name -> shape; tensors that share their memory are stored once.
-        stored_bytes: of all tensors, as they lie in the files.
+        shapes: name -> shape; tensors that share memory are stored once.
+        stored_bytes: total size of the tensors in the files.
     """
 
     path: Path
@@ -33,24 +33,24 @@ class WeightTable:
 
     @property
     def matrix_parameters(self) -> int:
-        """Weights of two or more dimensions; embeddings are among them."""
+        """Parameters of tensors with two or more dimensions, embeddings included."""
         return sum(prod(shape) for shape in self.shapes.values() if len(shape) > 1)
 
     def adapted(self, modules: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Module -> its two sizes, for each matrix whose module PEFT would adapt.
+        """Module -> shape of its matrix, for each module that PEFT would adapt.
 
-        PEFT takes a module whose name is one of `modules`, or ends with a dot and one of them.
+        PEFT adapts a module whose name is one of `modules`, or ends with a dot and one of them.
 
         Raises:
-            InputError: one of `modules` names no matrix; says which there are.
+            InputError: one of `modules` names no matrix; the message lists those that exist.
         """
-        found: dict[str, tuple[int, int]] = {}
+        matrices: dict[str, tuple[int, int]] = {}
         used = set()
         for name, shape in self.shapes.items():
             module = name.removesuffix(_WEIGHT)
             ends = [end for end in modules if module == end or module.endswith(f".{end}")]
             if name.endswith(_WEIGHT) and len(shape) == 2 and ends:
-                found[module] = (shape[0], shape[1])
+                matrices[module] = (shape[0], shape[1])
                 used.update(ends)
         missing = sorted(set(modules) - used)
         if missing:
@@ -58,21 +58,23 @@ class WeightTable:
                 f"base {self.path} has no linear layer named {', '.join(missing)}; it has {', '.join(self._linear())}: "
                 "change lora.modules"
             )
-        return found
+        return matrices
 
     def lora_parameters(self, rank: int, modules: Sequence[str], *, dora: bool = False) -> int:
-        """Trainable parameters of a LoRA, as PEFT counts them.
+        """Trainable parameters of a LoRA adapter, as PEFT counts them.
 
-        r * (in + out) for each matrix (Hu et al. 2021); DoRA has a magnitude for each output on top.
+        r * (in + out) for each matrix (Hu et al. 2021); DoRA adds a magnitude for each output.
 
         Args:
-            dora: needs the stored orientation (out, in), which all but GPT-2's layers have.
+            rank: r.
+            modules: as in `adapted`.
+            dora: count magnitudes; needs the stored orientation (out, in), which all but GPT-2's layers have.
         """
         sizes = self.adapted(modules).values()
         return sum(rank * (rows + columns) + (rows if dora else 0) for rows, columns in sizes)
 
     def _linear(self) -> list[str]:
-        """Last parts of the names of matrices within layers."""
+        """Last parts of the names of the layers' matrices, for an error message."""
         inner = [name for name, shape in self.shapes.items() if len(shape) == 2 and any(map(str.isdigit, name))]
         names = sorted({name.removesuffix(_WEIGHT).rpartition(".")[2] for name in inner if name.endswith(_WEIGHT)})
         return names[:_NAMED] or ["none"]

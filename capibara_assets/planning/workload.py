@@ -1,4 +1,4 @@
-"""One training run to be predicted: model, lengths, batch, mesh, recomputation, number formats, software."""
+"""The workload of a training step: model, lengths, batch, mesh, recomputation, number formats and software."""
 
 from dataclasses import dataclass, field, replace
 
@@ -7,14 +7,14 @@ from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape
 
 EIGHT_BIT = ("fp8", "int8")
-LONGER = ("tf32", "fp32")  # slower products, on chips that have a peak of their own for them
+LONGER = ("tf32", "fp32")  # slower matrix products, on chips that declare a peak for them
 
 
 @dataclass(frozen=True)
 class Recompute:
-    """Shares of the forward pass that the backward pass does again, by part of a layer; and what goes to the host.
+    """Share of the forward pass that the backward pass recomputes, by part of a layer, and offloading to the host.
 
-    `offloaded` counts the elements a token and layer sends to host memory and back, in widths of the model.
+    `offloaded` counts elements per token and layer moved to host memory and back, in units of the hidden size.
     """
 
     qkv: float = 0.0
@@ -29,7 +29,7 @@ NOTHING = Recompute()
 EVERYTHING = Recompute(qkv=1, output=1, mlp=1, scores=1, elementwise=1)
 POLICIES = {
     Remat.NONE: NOTHING,
-    # Results of matrix products and of fused attention are kept; norms, activations and rotations are done again.
+    # Results of matrix products and of fused attention are kept; norms, activations and rotations are recomputed.
     Remat.MINIMAL: Recompute(elementwise=1),
     Remat.FULL: EVERYTHING,
 }
@@ -37,9 +37,9 @@ JAX = ("maxtext", "t5x", "maxdiffusion", "levanter", "axlearn", "easydel", "capi
 
 
 def policy(remat: Remat, software: str) -> Recompute:
-    """What a framework computes again under a policy.
+    """What a framework recomputes under a policy.
 
-    JAX drops from the second forward pass what the backward pass does not use, which is a layer's last product.
+    JAX removes from the second forward pass what the backward pass does not use, which is a layer's last product.
     """
     again = POLICIES[remat]
     return replace(again, mlp=2 / 3 * again.mlp) if software in JAX else again
@@ -47,7 +47,7 @@ def policy(remat: Remat, software: str) -> Recompute:
 
 @dataclass(frozen=True)
 class Workload:
-    """Settings of a run, as its step time depends on them.
+    """Settings that the step time of a training run depends on.
 
     Attributes:
         shape: the model.
@@ -56,27 +56,27 @@ class Workload:
         mesh: how the chips are used.
         inputs: tokens of the encoder's sequence; 0 for decoders.
         micro_steps: forward and backward passes per optimizer step (gradient accumulation).
-        virtual_stages: parts that each stage of a pipeline holds of the layers, taken in turns (interleaved schedule).
+        virtual_stages: groups of layers per pipeline stage, run in turns (interleaved schedule).
         context: chips that share one sequence (context parallelism); part of `mesh.fsdp`, or of `mesh.data`.
-        recompute: what the backward pass does again.
+        recompute: what the backward pass recomputes.
         precision: `bf16`, `tf32`, `fp32`, or `fp8`/`int8` with the scaling's name behind a dash (`fp8-rowwise`).
         weight_bytes: bytes of a stored weight.
-        replicated_weights: weights stay whole on each chip while the optimizer is cut (ZeRO-2, `SHARD_GRAD_OP`).
+        replicated_weights: weights stay whole on each chip while the optimizer is sharded (ZeRO-2, `SHARD_GRAD_OP`).
         optimizer: kind of optimizer state.
         method: full fine-tuning or LoRA.
         lora_rank: of the adapters.
         software: the training framework, lower case; unknown ones get no correction of their own.
-        active_parameters: weights that one token meets, embedding look-up left out, where the model's publisher states
-            them and the shape alone does not (shared experts, latent attention); None takes the shape's.
+        active_parameters: weights that multiply one token, without the embedding, where the model's publisher states
+            them and the shape alone does not give them (shared experts, latent attention); None uses the shape's.
         window: positions that windowed layers attend to.
         windowed: share of the layers that are windowed.
-        capacity: places per expert over the tokens it would get if all got the same (tokens beyond are dropped, empty
-            places are computed all the same).
-        generation: who published the software's numbers; versions differ by more than settings do.
+        capacity: slots per expert over the tokens of an even distribution (tokens beyond are dropped, empty slots are
+            computed all the same).
+        generation: publisher of the software's numbers; versions differ by more than settings do.
         eager: PyTorch without a compiler, which does not fuse elementwise operations.
-        overlapped_tensor: tensor parallelism's sums are hidden behind the products (asynchronous TP).
-        prefix: of a prefix-LM or bidirectional model all positions are attended to.
-        logit_chunks: parts that the vocabulary's loss is computed in.
+        overlapped_tensor: tensor-parallel reductions overlap with matrix products (asynchronous TP).
+        prefix: all positions are attended to (prefix-LM or bidirectional model).
+        logit_chunks: parts in which the loss over the vocabulary is computed.
     """
 
     shape: ModelShape
@@ -108,7 +108,7 @@ class Workload:
 
     @property
     def circular(self) -> bool:
-        """MaxText's pipelines are circular: one layer a stage and turn (num_layers_per_pipeline_stage = 1)."""
+        """Whether the pipeline is circular, one layer a stage and turn: MaxText's num_layers_per_pipeline_stage = 1."""
         return self.software == "maxtext"
 
     @property
@@ -117,7 +117,7 @@ class Workload:
 
     @property
     def tokens(self) -> float:
-        """Tokens of one step over all chips; of an encoder-decoder the targets'."""
+        """Tokens of one step over all chips; for an encoder-decoder, target tokens."""
         return self.global_batch * self.sequence
 
     @property
@@ -138,7 +138,7 @@ class Workload:
         """Positions that a decoder token attends to in a layer, on average over layers.
 
         Args:
-            causal: only the positions that the mask leaves (what kernels compute), else all of them (PaLM's count).
+            causal: count only the positions that the mask leaves (what kernels compute), else all (PaLM's count).
         """
         length = self.sequence * (0.5 if causal and not self.prefix else 1.0)
         if not self.window or not self.windowed:
@@ -149,8 +149,8 @@ class Workload:
     def flops_per_token(self, *, causal: bool) -> float:
         """Model FLOPs per token of a training step: 6·N and 12·h·d·(positions attended to) in each layer.
 
-        N leaves the embedding look-up out and has the head in, as MaxText counts; recomputation is not counted. An
-        encoder-decoder's input tokens are counted to its target tokens, each part of the model with its own length.
+        N excludes the embedding lookup and includes the head, as MaxText counts; recomputation is not counted. An
+        encoder-decoder's input tokens are attributed to its target tokens, each part of the model with its own length.
 
         Args:
             causal: count only the causal half of decoder self-attention, else all positions.
@@ -174,6 +174,6 @@ class Workload:
 
 
 def _t5_layer(shape: ModelShape) -> float:
-    """Weights of one self-attention and one MLP."""
+    """Weights of one T5 layer's self-attention and MLP."""
     width = shape.heads * shape.head_dim
     return 4.0 * shape.hidden * width + (3 if shape.gated else 2) * shape.hidden * shape.intermediate

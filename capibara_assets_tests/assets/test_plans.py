@@ -11,17 +11,12 @@ import pytest
 import yaml
 
 from capibara_assets.assets.inputs import latest_digest, latest_metadata
-from capibara_assets.assets.plan_metadata import (
-    OUTCOME,
-    outcome_entries,
-    past_outcomes,
-    tpu_entries,
-    xla_table,
-)
-from capibara_assets.assets.plans import lora_config, tpu_config
+from capibara_assets.assets.plans import lora_config, past_outcomes, tpu_config
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.domains import Domain
+from capibara_assets.metadata.plan_entries import tpu_entries, xla_table
 from capibara_assets.metadata.tables import ENTRY_BYTES
+from capibara_assets.metadata.training_entries import OUTCOME, outcome_entries
 from capibara_assets.planning.hardware.targets import find_target
 from capibara_assets.planning.models import read_shape
 from capibara_assets.planning.plan_cost import tpu_cost

@@ -7,7 +7,13 @@ import dagster as dg
 import pytest
 
 from capibara_assets.assets.inputs import INPUTS, Origin, latest_metadata
-from capibara_assets.assets.manual_promotion import Back, Override, go_back, override, said
+from capibara_assets.assets.manual_promotion import (
+    ManualPromotion,
+    Rollback,
+    describe_move,
+    promote_manually,
+    roll_back,
+)
 from capibara_assets.assets.promotion import promoted_model
 from capibara_assets.automation.jobs import promote_by_hand, rollback
 from capibara_assets.domains import Domain
@@ -110,14 +116,14 @@ def serving(published: Published) -> dict:
 
 
 def by_hand(published: Published, slot: str = "", checkpoint: str = "", reason: str = "needed") -> Move | None:
-    wanted = Override(slot=slot, checkpoint=checkpoint, reason=reason, by="ana")
+    wanted = ManualPromotion(slot=slot, checkpoint=checkpoint, reason=reason, by="ana")
     report = published.instance.report_runless_asset_event
-    return override(published.instance, published.store.open(), wanted, report)
+    return promote_manually(published.instance, published.store.open(), wanted, report)
 
 
 def back(published: Published, **wanted: object) -> Move | None:
     report = published.instance.report_runless_asset_event
-    return go_back(published.instance, published.store.open(), Back(by="ana", reason="worse", **wanted), report)
+    return roll_back(published.instance, published.store.open(), Rollback(by="ana", reason="worse", **wanted), report)
 
 
 def test_the_history_has_the_gates_moves_and_no_more(published: Published):
@@ -175,13 +181,13 @@ def test_a_person_overrides_the_gate_and_says_why(published: Published):
     checkpoint = evaluated(published, PYTHON, "reject", 1)
     other = evaluated(published, SQL, "reject", 1)
     promote(published)
-    with pytest.raises(InputError, match="noted with its reason"):
+    with pytest.raises(InputError, match="recorded with its reason"):
         by_hand(published, "python", reason=" ")
     move = by_hand(published, "python")
     assert move is not None and move.moved["python"] == (None, checkpoint) and move.moved["router"][1] is not None
     assert (move.by, move.action, move.reason) == ("ana", "promote", "needed")
     assert promote(published)["serving"]["experts"] == {"python": checkpoint, "sql": None}
-    assert by_hand(published, "python") is None and said(None) == "nothing moved: that serves already"
+    assert by_hand(published, "python") is None and describe_move(None) == "nothing moved: that serves already"
     every = by_hand(published)
     assert every is not None and every.moved == {"sql": (None, other)}
 

@@ -13,7 +13,7 @@ import pydantic
 import pytest
 
 from capibara_assets.assets.inputs import Inputs, latest_digest, materialized
-from capibara_assets.automation.pipeline import Graph, Outcome, Wave, is_current, run_graph
+from capibara_assets.automation.pipeline import Graph, RunOutcome, Wave, is_current, run_graph
 from capibara_assets.automation.progress import progress
 from capibara_assets.definitions import defs
 from capibara_assets.domains import Domain
@@ -125,7 +125,7 @@ class World:
     def store(self) -> Store:
         return Store(root=str(self.folder / "store"), work=str(self.folder / "work"))
 
-    def run(self, *where: Domain, select: tuple[str, ...] = NAMES, force: bool = False) -> Outcome:
+    def run(self, *where: Domain, select: tuple[str, ...] = NAMES, force: bool = False) -> RunOutcome:
         """Runs, and leaves in `ran` what this run started."""
         self.ran.clear()
         return run_graph(

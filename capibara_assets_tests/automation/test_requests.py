@@ -2,14 +2,14 @@
 
 import pytest
 
-from capibara_assets.automation.requests import RETRY_SECONDS, Asked, Fate, decide
+from capibara_assets.automation.requests import RETRY_SECONDS, Fate, LastRequest, decide
 
-SEEN = Asked("f" * 24, 3, 1, 1000)
+SEEN = LastRequest("f" * 24, 3, 1, 1000)
 
 
 def test_the_cursor_form_is_small_and_exact() -> None:
-    assert Asked.read(str(SEEN)) == SEEN and len(str(SEEN)) < 50
-    assert Asked.read("a" * 24) == Asked("a" * 24, 1, 1, 0, done=True)
+    assert LastRequest.read(str(SEEN)) == SEEN and len(str(SEEN)) < 50
+    assert LastRequest.read("a" * 24) == LastRequest("a" * 24, 1, 1, 0, done=True)
 
 
 def test_every_request_has_a_key_of_its_own_also_when_content_returns() -> None:

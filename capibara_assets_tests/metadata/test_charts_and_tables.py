@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from capibara_assets.metadata import (
     PREVIEW_CHARACTERS,
     PREVIEW_ROWS,
-    Row,
+    ChartRow,
     bar_chart,
     counts,
     heat_map,
@@ -202,11 +202,11 @@ def test_a_logarithmic_axis_puts_decades_at_equal_steps():
 
 
 def test_rows_are_bars_from_zero_or_dots_from_the_least():
-    rows = [Row("a", 2.0), Row("b", 1.0), Row("c", None, note="absent"), Row("d", float("nan"))]
+    rows = [ChartRow("a", 2.0), ChartRow("b", 1.0), ChartRow("c", None, note="absent"), ChartRow("d", float("nan"))]
     bars = [float(r.get("width", "0")) for r in drawn(row_chart(rows, "t", bars=True)).iter(f"{SVG}rect")
             if r.get("height") == "12"]  # fmt: skip
     assert bars[0] == pytest.approx(2 * bars[1], abs=0.2) and len(bars) == 2
-    root = drawn(row_chart([*rows, Row("e", 50.0)], "t", bars=False, most=2.0))
+    root = drawn(row_chart([*rows, ChartRow("e", 50.0)], "t", bars=False, most=2.0))
     dots = [float(c.get("cx", "0")) for c in root.iter(f"{SVG}circle")]
     assert len(dots) == 2 and dots[0] > dots[1]  # what is beyond the axis has an arrow
     assert {"absent", "nan", "50"} <= set(texts(root))
@@ -214,8 +214,8 @@ def test_rows_are_bars_from_zero_or_dots_from_the_least():
 
 @given(st.lists(st.tuples(names, st.none() | st.floats()), max_size=40), st.booleans())
 def test_any_row_chart_is_well_formed(values: list[tuple[str, float | None]], bars: bool):
-    drawn(row_chart([Row(name, value) for name, value in values], "t", bars=bars))
+    drawn(row_chart([ChartRow(name, value) for name, value in values], "t", bars=bars))
 
 
 def test_text_that_xml_cannot_write_is_replaced():
-    assert "a\ufffdb" in texts(drawn(row_chart([Row("a\x00b", 1.0)], "t", bars=True)))
+    assert "a\ufffdb" in texts(drawn(row_chart([ChartRow("a\x00b", 1.0)], "t", bars=True)))

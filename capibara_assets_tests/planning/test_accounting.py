@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from capibara_assets.planning.accounting import (
     Attention,
-    Layout,
+    DeviceStep,
     Method,
     Optimizer,
     Remat,
-    Step,
+    Sharding,
     flops_per_token,
     kv_cache_bytes,
     optimizer_bytes,
@@ -25,7 +25,7 @@ from capibara_assets_tests.planning.shapes import NANO
 EVERY = tuple(module.name for module in NANO.linear_modules)
 
 
-def step(**options: Any) -> Step:
+def step(**options: Any) -> DeviceStep:
     defaults: dict[str, Any] = {
         "sequences": 4,
         "sequence": 128,
@@ -33,7 +33,7 @@ def step(**options: Any) -> Step:
         "compute_bytes": 4,
         "method": Method.FULL,
     }
-    return Step(**(defaults | options))
+    return DeviceStep(**(defaults | options))
 
 
 def test_dense_flops_are_six_per_weight_and_attention_is_twelve_per_position() -> None:
@@ -224,14 +224,14 @@ def test_more_work_never_takes_less_memory_and_more_shards_never_more(
     shape = read_shape("llama2-7b")
 
     def total(**options: Any) -> int:
-        layout = Layout(weights=shards, gradients=shards, optimizer=shards)
+        layout = Sharding(weights=shards, gradients=shards, optimizer=shards)
         return training_memory(
             shape, step(**{"sequences": sequences, "sequence": sequence, "remat": remat, "layout": layout} | options)
         ).total
 
     assert total(sequences=sequences + 1) > total()
     assert total(sequence=2 * sequence) > total()
-    wider = Layout(weights=2 * shards, gradients=2 * shards, optimizer=2 * shards)
+    wider = Sharding(weights=2 * shards, gradients=2 * shards, optimizer=2 * shards)
     # Going from one shard to two, the gathered copies are new.
     if shards > 1:
         assert total(layout=wider) < total()

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from capibara_assets.planning.cost import (
     Cost,
-    Known,
-    Outcome,
+    CostContext,
     PlannedTraining,
+    TimedTraining,
     corrected,
     correction,
     measured_rate,
@@ -28,8 +28,8 @@ FREE = Price(usd_per_hour=0.0, date="2026-01-01", note="one's own")
 NONE = Price(usd_per_hour=None, date=None, note="list prices differ")
 
 
-def outcome(ratio: float, target: str = "h100-8") -> Outcome:
-    return Outcome(target=target, model="m", flops=1e15, predicted=(90.0, 100.0, 120.0), measured=100.0 * ratio)
+def outcome(ratio: float, target: str = "h100-8") -> TimedTraining:
+    return TimedTraining(target=target, model="m", flops=1e15, predicted=(90.0, 100.0, 120.0), measured=100.0 * ratio)
 
 
 def test_dollars_follow_from_seconds_and_the_dated_price() -> None:
@@ -97,26 +97,26 @@ def test_the_corrected_interval_holds_about_eight_of_ten_runs() -> None:
 
 def test_a_machine_without_a_peak_is_predicted_from_its_own_runs() -> None:
     past = [
-        Outcome(target="cpu-laptop", model="nano", flops=1e12, predicted=None, measured=20.0),
-        Outcome(target="cpu-laptop", model="nano", flops=2e12, predicted=None, measured=42.0),
-        Outcome(target="cpu-laptop", model="other", flops=1e12, predicted=None, measured=1.0),
+        TimedTraining(target="cpu-laptop", model="nano", flops=1e12, predicted=None, measured=20.0),
+        TimedTraining(target="cpu-laptop", model="nano", flops=2e12, predicted=None, measured=42.0),
+        TimedTraining(target="cpu-laptop", model="other", flops=1e12, predicted=None, measured=1.0),
     ]
     rate = measured_rate(past, "cpu-laptop", "nano")
     assert rate is not None and rate[0] == pytest.approx(4.88e10, rel=0.01) and rate[2] == 2
     arguments = {"target": "cpu-laptop", "model": "nano", "predicted": None, "note": "no peak", "price": FREE}
     training = PlannedTraining(flops=5e12, **arguments)  # type: ignore[arg-type]
-    plan = plan_cost(training, Known(voters=4, outcomes=past))
+    plan = plan_cost(training, CostContext(voters=4, outcomes=past))
     assert plan.adapter_raw.seconds is None
     assert plan.adapter.seconds is not None and plan.adapter.seconds[1] == pytest.approx(102.5, rel=0.01)
     assert plan.domain.seconds is not None and plan.domain.seconds[1] == pytest.approx(410, rel=0.01)
-    assert plan_cost(training, Known(voters=4)).adapter.seconds is None
+    assert plan_cost(training, CostContext(voters=4)).adapter.seconds is None
 
 
 def test_a_backfill_adds_the_other_domains_plans_and_says_which_are_guessed() -> None:
     other: Cost = priced((10.0, 20.0, 30.0), "predicted", PRICE)
     training = PlannedTraining("h100-8", "m", 1e15, (1.0, 2.0, 3.0), "predicted", PRICE, domain="sql")
     others = {"python": other, "unknown": other}
-    plan = plan_cost(training, Known(voters=2, others=others, domains=("python", "sql", "ml")))
+    plan = plan_cost(training, CostContext(voters=2, others=others, domains=("python", "sql", "ml")))
     assert plan.domain.seconds == (2.0, 4.0, 6.0)
     assert plan.backfill.seconds == (14.0, 28.0, 42.0)
     assert plan.backfill_note == "2 of 3 domains have a plan; ml are taken to be as large as sql"
@@ -124,7 +124,7 @@ def test_a_backfill_adds_the_other_domains_plans_and_says_which_are_guessed() ->
 
 def test_an_outcome_is_kept_and_read_back_and_strangers_are_passed_over() -> None:
     training = PlannedTraining("h100-8", "m", 1e15, (1.0, 2.0, 3.0), "p", NONE)
-    plan = plan_cost(training, Known(voters=3, outcomes=[outcome(2.0)]))
+    plan = plan_cost(training, CostContext(voters=3, outcomes=[outcome(2.0)]))
     found = outcome_of(plan, {"a": {"seconds": 4.0, "steps": 10}, "b": {"seconds": 6.0, "steps": 12}}, 11)
     assert found is not None
     assert (found.measured, found.ratio, found.predicted_steps, found.measured_steps) == (5.0, 2.5, 11, 11)

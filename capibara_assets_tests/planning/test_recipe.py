@@ -12,7 +12,7 @@ from capibara_assets.deployment.declarations import read_declared, shipped_recip
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
 from capibara_assets.planning.accounting import Remat
-from capibara_assets.planning.recipe import LEVELS, PlanningRecipe, Rung, climb
+from capibara_assets.planning.recipe import LEVELS, PlanningRecipe, ThresholdRow, lookup
 
 
 def written(folder: Path, change: Any) -> Path:
@@ -44,8 +44,8 @@ def test_a_wrong_recipe_is_refused_by_name(tmp_path: Path, change: Any, message:
 
 @given(st.integers(0, 10**9))
 def test_a_ladder_answers_every_count(count: int) -> None:
-    ladder = (Rung(below=10, value=1), Rung(below=100, value=2), Rung(value=3))
-    assert climb(ladder, count) == (1 if count < 10 else 2 if count < 100 else 3)
+    ladder = (ThresholdRow(below=10, value=1), ThresholdRow(below=100, value=2), ThresholdRow(value=3))
+    assert lookup(ladder, count) == (1 if count < 10 else 2 if count < 100 else 3)
 
 
 def test_levels_go_from_much_room_to_little() -> None:
@@ -57,5 +57,7 @@ def test_levels_go_from_much_room_to_little() -> None:
         assert values == sorted(set(values)), limit
     assert levels[0].remat == (Remat.FULL,)
     assert recipe.at_level(None) == recipe
-    with pytest.raises(InputError, match="no level 'reckless': conservative, balanced, aggressive"):
+    with pytest.raises(
+        InputError, match="no planning level 'reckless': choose one of conservative, balanced, aggressive"
+    ):
         recipe.at_level("reckless")

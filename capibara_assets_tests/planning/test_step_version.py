@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.planning.xla_cases import known_cases
 from capibara_assets.modeling.jax.step import STEP_VERSION
 from capibara_assets.planning.accounting import Method, Optimizer, Remat
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape, from_config
 from capibara_assets.planning.xla.case import XlaCase
-from capibara_assets.planning.xla.cases import known_cases
 from capibara_assets.planning.xla.compile import abstract_mesh, lower
 from capibara_assets_tests.planning.shapes import NANO
 

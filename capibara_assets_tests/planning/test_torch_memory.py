@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from capibara_assets.planning.accounting import Loss, Method, Remat, Step, training_memory
+from capibara_assets.planning.accounting import DeviceStep, Loss, Method, Remat, training_memory
 from capibara_assets.planning.claims.measured import most_bytes
 from capibara_assets.planning.models import from_config
 
@@ -93,7 +93,7 @@ def test_a_step_takes_what_was_predicted(sizes: dict[str, Any], options: dict[st
     measured = resident + most_bytes(train)
     predicted = training_memory(
         shape,
-        Step(
+        DeviceStep(
             sequences=sequences,
             sequence=sequence,
             weight_bytes=4,
@@ -153,6 +153,6 @@ def test_a_step_of_t5_takes_what_was_predicted(checkpointing: bool, projection: 
     state = [value for values in optimizer.state.values() for value in values.values()]
     measured = sum(tensor.nbytes for tensor in [*model.parameters(), *state]) + most_bytes(train)
     remat = Remat.FULL if checkpointing else Remat.NONE
-    step = Step(8, 96, 4, 4, Method.FULL, remat=remat, loss=Loss.WHOLE, accumulates=False)
+    step = DeviceStep(8, 96, 4, 4, Method.FULL, remat=remat, loss=Loss.WHOLE, accumulates=False)
     predicted = training_memory(shape, step)
     assert predicted.total == pytest.approx(measured, rel=0.05), predicted.arithmetic()

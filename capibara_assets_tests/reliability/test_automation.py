@@ -15,7 +15,7 @@ import dagster as dg
 import pytest
 
 from capibara_assets.assets.inputs import latest_digest
-from capibara_assets.automation.requests import Asked
+from capibara_assets.automation.requests import LastRequest
 from capibara_assets.automation.sensors import new_experience
 from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.definitions import build
@@ -112,8 +112,10 @@ class Daemon:
     @staticmethod
     def _done(cursor: str | None) -> str:
         """The cursor when the runs that were asked for have succeeded, as they have here."""
-        asked = {name: Asked.read(text) for name, text in json.loads(cursor or "{}").items()}
-        return json.dumps({name: str(Asked(a.fingerprint, a.serial, a.tries, a.at, True)) for name, a in asked.items()})
+        asked = {name: LastRequest.read(text) for name, text in json.loads(cursor or "{}").items()}
+        return json.dumps(
+            {name: str(LastRequest(a.fingerprint, a.serial, a.tries, a.at, True)) for name, a in asked.items()}
+        )
 
     def settle(self) -> set[tuple[str, str | None]]:
         """Ticks of the conditions until nothing more is asked for; what was."""

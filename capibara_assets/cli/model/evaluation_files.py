@@ -213,7 +213,7 @@ def print_figures(report: "EvaluationReport") -> None:
 
 def _shown(one: "Interval | None", metric: str) -> str:
     from capibara_assets.evaluation.report import metric_of
-    from capibara_assets.metadata.evaluation import figure
+    from capibara_assets.metadata.evaluation_charts import figure
 
     if one is None:
         return "–"

@@ -64,12 +64,12 @@ def promote(
     elif target is not None:
         _export(deployment, store, target, kinds, calibrate, as_json)
     else:
-        from capibara_assets.assets.manual_promotion import Override, override
+        from capibara_assets.assets.manual_promotion import ManualPromotion, promote_manually
         from capibara_assets.cli.graph.instance import open_instance
 
-        wanted = Override(slot=domain, checkpoint=checkpoint, reason=reason or "", by=by or _user())
+        wanted = ManualPromotion(slot=domain, checkpoint=checkpoint, reason=reason or "", by=by or _user())
         with open_instance(deployment) as instance:
-            _say(override(instance, store, wanted, instance.report_runless_asset_event), as_json)
+            _say(promote_manually(instance, store, wanted, instance.report_runless_asset_event), as_json)
 
 
 @click.command()
@@ -82,13 +82,13 @@ def promote(
 @_JSON
 def rollback(to: int, domain: str, reason: str, by: str | None, as_json: bool) -> None:
     """Have serve again what served before; what is left is not promoted again by the gate."""
-    from capibara_assets.assets.manual_promotion import Back, go_back
+    from capibara_assets.assets.manual_promotion import Rollback, roll_back
     from capibara_assets.cli.graph.instance import open_instance
 
     deployment = Deployment.from_environment()
-    wanted = Back(to=to, slot=domain, reason=reason, by=by or _user())
+    wanted = Rollback(to=to, slot=domain, reason=reason, by=by or _user())
     with open_instance(deployment) as instance:
-        _say(go_back(instance, _store(deployment), wanted, instance.report_runless_asset_event), as_json)
+        _say(roll_back(instance, _store(deployment), wanted, instance.report_runless_asset_event), as_json)
 
 
 def _store(deployment: Deployment) -> "ArtifactStore":
@@ -105,13 +105,13 @@ def _user() -> str:
 
 
 def _say(move: "Move | None", as_json: bool) -> None:
-    from capibara_assets.assets.manual_promotion import said
+    from capibara_assets.assets.manual_promotion import describe_move
 
-    click.echo(json.dumps(move.model_dump(mode="json") if move else None) if as_json else said(move))
+    click.echo(json.dumps(move.model_dump(mode="json") if move else None) if as_json else describe_move(move))
 
 
 def _print_history(store: "ArtifactStore", as_json: bool) -> None:
-    from capibara_assets.assets.manual_promotion import said
+    from capibara_assets.assets.manual_promotion import describe_move
     from capibara_assets.evaluation.serving.promotion_log import PromotionLog
 
     moves = PromotionLog(store).moves()
@@ -119,7 +119,7 @@ def _print_history(store: "ArtifactStore", as_json: bool) -> None:
         click.echo(json.dumps([move.model_dump(mode="json") for move in moves]))
         return
     for move in moves:
-        click.echo(f"{move.at}  {said(move)}\n    {move.reason}")
+        click.echo(f"{move.at}  {describe_move(move)}\n    {move.reason}")
     if not moves:
         click.echo("nothing was promoted yet: the base model serves")
 

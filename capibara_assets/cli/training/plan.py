@@ -226,9 +226,9 @@ def _tpu(wishes: Wishes, voters: int, *, compiling: bool) -> "tuple[dict[str, An
     front = tpu_plans(w.domain, w.statistics, w.shape, w.target, recipe, w.throughput)
     cache = None
     if recipe.xla != "skip":  # what keeps verdicts takes a while to import
-        from capibara_assets.planning.xla.cache import VerdictCache
+        from capibara_assets.planning.xla.cache import XlaVerdictCache
 
-        cache = VerdictCache(Deployment.from_environment().work / "xla_verdicts")
+        cache = XlaVerdictCache(Deployment.from_environment().work / "xla_verdicts")
     plan = first_verified(front, recipe, cache=cache).plan
     plan = with_flags(plan, recipe.tpu.xla_flags, ask=compiling or w.ask_flags)
     return plan.model_dump(mode="json"), tpu_files(plan, w.target, recipe.tpu), tpu_cost(plan, w.target)
@@ -236,7 +236,7 @@ def _tpu(wishes: Wishes, voters: int, *, compiling: bool) -> "tuple[dict[str, An
 
 def _lora(wishes: Wishes, voters: int, *, writing: bool) -> "tuple[dict[str, Any], dict[str, str], CostPlan]":
     from capibara_assets.planning.accounting import Method, flops_per_token
-    from capibara_assets.planning.cost import Known
+    from capibara_assets.planning.cost import CostContext
     from capibara_assets.planning.lora.recipe import plan_lora
     from capibara_assets.planning.plan_cost import lora_cost
     from capibara_assets.planning.prediction.throughput import parse_throughput, readings
@@ -254,7 +254,7 @@ def _lora(wishes: Wishes, voters: int, *, writing: bool) -> "tuple[dict[str, Any
         from capibara_assets.training.standalone.from_plan import plan_files
 
         files = plan_files(plan, w.target)
-    return document, files, lora_cost(plan, w.shape, w.target, Known(voters))
+    return document, files, lora_cost(plan, w.shape, w.target, CostContext(voters))
 
 
 def preset_document(preset: str, model: str | None, hardware: str | None, wanted: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Replace the assertions of JavaScript tests by reports (see `assertions.py`), such as `assert.strictEqual(f(2), 3)`."""
+"""Replace the assertions of JavaScript tests by reports (see `assertions.py`), as `assert.strictEqual(f(2), 3)`."""
 
 import re
 from collections.abc import Collection

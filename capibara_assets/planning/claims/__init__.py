@@ -1,5 +1,4 @@
-"""The specification's claims about plans, each computed by the planner or measured here: what `capibara plan --claims`
-prints.
+"""The specification's claims about plans, each checked by computing or measuring it (`capibara plan --claims`).
 
-Imports `lora`, `prediction`, `hardware` and what lies below them.
+Imports `lora`, `prediction`, `hardware` and the modules of `planning` that these import.
 """

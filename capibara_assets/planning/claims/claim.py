@@ -1,9 +1,9 @@
-"""A row of the claims table."""
+"""A row of the claims table, and helpers to word it."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from capibara_assets.planning.claims.measured import Measured
+from capibara_assets.planning.claims.measured import MeasuredRatios
 
 Verdict = Literal["holds", "holds in part", "does not hold", "cannot be judged"]
 How = Literal["computed", "measured", "computed and measured"]
@@ -11,15 +11,15 @@ How = Literal["computed", "measured", "computed and measured"]
 
 @dataclass(frozen=True)
 class Claim:
-    """One promise of the specification and what became of it.
+    """One claim of the specification with our figure and verdict.
 
     Attributes:
-        claim: as the specification has it.
+        claim: the specification's wording.
         ours: our figure, in words.
         how: whether it was computed or measured.
-        verdict: what the figure says about the claim.
-        why: the arithmetic, and under which conditions.
-        values: the numbers behind the words.
+        verdict: whether the figure supports the claim.
+        why: the arithmetic and its conditions.
+        values: the numbers in `ours`.
     """
 
     claim: str
@@ -33,18 +33,20 @@ class Claim:
         return asdict(self)
 
 
-def how(measured: Measured | None) -> How:
+def how(measured: MeasuredRatios | None) -> How:
+    """How a row's figure was obtained: computed, and measured too where measurements are given."""
     return "computed" if measured is None else "computed and measured"
 
 
-def said(measured: Measured | None, name: str, unit: str = "%") -> str:
-    """What this machine said about a ratio, in words."""
+def in_words(measured: MeasuredRatios | None, name: str, unit: str = "%") -> str:
+    """A ratio measured on this machine, as a clause to append to a row; empty without measurements."""
     if measured is None:
         return ""
     value = float(getattr(measured, name))
-    said = f"{value:.1%}" if unit == "%" else f"{value:.2f}x"
-    return f"; measured here on {measured.model}: {said}"
+    words = f"{value:.1%}" if unit == "%" else f"{value:.2f}x"
+    return f"; measured here on {measured.model}: {words}"
 
 
-def values(measured: Measured | None, name: str) -> dict[str, float]:
+def values(measured: MeasuredRatios | None, name: str) -> dict[str, float]:
+    """A measured ratio as an entry of a row's `values`; empty without measurements."""
     return {} if measured is None else {"measured": float(getattr(measured, name))}

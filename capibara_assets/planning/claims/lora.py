@@ -1,10 +1,10 @@
-"""What the specification promises of LoRA, recomputation and mixed precision."""
+"""Claims about LoRA, recomputation and mixed precision."""
 
 from dataclasses import replace
 
-from capibara_assets.planning.accounting import Method, Remat, Step, flops_per_token, training_memory
-from capibara_assets.planning.claims.claim import Claim, how, said, values
-from capibara_assets.planning.claims.measured import Measured
+from capibara_assets.planning.accounting import DeviceStep, Method, Remat, flops_per_token, training_memory
+from capibara_assets.planning.claims.claim import Claim, how, in_words, values
+from capibara_assets.planning.claims.measured import MeasuredRatios
 from capibara_assets.planning.claims.mistral import EXAMPLES, step_of, tokens_per_gpu
 from capibara_assets.planning.hardware.targets import HardwareTarget, find_target
 from capibara_assets.planning.lora.preset_plans import plan_preset
@@ -15,19 +15,20 @@ from capibara_assets.planning.workload import EVERYTHING, NOTHING, Recompute, Wo
 
 MODEL, GPUS = "mistral-7b", "h100-8"
 RANK, LENGTH = 16, 2048
-# A published ratio that the claim is held against, with its source.
+# A published ratio to compare with the claim, and its source.
 PUBLISHED_LORA_GAIN = (1.47, "NVIDIA NeMo 24.12: Llama 2 7B, LoRA 24,824 against SFT 16,891 tokens/s a GPU")
 
 
-def less_memory(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
+def less_memory(recipe: PlanningRecipe, measured: MeasuredRatios | None) -> Claim:
+    """Claim: LoRA needs 90 % less memory than full fine-tuning."""
     shape = read_shape(MODEL)
-    full = Step(1, LENGTH, 2, 2, Method.FULL, remat=Remat.FULL, accumulates=False)
+    full = DeviceStep(1, LENGTH, 2, 2, Method.FULL, remat=Remat.FULL, accumulates=False)
     lora = replace(full, method=Method.LORA, lora_rank=RANK, lora_modules=_every(shape))
     sums = [training_memory(shape, step) for step in (full, lora, replace(lora, nf4=True))]
     saved = [1 - one.total / sums[0].total for one in sums[1:]]
     return Claim(
         claim="LoRA needs 90 % less memory than full fine-tuning",
-        ours=f"LoRA {saved[0]:.1%} less, QLoRA (4 bits) {saved[1]:.1%} less" + said(measured, "lora_memory_saved"),
+        ours=f"LoRA {saved[0]:.1%} less, QLoRA (4 bits) {saved[1]:.1%} less" + in_words(measured, "lora_memory_saved"),
         how=how(measured),
         verdict="holds" if saved[0] >= 0.9 else "holds in part" if saved[1] >= 0.9 else "does not hold",
         why=f"{MODEL}, 1 x {LENGTH} tokens, AdamW, layers recomputed, rank {RANK}: full {sums[0].arithmetic()};"
@@ -37,7 +38,8 @@ def less_memory(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
     )
 
 
-def faster_than_full(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
+def faster_than_full(recipe: PlanningRecipe, measured: MeasuredRatios | None) -> Claim:
+    """Claim: LoRA trains 3x faster than full fine-tuning."""
     shape = read_shape(MODEL)
     flops = _flops(shape, Method.FULL) / _flops(shape, Method.LORA)
     target = find_target(GPUS)
@@ -45,7 +47,7 @@ def faster_than_full(recipe: PlanningRecipe, measured: Measured | None) -> Claim
     gain, (published, source) = rates[0][1] / rates[1][1], PUBLISHED_LORA_GAIN
     return Claim(
         claim="LoRA trains 3x faster than full fine-tuning",
-        ours=f"{flops:.2f}x fewer FLOPs, {gain:.2f}x predicted on {GPUS}" + said(measured, "lora_speed_up", "x"),
+        ours=f"{flops:.2f}x fewer FLOPs, {gain:.2f}x predicted on {GPUS}" + in_words(measured, "lora_speed_up", "x"),
         how=how(measured),
         verdict="holds" if gain >= 3 else "does not hold",
         why=f"{MODEL} at {LENGTH} tokens: full 6 FLOPs a weight and token, LoRA 4 (the frozen weights' gradients fall"
@@ -55,7 +57,8 @@ def faster_than_full(recipe: PlanningRecipe, measured: Measured | None) -> Claim
     )
 
 
-def checkpointing_memory(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
+def checkpointing_memory(recipe: PlanningRecipe, measured: MeasuredRatios | None) -> Claim:
+    """Claim: gradient checkpointing saves 50 % of the memory."""
     plan = plan_preset("mistral7b_8xh100", recipe, examples=EXAMPLES)
     shape = read_shape(plan.model)
     kept, again = (training_memory(shape, step_of(plan, remat)) for remat in (Remat.NONE, Remat.FULL))
@@ -64,7 +67,7 @@ def checkpointing_memory(recipe: PlanningRecipe, measured: Measured | None) -> C
     return Claim(
         claim="Gradient checkpointing: 50 % less memory",
         ours=f"{total:.1%} less in all, {activations:.1%} less activations"
-        + said(measured, "checkpointing_memory_saved"),
+        + in_words(measured, "checkpointing_memory_saved"),
         how=how(measured),
         verdict="holds" if total >= 0.5 else "holds in part" if activations >= 0.5 else "does not hold",
         why=f"mistral7b_8xh100 a GPU: {kept.arithmetic()}; with every layer recomputed {again.arithmetic()}. What is"
@@ -73,7 +76,8 @@ def checkpointing_memory(recipe: PlanningRecipe, measured: Measured | None) -> C
     )
 
 
-def checkpointing_compute(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
+def checkpointing_compute(recipe: PlanningRecipe, measured: MeasuredRatios | None) -> Claim:
+    """Claim: gradient checkpointing costs 20 % more compute."""
     shape, target = read_shape(MODEL), find_target(GPUS)
     # A second forward pass: 2 of the 6 FLOPs a weight of full fine-tuning, 2 of LoRA's 4.
     forward = _flops(shape, Method.FULL) / 3
@@ -83,7 +87,7 @@ def checkpointing_compute(recipe: PlanningRecipe, measured: Measured | None) -> 
     return Claim(
         claim="Gradient checkpointing: 20 % more compute",
         ours=f"{flops['full']:.0%} more FLOPs in full fine-tuning, {flops['lora']:.0%} in LoRA;"
-        f" {predicted:.0%} more time predicted for LoRA on {GPUS}" + said(measured, "checkpointing_time_added"),
+        f" {predicted:.0%} more time predicted for LoRA on {GPUS}" + in_words(measured, "checkpointing_time_added"),
         how=how(measured),
         verdict="holds" if predicted <= 0.22 else "does not hold",
         why="recomputing every layer is a second forward pass: 2 FLOPs a weight and token on top of 6 (full) or 4"
@@ -92,13 +96,14 @@ def checkpointing_compute(recipe: PlanningRecipe, measured: Measured | None) -> 
     )
 
 
-def mixed_precision(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
+def mixed_precision(recipe: PlanningRecipe, measured: MeasuredRatios | None) -> Claim:
+    """Claim: mixed precision is 2-3x faster."""
     peaks = find_target(GPUS).peaks
     against = {name: peaks["bf16"].tflops / peaks[name].tflops for name in ("tf32", "fp32") if name in peaks}
     return Claim(
         claim="Mixed precision: 2-3x faster",
         ours=", ".join(f"at most {ratio:.1f}x over {name}" for name, ratio in against.items())
-        + said(measured, "bf16_speed_up", "x"),
+        + in_words(measured, "bf16_speed_up", "x"),
         how=how(measured),
         verdict="holds"
         if min(against.values()) > 2
@@ -125,7 +130,7 @@ def _flops(shape: ModelShape, method: Method) -> float:
 def _predicted(
     shape: ModelShape, target: HardwareTarget, method: Method, recompute: Recompute = NOTHING
 ) -> tuple[float, float, float]:
-    """Predicted (low, middle, high): LoRA with whole weights on each GPU, full fine-tuning with cut ones."""
+    """Predicted tokens/s per GPU (low, middle, high): LoRA replicated, full fine-tuning sharded (FSDP)."""
     lora = method is Method.LORA
     mesh = Mesh(data=target.chips, fsdp=1, tensor=1) if lora else Mesh(data=1, fsdp=target.chips, tensor=1)
     return tokens_per_gpu(

@@ -1,4 +1,4 @@
-"""Claims that can be measured on the machine at hand, on the base model that ships: ratios, not seconds, carry over."""
+"""Measurements of claims on this machine with the shipped base model: ratios, which carry over to other models."""
 
 import gc
 import statistics
@@ -10,12 +10,12 @@ from typing import Any
 
 RANK, MODULES = 8, ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 SEQUENCES, LENGTH = 4, 128
-_PRODUCT = 1024  # side of the matrices whose product's speed is taken
+_PRODUCT = 1024  # side of the matrices in the timed product
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Ratios on this machine; medians of interleaved runs, in processor time, so that other programs do not count.
+class MeasuredRatios:
+    """Ratios measured on this machine: medians of interleaved runs in processor time, unaffected by other programs.
 
     Attributes:
         model: name of the base model.
@@ -38,15 +38,15 @@ class Measured:
     bf16_gflops: float
 
 
-def measure(base: Path, *, runs: int = 3) -> Measured:
-    """Train a few steps of the base in four ways, in turns, and time a matrix product: some seconds on two cores.
+def measure(base: Path, *, runs: int = 3) -> MeasuredRatios:
+    """Measure training steps in four configurations, and a matrix product; takes seconds on two cores.
 
     Args:
-        base: folder of a Llama-shaped model.
-        runs: timed steps of each way; the median counts.
+        base: folder of a Llama-shaped Transformers model.
+        runs: timed steps per configuration; the median counts.
 
     Raises:
-        OSError: the folder is no model (of Transformers).
+        OSError: the folder holds no Transformers model.
     """
     import torch
 
@@ -66,7 +66,7 @@ def measure(base: Path, *, runs: int = 3) -> Measured:
             seconds[name].append(time.process_time() - started)
     typical = {name: statistics.median(each) for name, each in seconds.items()}
     peaks = {name: way.peak() for name, way in ways.items() if name != "bf16"}
-    return Measured(
+    return MeasuredRatios(
         model=base.name,
         threads=torch.get_num_threads(),
         lora_memory_saved=1 - peaks["lora"] / peaks["full"],
@@ -108,7 +108,7 @@ class _Trainee:
         self.optimizer.zero_grad(set_to_none=True)
 
     def peak(self) -> int:
-        """Weights, optimizer state and the most that a step holds on top."""
+        """Peak bytes: weights, optimizer state, and the peak of a step's other allocations."""
         gc.collect()
         state = [value for values in self.optimizer.state.values() for value in values.values()]
         resident = sum(int(tensor.nbytes) for tensor in [*self.model.parameters(), *state])
@@ -116,7 +116,7 @@ class _Trainee:
 
 
 def most_bytes(work: Callable[[], None]) -> int:
-    """The most that torch's CPU allocator held above the start, from the profiler's record of every allocation."""
+    """Peak of torch's CPU allocations during `work` above those before it, in bytes, from the profiler's records."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
@@ -130,7 +130,7 @@ def most_bytes(work: Callable[[], None]) -> int:
 
 
 def _gflops(times: int = 5) -> float:
-    """Of a product of two square bf16 matrices; the best of a few, as a peak is."""
+    """GFLOP/s of a product of two square bf16 matrices, the best of `times`."""
     import torch
 
     left = torch.randn(_PRODUCT, _PRODUCT).bfloat16()

@@ -1,8 +1,8 @@
-"""What the specification promises of its own presets: Mistral 7B on a CPU and on eight GPUs, and 120 B."""
+"""Claims about the shipped presets: Mistral 7B on a CPU and on eight GPUs, and 120 B."""
 
-from capibara_assets.planning.accounting import Layout, Method, Remat, Step, flops_per_token, training_memory
+from capibara_assets.planning.accounting import DeviceStep, Method, Remat, Sharding, flops_per_token, training_memory
 from capibara_assets.planning.claims.claim import Claim, how
-from capibara_assets.planning.claims.measured import Measured
+from capibara_assets.planning.claims.measured import MeasuredRatios
 from capibara_assets.planning.hardware.declaration import GIB
 from capibara_assets.planning.hardware.targets import HardwareTarget, find_target
 from capibara_assets.planning.lora.preset_plans import plan_preset
@@ -14,11 +14,12 @@ from capibara_assets.planning.recipe import PlanningRecipe
 from capibara_assets.planning.workload import EVERYTHING, NOTHING, Workload
 
 EXAMPLES = 50_000  # a large dataset, so that a time computed for it is a long one
-# A published run that the claim is held against, with its source.
+# A published run to compare with the claim, and its source.
 PUBLISHED_TOKENS = (24_824, "NVIDIA NeMo 24.12: Llama 2 7B, LoRA, 8 GPUs, FP8, packed to 4,096")
 
 
-def cpu_memory(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
+def cpu_memory(recipe: PlanningRecipe, measured: MeasuredRatios | None) -> Claim:
+    """Claim: Mistral-7B on a CPU in about 13 GB."""
     plan = plan_preset("mistral7b_cpu", recipe, examples=EXAMPLES)
     memory = plan.estimates["memory_bytes_per_device"]
     gib, gb = memory["total"] / GIB, memory["total"] / 1e9
@@ -33,7 +34,8 @@ def cpu_memory(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
     )
 
 
-def cpu_hours(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
+def cpu_hours(recipe: PlanningRecipe, measured: MeasuredRatios | None) -> Claim:
+    """Claim: Mistral-7B on a CPU in 73.5 h."""
     plan = plan_preset("mistral7b_cpu", recipe, examples=EXAMPLES)
     shape = read_shape(plan.model)
     computed = (
@@ -64,7 +66,8 @@ def cpu_hours(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
     )
 
 
-def gpu_hours(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
+def gpu_hours(recipe: PlanningRecipe, measured: MeasuredRatios | None) -> Claim:
+    """Claim: Mistral-7B on 8xH100 in 2-3 h."""
     low, middle, high = (8 * rate for rate in _mistral_rates(recipe))
     tokens = (2 * 3600 * 1000, 3 * 3600 * 1500)
     minutes = (tokens[0] / high / 60, tokens[1] / low / 60)
@@ -83,7 +86,8 @@ def gpu_hours(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
     )
 
 
-def gpu_memory(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
+def gpu_memory(recipe: PlanningRecipe, measured: MeasuredRatios | None) -> Claim:
+    """Claim: 60-70 GB per GPU."""
     plan = plan_preset("mistral7b_8xh100", recipe, examples=EXAMPLES)
     large = plan_preset("120b", recipe, examples=EXAMPLES)
     shape = read_shape(plan.model)
@@ -109,7 +113,8 @@ def gpu_memory(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
     )
 
 
-def gpu_throughput(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
+def gpu_throughput(recipe: PlanningRecipe, measured: MeasuredRatios | None) -> Claim:
+    """Claim: Mistral-7B on 8xH100 at 1,000-1,500 tokens/s."""
     low, middle, high = _mistral_rates(recipe)
     published, source = PUBLISHED_TOKENS
     return Claim(
@@ -124,7 +129,7 @@ def gpu_throughput(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
 
 
 def _mistral_rates(recipe: PlanningRecipe) -> tuple[float, float, float]:
-    """Predicted tokens/s a GPU of the preset mistral7b_8xh100: (low, middle, high)."""
+    """Predicted tokens/s per GPU of the preset mistral7b_8xh100: (low, middle, high)."""
     plan = plan_preset("mistral7b_8xh100", recipe, examples=EXAMPLES)
     target = find_target(plan.target)
     load = Workload(
@@ -145,14 +150,15 @@ def _mistral_rates(recipe: PlanningRecipe) -> tuple[float, float, float]:
 
 
 def tokens_per_gpu(load: Workload, target: HardwareTarget) -> tuple[float, float, float]:
+    """Predicted tokens/s per GPU: (low, middle, high)."""
     low, middle, high = (rate / target.chips for rate in predict(load, target).tokens_per_second)
     return low, middle, high
 
 
-def step_of(plan: LoraPlan, remat: Remat) -> Step:
-    """A GPU's share of a plan's step, with another recomputation."""
+def step_of(plan: LoraPlan, remat: Remat) -> DeviceStep:
+    """One GPU's share of a plan's training step, with another recomputation policy."""
     target = find_target(plan.target)
-    return Step(
+    return DeviceStep(
         plan.micro_batch,
         plan.max_length,
         2,
@@ -164,5 +170,5 @@ def step_of(plan: LoraPlan, remat: Remat) -> Step:
         nf4=plan.quantization == "nf4",
         remat=remat,
         logit_chunks=64,
-        layout=Layout.zero(plan.zero_stage, target.chips),
+        layout=Sharding.zero(plan.zero_stage, target.chips),
     )

@@ -1,7 +1,7 @@
-"""Every figure that the specification promises about plans, beside what we compute or measure: the claims table.
+"""The claims table: each figure that the specification claims about plans, beside the one we compute or measure.
 
-Nothing is typed in as a result: each row is computed from the hardware's files, the model's shape and the calibration,
-or measured (claims_measured.py). Figures of published runs are quoted with their source.
+No result is typed in: each row is computed from the hardware files, the model's shape and the calibration, or measured
+(`claims.measured`). Figures of published runs are quoted with their source.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,10 +10,10 @@ from capibara_assets.planning.claims import lora as claims_lora
 from capibara_assets.planning.claims import mistral as claims_mistral
 from capibara_assets.planning.claims import tpu as claims_tpu
 from capibara_assets.planning.claims.claim import Claim
-from capibara_assets.planning.claims.measured import Measured
+from capibara_assets.planning.claims.measured import MeasuredRatios
 from capibara_assets.planning.recipe import PlanningRecipe
 
-ROWS: Sequence[Callable[[PlanningRecipe, Measured | None], Claim]] = (
+ROWS: Sequence[Callable[[PlanningRecipe, MeasuredRatios | None], Claim]] = (
     claims_lora.less_memory,
     claims_lora.faster_than_full,
     claims_tpu.tpu_utilisation,
@@ -31,19 +31,18 @@ ROWS: Sequence[Callable[[PlanningRecipe, Measured | None], Claim]] = (
 )
 
 
-def claims(recipe: PlanningRecipe, measured: Measured | None = None) -> tuple[Claim, ...]:
+def claims(recipe: PlanningRecipe, measured: MeasuredRatios | None = None) -> tuple[Claim, ...]:
     """Every row of the table.
 
     Args:
-        recipe: the deployment's choices.
-        measured: of this machine (`claims_measured.measure`); without it the measured halves of rows are left out, and
-            the rows say "computed".
+        recipe: the deployment's planning recipe.
+        measured: ratios of this machine (`measured.measure`); None leaves out the measured half of each row.
     """
     return tuple(row(recipe, measured) for row in ROWS)
 
 
 def render_markdown(rows: Iterable[Claim]) -> str:
-    """The table, for a page or a materialization."""
+    """The claims table as Markdown."""
     lines = ["| claim | ours | how | verdict | why |", "|---|---|---|---|---|"]
     for row in rows:
         cells = (row.claim, row.ours, row.how, f"**{row.verdict}**", row.why)

@@ -1,11 +1,11 @@
-"""What the specification promises of TPUs."""
+"""Claims about TPUs."""
 
 from dataclasses import replace
 
 from capibara_assets.errors import InputError
-from capibara_assets.planning.accounting import Layout, Method, Remat, Step, flops_per_token, training_memory
+from capibara_assets.planning.accounting import DeviceStep, Method, Remat, Sharding, flops_per_token, training_memory
 from capibara_assets.planning.claims.claim import Claim
-from capibara_assets.planning.claims.measured import Measured
+from capibara_assets.planning.claims.measured import MeasuredRatios
 from capibara_assets.planning.hardware.families import TpuFamily
 from capibara_assets.planning.hardware.targets import find_target, load_families
 from capibara_assets.planning.models import read_shape
@@ -16,7 +16,8 @@ SLICE = "tpu-v5e-64"
 LENGTH = 2048
 
 
-def tpu_utilisation(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
+def tpu_utilisation(recipe: PlanningRecipe, measured: MeasuredRatios | None) -> Claim:
+    """Claim: 85 % TPU utilisation."""
     best = {one.name: one.efficiency.best for one in load_families().values() if isinstance(one, TpuFamily)}
     name = max(best, key=lambda family: best[family])
     return Claim(
@@ -32,12 +33,15 @@ def tpu_utilisation(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
     )
 
 
-def memory_efficiency(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
+def memory_efficiency(recipe: PlanningRecipe, measured: MeasuredRatios | None) -> Claim:
+    """Claim: 85 % memory efficiency."""
     shape, target = read_shape("llama2-7b"), find_target(SLICE)
-    layout = Layout(weights=target.chips, gradients=target.chips, optimizer=target.chips)
+    layout = Sharding(weights=target.chips, gradients=target.chips, optimizer=target.chips)
     shares: dict[str, float] = {}
     for level, limits in recipe.levels.items():
-        step = Step(1, LENGTH, 4, 2, Method.FULL, remat=Remat.FULL, logit_chunks=8, layout=layout, accumulates=False)
+        step = DeviceStep(
+            1, LENGTH, 4, 2, Method.FULL, remat=Remat.FULL, logit_chunks=8, layout=layout, accumulates=False
+        )
         fits = [
             training_memory(shape, replace(step, sequences=count)).total / target.usable_bytes
             for count in range(1, limits.micro_batch + 1)
@@ -56,7 +60,8 @@ def memory_efficiency(recipe: PlanningRecipe, measured: Measured | None) -> Clai
     )
 
 
-def speed_up(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
+def speed_up(recipe: PlanningRecipe, measured: MeasuredRatios | None) -> Claim:
+    """Claim: 2-3x speed-up."""
     gains = {
         one.name: one.efficiency.best / one.efficiency.typical
         for one in load_families().values()
@@ -75,7 +80,8 @@ def speed_up(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
     )
 
 
-def sustained_275(recipe: PlanningRecipe, measured: Measured | None) -> Claim:
+def sustained_275(recipe: PlanningRecipe, measured: MeasuredRatios | None) -> Claim:
+    """Claim: 275+ TFLOP/s on v5e-64."""
     per_token = flops_per_token(read_shape("mistral-7b"), LENGTH)
     v5e = readings(parse_throughput("275"), find_target(SLICE), per_token)
     try:

@@ -1,4 +1,4 @@
-"""Hardware targets: declared ones, slices of chip families, links and their speed.
+"""Hardware: declared targets, slices of chip families, and the time of collective operations on their links.
 
-Imports nothing of its siblings. A new target is a file in `resources/hardware`.
+Imports no other module of `planning`. A new target is a file in `resources/hardware`.
 """

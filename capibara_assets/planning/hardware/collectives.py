@@ -1,4 +1,4 @@
-"""Seconds of collective operations on the real links: rings on torus axes, switches inside hosts, networks between."""
+"""Time of collective operations on a machine's links: torus rings, switches inside hosts, networks between them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ AXES = ("tensor", "expert", "fsdp", "pipeline", "data", "slices")  # innermost f
 
 
 @dataclass(frozen=True)
-class Group:
-    """A mesh axis laid on a machine: `inner` neighbours on fast links, in each of `outer` islands."""
+class AxisPlacement:
+    """Placement of a mesh axis on a machine: `inner` neighbours on fast links, in each of `outer` islands."""
 
     inner: int
     outer: int
     members: int
 
 
-def group(machine: Machine, lengths: Sequence[int], index: int) -> Group:
-    """Where the axis `index` of a mesh lies, its axes laid out from the innermost on.
+def place_axis(machine: Machine, lengths: Sequence[int], index: int) -> AxisPlacement:
+    """Placement of one axis of a mesh, whose axes are laid out from the innermost on.
 
     Args:
         machine: the chips.
-        lengths: the mesh's axes, innermost first.
-        index: the axis.
+        lengths: lengths of the mesh's axes, innermost first.
+        index: position of the axis in `lengths`.
     """
     stride = 1
     for length in lengths[:index]:
@@ -32,19 +32,19 @@ def group(machine: Machine, lengths: Sequence[int], index: int) -> Group:
     inner = min(members, max(1, machine.island // stride))
     while members % inner:  # an island that holds no whole part of the axis holds the next smaller divisor of it
         inner -= 1
-    return Group(inner=inner, outer=members // inner, members=members)
+    return AxisPlacement(inner=inner, outer=members // inner, members=members)
 
 
 def ring_rate(machine: Machine, members: int) -> float:
-    """Bytes a second at which one chip takes part in a ring over `members` chips of one island.
+    """Bandwidth (bytes/s) of one chip in a ring over `members` chips of one island.
 
     On a torus a group that spans several axes runs a ring on each: an axis that wraps round carries both directions, an
-    open one (or a part of an axis) half of that (jax-ml/scaling-book, sharding). A switch gives every chip its port.
+    open one (or a part of an axis) half of that (jax-ml/scaling-book, sharding). On a switch it is the chip's port.
     """
     if not machine.axes:
         return machine.link
     rate, left = 0.0, members
-    # Longest axes first: a group fills whole axes before it spills over.
+    # Longest axes first: a group fills whole axes before it continues on the next.
     for length, wraps in sorted(zip(machine.axes, machine.wraps, strict=True), reverse=True):
         if left <= 1:
             break
@@ -54,10 +54,10 @@ def ring_rate(machine: Machine, members: int) -> float:
     return rate or machine.link
 
 
-def gather_seconds(machine: Machine, where: Group, total: float) -> float:
-    """An all-gather to `total` bytes on each member, or a reduce-scatter of as many.
+def gather_seconds(machine: Machine, where: AxisPlacement, total: float) -> float:
+    """Seconds of an all-gather to `total` bytes on each member, or of a reduce-scatter of as many.
 
-    Between islands each chip fetches its share of the other islands' parts, and the fast links hand it round; the
+    Between islands each chip fetches its share of the other islands' parts, and the fast links distribute it; the
     slower of the two stages is counted, since they overlap.
     """
     if where.members == 1:
@@ -67,13 +67,13 @@ def gather_seconds(machine: Machine, where: Group, total: float) -> float:
     return max(fast, slow)
 
 
-def reduce_seconds(machine: Machine, where: Group, total: float) -> float:
-    """An all-reduce of `total` bytes held by each member: a reduce-scatter and an all-gather."""
+def reduce_seconds(machine: Machine, where: AxisPlacement, total: float) -> float:
+    """Seconds of an all-reduce of `total` bytes on each member: a reduce-scatter and an all-gather."""
     return 2 * gather_seconds(machine, where, total)
 
 
-def exchange_seconds(machine: Machine, where: Group, held: float) -> float:
-    """An all-to-all in which each member sends away all but its own part of `held` bytes."""
+def exchange_seconds(machine: Machine, where: AxisPlacement, held: float) -> float:
+    """Seconds of an all-to-all in which each member sends all but its own part of `held` bytes."""
     if where.members == 1:
         return 0.0
     away = held * (where.members - 1) / where.members

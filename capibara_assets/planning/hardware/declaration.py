@@ -1,4 +1,4 @@
-"""What a plan may count on: the typed form of a hardware target, whether declared whole or derived from its family."""
+"""A hardware target's typed declaration: memory, peaks, links, topology and price."""
 
 from math import prod
 from typing import Literal
@@ -11,18 +11,18 @@ GIB = 1024**3
 Quantization = Literal["none", "nf4"]
 
 
-class Peak(Declared):
-    """A chip's dense peak for one number format."""
+class PeakRate(Declared):
+    """Dense peak rate of one chip for one number format."""
 
     tflops: float = Field(gt=0)
     source: str
 
 
 class Memory(Declared):
-    """Memory of one chip (of the machine, for a CPU target)."""
+    """Memory of one chip (for a CPU target, of the machine)."""
 
     total_gib: float = Field(gt=0)
-    usable_gib: float = Field(gt=0, description="what a program really gets; plans are held against this figure")
+    usable_gib: float = Field(gt=0, description="memory available to a program; plans must fit in it")
     bandwidth_gb_per_s: float | None = Field(default=None, gt=0)
     usable_source: str
 
@@ -35,7 +35,7 @@ class Memory(Declared):
 
 
 class Topology(Declared):
-    """How the chips of one slice are joined: lengths of the torus or mesh axes, and which of them wrap round."""
+    """Topology of one slice: lengths of the torus or mesh axes, and which of them wrap round."""
 
     axes: tuple[int, ...]
     wrap: tuple[bool, ...]
@@ -62,7 +62,7 @@ class Links(Declared):
 
 
 class Efficiency(Declared):
-    """Sustained share of the bf16 peak that published training runs reached on this family of chips."""
+    """Share of the bf16 peak sustained by published training runs on this chip family."""
 
     best: float = Field(gt=0, lt=1)
     typical: float = Field(gt=0, lt=1, description="median of the published runs")
@@ -90,6 +90,8 @@ class Price(Declared):
 
 
 class Toleration(Declared):
+    """A Kubernetes toleration of a pod."""
+
     key: str
     operator: Literal["Exists", "Equal"]
     value: str | None = None
@@ -97,7 +99,7 @@ class Toleration(Declared):
 
 
 class Kubernetes(Declared):
-    """What a pod has to ask for to land on this hardware (one pod per node)."""
+    """Kubernetes selectors, resource limits and tolerations for a pod on this hardware (one pod per node)."""
 
     node_selector: dict[str, str]
     limits: dict[str, str]
@@ -107,19 +109,19 @@ class Kubernetes(Declared):
 
 
 class HardwareTarget(Declared):
-    """One place where training can run."""
+    """Hardware that a training can run on: a machine or a slice."""
 
     name: str
     description: str
     kind: Literal["cpu", "gpu", "tpu"]
-    family: str = Field(description="chip family: what efficiencies belong to")
+    family: str = Field(description="chip family, which fitted efficiencies refer to")
     accelerator_type: str | None = Field(default=None, description="the cloud's name of the slice or machine")
     chips: int = Field(ge=1, description="devices that a sharding can use; 1 for a CPU machine")
     cores: int | None = Field(default=None, ge=1, description="CPU cores, for CPU targets")
     hosts: int = Field(default=1, ge=1, description="machines; each has one set of network cards")
     vms: int = Field(default=1, ge=1, description="virtual machines: a JAX process or a pod runs on each")
     memory: Memory
-    peaks: dict[Literal["fp32", "tf32", "bf16", "fp8", "int8"], Peak] = Field(default_factory=dict)
+    peaks: dict[Literal["fp32", "tf32", "bf16", "fp8", "int8"], PeakRate] = Field(default_factory=dict)
     peaks_note: str | None = Field(default=None, description="why a peak is missing")
     bf16: Literal["native", "measure"] = Field(description="measure: decided by timing on the machine (CPUs)")
     quantization: tuple[Quantization, ...] = ("none",)
@@ -147,7 +149,7 @@ class HardwareTarget(Declared):
 
     @property
     def usable_bytes(self) -> int:
-        """Bytes that a program gets on one chip (of the machine, for a CPU target)."""
+        """Bytes available to a program on one chip (for a CPU target, on the machine)."""
         return int(self.memory.usable_gib * GIB)
 
     def peak(self, precision: str) -> float | None:

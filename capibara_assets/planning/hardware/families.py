@@ -1,4 +1,4 @@
-"""Chip families: every slice of a family follows from one file of facts (`resources/hardware/families`)."""
+"""Chip families (`resources/hardware/families`), and the hardware target of any slice of a family."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from capibara_assets.planning.hardware.declaration import (
     Kubernetes,
     Links,
     Memory,
-    Peak,
+    PeakRate,
     Price,
     Toleration,
     Topology,
@@ -51,17 +51,19 @@ class FamilyKubernetes(Declared):
 
 
 class Xla(Declared):
-    """How `jax.experimental.topologies` names the family."""
+    """Name and options of the family in `jax.experimental.topologies`."""
 
     platform: str
     options: dict[str, str] = Field(default_factory=dict)
 
 
 class _Common(Declared):
+    """Fields that TPU and GPU families share."""
+
     name: str
     title: str
     memory: Memory
-    peaks: dict[Literal["fp32", "tf32", "bf16", "fp8", "int8"], Peak] = Field(min_length=1)
+    peaks: dict[Literal["fp32", "tf32", "bf16", "fp8", "int8"], PeakRate] = Field(min_length=1)
     links: Links
     efficiency: Efficiency
     price: ChipPrice
@@ -98,17 +100,17 @@ class TpuFamily(_Common):
 
     @property
     def per_count(self) -> int:
-        """What one chip adds to a slice's name."""
+        """What one chip adds to the count in a slice's name: its cores, or 1."""
         return self.cores_per_chip if self.counts == "cores" else 1
 
     def counts_to(self) -> Iterator[int]:
-        """Numbers of chips of which there is a slice, rising."""
+        """Chip counts for which a slice exists, in ascending order."""
         listed = {prod(shape) for shape in self.shapes}
         cubes = range(CUBE**3, self.max_chips + 1, CUBE**3) if self.cubes else range(0)
         yield from sorted(listed | set(cubes))
 
     def shape_of(self, chips: int) -> tuple[int, ...] | None:
-        """The shape that the cloud gives a slice of so many chips: the most compact; None where there is none."""
+        """The shape of a slice with this many chips, the most compact one; None where no such slice exists."""
         for shape in self.shapes:
             if prod(shape) == chips:
                 return shape
@@ -133,6 +135,7 @@ class TpuFamily(_Common):
         )
 
     def wrap(self, axes: tuple[int, ...]) -> tuple[bool, ...]:
+        """Which axes of a slice of this shape wrap round."""
         if self.wraps == "axis of 16":
             return tuple(side == RING for side in axes)
         return (all(side % CUBE == 0 for side in axes),) * len(axes)
@@ -149,10 +152,10 @@ Family = TpuFamily | GpuFamily
 
 
 def read_families(folder: Path) -> dict[str, Family]:
-    """All families of a folder, by name.
+    """All chip families declared in a folder, by name.
 
     Raises:
-        InputError: a file is wrong, or its name is not the file's.
+        InputError: a file does not validate, or its `name` differs from the file name.
     """
     families: dict[str, Family] = {}
     for file in sorted(folder.glob("*.yaml")):
@@ -166,13 +169,13 @@ def read_families(folder: Path) -> dict[str, Family]:
 
 
 def family_of(name: str, families: Mapping[str, Family]) -> tuple[Family, str] | None:
-    """Family and size of a target's name (`tpu-v6e-4x8` -> v6e, `4x8`); None where it names no family and size."""
+    """Family and size from a target's name (`tpu-v6e-4x8` -> v6e, `4x8`), or None."""
     family, _, size = name.rpartition("-")
     return (families[family], size) if family in families and _SIZE.fullmatch(size) else None
 
 
 def describe(family: Family) -> str:
-    """Which slices there are, for people."""
+    """The slices of a family, in words, for error messages."""
     if isinstance(family, GpuFamily):
         return f"{', '.join(map(str, family.per_host))} GPUs, or a multiple of {family.per_host[-1]}"
     counts = [count * family.per_count for count in family.counts_to()]
@@ -185,10 +188,14 @@ def describe(family: Family) -> str:
 
 
 def slice_target(family: Family, size: str) -> HardwareTarget:
-    """The target of a family with a size: a count as the cloud's names have it, or for TPUs a shape (`4x4x8`).
+    """The hardware target of one slice of a family.
+
+    Args:
+        family: the chip family.
+        size: a count as in the cloud's names, or for TPUs a shape (`4x4x8`).
 
     Raises:
-        InputError: there is no such slice; the message says which there are, and the nearest.
+        InputError: no such slice; the message lists those that exist, and the nearest.
     """
     if not _SIZE.fullmatch(size):
         raise InputError(f"{family.title}: {size!r} is no size of a slice; there are {describe(family)}")
@@ -252,7 +259,11 @@ def _tpu(family: TpuFamily, size: str) -> HardwareTarget:
 
 
 def _tpu_axes(family: TpuFamily, size: str) -> tuple[int, ...]:
-    """The shape of a slice, from its count or its shape; raises with what is possible."""
+    """The shape of a slice given by count or by shape.
+
+    Raises:
+        InputError: no such slice; the message lists those that exist.
+    """
     if "x" in size:
         axes = tuple(int(side) for side in size.split("x"))
         if 0 in axes or not family.has(axes):
@@ -315,7 +326,7 @@ def _gpu(family: GpuFamily, size: str) -> HardwareTarget:
 
 
 def _links(family: Family, chips: int, per_host: int) -> Links:
-    """The family's links with a machine's share of its host's network."""
+    """The family's links, with the network bandwidth of a machine that has `chips` of the host's `per_host`."""
     network = family.links.host_network_gb_per_s
     if network is None:
         return family.links
@@ -324,6 +335,7 @@ def _links(family: Family, chips: int, per_host: int) -> Links:
 
 
 def _price(price: ChipPrice, chips: int) -> Price:
+    """The price of `chips` chips together."""
     hourly = price.usd_per_chip_hour
     each = "" if hourly is None else f"{chips} x {hourly:g} USD a chip and hour; "
     return Price(

@@ -1,4 +1,4 @@
-"""The chips that a step runs on, as its time depends on them: peaks, memory, links and where the fast ones end."""
+"""Machines as the prediction of a step's time sees them: peaks, memory, links, and islands of fast links."""
 
 import re
 from dataclasses import dataclass, replace
@@ -15,11 +15,11 @@ from capibara_assets.planning.hardware.families import RING, TpuFamily, read_fam
 from capibara_assets.planning.hardware.targets import GIB, HardwareTarget
 
 Kind = Literal["tpu", "gpu", "cpu"]
-REACHABLE = 0.8  # of the peak of a chip that nothing was measured on
+REACHABLE = 0.8  # share of the peak assumed for a chip without measurements
 PEAK_PER_EXPONENTIAL = 256
 CPU_TILE = 16  # rows of an AMX or BFMMLA block; a CPU's cores are one machine
 NVLINKED = 8  # GPUs that a host's NVLink joins
-# Words of a chip's name that say nothing that its other words do not: vendor, product line, socket, kind of memory.
+# Words that do not distinguish one chip's name from another's: vendor, product line, socket, kind of memory.
 NOISE = re.compile(
     r"nvidia|amd|intel|habana|google|cloud|instinct|tesla|geforce|quadro|dgx|hgx|gpus?|tpus?|tensor|core|grace|hopper"
     r"|blackwell|ampere|ada|oam|sxm\d?|hbm\d?e?|superchip|nvlink"
@@ -27,8 +27,8 @@ NOISE = re.compile(
 POWER_EXPONENT = 0.4  # dynamic power grows with about the 2.5th power of the clock, since voltage follows it
 
 
-class Facts(Declared):
-    """A vendor's figures for a chip that has no file among the families."""
+class ChipFacts(Declared):
+    """A vendor's figures for a chip; declared for chips that have no family file, else derived from that file."""
 
     kind: Literal["tpu", "gpu"]
     peak_tflops: dict[str, float]
@@ -41,11 +41,11 @@ class Facts(Declared):
 
 
 class Accelerator(Declared):
-    """One chip, as `resources/planning/accelerators.yaml` declares it (its head explains each figure)."""
+    """One chip of `resources/planning/accelerators.yaml` (the file's header explains each field)."""
 
     family: str | None = None
     architecture: str | None = None
-    facts: Facts | None = None
+    facts: ChipFacts | None = None
     tile: int = Field(gt=0)
     gemm: float = Field(default=REACHABLE, gt=0, le=1)
     power: float = Field(default=1.0, gt=0, le=1)
@@ -63,10 +63,10 @@ class Accelerator(Declared):
 
 @dataclass(frozen=True)
 class Machine:
-    """`chips` of one family, in islands of `island` chips; rates in units a second, one chip.
+    """`chips` of one family, in islands of `island` chips with fast links; rates are per chip and second.
 
     `axes` and `wraps` describe the torus of one island; empty for a switch that joins all pairs at `link`. `reachable`
-    is the share of the peak that the best matrix product gets.
+    is the share of the peak that the best matrix product reaches.
     """
 
     family: str
@@ -95,17 +95,17 @@ class Machine:
         return ceil(self.chips / self.chips_per_host)
 
     def peak(self, precision: str) -> float:
-        """Dense FLOP/s of one chip for matrix products in this precision; bf16 where the chip has no such unit."""
+        """Dense FLOP/s of one chip in this precision; the bf16 peak where the chip declares none for it."""
         peaks = dict(self.peaks)
         return peaks.get(precision, peaks["bf16"])
 
     def widened(self, factor: float) -> "Machine":
-        """The same machine with all bandwidths times `factor`, for questions of the kind "what if"."""
+        """The same machine with all bandwidths multiplied by `factor`, for what-if questions."""
         return replace(self, hbm=self.hbm * factor, link=self.link * factor, network=self.network * factor)
 
 
 def accelerators() -> dict[str, Accelerator]:
-    """All chips that can be read from a table, by name."""
+    """All chips of `accelerators.yaml`, by name."""
     return dict(_accelerators())
 
 
@@ -117,13 +117,13 @@ def _accelerators() -> dict[str, Accelerator]:
 
 @cache
 def _tpu_family(name: str | None) -> TpuFamily | None:
-    found = read_families(resources_root() / "hardware" / "families").get(name) if name else None
-    return found if isinstance(found, TpuFamily) else None
+    family = read_families(resources_root() / "hardware" / "families").get(name) if name else None
+    return family if isinstance(family, TpuFamily) else None
 
 
 @cache
-def _facts(name: str) -> Facts:
-    """The figures of a chip, from its family's file where it has one."""
+def _facts(name: str) -> ChipFacts:
+    """A chip's declared figures, or those of its family file."""
     accelerator = _accelerators()[name]
     if accelerator.facts is not None:
         return accelerator.facts
@@ -132,7 +132,7 @@ def _facts(name: str) -> Facts:
     if bandwidth is None:
         raise InputError(f"hardware family {family.name}: declares no memory bandwidth")
     tpu = isinstance(family, TpuFamily)
-    return Facts(
+    return ChipFacts(
         kind="tpu" if tpu else "gpu",
         peak_tflops={str(precision): peak.tflops for precision, peak in family.peaks.items()},
         hbm_gib=family.memory.usable_gib,
@@ -146,7 +146,7 @@ def _facts(name: str) -> Facts:
 
 @cache
 def _network(name: str) -> float:
-    """Bytes a second of one chip on the network between islands."""
+    """Bandwidth (bytes/s) of one chip on the network between islands."""
     accelerator, facts = _accelerators()[name], _facts(name)
     if accelerator.network_gb_per_s is not None:
         return accelerator.network_gb_per_s * 1e9
@@ -158,10 +158,10 @@ def _network(name: str) -> float:
 
 
 def find_family(name: str) -> str:
-    """The chip that a table's name means: `TPU v5p`, `h100-80gb-sxm`, `A100` …
+    """Name in `accelerators.yaml` of the chip written as `TPU v5p`, `h100-80gb-sxm`, `A100` …
 
     Raises:
-        InputError: unknown; the message lists the known ones.
+        InputError: unknown chip; the message lists the known ones.
     """
     plain = plain_name(name)
     known = _spellings()
@@ -173,36 +173,36 @@ def find_family(name: str) -> str:
 
 
 def plain_name(name: str) -> str:
-    """A chip's name without its vendor, its socket and its memory's type: `NVIDIA A100-SXM4-80GB` is `a100-80gb`."""
+    """A chip's name without vendor, socket and memory type: `NVIDIA A100-SXM4-80GB` becomes `a100-80gb`."""
     words = re.findall(r"[a-z0-9.]+", name.lower().replace("tpuv", "v"))
     return "-".join(re.sub(r"^(\d+)g(ib)?$", r"\1gb", word) for word in words if not NOISE.fullmatch(word))
 
 
 @cache
 def _spellings() -> dict[str, str]:
-    """Every name that a chip goes by, without vendor and socket."""
-    found: dict[str, str] = {}
+    """Plain name or alias -> the chip's name in `accelerators.yaml`."""
+    spellings: dict[str, str] = {}
     for known, accelerator in _accelerators().items():
         for name in (known, accelerator.family, *accelerator.aliases):
             if name is not None:
-                found.setdefault(plain_name(name), known)
-    return found
+                spellings.setdefault(plain_name(name), known)
+    return spellings
 
 
 def machine(family: str, chips: int, islands: int = 1) -> Machine:
-    """`chips` of a chip in `islands` equal slices (TPU); GPUs are joined in hosts.
+    """A machine of `chips` chips: TPUs in `islands` equal slices, GPUs in hosts.
 
     Raises:
-        InputError: unknown chip.
+        InputError: unknown chip, or a count below 1.
     """
     name = find_family(family)
-    found, facts = _accelerators()[name], _facts(name)
+    accelerator, facts = _accelerators()[name], _facts(name)
     if chips < 1 or islands < 1:
         raise InputError(f"{family}: {chips} chips in {islands} slices is no machine")
-    size = ceil(chips / islands) if facts.kind == "tpu" else min(found.island, chips)
+    size = ceil(chips / islands) if facts.kind == "tpu" else min(accelerator.island, chips)
     axes = slice_axes(size, facts.torus) if facts.torus else ()
     wraps = tuple(axis % RING == 0 for axis in axes)
-    if (declared_family := _tpu_family(found.family)) is not None:
+    if (declared_family := _tpu_family(accelerator.family)) is not None:
         axes = declared_family.shape_of(size) or axes
         wraps = declared_family.wrap(axes)
     return Machine(
@@ -215,26 +215,28 @@ def machine(family: str, chips: int, islands: int = 1) -> Machine:
         hbm=facts.hbm_gb_per_s * 1e9,
         link=facts.link_gb_per_s * 1e9,
         network=_network(name),
-        tile=found.tile,
+        tile=accelerator.tile,
         chips_per_host=min(facts.chips_per_host, size),
         axes=axes,
         wraps=wraps,
-        reachable=_reachable(found),
-        exponentials=_exponentials(found, facts),
-        architecture=found.architecture or name,
+        reachable=_reachable(accelerator),
+        exponentials=_exponentials(accelerator, facts),
+        architecture=accelerator.architecture or name,
     )
 
 
-def _reachable(found: Accelerator) -> float:
-    return float(found.gemm * found.power**POWER_EXPONENT)
+def _reachable(accelerator: Accelerator) -> float:
+    """Share of the peak that the best matrix product reaches within the chip's power limit."""
+    return float(accelerator.gemm * accelerator.power**POWER_EXPONENT)
 
 
-def _exponentials(found: Accelerator, facts: Facts) -> float:
-    return found.exp_per_s * 1e12 if found.exp_per_s else facts.peak_tflops["bf16"] * 1e12 / PEAK_PER_EXPONENTIAL
+def _exponentials(chip: Accelerator, facts: ChipFacts) -> float:
+    """Exponentials per second of one chip."""
+    return chip.exp_per_s * 1e12 if chip.exp_per_s else facts.peak_tflops["bf16"] * 1e12 / PEAK_PER_EXPONENTIAL
 
 
 def slice_axes(chips: int, dimensions: int) -> tuple[int, ...]:
-    """The sides of the most compact box of `chips`, for slices that no family lists."""
+    """Sides of the most compact box of `chips` chips, for slices that no family lists."""
     boxes = _boxes(chips, dimensions)
     return min(boxes, key=lambda axes: (sum(axes), axes))
 
@@ -248,10 +250,10 @@ def _boxes(chips: int, dimensions: int) -> tuple[tuple[int, ...], ...]:
 
 
 def machine_of(target: HardwareTarget) -> Machine:
-    """The machine that a hardware target declares.
+    """The machine of a hardware target.
 
     Raises:
-        InputError: no bf16 peak or memory bandwidth is declared: its step time cannot be computed.
+        InputError: the target declares no bf16 peak or no memory bandwidth, so that no step time can be computed.
     """
     peaks = tuple((str(name), peak.tflops * 1e12) for name, peak in sorted(target.peaks.items()))
     bandwidth = target.memory.bandwidth_gb_per_s
@@ -290,5 +292,5 @@ def machine_of(target: HardwareTarget) -> Machine:
 
 
 def doublings(count: int) -> float:
-    """log2 of a count, 0 for one: how often a group of stragglers has doubled."""
+    """log2 of a count, 0 for counts below 2: the scaling of the wait for the slowest host."""
     return log2(max(1, count))

@@ -1,7 +1,6 @@
 """Hardware targets by name: files of `resources/hardware`, and any slice of a family (`tpu-v5p-256`, `h100-16`).
 
-A new target is a new file: whole, or `slice_of` a family with what differs. A family's facts stand once, in
-`resources/hardware/families`.
+A new target is a new file: a complete declaration, or `slice_of` a family with the values that differ.
 """
 
 import difflib
@@ -20,7 +19,7 @@ from capibara_assets.planning.hardware.declaration import (
     Kubernetes,
     Links,
     Memory,
-    Peak,
+    PeakRate,
     Price,
     Quantization,
     Topology,
@@ -34,7 +33,7 @@ __all__ = [
     "Kubernetes",
     "Links",
     "Memory",
-    "Peak",
+    "PeakRate",
     "Price",
     "Quantization",
     "Topology",
@@ -46,13 +45,13 @@ __all__ = [
 
 
 class SliceDeclaration(Declared):
-    """A target that is a slice of a family; what is given here wins over what the family says."""
+    """A target declared as a slice of a family; values given here override the family's."""
 
     name: str
     slice_of: str = Field(description="a file of families/")
     size: str | None = Field(default=None, description="64 or 8x8; default: what the name ends with")
     description: str | None = None
-    peaks: dict[str, Peak] | None = None
+    peaks: dict[str, PeakRate] | None = None
     memory: Memory | None = None
     links: Links | None = None
     efficiency: Efficiency | None = None
@@ -62,10 +61,10 @@ class SliceDeclaration(Declared):
 
 
 def read_target(file: Path) -> HardwareTarget:
-    """One declaration: a whole target, or a slice of a family.
+    """Read one target file: a complete declaration, or a slice of a family.
 
     Raises:
-        InputError: not YAML, an unknown or missing key, a name that is not the file's, or an impossible slice.
+        InputError: not YAML, an unknown or missing key, a `name` that differs from the file name, or no such slice.
     """
     values = read_mapping(file)
     target = _slice(file) if "slice_of" in values else read_declared(file, HardwareTarget)
@@ -75,14 +74,15 @@ def read_target(file: Path) -> HardwareTarget:
 
 
 def _slice(file: Path) -> HardwareTarget:
-    wanted = read_declared(file, SliceDeclaration)
+    """The target of a file with `slice_of`."""
+    declaration = read_declared(file, SliceDeclaration)
     families = _families()
-    if wanted.slice_of not in families:
-        raise InputError(f"{file}: no family {wanted.slice_of!r}; known: {', '.join(sorted(families))}")
-    size = wanted.size or wanted.name.removeprefix(f"{wanted.slice_of}-")
-    derived = slice_target(families[wanted.slice_of], size)
-    given = wanted.model_dump(exclude={"slice_of", "size"}, exclude_none=True)
-    # Validated as a whole again: a wrong override is refused like a wrong declaration.
+    if declaration.slice_of not in families:
+        raise InputError(f"{file}: no family {declaration.slice_of!r}; known: {', '.join(sorted(families))}")
+    size = declaration.size or declaration.name.removeprefix(f"{declaration.slice_of}-")
+    derived = slice_target(families[declaration.slice_of], size)
+    given = declaration.model_dump(exclude={"slice_of", "size"}, exclude_none=True)
+    # Validated again as a whole: a wrong override fails like a wrong declaration.
     return declared(HardwareTarget, derived.model_dump() | given, file)
 
 
@@ -92,7 +92,7 @@ def _families() -> dict[str, Family]:
 
 
 def load_families() -> dict[str, Family]:
-    """All chip families that ship, by name."""
+    """All shipped chip families, by name."""
     return dict(_families())
 
 
@@ -102,10 +102,10 @@ def _shipped() -> dict[str, HardwareTarget]:
 
 
 def load_targets(folder: Path | None = None) -> dict[str, HardwareTarget]:
-    """All targets that have a file in `folder` (default: those that ship), by name.
+    """All targets declared in `folder` (default: the shipped ones), by name.
 
     Raises:
-        InputError: a file is wrong, or the folder declares nothing.
+        InputError: a file does not validate, or the folder has none.
     """
     if folder is None:
         return dict(_shipped())
@@ -119,14 +119,14 @@ def find_target(name: str, targets: dict[str, HardwareTarget] | None = None) -> 
     """The target of that name: one with a file, or any slice of a family (`tpu-v4-128`, `tpu-v6e-4x8`, `a100-8`).
 
     Raises:
-        InputError: unknown; the message names the nearest. A slice that cannot be: the message names those that can.
+        InputError: unknown target (the message suggests the nearest) or slice (the message lists those that exist).
     """
     known = load_targets() if targets is None else targets
     if name in known:
         return known[name]
     families = _families()
-    if (found := family_of(name, families)) is not None:
-        return slice_target(*found)
+    if (family_and_size := family_of(name, families)) is not None:
+        return slice_target(*family_and_size)
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     any_of = "; ".join(f"{family.name}-N ({describe(family)})" for family in families.values())

@@ -1,4 +1,4 @@
-"""The LoRA recipe that a dataset, a base model and a target ask for; plans of the recipes that ship.
+"""LoRA training recipes computed from a dataset, a base model and a target; plans of the shipped training recipes.
 
-Imports `accounting`, `hardware`, `prediction` and `models`.
+Imports `accounting`, `figures`, `hardware`, `models` and `recipe`.
 """

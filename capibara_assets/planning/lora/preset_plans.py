@@ -1,4 +1,4 @@
-"""Plans of the training recipes that ship: their values as they stand, with the memory and time that they imply."""
+"""Plans of the shipped training recipes: the recipe's own values, with the memory and time that they need."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,17 +10,18 @@ from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
 from capibara_assets.planning.accounting import (
     LOGIT_ELEMENTS,
-    Layout,
+    DeviceStep,
     Method,
     Remat,
-    Step,
+    Sharding,
     size,
     training_memory,
 )
 from capibara_assets.planning.hardware.targets import HardwareTarget, find_target
-from capibara_assets.planning.lora.recipe import Length, LoraPlan, estimates_of
+from capibara_assets.planning.lora.estimates import TrainingLength, estimates_of
+from capibara_assets.planning.lora.recipe import LoraPlan
 from capibara_assets.planning.models import ModelShape, read_shape
-from capibara_assets.planning.recipe import PlanningRecipe, climb
+from capibara_assets.planning.recipe import PlanningRecipe, lookup
 
 _STAGES = {"single": 0, "ddp": 0, "accelerate": 0, "zero2": 2, "fsdp2": 3}
 _BYTES = {"none": 4, "bf16": 2, "int8": 1, "nf4": 2}  # of a frozen weight; NF4 is counted by its own bits
@@ -35,25 +36,25 @@ def plan_preset(
     base: ModelShape | None = None,
     target: HardwareTarget | None = None,
 ) -> LoraPlan:
-    """The plan that a shipped training recipe is: every value is its own, and is held against the hardware.
+    """The plan of a shipped training recipe, checked against the hardware's memory.
 
     Args:
         name: one of `presets` of the planning recipe.
-        recipe: the deployment's choices; its level says how much of the memory may be filled.
+        recipe: the deployment's planning recipe; its level limits the share of memory to fill.
         examples: training examples, for epochs and time.
-        quantization: how the base is held, in place of the recipe's (`bf16`: the unquantised form).
-        base: another model than the preset's.
-        target: other hardware than the preset's.
+        quantization: format of the frozen base, in place of the recipe's (`bf16`: unquantised).
+        base: model in place of the preset's.
+        target: hardware in place of the preset's.
 
     Raises:
-        InputError: no such preset, or it does not fit in the target's memory; with the sum.
+        InputError: no such preset, or it does not fit in the target's memory; the message has the sum.
     """
     if name not in recipe.presets:
         raise InputError(f"no preset {name!r}; there are {', '.join(recipe.presets)}")
     run = recipe.presets[name]
     base = base or read_shape(run.model)
     target = target or find_target(run.target)
-    stated = _Stated(name, read_mapping(resources_root() / "recipes" / f"{name}.yaml"))
+    stated = _RecipeFile(name, read_mapping(resources_root() / "recipes" / f"{name}.yaml"))
     held = quantization or stated.model["quantization"]
     if held not in _BYTES:
         raise InputError(f"preset {name}: the base cannot be held as {held!r}; there are {', '.join(_BYTES)}")
@@ -69,8 +70,8 @@ def plan_preset(
             f" {stated.devices} devices."
         )
     by_number = stated.training["epochs"] == "auto"
-    epochs = climb(recipe.lora.epochs, examples) if by_number else int(stated.training["epochs"])
-    length = Length(examples, stated.global_batch, epochs)
+    epochs = lookup(recipe.lora.epochs, examples) if by_number else int(stated.training["epochs"])
+    length = TrainingLength(examples, stated.global_batch, epochs)
     return LoraPlan(
         domain="preset",
         model=base.name,
@@ -87,8 +88,8 @@ def plan_preset(
 
 
 @dataclass(frozen=True)
-class _Stated:
-    """A training recipe's file, as far as a plan says it."""
+class _RecipeFile:
+    """The values of a training recipe's file that a plan needs."""
 
     name: str
     values: Mapping[str, Any]
@@ -115,21 +116,22 @@ class _Stated:
 
     @property
     def stage(self) -> int:
-        """ZeRO's."""
+        """ZeRO stage of the backend."""
         return _STAGES[self.hardware["backend"]]
 
     @property
     def global_batch(self) -> int:
         return int(self.training["global_batch"])
 
-    def step(self, base: ModelShape, held: str) -> Step:
-        """One step on one device.
+    def step(self, base: ModelShape, held: str) -> DeviceStep:
+        """One device's share of a training step.
 
         Args:
-            held: how the base's weights are held.
+            base: shape of the base model.
+            held: format of the frozen base: a key of `_BYTES`.
         """
         micro, lora = int(self.training["micro_batch"]), self.model["lora"]
-        return Step(
+        return DeviceStep(
             sequences=micro,
             sequence=self.length,
             weight_bytes=_BYTES[held],
@@ -141,11 +143,11 @@ class _Stated:
             nf4=held == "nf4",
             remat=Remat.FULL if self.hardware["gradient_checkpointing"] else Remat.NONE,
             logit_chunks=ceil(micro * self.length * base.vocabulary / LOGIT_ELEMENTS),
-            layout=Layout.zero(self.stage, self.devices),
+            layout=Sharding.zero(self.stage, self.devices),
         )
 
     def settings(self) -> dict[str, Any]:
-        """The plan's settings that stand in the file as they are."""
+        """The plan's settings that are copied from the file unchanged."""
         data, lora, training, hardware = self.values["data"], self.model["lora"], self.training, self.hardware
         return {
             "alpha": lora["alpha"],
@@ -164,7 +166,7 @@ class _Stated:
         }
 
 
-def _reasons(of: _Stated, sums: str, budget: str, target: HardwareTarget, recipe: PlanningRecipe) -> dict[str, str]:
+def _reasons(of: _RecipeFile, sums: str, budget: str, target: HardwareTarget, recipe: PlanningRecipe) -> dict[str, str]:
     stated = f"as the recipe {of.name} states it"
     training, hardware = of.training, of.hardware
     product = f"{training['micro_batch']} x {hardware['processes']} x {training['accumulation']}"

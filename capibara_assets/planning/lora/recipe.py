@@ -1,4 +1,4 @@
-"""The LoRA recipe that a dataset, a base model and a hardware target ask for; every value carries its reason."""
+"""The LoRA training recipe computed from a dataset, a base model and hardware, with a reason for each value."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -10,25 +10,25 @@ from pydantic import BaseModel, ConfigDict, Field
 from capibara_assets.errors import InputError
 from capibara_assets.planning.accounting import (
     Breakdown,
-    Layout,
+    DeviceStep,
     Method,
     Remat,
-    Step,
-    flops_per_token,
+    Sharding,
     size,
     training_memory,
 )
 from capibara_assets.planning.figures import DatasetFigures, read_statistics
 from capibara_assets.planning.hardware.targets import HardwareTarget, Quantization
+from capibara_assets.planning.lora.estimates import TrainingLength, estimates_of
 from capibara_assets.planning.models import ModelShape
-from capibara_assets.planning.recipe import DomainChoice, LevelName, LoraRecipe, PlanningRecipe, climb
+from capibara_assets.planning.recipe import DomainChoice, LevelName, LoraRecipe, PlanningRecipe, lookup
 
 REFERENCE_HIDDEN = 4096  # the width at which the recipe states its learning rate
 SMALLEST_RANK = 8
 
 
 class LoraPlan(BaseModel):
-    """A complete recipe for one domain's adapters; `reasons` has one sentence per field, `estimates` the arithmetic."""
+    """Training recipe for one domain's adapters: `reasons` explains each field, `estimates` holds the arithmetic."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -61,9 +61,9 @@ class LoraPlan(BaseModel):
 
 @dataclass(frozen=True)
 class _Fit:
-    """The cheapest way of holding the step in memory."""
+    """The first variant of the step that fits the device, its memory, and the variants that did not fit."""
 
-    step: Step
+    step: DeviceStep
     memory: Breakdown
     refused: tuple[str, ...]
 
@@ -85,7 +85,7 @@ def plan_lora(
         domain: the partition, for names and messages.
         statistics: the dataset's statistics document (examples, by_split, chars or tokens, difficulty).
         base: shape of the base model.
-        target: where it will train; PyTorch trains on CPU and GPU targets, `plan_tpu` plans for TPUs.
+        target: CPU or GPU hardware; `plan_tpu` plans for TPUs.
         recipe: the deployment's choices.
 
     Raises:
@@ -119,7 +119,7 @@ def plan_lora(
         if zero
         else "one device: nothing to cut"
     )
-    bare = Step(
+    bare = DeviceStep(
         sequences=1,
         sequence=length,
         weight_bytes=width,
@@ -128,14 +128,15 @@ def plan_lora(
         lora_rank=rank,
         lora_modules=modules,
         lora_dropout=dropout > 0,
-        layout=Layout.zero(zero, target.chips),
+        layout=Sharding.zero(zero, target.chips),
     )
     fit = _fit(base, bare, target, recipe)
     fit = _widen(base, fit, target, recipe, global_batch // target.chips)
     micro = fit.step.sequences
     _explain_memory(fit, target, recipe, reasons)
-    epochs = climb(choices.epochs, figures.training_examples)
+    epochs = lookup(choices.epochs, figures.training_examples)
     reasons["epochs"] = f"{figures.training_examples} training examples: fewer examples are read more often"
+    training = TrainingLength(figures.training_examples, global_batch, epochs)
     reasons["accumulation"] = f"{global_batch} per step / ({micro} x {target.chips} devices)"
     return LoraPlan(
         domain=domain,
@@ -159,9 +160,7 @@ def plan_lora(
         epochs=epochs,
         zero_stage=zero,
         gradient_checkpointing=fit.checkpointing,
-        estimates=estimates_of(
-            base, fit.step, fit.memory, Length(figures.training_examples, global_batch, epochs), target, recipe.headroom
-        ),
+        estimates=estimates_of(base, fit.step, fit.memory, training, target, recipe.headroom),
         reasons=reasons,
     )
 
@@ -180,7 +179,7 @@ def _modules(base: ModelShape, reasons: dict[str, str]) -> tuple[str, ...]:
 def _rank(
     base: ModelShape, figures: DatasetFigures, choices: LoraRecipe, own: DomainChoice, reasons: dict[str, str]
 ) -> int:
-    rank = climb(choices.ranks, figures.training_examples)
+    rank = lookup(choices.ranks, figures.training_examples)
     said = [f"{figures.training_examples} training examples: rank {rank}"]
     if figures.difficulty is not None and figures.difficulty >= choices.hard_difficulty:
         rank *= 2
@@ -231,7 +230,7 @@ def _packing(
     own: DomainChoice,
     reasons: dict[str, str],
 ) -> bool:
-    """Whether rows hold several examples; the gain is how many of median length fit into one."""
+    """Whether to pack several examples into a row; decided by how many of median length fit."""
     gain = length / max(1, figures.p50_tokens)
     fits = f"a row of {length} tokens holds {gain:.1f} examples of median length ({figures.p50_tokens})"
     if own.packing is not None:
@@ -248,7 +247,7 @@ def _packing(
 
 
 def _global_batch(figures: DatasetFigures, target: HardwareTarget, choices: LoraRecipe, reasons: dict[str, str]) -> int:
-    wanted = climb(choices.global_batches, figures.training_examples)
+    wanted = lookup(choices.global_batches, figures.training_examples)
     batch = ceil(wanted / target.chips) * target.chips
     steps = ceil(figures.training_examples / batch)
     reasons["global_batch"] = f"{figures.training_examples} examples: {batch} a step leaves {steps} steps an epoch" + (
@@ -258,7 +257,7 @@ def _global_batch(figures: DatasetFigures, target: HardwareTarget, choices: Lora
 
 
 def _precision(target: HardwareTarget, reasons: dict[str, str]) -> tuple[Literal["bf16", "auto"], int]:
-    """Precision, and bytes per weight that the memory is computed with."""
+    """Training precision, and the bytes per weight used to compute memory."""
     if target.bf16 == "native":
         reasons["precision"] = f"{target.name} multiplies bf16 natively"
         return "bf16", 2
@@ -269,8 +268,8 @@ def _precision(target: HardwareTarget, reasons: dict[str, str]) -> tuple[Literal
     return "auto", 4
 
 
-def _variants(bare: Step, target: HardwareTarget, recipe: PlanningRecipe) -> Iterator[Step]:
-    """Ways to hold the step, the one that costs least quality and time first.
+def _variants(bare: DeviceStep, target: HardwareTarget, recipe: PlanningRecipe) -> Iterator[DeviceStep]:
+    """Variants of quantization and recomputation for the step, from the least costly in quality and time.
 
     PyTorch recomputes whole layers or nothing: there is no `minimal` between them.
     """
@@ -281,7 +280,7 @@ def _variants(bare: Step, target: HardwareTarget, recipe: PlanningRecipe) -> Ite
             yield replace(bare, nf4=quantization == "nf4", remat=remat)
 
 
-def _fit(base: ModelShape, bare: Step, target: HardwareTarget, recipe: PlanningRecipe) -> _Fit:
+def _fit(base: ModelShape, bare: DeviceStep, target: HardwareTarget, recipe: PlanningRecipe) -> _Fit:
     headroom = recipe.headroom
     budget = target.usable_bytes * headroom
     refused: list[str] = []
@@ -298,13 +297,13 @@ def _fit(base: ModelShape, bare: Step, target: HardwareTarget, recipe: PlanningR
     )
 
 
-def _describe(step: Step) -> str:
+def _describe(step: DeviceStep) -> str:
     weights = "4-bit weights (NF4)" if step.nf4 else f"{8 * step.weight_bytes:g}-bit weights"
     return weights + (" with gradient checkpointing" if step.remat is Remat.FULL else "")
 
 
 def _widen(base: ModelShape, fit: _Fit, target: HardwareTarget, recipe: PlanningRecipe, most: int) -> _Fit:
-    """Raise the micro-batch in powers of two while memory, recipe and global batch allow it."""
+    """Double the micro-batch while memory, recipe and global batch allow it."""
     cap = recipe.limits.cpu_micro_batch if target.kind == "cpu" else recipe.limits.micro_batch
     budget = target.usable_bytes * recipe.headroom
     while 2 * fit.step.sequences <= cap and most % (2 * fit.step.sequences) == 0:
@@ -347,69 +346,6 @@ def _learning_rate(base: ModelShape, choices: LoraRecipe, own: DomainChoice, rea
         + (f"; x {own.learning_rate_factor:g}: {own.reason}" if own.learning_rate_factor != 1 else "")
     )
     return rate
-
-
-@dataclass(frozen=True)
-class Length:
-    """How long a training is."""
-
-    examples: int
-    global_batch: int
-    epochs: int
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return ceil(self.examples / self.global_batch)
-
-    @property
-    def steps(self) -> int:
-        return self.steps_per_epoch * self.epochs
-
-
-def estimates_of(
-    base: ModelShape, step: Step, memory: Breakdown, length: Length, target: HardwareTarget, headroom: float
-) -> dict[str, Any]:
-    """The arithmetic of a LoRA plan: parameters, memory of a device, steps, FLOPs, time and cost."""
-    trainable = base.lora_parameters(step.lora_rank, step.lora_modules)
-    per_token = flops_per_token(base, step.sequence, method=Method.LORA, lora_parameters=trainable)
-    tokens = length.steps * length.global_batch * step.sequence
-    return {
-        "parameters": base.parameters,
-        "trainable_parameters": trainable,
-        "adapter_bytes": 4 * trainable,
-        "memory_bytes_per_device": memory.document(),
-        "memory_budget_bytes": round(target.usable_bytes * headroom),
-        "steps_per_epoch": length.steps_per_epoch,
-        "optimizer_steps": length.steps,
-        "tokens_at_most": tokens,
-        "flops_convention": "4 x weights in matrix products + 6 x adapter, attention in full, no recomputation",
-        "flops_per_token": per_token,
-        **time_and_cost(per_token * tokens, target),
-    }
-
-
-def time_and_cost(flops: float, target: HardwareTarget) -> dict[str, Any]:
-    """Seconds and dollars for so many FLOPs, as a range from the family's best to its median efficiency.
-
-    Without a peak or a price the value is None and the reason stands beside it.
-    """
-    peak = target.peak("bf16")
-    if peak is None or target.efficiency is None:
-        return {
-            "seconds": None,
-            "seconds_note": target.peaks_note or "no published efficiency",
-            "usd": 0.0 if target.price.usd_per_hour == 0 else None,
-            "usd_note": target.price.note,
-        }
-    seconds = [flops / (target.chips * peak * share) for share in (target.efficiency.best, target.efficiency.typical)]
-    hourly = target.price.usd_per_hour
-    return {
-        "seconds": seconds,
-        "seconds_note": f"compute only, from best to median published efficiency; {target.efficiency.source}."
-        " Models far smaller than those spend their time elsewhere: a lower bound",
-        "usd": None if hourly is None else [second / 3600 * hourly for second in seconds],
-        "usd_note": target.price.note,
-    }
 
 
 def _power_of_two(count: int) -> int:

@@ -1,4 +1,4 @@
-"""Step time from first principles: roofline terms, fitted efficiencies, and the interval around a prediction.
+"""Prediction of a training step's time: roofline terms, fitted efficiencies, and an interval.
 
 Imports `accounting`, `hardware`, `models` and `workload`.
 """

@@ -1,4 +1,4 @@
-"""The fitted efficiencies of `effects`, with their provenance: what `fit` found, and how a prediction uses it."""
+"""Calibration of the step-time prediction: fitted efficiencies and their provenance, applied to a workload."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -15,15 +15,15 @@ from capibara_assets.planning.prediction.roofline import Work
 from capibara_assets.planning.workload import Workload
 
 
-class Fitted(Declared):
-    """An effect's value and its posterior spread."""
+class FittedEffect(Declared):
+    """Fitted value of an effect and its posterior spread."""
 
     value: float
     spread: float = Field(ge=0)
 
 
-class Provenance(Declared):
-    """Where a calibration comes from."""
+class CalibrationSource(Declared):
+    """Provenance of a calibration: the command and the runs that it was fitted to."""
 
     command: str
     rows: str = Field(description="what the runs are, in words")
@@ -33,30 +33,30 @@ class Provenance(Declared):
     seen: tuple[str, ...] = Field(default=(), description="names and sizes of the models, as `model_keys` has them")
 
 
-class Calibration(Declared):
-    """Fitted effects; what is not named is zero with its prior spread.
+class EfficiencyCalibration(Declared):
+    """Fitted effects; an effect that is not listed is zero with its prior spread.
 
     `width` times the predicted spread is half of the interval, in logarithms (conformal: the quantile that covers the
     wanted share of runs of models left out).
     """
 
-    provenance: Provenance
+    provenance: CalibrationSource
     noise: float = Field(gt=0, description="spread of what no effect explains, in logarithms")
     width: float = Field(gt=0)
     coverage: float = Field(gt=0, lt=1, description="share of runs that an interval is made to cover")
-    effects: dict[str, Fitted]
+    effects: dict[str, FittedEffect]
 
 
 @dataclass(frozen=True)
 class Rates:
-    """A run's logarithmic factors by term, and how uncertain the sum of effects on each is known."""
+    """Logarithmic factor of each term for one run, and the variances of the effects behind them."""
 
     logs: tuple[float, ...]
     shared: tuple[tuple[int | None, float], ...]  # (term or all, variance) of each effect
 
 
-def rates(load: Workload, machine: Machine, calibration: Calibration) -> Rates:
-    """Each term's factor (logarithm) for this run, and the variances of the effects behind it."""
+def rates(load: Workload, machine: Machine, calibration: EfficiencyCalibration) -> Rates:
+    """The calibrated factors of a workload on a machine."""
     logs = expected_logs(load, machine)
     shared = []
     for effect in effects(load, machine):
@@ -71,8 +71,8 @@ def rates(load: Workload, machine: Machine, calibration: Calibration) -> Rates:
 
 
 @cache
-def shipped() -> Calibration:
-    """The calibration that ships.
+def shipped() -> EfficiencyCalibration:
+    """The shipped calibration.
 
     Raises:
         InputError: the file is damaged.
@@ -80,17 +80,17 @@ def shipped() -> Calibration:
     return read_calibration(resources_root() / "planning" / "calibration.yaml")
 
 
-def read_calibration(file: Path) -> Calibration:
-    """A calibration from its YAML file.
+def read_calibration(file: Path) -> EfficiencyCalibration:
+    """Read a calibration from its YAML file.
 
     Raises:
-        InputError: unreadable, or a key that is unknown or missing.
+        InputError: the file is unreadable, or a key is unknown or missing.
     """
-    return declared(Calibration, read_mapping(file), file)
+    return declared(EfficiencyCalibration, read_mapping(file), file)
 
 
-def write_calibration(calibration: Calibration, file: Path) -> None:
-    """The calibration as YAML, sorted, so that equal fits give equal bytes."""
+def write_calibration(calibration: EfficiencyCalibration, file: Path) -> None:
+    """Write the calibration as YAML, effects sorted, so that equal fits give equal bytes."""
     document = calibration.model_dump(mode="json")
     document["effects"] = {name: document["effects"][name] for name in sorted(document["effects"])}
     head = (
@@ -102,6 +102,6 @@ def write_calibration(calibration: Calibration, file: Path) -> None:
     file.write_text(head + body, encoding="utf-8")
 
 
-def waiting(one: Work) -> tuple[float, ...]:
-    """A step's terms with the pipeline's waiting laid on each."""
-    return tuple(seconds * (1 + one.bubble) for seconds in one.seconds)
+def with_bubble(work: Work) -> tuple[float, ...]:
+    """A step's seconds by term, each increased by the pipeline bubble."""
+    return tuple(seconds * (1 + work.bubble) for seconds in work.seconds)

@@ -1,9 +1,9 @@
-"""How much of a nominal rate each kernel class gets: physical expectations, and how chips and software differ.
+"""Efficiency model: the expected share of a nominal rate that each kernel class reaches, and the effects that shift it.
 
 A step takes `sum(term · exp(expected + effects))`. An effect is shared by all runs that have its name, is normally
-distributed around nothing, and its spread says how far physics lets it go: a term's own factor, its factor on GPUs or
-TPUs, a chip family's, a framework's, a number format's. The calibration fits them all at once; an effect that no run
-shows stays at zero, so an unknown chip or framework is predicted by what all have in common.
+distributed around zero, and its spread bounds what is physically plausible: a term's own factor, its factor on GPUs or
+TPUs, a chip family's, a framework's, a number format's. The calibration fits all effects together; one without runs
+stays at zero, so an unknown chip or framework is predicted from what all have in common.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from capibara_assets.planning.workload import Workload
 
 
 class Expectation(NamedTuple):
-    """A term's factor over its nominal seconds before any run was seen, and how far runs move it (in logarithms)."""
+    """A term's prior factor on its nominal seconds (GPU, TPU), and prior spreads of its effects (in logarithms)."""
 
     gpu: float
     tpu: float
@@ -25,7 +25,7 @@ class Expectation(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """One shared correction: the index of the term it works on (None = all of them) and its spread."""
+    """One shared correction: the index of its term (None: all terms) and its prior spread."""
 
     name: str
     term: int | None
@@ -70,7 +70,7 @@ BY_SOFTWARE = ("matmul", "attention", "elementwise", "operands")
 
 
 def expected_logs(load: Workload, machine: Machine) -> list[float]:
-    """Logarithm of each term's factor before any effect, in the order of `TERMS`."""
+    """Logarithm of each term's expected factor, without effects, in the order of `TERMS`."""
     logs = []
     for term in TERMS:
         expectation = EXPECTED[term]
@@ -84,7 +84,7 @@ def expected_logs(load: Workload, machine: Machine) -> list[float]:
 
 
 def effects(load: Workload, machine: Machine) -> Iterator[Effect]:
-    """Every correction that a run shares with others."""
+    """The effects that apply to a workload on a machine."""
     for index, term in enumerate(TERMS):
         expectation = EXPECTED[term]
         yield Effect(f"term {term}", index, expectation.spread)

@@ -1,7 +1,7 @@
-"""What one training step asks of a chip, term by term, in seconds at the chip's nominal rates.
+"""Roofline terms of a training step: seconds of each kernel class at the chip's nominal rates.
 
-Every term is a count divided by a rate of the data sheet: FLOPs over a peak, bytes over a bandwidth. How much of a rate
-a kernel class really gets is not here but in `calibration`. Counts are of one chip and one optimizer step.
+Every term is a count divided by a data-sheet rate: FLOPs over a peak, bytes over a bandwidth. The share of a rate that
+a kernel class reaches is modelled in `effects` and `calibration`. Counts are per chip and optimizer step.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from capibara_assets.planning.hardware.collectives import (
     AXES,
     exchange_seconds,
     gather_seconds,
-    group,
+    place_axis,
     reduce_seconds,
 )
 from capibara_assets.planning.hardware.machine import Machine, doublings
@@ -23,7 +23,7 @@ from capibara_assets.planning.workload import Workload
 BF16 = 2
 CAST = 5  # bytes moved to cast a 16-bit element to 8 bits: read for its scale, read again, written
 TILE_HELD = 1024  # side of the output tile that on-chip memory holds: operands are read once per tile
-# Seconds of an empty collective and of each further member of its ring; between islands of each further island.
+# Seconds of an empty collective, of each further member of its ring, and of each further island.
 COLLECTIVE_S = {"gpu": 2.0e-5, "tpu": 5.0e-6, "cpu": 5.0e-5}
 HOP_S, NETWORK_HOP_S = 1.0e-6, 1.0e-5
 LAUNCH_S = {"gpu": 2.5e-4, "tpu": 2.0e-5, "cpu": 1.0e-3}  # host or sequencer work per layer, forward and backward
@@ -62,7 +62,7 @@ TERMS = (
 
 @dataclass(frozen=True)
 class Work:
-    """Seconds by term (`TERMS`), the share of a pipeline that waits, and FLOPs of one chip and step."""
+    """Nominal seconds by term (`TERMS`), the pipeline bubble, and FLOPs of one chip and step."""
 
     seconds: tuple[float, ...]
     bubble: float
@@ -70,11 +70,12 @@ class Work:
     flops_causal: float
 
     def named(self) -> dict[str, float]:
+        """Term -> seconds."""
         return dict(zip(TERMS, self.seconds, strict=True))
 
 
 def work(load: Workload, machine: Machine) -> Work:
-    """The terms of one step of `load` on `machine`."""
+    """The roofline terms of one step of `load` on `machine`."""
     seconds = dict.fromkeys(TERMS, 0.0)
     _linear_layers(load, machine, seconds)
     _attention(load, machine, seconds)
@@ -100,8 +101,11 @@ def work(load: Workload, machine: Machine) -> Work:
 
 
 def _latency(load: Workload, machine: Machine) -> float:
-    """Seconds that a step's collectives take whatever they carry: three a layer and pass for fsdp, eight for tensor
-    (two blocks gather and scatter, forward and backward), four for experts, two a step for the gradients."""
+    """Latency of a step's collectives in seconds, independent of their size.
+
+    Three per layer and pass for fsdp, eight for tensor (two blocks gather and scatter, forward and backward), four for
+    experts, two per step for the gradients.
+    """
     mesh = load.mesh
     layers = (load.shape.layers + load.shape.encoder_layers) / mesh.pipeline * load.micro_steps
     counts = {"tensor": 8 * layers, "expert": 4 * layers, "fsdp": 3 * layers, "pipeline": 2 * load.micro_steps}
@@ -109,7 +113,7 @@ def _latency(load: Workload, machine: Machine) -> float:
     lengths = [getattr(mesh, name) for name in AXES]
     total = 0.0
     for index, name in enumerate(AXES):
-        place = group(machine, lengths, index)
+        place = place_axis(machine, lengths, index)
         if place.members > 1:
             hops = (place.inner - 1 if machine.axes else 1) * HOP_S + (place.outer - 1) * NETWORK_HOP_S
             total += counts[name] * (COLLECTIVE_S[machine.kind] + hops)
@@ -117,20 +121,20 @@ def _latency(load: Workload, machine: Machine) -> float:
 
 
 def padded(length: float, tile: int) -> float:
-    """How much longer a dimension becomes when it is filled up to whole tiles; at least 1."""
+    """Factor by which padding to whole tiles lengthens a dimension; at least 1."""
     whole = max(1.0, length)
     return ceil(whole / tile) * tile / whole
 
 
 def _rows(load: Workload) -> float:
-    """Tokens that one chip's matrix products see at once: a micro-batch's share, all of it under tensor parallelism."""
+    """Rows of one chip's matrix products: the tokens of its batch shard in one micro-batch."""
     shards = load.mesh.batch_shards
     micro = max(load.micro_steps, load.mesh.pipeline)  # a pipeline cuts its batch in at least as many parts as stages
     return max(1.0, (load.tokens + load.global_batch * load.inputs) / shards / micro)
 
 
 def _again(load: Workload, module: LinearModule) -> float:
-    """Share of the module's forward pass that is computed twice."""
+    """Share of the module's forward pass that is recomputed."""
     recompute = load.recompute
     name = module.name.rpartition(".")[2]
     if name in QKV:
@@ -139,7 +143,7 @@ def _again(load: Workload, module: LinearModule) -> float:
 
 
 def _ratio(load: Workload, module: LinearModule) -> float:
-    """Tokens through a module, in target tokens: an encoder-decoder's modules are shared out over its two lengths."""
+    """Tokens through a module per target token: averaged over an encoder-decoder's two lengths."""
     shape = load.shape
     if shape.family != "t5":
         return 1.0
@@ -152,7 +156,7 @@ def _ratio(load: Workload, module: LinearModule) -> float:
 
 
 def _linear_layers(load: Workload, machine: Machine, seconds: dict[str, float]) -> None:
-    """Products of the blocks and of the head: FLOPs over peak, and operands through memory."""
+    """Add the matrix products of blocks and head: FLOPs over peak, and memory traffic of operands."""
     shape, tensor, tile = load.shape, load.mesh.tensor, machine.tile
     share = load.tokens / load.chips  # a chip's part of all tokens, its tensor and pipeline neighbours' work taken off
     rows = _rows(load)
@@ -186,7 +190,7 @@ def _linear_layers(load: Workload, machine: Machine, seconds: dict[str, float]) 
 
 @cache
 def _matrices(shape: ModelShape) -> tuple[tuple[LinearModule, int], ...]:
-    """The model's products, the head last, each with the weights that one token meets."""
+    """The model's matrix products, the head last, each with the weights that multiply one token."""
     modules = (*shape.linear_modules, LinearModule("lm_head", shape.hidden, shape.vocabulary, 1))
     return tuple((module, shape.active_parameters(module)) for module in modules)
 
@@ -197,13 +201,13 @@ def _weights(shape: ModelShape) -> int:
 
 
 def _split(module: LinearModule, tensor: int) -> tuple[float, float]:
-    """Sizes of a module's matrix on one chip: outputs are cut, or inputs where the module closes a block."""
+    """Sizes of a module's matrix on one chip: outputs are sharded, or inputs where the module ends a block."""
     closing = module.name.rpartition(".")[2] in OUTPUT | CLOSING
     return (module.inputs / tensor, module.outputs) if closing else (module.inputs, module.outputs / tensor)
 
 
 def _attention(load: Workload, machine: Machine, seconds: dict[str, float]) -> None:
-    """Fused attention: two products forward, five backward, causal positions only."""
+    """Add fused attention: two products forward, five backward, causal positions only."""
     shape = load.shape
     passes = 1 + 2.5 + load.recompute.scores
     share = load.tokens / load.chips
@@ -225,7 +229,7 @@ def _positions(load: Workload) -> float:
 
 
 def _memory(load: Workload, machine: Machine, seconds: dict[str, float]) -> None:
-    """What passes through memory beside the products' operands."""
+    """Add memory traffic other than the operands of matrix products, and offloading."""
     shape = load.shape
     share = load.tokens / load.chips
     layers: float = shape.layers
@@ -258,7 +262,7 @@ def _memory(load: Workload, machine: Machine, seconds: dict[str, float]) -> None
 
 
 def _expert_cut(load: Workload) -> float:
-    """By how much expert parallelism cuts all weights: experts are cut, the rest is not."""
+    """Factor by which expert parallelism reduces a chip's weights: only the experts are sharded."""
     if load.mesh.expert == 1:
         return 1.0
     experts = _expert_weights(load.shape)
@@ -271,10 +275,10 @@ def _expert_weights(shape: ModelShape) -> float:
 
 
 def _links(load: Workload, machine: Machine, seconds: dict[str, float]) -> None:
-    """Collectives, each on the links that its axis lies on; what crosses islands is kept apart."""
+    """Add the collectives of each mesh axis; those that cross islands count as `network`."""
     mesh, shape = load.mesh, load.shape
     lengths = [getattr(mesh, name) for name in AXES]
-    places = {name: group(machine, lengths, index) for index, name in enumerate(AXES)}
+    places = {name: place_axis(machine, lengths, index) for index, name in enumerate(AXES)}
 
     def book(term: str, axis: str, cost: float) -> None:
         seconds["network" if places[axis].outer > 1 else term] += cost
@@ -305,7 +309,7 @@ def _links(load: Workload, machine: Machine, seconds: dict[str, float]) -> None:
     if load.context > 1:
         keys = 2 * shape.kv_heads * shape.head_dim * BF16 * share
         moved = keys * load.context * shape.layers * (3 + load.recompute.scores)
-        ring = group(machine, (mesh.tensor, load.context), 1)  # beside the chips that cut its layers
+        ring = place_axis(machine, (mesh.tensor, load.context), 1)  # beside the chips that cut its layers
         seconds["network" if ring.outer > 1 else "tensor"] += gather_seconds(machine, ring, moved)
     if mesh.expert > 1:
         # Tokens go out and come back, forward and backward.

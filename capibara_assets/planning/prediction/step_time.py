@@ -1,16 +1,17 @@
-"""Step time, speed and what binds, for a workload on a machine; with an interval."""
+"""Predicted step time, throughput and bottleneck of a workload on a machine, with an interval; and its roofline."""
 
 from dataclasses import dataclass
 from math import exp, sqrt
+from typing import NamedTuple
 
 from capibara_assets.errors import InputError
 from capibara_assets.planning.hardware.machine import Machine, machine_of
 from capibara_assets.planning.hardware.targets import HardwareTarget
-from capibara_assets.planning.prediction.calibration import Calibration, Rates, rates, shipped, waiting
+from capibara_assets.planning.prediction.calibration import EfficiencyCalibration, Rates, rates, shipped, with_bubble
 from capibara_assets.planning.prediction.roofline import TERMS, work
 from capibara_assets.planning.workload import Workload
 
-# What a term is bound by. Waiting for other hosts and dispatch belong to no resource of the chip.
+# Resource that bounds each term. Waiting for other hosts and dispatch use no resource of the chip.
 RESOURCES: dict[str, tuple[str, ...]] = {
     "compute": ("matmul", "matmul8", "experts", "attention", "softmax"),
     "HBM": ("operands", "casts", "reread", "elementwise", "routing", "logits", "optimizer"),
@@ -21,19 +22,19 @@ RESOURCES: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """What one step is expected to take.
+class StepPrediction:
+    """Predicted time, throughput and bottleneck of one training step.
 
     Attributes:
-        step_seconds: low, middle and high; the calibration says which share of runs the ends are made to cover.
-        terms: seconds by term of the middle figure, overlap taken off; they sum to it.
-        resources: the same by what is used: compute, HBM, ICI (or NVLink), DCN (or network), host, pipeline.
-        binds: the largest of `resources`.
+        step_seconds: low, middle and high; the interval is calibrated to cover `coverage` of runs.
+        terms: seconds by term of the middle figure, overlap subtracted; they sum to it.
+        resources: the same by resource: compute, HBM, ICI (or NVLink), DCN (or network), host, pipeline.
+        binds: the largest of `resources`, which limits the step.
         tflops_per_chip: model TFLOP/s at the middle, causal attention counted in full and by half.
         mfu: the same over the chip's bf16 peak (of the format's peak under `mfu_format`).
         tokens_per_second: over all chips (low, middle, high).
         spread: of the logarithm of the step time.
-        coverage: share of runs that the interval is made to cover.
+        coverage: share of runs that the interval is calibrated to cover.
     """
 
     step_seconds: tuple[float, float, float]
@@ -48,7 +49,7 @@ class Prediction:
     coverage: float
 
     def document(self) -> dict[str, object]:
-        """For JSON."""
+        """The prediction as JSON types."""
         return {
             "step_seconds": list(self.step_seconds),
             "terms": self.terms,
@@ -64,17 +65,17 @@ class Prediction:
 def predict(
     load: Workload,
     target: HardwareTarget | Machine,
-    calibration: Calibration | None = None,
+    calibration: EfficiencyCalibration | None = None,
     *,
     known: Rates | None = None,
-) -> Prediction:
-    """The step time of `load` on a hardware target.
+) -> StepPrediction:
+    """Predict the step time of a workload on a hardware target.
 
     Args:
-        load: the run.
-        target: a declared target, or a machine as published rows describe them.
-        calibration: efficiencies; default: those that ship.
-        known: the factors of this kind of run, where many of one kind are predicted.
+        load: the workload.
+        target: a declared target, or a machine as in tables of published runs.
+        calibration: fitted efficiencies; default: the shipped ones.
+        known: precomputed factors, for many predictions of workloads with the same chip, framework and format.
 
     Raises:
         InputError: the mesh does not use the target's chips, or the target declares no peak or bandwidth.
@@ -85,7 +86,7 @@ def predict(
     fitted = shipped() if calibration is None else calibration
     done = work(load, machine)
     known = rates(load, machine, fitted) if known is None else known
-    nominal = waiting(done)
+    nominal = with_bubble(done)
     seconds = [float(cost) * exp(log) for cost, log in zip(nominal, known.logs, strict=True)]
     total = sum(seconds)
     variance = sum((1.0 if term is None else seconds[term] / total) ** 2 * spread for term, spread in known.shared)
@@ -94,11 +95,11 @@ def predict(
     terms = dict(zip(TERMS, seconds, strict=True))
     resources = by_resource(terms, machine)
     if done.bubble:
-        # The waiting was laid on every term; here it is shown as what it is.
+        # The bubble is spread over the terms; as a resource it is shown by itself.
         resources = {name: value / (1 + done.bubble) for name, value in resources.items()}
         resources["pipeline"] = total * done.bubble / (1 + done.bubble)
     rate = {"full": done.flops_full / total, "causal": done.flops_causal / total}
-    return Prediction(
+    return StepPrediction(
         step_seconds=(total / half, total, total * half),
         terms=terms,
         resources=resources,
@@ -113,6 +114,29 @@ def predict(
 
 
 def by_resource(terms: dict[str, float], machine: Machine) -> dict[str, float]:
-    """Seconds by what they are spent on, with the machine's own names for its links."""
+    """Seconds by resource, with the machine's own names for its links."""
     names = {"links": "ICI", "network": "DCN"} if machine.kind == "tpu" else {"links": "NVLink", "network": "network"}
     return {names.get(kind, kind): sum(terms[term] for term in members) for kind, members in RESOURCES.items()}
+
+
+class Roof(NamedTuple):
+    """A chip's roofline: its peak for matrix products, and its memory bandwidth."""
+
+    tflops: float
+    gb_per_s: float
+
+
+def roof_of(machine: Machine) -> Roof:
+    """The roofline of one chip for bf16 matrix products."""
+    return Roof(machine.peak("bf16") / 1e12, machine.hbm / 1e9)
+
+
+def intensity(load: Workload, machine: Machine) -> float:
+    """Arithmetic intensity: model FLOPs per byte of HBM traffic of a step (Williams et al. 2009).
+
+    FLOPs count attention in full and no recomputation; bytes are those of the terms bound by `HBM`.
+    """
+    done = work(load, machine)
+    seconds = done.named()
+    moved = sum(seconds[term] for term in RESOURCES["HBM"]) * machine.hbm
+    return done.flops_full / moved

@@ -1,4 +1,4 @@
-"""Throughput targets with their units: read, put beside a chip's peak, refused where physics says no."""
+"""Throughput targets: parsing of values with units, and comparison with a chip's peak."""
 
 import re
 from typing import Literal, NamedTuple
@@ -19,8 +19,8 @@ _PATTERN = re.compile(
 )
 
 
-class Target(NamedTuple):
-    """A throughput as the user wrote it; `unit` and `scope` are None where nothing was said."""
+class ThroughputTarget(NamedTuple):
+    """A throughput as the user wrote it; `unit` and `scope` are None where not given."""
 
     value: float
     unit: Unit | None
@@ -28,8 +28,8 @@ class Target(NamedTuple):
     text: str
 
 
-class Reading(BaseModel):
-    """One way to read a target, held against the hardware."""
+class ThroughputReading(BaseModel):
+    """One interpretation of a throughput target, compared with the hardware's peak."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -45,36 +45,38 @@ class Reading(BaseModel):
         return self.verdict != "impossible"
 
 
-def parse_throughput(text: str) -> Target:
-    """Read "200TFLOPs/chip", "12 PFLOP/s per slice", "24,800 tokens/s", or a bare number such as "275+".
+def parse_throughput(text: str) -> ThroughputTarget:
+    """Parse "200TFLOPs/chip", "12 PFLOP/s per slice", "24,800 tokens/s", or a bare number such as "275+".
 
-    A bare number keeps its ambiguity; `readings` answers it under each meaning.
+    A bare number stays ambiguous; `readings` evaluates each meaning.
 
     Raises:
-        InputError: not a throughput.
+        InputError: the text is not a throughput.
     """
-    found = _PATTERN.match(text)
-    if found is None:
+    match = _PATTERN.match(text)
+    if match is None:
         known = "200TFLOPs/chip, 12PFLOP/s/slice, 24800 tokens/s or a number"
         raise InputError(f"throughput {text!r} not understood; write {known}")
-    value = float(found["number"].replace(",", "").replace("_", ""))
+    value = float(match["number"].replace(",", "").replace("_", ""))
     if not 0 < value < float("inf"):
-        raise InputError(f"throughput {text!r} is no rate: it has to be more than nothing and finite")
+        raise InputError(f"throughput {text!r} is not a rate: give a finite number above 0")
     unit: Unit | None = None
-    if found["unit"]:
-        unit = "flops" if found["unit"].lower().startswith("flop") else "tokens"
-        value *= _SCALES[(found["scale"] or "").lower()]
+    if match["unit"]:
+        unit = "flops" if match["unit"].lower().startswith("flop") else "tokens"
+        value *= _SCALES[(match["scale"] or "").lower()]
     scope: Scope | None = None
-    if found["scope"]:
-        scope = "chip" if found["scope"].lower() in {"chip", "gpu", "device"} else "slice"
-    return Target(value, unit, scope, text.strip())
+    if match["scope"]:
+        scope = "chip" if match["scope"].lower() in {"chip", "gpu", "device"} else "slice"
+    return ThroughputTarget(value, unit, scope, text.strip())
 
 
-def readings(target: Target, hardware: HardwareTarget, flops_per_token: float) -> tuple[Reading, ...]:
-    """Every meaning the target can have, each with its arithmetic and verdict.
+def readings(
+    target: ThroughputTarget, hardware: HardwareTarget, flops_per_token: float
+) -> tuple[ThroughputReading, ...]:
+    """Every interpretation of the target, each with its arithmetic and verdict.
 
-    FLOP/s are per chip or per slice, tokens/s likewise; a bare number is taken as TFLOP/s per chip, TFLOP/s per slice
-    and tokens/s of the slice.
+    FLOP/s and tokens/s are read per chip and per slice where not given; a bare number as TFLOP/s per chip, TFLOP/s per
+    slice, and tokens/s of the slice.
 
     Args:
         target: what the user asked for.
@@ -96,7 +98,7 @@ def readings(target: Target, hardware: HardwareTarget, flops_per_token: float) -
     return answers
 
 
-def _meanings(target: Target) -> list[tuple[float, Unit, Scope]]:
+def _meanings(target: ThroughputTarget) -> list[tuple[float, Unit, Scope]]:
     if target.unit is None:
         tera = target.value * 1e12
         scopes: tuple[Scope, ...] = ("chip", "slice") if target.scope is None else (target.scope,)
@@ -108,7 +110,7 @@ def _meanings(target: Target) -> list[tuple[float, Unit, Scope]]:
 
 def _read(
     value: float, unit: Unit, scope: Scope, hardware: HardwareTarget, peak: float, flops_per_token: float
-) -> Reading:
+) -> ThroughputReading:
     flops = value if unit == "flops" else value * flops_per_token
     per_chip = flops if scope == "chip" else flops / hardware.chips
     share = per_chip / peak
@@ -127,7 +129,7 @@ def _read(
     if scope == "slice":
         steps.append(f"/ {hardware.chips} chips = {per_chip / 1e12:,.4g} TFLOP/s per chip")
     steps.append(f"{per_chip / 1e12:,.4g} of {peak / 1e12:,.6g} TFLOP/s peak = {share:.2%}; {why}")
-    return Reading(
+    return ThroughputReading(
         meaning=f"{amount} per {scope}",
         tflops_per_chip=per_chip / 1e12,
         tokens_per_second=per_chip * hardware.chips / flops_per_token,

@@ -1,4 +1,4 @@
-"""TPU configurations: the search over meshes and batches, memory as XLA allots it, and the plan's files.
+"""TPU plans: the search over meshes and batches, memory as XLA allocates it, and the plan's files.
 
-Imports `prediction`, `hardware` and `writers`.
+Imports `prediction`, `hardware`, `writers` and the modules directly in `planning`.
 """

@@ -1,4 +1,4 @@
-"""The TPU configuration for a model and a slice: the search's best layout, its time and memory, trainers' files."""
+"""The TPU plan for a model and a slice: the best layout found, its time and memory, and the trainers' configuration."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ from capibara_assets.planning.footprint import footprint
 from capibara_assets.planning.hardware.targets import HardwareTarget
 from capibara_assets.planning.mesh import largest_tensor, submesh
 from capibara_assets.planning.models import ModelShape, read_shape
-from capibara_assets.planning.prediction.throughput import Reading, parse_throughput, readings
+from capibara_assets.planning.prediction.throughput import ThroughputReading, parse_throughput, readings
 from capibara_assets.planning.presets import PRESETS
-from capibara_assets.planning.recipe import PlanningRecipe, climb
-from capibara_assets.planning.tpu.layouts import Lengths, Question
+from capibara_assets.planning.recipe import PlanningRecipe, lookup
+from capibara_assets.planning.tpu.layouts import RowFilling, SearchProblem
 from capibara_assets.planning.tpu.memory import weigh_tpu
-from capibara_assets.planning.tpu.plan import NOT_COMPILED, FrontEntry, RefusedEntry, StepTime, TpuPlan
-from capibara_assets.planning.tpu.search import Choice, Front, rate_factor, search
+from capibara_assets.planning.tpu.plan import NOT_COMPILED, FrontEntry, RefusedSetting, StepTime, TpuPlan
+from capibara_assets.planning.tpu.search import FeasibleLayout, Front, rate_factor, search
 from capibara_assets.planning.workload import Workload, policy
 from capibara_assets.planning.writers.gin import T5xRun, render_gin
 from capibara_assets.planning.writers.maxtext import MaxTextRun, render_maxtext
 
 SMALLEST_PUBLISHED = 10**9  # parameters; the published TPU runs begin at 2 B
-# What the file formats and our JAX step can lay out; pipelines and experts exist in MaxText alone.
+# Mesh axes that all our file formats and our JAX step support; only MaxText has pipelines and experts.
 AXES = frozenset({"data", "fsdp", "tensor"})
 SOFTWARE = "maxtext"  # whose published runs our JAX step is most like: scanned layers, fused attention, one program
 
@@ -38,18 +38,18 @@ def plan_tpu(
     recipe: PlanningRecipe,
     throughput: str | None = None,
 ) -> TpuPlan:
-    """The best configuration for full fine-tuning on a TPU slice (`tpu_plans` gives the others of the front).
+    """The best plan for full fine-tuning on a TPU slice (`tpu_plans` yields the rest of the Pareto front).
 
     Args:
         domain: the partition.
         statistics: the dataset's statistics document.
         base: shape of the model; a decoder gets a MaxText file and a gin file for the recipe's T5 on the same mesh.
         target: a TPU slice.
-        recipe: the deployment's choices; its level bounds memory, recomputation and batch.
-        throughput: a target such as "200TFLOPs/chip"; a bare number is answered under each reading.
+        recipe: the deployment's planning recipe; its level limits memory, recomputation and batch.
+        throughput: a target such as "200TFLOPs/chip"; a bare number is evaluated under each reading.
 
     Raises:
-        InputError: no TPU, nothing fits (with the sums), or a throughput above the peak.
+        InputError: not a TPU target, nothing fits (the message has the sums), or a throughput above the peak.
     """
     return next(tpu_plans(domain, statistics, base, target, recipe, throughput))
 
@@ -62,17 +62,17 @@ def tpu_plans(
     recipe: PlanningRecipe,
     throughput: str | None = None,
 ) -> Iterator[TpuPlan]:
-    """Plans for every setting on the front, best first: where one does not compile, take the next.
+    """Plans for every layout on the Pareto front, best first, so that the next can replace one that does not compile.
 
-    Args and errors as in `plan_tpu`.
+    Arguments and errors are those of `plan_tpu`.
     """
     if target.kind != "tpu" or target.topology is None or target.efficiency is None:
         raise InputError(f"{target.name} is no TPU slice: tpu_config needs one of resources/hardware/tpu-*.yaml")
     figures = read_statistics(domain, statistics, recipe.chars_per_token)
     reasons: dict[str, str] = {}
     lengths, per_example = _lengths(base, figures, statistics, recipe, reasons)
-    batches = climb(recipe.lora.global_batches, figures.training_examples)
-    question = Question(
+    batches = lookup(recipe.lora.global_batches, figures.training_examples)
+    problem = SearchProblem(
         shape=base,
         target=target,
         lengths=lengths,
@@ -85,19 +85,19 @@ def tpu_plans(
         # MaxText cuts the batch's tokens into equal tiles; T5X has no vocabulary tiling.
         logit_chunks=1 if base.family == "t5" else recipe.tpu.logit_chunks,
     )
-    # What our JAX step holds on a chip is known to a few per cent; other models are reckoned by hand.
-    front = search(question, weigh=weigh_tpu if _has_step(base) else footprint)
-    answers: tuple[Reading, ...] = ()
+    # The memory of our JAX step is known to a few per cent; other models use the generic estimate.
+    front = search(problem, weigh=weigh_tpu if _has_step(base) else footprint)
+    answers: tuple[ThroughputReading, ...] = ()
     if throughput is not None:
         per_token = flops_per_token(base, front.best.lengths.sequence)
         answers = readings(parse_throughput(throughput), target, per_token)
-    wanted = _Wanted(domain, base, target, recipe, figures, question, per_example, answers)
+    request = _PlanRequest(domain, base, target, recipe, figures, problem, per_example, answers)
     for choice in front.plans:
-        yield _plan(wanted, front, choice, dict(reasons))
+        yield _plan(request, front, choice, dict(reasons))
 
 
 def _has_step(base: ModelShape) -> bool:
-    """Whether our JAX step, whose memory is known best, has this model."""
+    """Whether our JAX step, whose memory is known best, supports this model."""
     try:
         check_supported(base)
     except InputError:
@@ -106,13 +106,13 @@ def _has_step(base: ModelShape) -> bool:
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """What is planned, for what data and hardware.
+class _PlanRequest:
+    """The inputs that all plans of one front share.
 
     Attributes:
-        question: what the search was asked.
-        per_example: tokens of an example.
-        answers: to the throughput that was asked for.
+        problem: the search problem.
+        per_example: tokens of a typical example.
+        answers: readings of the requested throughput.
     """
 
     domain: str
@@ -120,32 +120,31 @@ class _Wanted:
     target: HardwareTarget
     recipe: PlanningRecipe
     figures: DatasetFigures
-    question: Question
+    problem: SearchProblem
     per_example: float
-    answers: tuple[Reading, ...]
+    answers: tuple[ThroughputReading, ...]
 
 
-def _plan(wanted: _Wanted, front: Front, choice: Choice, reasons: dict[str, str]) -> TpuPlan:
-    base, target, recipe = wanted.base, wanted.target, wanted.recipe
-    figures, question = wanted.figures, wanted.question
+def _plan(request: _PlanRequest, front: Front, choice: FeasibleLayout, reasons: dict[str, str]) -> TpuPlan:
+    base, target, recipe = request.base, request.target, request.recipe
+    figures, problem = request.figures, request.problem
     reasons |= front.reasons
     if choice is not front.best:
         reasons["mesh"] = f"{choice}: place {front.plans.index(choice) + 1} on the front; before it: {front.best}"
         reasons["remat"] = f"{choice.memory.arithmetic()} of {size(front.budget)}"
     reasons["step_time"] = _caution(base, choice)
-    epochs = climb(recipe.lora.epochs, figures.training_examples)
-    held = (
-        max(1.0, choice.lengths.sequence * choice.lengths.filled / wanted.per_example) if choice.lengths.packed else 1.0
-    )
+    epochs = lookup(recipe.lora.epochs, figures.training_examples)
+    row = choice.lengths
+    held = max(1.0, row.sequence * row.filled / request.per_example) if row.packed else 1.0
     batch = choice.global_batch
     steps = ceil(figures.training_examples * epochs / (batch * held))
-    each = f" x {held:.3g} examples a row" if choice.lengths.packed else ""
+    each = f" x {held:.3g} examples a row" if row.packed else ""
     reasons["steps"] = f"{figures.training_examples} examples x {epochs} epochs / ({batch} rows{each})"
     assert target.topology is not None
     group = submesh(choice.mesh.tensor, target.topology)
     assert group is not None  # the search only yields meshes whose tensor group tiles the slice
     t5 = base if base.family == "t5" else _companion(choice.mesh.tensor, recipe, reasons)
-    rate = _learning_rate(base, recipe, batch * held, question.wanted, reasons)
+    rate = _learning_rate(base, recipe, batch * held, problem.wanted, reasons)
     predicted = choice.prediction
     low, middle, high = predicted.step_seconds
     tflops = predicted.tflops_per_chip["full"]
@@ -154,7 +153,7 @@ def _plan(wanted: _Wanted, front: Front, choice: Choice, reasons: dict[str, str]
     seconds = (steps * low, steps * middle, steps * high)
     hourly = target.price.usd_per_hour
     return TpuPlan(
-        domain=wanted.domain,
+        domain=request.domain,
         model=base.name,
         shape=base,
         target=target.name,
@@ -167,9 +166,9 @@ def _plan(wanted: _Wanted, front: Front, choice: Choice, reasons: dict[str, str]
         packed=choice.lengths.packed,
         examples_per_row=held,
         remat=choice.remat,
-        optimizer=question.optimizer,
+        optimizer=problem.optimizer,
         learning_rate=rate,
-        logit_chunks=question.logit_chunks,
+        logit_chunks=problem.logit_chunks,
         steps=steps,
         step_time=StepTime(
             low=low,
@@ -187,22 +186,22 @@ def _plan(wanted: _Wanted, front: Front, choice: Choice, reasons: dict[str, str]
         memory_budget=front.budget,
         feasible=True,
         front=tuple(_entry(one, front.best) for one in front.plans),
-        refused=tuple(RefusedEntry(setting=one.setting, reason=one.reason) for one in front.refused),
-        throughput_target=wanted.answers,
+        refused=tuple(RefusedSetting(setting=one.setting, reason=one.reason) for one in front.refused),
+        throughput_target=request.answers,
         seconds=seconds,
         usd=None
         if hourly is None
         else (seconds[0] / 3600 * hourly, seconds[1] / 3600 * hourly, seconds[2] / 3600 * hourly),
         usd_note=target.price.note,
-        gin=_gin(wanted, t5, choice, group, steps),
+        gin=_gin(request, t5, choice, group, steps),
         t5_model=t5.name,
-        maxtext=None if base.family == "t5" else _maxtext(wanted, choice, steps, rate),
+        maxtext=None if base.family == "t5" else _maxtext(request, choice, steps, rate),
         xla={"status": NOT_COMPILED, "detail": "XLA was not asked; the figures above are arithmetic"},
         reasons=reasons,
     )
 
 
-def _entry(choice: Choice, best: Choice) -> FrontEntry:
+def _entry(choice: FeasibleLayout, best: FeasibleLayout) -> FrontEntry:
     predicted = choice.prediction
     return FrontEntry(
         setting=str(choice),
@@ -220,7 +219,7 @@ def _entry(choice: Choice, best: Choice) -> FrontEntry:
     )
 
 
-def _caution(base: ModelShape, choice: Choice) -> str:
+def _caution(base: ModelShape, choice: FeasibleLayout) -> str:
     said = (
         f"the efficiencies of published runs ({choice.prediction.coverage:.0%} of those whose model was left out lie in"
         f" such an interval); {choice.prediction.binds} takes most"
@@ -239,11 +238,11 @@ def _lengths(
     statistics: Mapping[str, Any],
     recipe: PlanningRecipe,
     reasons: dict[str, str],
-) -> tuple[tuple[Lengths, ...], float]:
-    """Ways to fill rows, and the tokens of a typical example.
+) -> tuple[tuple[RowFilling, ...], float]:
+    """Row lengths to try, padded and packed, and the tokens of a typical example.
 
-    Padded rows hold one example each, at the 95th percentile of lengths. Packed ones are filled first-fit, which leaves
-    about half an example empty; they exist for decoders (T5X's packing would need a second mask for its inputs).
+    A padded row holds one example, at the 95th percentile of lengths. Packed rows are filled first-fit, which leaves
+    about half an example empty; only decoders are packed (T5X's packing would need a second mask for its inputs).
     """
     step = recipe.tpu.length_step
     wanted = max(step, ceil(figures.p95_tokens / step) * step)
@@ -254,11 +253,11 @@ def _lengths(
         + (f", held to {limit}" if wanted > limit else "")
     )
     typical = min(_typical(statistics, figures), float(row))
-    padded = Lengths(sequence=row, filled=typical / row)
+    padded = RowFilling(sequence=row, filled=typical / row)
     if base.family == "t5":
         return (padded,), typical
     packed = tuple(
-        Lengths(sequence=length, filled=1 - typical / (2 * length), packed=True)
+        RowFilling(sequence=length, filled=1 - typical / (2 * length), packed=True)
         for length in sorted({row, limit})
         if length >= 2 * typical
     )
@@ -266,7 +265,7 @@ def _lengths(
 
 
 def _typical(statistics: Mapping[str, Any], figures: DatasetFigures) -> float:
-    """Tokens of the median example; of the 95th percentile where the statistics have no median."""
+    """Tokens of the median example, or of the 95th percentile where the statistics have no median."""
     for name in ("tokens", "chars"):
         table = statistics.get(name)
         if isinstance(table, Mapping) and "p50" in table and float(table.get("p95") or 0) > 0:
@@ -291,7 +290,7 @@ def _learning_rate(
 
 
 def _companion(tensor: int, recipe: PlanningRecipe, reasons: dict[str, str]) -> ModelShape:
-    """The T5 of the gin file beside a decoder plan: the recipe's, or the next larger that the mesh divides."""
+    """The T5 model for a decoder plan's gin file: the recipe's, or the next larger one that the mesh divides."""
     names = [name for name in PRESETS if name.startswith("t5_1_1-")]
     if recipe.tpu.t5_default not in names:
         raise InputError(f"planning recipe: t5_default {recipe.tpu.t5_default!r} is none of {', '.join(names)}")
@@ -303,13 +302,15 @@ def _companion(tensor: int, recipe: PlanningRecipe, reasons: dict[str, str]) -> 
     raise InputError(f"no T5 preset from {recipe.tpu.t5_default} on can be cut into {tensor} tensor shards")
 
 
-def _gin(wanted: _Wanted, t5: ModelShape, best: Choice, group: tuple[int, int, int, int], steps: int) -> str:
-    """The gin file for `t5` on the plan's mesh, with the least recomputation of the level that fits.
+def _gin(
+    request: _PlanRequest, t5: ModelShape, best: FeasibleLayout, group: tuple[int, int, int, int], steps: int
+) -> str:
+    """The gin file for `t5` on the plan's mesh, with the least recomputation that fits.
 
     Raises:
-        InputError: the T5 does not fit on this mesh, with the sum.
+        InputError: the T5 does not fit on this mesh; the message has the sum.
     """
-    recipe, target = wanted.recipe, wanted.target
+    recipe, target = request.recipe, request.target
     budget = target.usable_bytes * recipe.headroom
     for remat in recipe.limits.remat:
         load = Workload(
@@ -332,7 +333,7 @@ def _gin(wanted: _Wanted, t5: ModelShape, best: Choice, group: tuple[int, int, i
         )
     return render_gin(
         T5xRun(
-            domain=wanted.domain,
+            domain=request.domain,
             shape=t5,
             submesh=group,
             shard_parameters=best.mesh.fsdp > 1,
@@ -346,17 +347,17 @@ def _gin(wanted: _Wanted, t5: ModelShape, best: Choice, group: tuple[int, int, i
     )
 
 
-def _maxtext(wanted: _Wanted, best: Choice, steps: int, rate: float) -> str:
+def _maxtext(request: _PlanRequest, best: FeasibleLayout, steps: int, rate: float) -> str:
     return render_maxtext(
         MaxTextRun(
-            domain=wanted.domain,
-            shape=wanted.base,
+            domain=request.domain,
+            shape=request.base,
             mesh=best.mesh,
-            per_device_batch=best.global_batch / wanted.target.chips,
+            per_device_batch=best.global_batch / request.target.chips,
             sequence=best.lengths.sequence,
             remat=best.remat,
             steps=steps,
             logit_chunks=best.load.logit_chunks,
-            recipe=wanted.recipe.tpu.model_copy(update={"learning_rate": rate}),
+            recipe=request.recipe.tpu.model_copy(update={"learning_rate": rate}),
         )
     )

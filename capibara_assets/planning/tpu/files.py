@@ -1,4 +1,4 @@
-"""The files of a TPU plan: configurations for T5X, MaxText and our JAX trainer, and what starts them."""
+"""Files of a TPU plan: configurations for T5X, MaxText and our JAX trainer, and launch scripts."""
 
 from pathlib import Path
 
@@ -12,16 +12,16 @@ from capibara_assets.planning.writers.launch import CONFIGURATIONS, LaunchJob, T
 
 TASKS_FILE = "capibara_tasks.py"
 T5X_REQUIREMENTS = "requirements-t5x.txt"
-SAVES = 4  # checkpoints over a training
+SAVES = 4  # checkpoints per training
 
 
 def jax_config_of(plan: TpuPlan, recipe: TpuRecipe) -> JaxConfig:
-    """What our own trainer runs for this plan.
+    """The configuration of our JAX trainer for this plan.
 
     Raises:
-        pydantic.ValidationError: the plan does not add up (a defect of the planner, caught here).
+        pydantic.ValidationError: the plan is inconsistent (a defect of the planner).
     """
-    # Our trainer reads folders; a bucket is mounted by gcsfuse at /gcs/BUCKET, as Vertex AI does by itself.
+    # Our trainer reads folders: gcsfuse mounts a bucket at /gcs/BUCKET, as Vertex AI does.
     storage = recipe.storage_root.replace("gs://", "/gcs/", 1)
     root = f"{storage}/{plan.domain}"
     t5 = plan.shape.family == "t5"
@@ -53,10 +53,10 @@ def jax_config_of(plan: TpuPlan, recipe: TpuRecipe) -> JaxConfig:
 
 
 def tpu_files(plan: TpuPlan, target: HardwareTarget, recipe: TpuRecipe) -> dict[str, str]:
-    """File name -> text: every trainer's configuration, SeqIO's tasks, T5X's requirements, launchers.
+    """File name -> text: every trainer's configuration, SeqIO tasks, T5X's requirements, launch scripts.
 
     Raises:
-        InputError: a name that no launcher could use.
+        InputError: the job's name is not valid for the launchers.
     """
     gin = resources_root() / "gin"
     files = {
@@ -82,7 +82,7 @@ def tpu_files(plan: TpuPlan, target: HardwareTarget, recipe: TpuRecipe) -> dict[
 
 
 def write_files(folder: Path, files: dict[str, str]) -> Path:
-    """Write them into a folder that is made; scripts become executable. Returns the folder."""
+    """Write files (name -> text) into a folder, created if needed; scripts become executable. Returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")

@@ -1,12 +1,12 @@
-"""What XLA:TPU allots on one chip for our JAX step, from shapes: arguments exactly, temporaries by the fuller phase.
+"""Memory that XLA:TPU allocates on one chip for our JAX step, computed from shapes.
 
-Arguments: weights, optimizer state and the batch, as the mesh cuts them, in the layouts that pad them least. Kept
-for the backward pass: what JAX names as residuals of a layer, stacked over the layers. A head's queries, keys and
-results stand alone as rows of `head_dim` elements and are padded to the 128 lanes of a vector register.
-On top comes the larger of two phases: the loss (gathered embeddings, logits of a chunk, gradients of the embeddings) or
-the backward pass through the layers (all gradients, the gathered weights of a layer and their gradients before they are
-scattered, what a layer computes again). How many copies of each coexist is the scheduler's business; those numbers are
-fitted on compiled cases (resources/planning/xla_cases.json; `python -m benchmarks plan-xla --fit` fits them again).
+Arguments (exact): weights, optimizer state and the batch, as the mesh shards them, in the layouts that pad them least.
+Kept for the backward pass: what JAX lists as residuals of a layer, stacked over the layers. A head's queries, keys and
+results are separate rows of `head_dim` elements, padded to the 128 lanes of a vector register.
+Temporaries are the larger of two phases: the loss (gathered embeddings, logits of a chunk, gradients of the embeddings)
+or the backward pass through the layers (all gradients, the gathered weights of a layer and their gradients before they
+are scattered, recomputed values). How many copies of each coexist depends on XLA's scheduler; those numbers are fitted
+on compiled cases (resources/planning/xla_cases.json; `python -m benchmarks plan-xla --fit` fits them again).
 """
 
 import json
@@ -23,21 +23,21 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.jax.attention import LANES
 from capibara_assets.modeling.jax.sizes import StepSettings, Table, Weight
 from capibara_assets.modeling.jax.step import batch_table, tables
-from capibara_assets.planning.accounting import Breakdown, Method, Optimizer, Remat, Step
+from capibara_assets.planning.accounting import Breakdown, DeviceStep, Method, Optimizer, Remat
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape
 from capibara_assets.planning.workload import Workload
 
 CASES = "planning/xla_cases.json"
 WIDE, NARROW = 4, 2  # bytes of float32 and of bfloat16
-SQUEEZED = 0.08  # of what passes through a layer: what XLA does without when it is short of memory; see `least_memory`
+SQUEEZED = 0.08  # share of a layer's temporaries that XLA saves when short of memory; see `least_memory`
 LEAST_LOGITS = 0.5  # of their size in float32: one narrow copy
 SUBLANES = 8  # rows of a tile
 SCORE_BYTES = 6  # T5's attention keeps, of each score, the exponential in float32 and the weight in bfloat16
 
 
 class Copies(Declared):
-    """How many of each thing XLA's schedule holds at once."""
+    """Fitted numbers of copies of each quantity that XLA's schedule holds at once."""
 
     layer_weights_full: float = Field(description="gathered bf16 matrices of a layer, with their gradients")
     hoisted: float = Field(description="bf16 copies of all layers' trained shards, converted before the loops")
@@ -59,13 +59,13 @@ class Copies(Declared):
 
 @dataclass(frozen=True)
 class Quantities:
-    """Bytes on one chip of what coexists a fitted number of times, and of what is simply there.
+    """Bytes on one chip of each quantity: those that exist once, and those that coexist a fitted number of times.
 
     Attributes:
         sums: of gradients over micro-steps.
         kept: residuals of all layers.
         copies: bf16 copies of the layers' weights that are residuals too (`none` on trained weights).
-        narrow: the same where they are none: XLA converts a chip's shards of all layers before the loops over them.
+        narrow: the same where they are not residuals: XLA converts a chip's shards of all layers before the loops.
         layer: gathered bf16 matrices of one layer.
         mlp: one bf16 tensor (tokens, MLP).
         wide: one bf16 tensor (tokens, hidden).
@@ -100,38 +100,38 @@ class Quantities:
 
 @cache
 def fitted() -> Copies:
-    """The numbers that ship."""
+    """The shipped numbers of copies."""
     file = resources_root() / CASES
     return Copies.model_validate(json.loads(file.read_text(encoding="utf-8"))["copies"])
 
 
 def tpu_memory(
-    shape: ModelShape, mesh: Mesh, step: Step, copies: Copies | None = None, *, micro_steps: int = 1
+    shape: ModelShape, mesh: Mesh, step: DeviceStep, copies: Copies | None = None, *, micro_steps: int = 1
 ) -> Breakdown:
-    """Bytes on one chip of a TPU slice at the fullest moment of our JAX step.
+    """Peak memory of our JAX step on one chip of a TPU slice.
 
     Args:
-        shape: a decoder or T5 that the JAX step has.
-        mesh: data, fsdp and tensor count; a pipeline or experts are not in the JAX step.
-        step: `sequences` is one batch shard's and one pass's (a shard is `tensor` chips).
+        shape: a decoder or T5 that the JAX step supports.
+        mesh: its axes data, fsdp and tensor; the JAX step has no pipeline or experts.
+        step: `sequences` counts one batch shard (`tensor` chips) and one micro-step.
         copies: default: the fitted ones.
-        micro_steps: with more than one the gradients' sums are there all the time, beside a pass's own.
+        micro_steps: with more than one, accumulated gradients exist beside those of the current micro-step.
 
     Raises:
-        InputError: a model or an optimizer that the JAX step does not have.
+        InputError: the JAX step does not support the model or the optimizer.
     """
     held = fitted() if copies is None else copies
     return breakdown(quantities(shape, mesh, step, micro_steps), held)
 
 
 def weigh_tpu(load: Workload) -> Breakdown:
-    """`tpu_memory` of a workload, in the form that the search asks for memory."""
+    """`tpu_memory` of a workload: the `weigh` function of the layout search."""
     from capibara_assets.planning.footprint import recomputed
 
     share = recomputed(load)
     remat = Remat.FULL if share >= 1 else (Remat.MINIMAL if load.recompute.elementwise >= 1 else Remat.NONE)
     sequences = load.global_batch / load.mesh.batch_shards / load.micro_steps
-    step = Step(
+    step = DeviceStep(
         sequences=max(1, round(sequences)),
         sequence=load.sequence,
         weight_bytes=load.weight_bytes,
@@ -146,33 +146,32 @@ def weigh_tpu(load: Workload) -> Breakdown:
     return tpu_memory(load.shape, load.mesh, step, micro_steps=load.micro_steps)
 
 
-def breakdown(found: Quantities, held: Copies) -> Breakdown:
-    """The quantities, as often as each coexists.
+def breakdown(each: Quantities, held: Copies) -> Breakdown:
+    """Peak memory from the quantities and the number of copies of each.
 
-    `temporaries` holds what passes through a layer, `gathered` whole weights; `reused` takes back the phase that is not
-    the fuller one.
+    `temporaries` are a layer's, `gathered` whole weights; `reused` subtracts the smaller of the two phases.
     """
-    per_layer = held.layer_weights_lora if found.lora else held.layer_weights_full
-    if found.rebuilds:
-        passing = held.rebuilt * found.mlp + held.rebuilt_wide * found.wide
+    per_layer = held.layer_weights_lora if each.lora else held.layer_weights_full
+    if each.rebuilds:
+        passing = held.rebuilt * each.mlp + held.rebuilt_wide * each.wide
     else:
-        passing = held.passing * found.mlp + held.passing_wide * found.wide
-    passing += held.partial_sums * found.wide if found.sharded else 0
-    passing += (held.scores if found.rebuilds else held.scores_passing) * found.scores
-    gathered = per_layer * found.layer
-    backward = found.gradients + gathered + passing
-    trained = held.embeddings_tied if found.tied else held.embeddings_full
-    embeddings = (held.embeddings_lora if found.lora else trained) * found.embedding
-    shards = 0.0 if found.lora else held.embedding_shards * found.embedding_shard
-    logits = (held.logits if found.chunked else held.logits_whole) * found.logits
+        passing = held.passing * each.mlp + held.passing_wide * each.wide
+    passing += held.partial_sums * each.wide if each.sharded else 0
+    passing += (held.scores if each.rebuilds else held.scores_passing) * each.scores
+    gathered = per_layer * each.layer
+    backward = each.gradients + gathered + passing
+    trained = held.embeddings_tied if each.tied else held.embeddings_full
+    embeddings = (held.embeddings_lora if each.lora else trained) * each.embedding
+    shards = 0.0 if each.lora else held.embedding_shards * each.embedding_shard
+    logits = (held.logits if each.chunked else held.logits_whole) * each.logits
     loss = embeddings + shards + logits
     fuller = max(backward, loss)
     return Breakdown(
-        weights=found.weights + found.batch,
-        adapters=found.adapters,
-        gradients=found.gradients + found.sums,
-        optimizer=found.optimizer,
-        activations=round(found.kept) + found.copies + round(held.hoisted * found.narrow),
+        weights=each.weights + each.batch,
+        adapters=each.adapters,
+        gradients=each.gradients + each.sums,
+        optimizer=each.optimizer,
+        activations=round(each.kept) + each.copies + round(held.hoisted * each.narrow),
         logits=round(logits + shards),
         gathered=round(gathered + embeddings),
         temporaries=round(passing),
@@ -180,8 +179,8 @@ def breakdown(found: Quantities, held: Copies) -> Breakdown:
     )
 
 
-def quantities(shape: ModelShape, mesh: Mesh, step: Step, micro_steps: int = 1) -> Quantities:
-    """What a chip holds of each kind, from the step's own tables of weights and shardings."""
+def quantities(shape: ModelShape, mesh: Mesh, step: DeviceStep, micro_steps: int = 1) -> Quantities:
+    """Bytes of each quantity on one chip, from the step's own tables of weights and shardings."""
     settings = _settings(step)
     trained, frozen, state = tables(shape, settings)
     lora = step.method is Method.LORA
@@ -218,7 +217,7 @@ def quantities(shape: ModelShape, mesh: Mesh, step: Step, micro_steps: int = 1) 
     )
 
 
-def _settings(step: Step) -> StepSettings:
+def _settings(step: DeviceStep) -> StepSettings:
     if step.optimizer is Optimizer.ADAMW_8BIT:
         raise InputError("the JAX step has AdamW and Adafactor; 8-bit AdamW is not among them")
     return StepSettings(
@@ -234,7 +233,7 @@ def _matrix(name: str, entry: Weight) -> bool:
 
 
 def _bytes(part: Table, mesh: Mesh, width: int) -> int:
-    """Of one chip's shards of float32 or bfloat16 arrays, in the layouts that XLA chooses."""
+    """Bytes of one chip's shards of arrays with `width` bytes per element, in the layouts that XLA chooses."""
     lengths = {"data": mesh.data, "fsdp": mesh.fsdp, "tensor": mesh.tensor}
     return width * sum(
         tiled(tuple(-(-size // (lengths[axis] if axis else 1)) for size, axis in zip(*entry, strict=True)))
@@ -243,7 +242,7 @@ def _bytes(part: Table, mesh: Mesh, width: int) -> int:
 
 
 def tiled(size: tuple[int, ...]) -> int:
-    """Elements of an array in tiles of 8 x 128, its dimensions ordered so that the least is padding.
+    """Elements of an array stored in tiles of 8 x 128, its dimensions ordered for the least padding.
 
     A dimension of fewer than 8 rows gets a tile of the next power of two.
     """
@@ -262,7 +261,7 @@ def tiled(size: tuple[int, ...]) -> int:
     )
 
 
-def _kept_per_token(shape: ModelShape, step: Step, tensor: int, *, fused: bool) -> float:
+def _kept_per_token(shape: ModelShape, step: DeviceStep, tensor: int, *, fused: bool) -> float:
     """Bytes of residuals of all layers per token, as `jax.ad_checkpoint.print_saved_residuals` lists them."""
     if shape.family == "t5":
         encoder, decoder = _t5_kept(shape, step, tensor)
@@ -295,23 +294,26 @@ _DECODER = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "dow
 _T5 = ("q", "k", "v", "o", "wi", "wi_0", "wi_1", "wo")
 
 
-def _trains(step: Step, name: str) -> bool:
+def _trains(step: DeviceStep, name: str) -> bool:
     return step.method is Method.FULL or name in step.lora_modules
 
 
-def _norm(step: Step, wanted: bool) -> int:
-    """Bytes per element that a norm keeps: its input in float32, its result where a matrix behind it wants it, and the
-    scaled value where its own weight is trained."""
+def _norm(step: DeviceStep, wanted: bool) -> int:
+    """Bytes per element that a norm keeps.
+
+    Its input in float32, its result where the gradient of a following matrix needs it (`wanted`), and the normalised
+    value where its own weight is trained.
+    """
     return WIDE + NARROW * (2 if step.method is Method.FULL else int(wanted))
 
 
-def _between_factors(step: Step, wanted: set[str]) -> int:
-    """Bytes per token between the LoRA factors of a layer's matrices."""
+def _between_factors(step: DeviceStep, wanted: set[str]) -> int:
+    """Bytes per token kept between the two LoRA factors of a layer's matrices."""
     return NARROW * step.lora_rank * len(wanted) if step.method is Method.LORA else 0
 
 
-def _t5_kept(shape: ModelShape, step: Step, tensor: int) -> tuple[float, float]:
-    """Bytes per token of an encoder's and a decoder's layer."""
+def _t5_kept(shape: ModelShape, step: DeviceStep, tensor: int) -> tuple[float, float]:
+    """Bytes per token kept by an encoder layer and by a decoder layer."""
     hidden, width, inner = shape.hidden, shape.intermediate / tensor, shape.heads * shape.head_dim / tensor
     first = 2 if shape.gated else 1
     if step.remat is Remat.FULL:
@@ -335,12 +337,12 @@ def _t5_kept(shape: ModelShape, step: Step, tensor: int) -> tuple[float, float]:
     )
 
 
-def least_memory(shape: ModelShape, mesh: Mesh, step: Step, *, micro_steps: int = 1) -> Breakdown:
-    """Bytes on one chip when XLA is short of memory: it takes a program whose least it has room for.
+def least_memory(shape: ModelShape, mesh: Mesh, step: DeviceStep, *, micro_steps: int = 1) -> Breakdown:
+    """Least memory on one chip with which XLA still compiles the step.
 
-    Arguments and what is kept for the backward pass are there in any case. Of what passes through a layer the compiler
-    then holds less than when it has plenty (it schedules later and computes cheap results again), and of the logits no
-    more than one narrow copy, in whose place their gradient comes.
+    Arguments and residuals are unchanged. When short of memory the compiler holds fewer of a layer's temporaries (it
+    schedules later and recomputes cheap results), and at most one 16-bit copy of the logits, which their gradient
+    replaces.
     """
     held = fitted()
     passing = ("rebuilt", "rebuilt_wide", "passing", "passing_wide", "partial_sums", "scores", "scores_passing")

@@ -1,4 +1,4 @@
-"""What a TPU plan says: mesh, batch, step time, memory, the front it was chosen from, and trainers' files."""
+"""The TPU plan's document: mesh, batch, step time, memory, the Pareto front it was chosen from, and trainers' files."""
 
 from typing import Any, Final
 
@@ -7,14 +7,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from capibara_assets.planning.accounting import Optimizer, Remat
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape
-from capibara_assets.planning.prediction.throughput import Reading
+from capibara_assets.planning.prediction.throughput import ThroughputReading
 
 NOT_COMPILED: Final = "not compiled"
 Span = tuple[float, float, float]
 
 
 class StepTime(BaseModel):
-    """Predicted seconds of one step: the calibrated model's middle figure and its interval; not a measurement."""
+    """Predicted seconds of one step: the calibrated model's middle figure and interval (not a measurement)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -28,7 +28,7 @@ class StepTime(BaseModel):
 
 
 class FrontEntry(BaseModel):
-    """One setting on the Pareto front of time, memory and cost."""
+    """One layout on the Pareto front of time, memory and cost."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -46,8 +46,8 @@ class FrontEntry(BaseModel):
     relative_time: float = Field(description="time to the same loss over the best plan's")
 
 
-class RefusedEntry(BaseModel):
-    """A setting that does not fit, with the sum."""
+class RefusedSetting(BaseModel):
+    """A layout that does not fit in memory, with the arithmetic."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -56,9 +56,9 @@ class RefusedEntry(BaseModel):
 
 
 class TpuPlan(BaseModel):
-    """One feasible configuration; `reasons` says why, `gin` and `maxtext` are files ready to use.
+    """One feasible TPU configuration; `reasons` explains it, `gin` and `maxtext` are complete configuration files.
 
-    Spans are low, middle and high.
+    Spans are (low, middle, high).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -88,8 +88,8 @@ class TpuPlan(BaseModel):
     memory_budget: int
     feasible: bool
     front: tuple[FrontEntry, ...] = Field(description="settings that no other beats; the first is the search's best")
-    refused: tuple[RefusedEntry, ...]
-    throughput_target: tuple[Reading, ...] = Field(default=(), description="every reading of a given target")
+    refused: tuple[RefusedSetting, ...]
+    throughput_target: tuple[ThroughputReading, ...] = Field(default=(), description="every reading of a given target")
     seconds: Span
     usd: Span | None
     usd_note: str

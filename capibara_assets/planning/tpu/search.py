@@ -1,8 +1,7 @@
-"""Every way to lay a training step out on a target, held against memory and predicted; the best ones, and what binds.
+"""Exhaustive search for the best layout of a training step on a target: the Pareto front of time, memory and cost.
 
-Exhaustive over mesh axes that divide chips and model, over sequences per shard, accumulation, recomputation and
-packing. What cannot fit is cut off early: a mesh whose state alone is too large, and larger batches after one that did
-not fit.
+Tries all meshes that divide chips and model, sequences per shard, accumulation, recomputation and packing. Layouts that
+cannot fit are pruned early: a mesh whose state alone is too large, and batches larger than one that did not fit.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,38 +13,38 @@ from capibara_assets.planning.accounting import Breakdown, Method, Remat, size
 from capibara_assets.planning.footprint import footprint
 from capibara_assets.planning.hardware.machine import Machine, machine_of
 from capibara_assets.planning.mesh import Mesh, largest_tensor
-from capibara_assets.planning.prediction.calibration import Calibration, Rates, rates, shipped
-from capibara_assets.planning.prediction.step_time import Prediction, predict
-from capibara_assets.planning.tpu.layouts import Lengths, Question, batches, layouts, row_tokens, splits
+from capibara_assets.planning.prediction.calibration import EfficiencyCalibration, Rates, rates, shipped
+from capibara_assets.planning.prediction.step_time import StepPrediction, predict
+from capibara_assets.planning.tpu.layouts import RowFilling, SearchProblem, batches, layouts, row_tokens, splits
 from capibara_assets.planning.workload import Workload, policy
 
 NOISE_BATCHES = 4.0
 """Gradient noise scale over the batch that the recipe asks for.
 
 McCandlish et al. 2018 (arXiv 1812.06162): to the same loss a batch B needs (1 + B/noise scale) times the examples of
-an infinitely small one. A recipe's batch is taken to be a quarter of the scale: it needs a quarter more examples, and
-five times the least number of steps. The scale could be measured (gradients' variance over their mean); it is not.
+an infinitely small one. A recipe's batch is assumed to be a quarter of the scale: it needs a quarter more examples, and
+five times the least number of steps. The scale is not measured (it would be the gradients' variance over their mean).
 """
-MOST_REFUSED = 12  # refusals that are kept, nearest to fitting first
-FIXED = ("gather", "reduce", "network", "optimizer", "launch", "operands")  # what need not grow with the batch
-DIGITS = 3  # to which settings count as equally fast
+MOST_REFUSED = 12  # refusals kept, nearest to fitting first
+FIXED = ("gather", "reduce", "network", "optimizer", "launch", "operands")  # terms that need not grow with the batch
+DIGITS = 3  # significant digits to which layouts count as equally fast
 
 
 @dataclass(frozen=True)
-class Choice:
-    """One setting that fits.
+class FeasibleLayout:
+    """A layout that fits in memory, with its predicted time and cost.
 
     Attributes:
-        seconds: of one row's data on the whole target, weighed by the examples that its batch needs more or less (the
-            gradient-noise heuristic); what settings are ranked by.
-        usd: of the same; chip-hours where the target has no price.
+        seconds: for one row's data on the whole target, weighted by the number of examples that the batch size needs
+            (gradient-noise heuristic); layouts are ranked by it.
+        usd: dollars of the same; chip-hours where the target has no price.
     """
 
     load: Workload
     remat: Remat
-    lengths: Lengths
+    lengths: RowFilling
     memory: Breakdown
-    prediction: Prediction
+    prediction: StepPrediction
     seconds: float
     usd: float
 
@@ -58,7 +57,7 @@ class Choice:
         return int(self.load.global_batch)
 
     def examples(self, row: float) -> float:
-        """The batch in rows of `row` data tokens."""
+        """The global batch in rows of `row` data tokens."""
         return self.global_batch * self.lengths.sequence * self.lengths.filled / row
 
     @property
@@ -73,7 +72,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A setting that does not fit, and the arithmetic."""
+    """A layout that does not fit in memory, and the arithmetic."""
 
     setting: str
     reason: str
@@ -82,19 +81,20 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Front:
-    """What a search found.
+    """Result of a search.
 
     Attributes:
         plans: the Pareto front of time, memory and cost, best first: fastest, then less recomputation, fewer shards.
-        refused: settings that do not fit, nearest first.
+        refused: layouts that do not fit, nearest to fitting first.
         binds: what limits the best plan: compute, HBM, ICI/NVLink, DCN/network, host, pipeline, or memory where a
-        setting
-            that does not fit would have been faster.
-        tried: settings predicted or weighed.
-        fitting: settings that fit.
+            layout that does not fit would have been faster.
+        tried: number of layouts whose memory was computed.
+        fitting: number of layouts that fit.
+        budget: bytes per chip that a layout may fill.
+        reasons: explanations of the best plan, by setting.
     """
 
-    plans: tuple[Choice, ...]
+    plans: tuple[FeasibleLayout, ...]
     refused: tuple[Refusal, ...]
     binds: str
     tried: int
@@ -103,37 +103,40 @@ class Front:
     reasons: dict[str, str] = field(default_factory=dict)
 
     @property
-    def best(self) -> Choice:
+    def best(self) -> FeasibleLayout:
         return self.plans[0]
 
 
 Weigh = Callable[[Workload], Breakdown]
 
 
-def search(question: Question, *, calibration: Calibration | None = None, weigh: Weigh = footprint) -> Front:
-    """The Pareto front of all settings that fit.
+def search(
+    problem: SearchProblem, *, calibration: EfficiencyCalibration | None = None, weigh: Weigh = footprint
+) -> Front:
+    """Find the Pareto front of all layouts that fit.
 
     Args:
-        question: model, target and limits.
-        calibration: efficiencies; default: those that ship.
-        weigh: memory of a workload on one chip.
+        problem: model, target and limits.
+        calibration: fitted efficiencies; default: the shipped ones.
+        weigh: computes the memory of a workload on one chip.
 
     Raises:
-        InputError: nothing fits (with the smallest setting's arithmetic), or the target has no peak or bandwidth.
+        InputError: nothing fits (the message has the smallest layout's arithmetic), or the target declares no peak or
+            bandwidth.
     """
     fitted = shipped() if calibration is None else calibration
-    budget = int(question.target.usable_bytes * question.limits.headroom)
-    hunt = _Hunt(question, fitted, weigh, budget)
-    one = machine_of(question.target)
-    for slices in question.slices:
+    budget = int(problem.target.usable_bytes * problem.limits.headroom)
+    hunt = _Search(problem, fitted, weigh, budget)
+    one = machine_of(problem.target)
+    for slices in problem.slices:
         machine = replace(one, chips=one.chips * slices)
-        for mesh in layouts(question, slices):
-            for lengths in question.lengths:
-                for remat in question.limits.remat:
+        for mesh in layouts(problem, slices):
+            for lengths in problem.lengths:
+                for remat in problem.limits.remat:
                     hunt.explore(machine, mesh, lengths, remat)
     hunt.refused.sort(key=lambda one: (one.bytes, one.setting))
     if not hunt.front:
-        raise InputError(_nothing_fits(question, hunt.refused, budget))
+        raise InputError(_nothing_fits(problem, hunt.refused, budget))
     plans = tuple(sorted(hunt.front, key=_order))
     best = plans[0]
     faster = hunt.fastest_refused if hunt.fastest_refused and hunt.fastest_refused[0] < 0.98 * best.seconds else None
@@ -144,40 +147,39 @@ def search(question: Question, *, calibration: Calibration | None = None, weigh:
         tried=hunt.tried,
         fitting=hunt.fitting,
         budget=budget,
-        reasons=_reasons(question, best, faster, hunt.tried, hunt.fitting, budget),
+        reasons=_reasons(problem, best, faster, hunt.tried, hunt.fitting, budget),
     )
 
 
-class _Hunt:
-    """A search in progress: the front so far, what did not fit, and counts."""
+class _Search:
+    """State of a search: the front so far, refusals, and counts."""
 
-    def __init__(self, question: Question, fitted: Calibration, weigh: Weigh, budget: int) -> None:
-        self.question, self.fitted, self.weigh, self.budget = question, fitted, weigh, budget
-        self.front: list[Choice] = []
+    def __init__(self, problem: SearchProblem, fitted: EfficiencyCalibration, weigh: Weigh, budget: int) -> None:
+        self.problem, self.fitted, self.weigh, self.budget = problem, fitted, weigh, budget
+        self.front: list[FeasibleLayout] = []
         self.refused: list[Refusal] = []
         self.fastest_refused: tuple[float, str] | None = None
         self.tried = self.fitting = 0
-        self._known: Rates | None = None  # all settings of one search share framework, format and chip
+        self._known: Rates | None = None  # shared: all layouts of a search have one framework, format and chip
 
-    def explore(self, machine: Machine, mesh: Mesh, lengths: Lengths, remat: Remat) -> None:
-        """Batches on one mesh, rising, until they cannot fit or cannot be better any more.
+    def explore(self, machine: Machine, mesh: Mesh, lengths: RowFilling, remat: Remat) -> None:
+        """Try batches on one mesh, ascending, until they no longer fit or can no longer be better.
 
-        More passes of fewer sequences are never faster without a pipeline, so they are tried only where fewer do not
-        fit.
+        Without a pipeline more micro-steps are never faster, so they are tried only where fewer do not fit.
         """
-        question = self.question
-        wanted = max(1, round(question.wanted * row_tokens(question) / (lengths.sequence * lengths.filled)))
-        for rows in batches(wanted, mesh.batch_shards, question.limits.batch_growth):
-            last: Choice | None = None
-            for passes in splits(rows, mesh, question):
-                load = _load(question, mesh, lengths, remat, rows, passes)
+        problem = self.problem
+        wanted = max(1, round(problem.wanted * row_tokens(problem) / (lengths.sequence * lengths.filled)))
+        for rows in batches(wanted, mesh.batch_shards, problem.limits.batch_growth):
+            last: FeasibleLayout | None = None
+            for passes in splits(rows, mesh, problem):
+                load = _load(problem, mesh, lengths, remat, rows, passes)
                 self.tried += 1
                 memory = self.weigh(load)
                 if memory.total > self.budget:
                     self._refuse(machine, load, lengths, remat, memory)
                     continue
                 self.fitting += 1
-                last = _choice(question, load, remat, lengths, memory, self._predict(load, machine))
+                last = _choice(problem, load, remat, lengths, memory, self._predict(load, machine))
                 self._keep(last)
                 if mesh.pipeline == 1:
                     break
@@ -186,100 +188,107 @@ class _Hunt:
             if last is not None and self._hopeless(last):
                 return
 
-    def _predict(self, load: Workload, machine: Machine) -> Prediction:
+    def _predict(self, load: Workload, machine: Machine) -> StepPrediction:
         if self._known is None:
             self._known = rates(load, machine, self.fitted)
         return predict(load, machine, self.fitted, known=self._known)
 
-    def _refuse(self, machine: Machine, load: Workload, lengths: Lengths, remat: Remat, memory: Breakdown) -> None:
+    def _refuse(self, machine: Machine, load: Workload, lengths: RowFilling, remat: Remat, memory: Breakdown) -> None:
         setting = f"{load.mesh}, remat {remat}, {int(load.global_batch)} x {load.sequence} tokens"
         refusal = Refusal(setting, f"{memory.arithmetic()} of {size(self.budget)}", memory.total)
         self.refused.append(refusal)
         if load.micro_steps == 1:
-            seconds = _cost(self.question, load, lengths, self._predict(load, machine))
+            seconds = _cost(self.problem, load, lengths, self._predict(load, machine))
             if self.fastest_refused is None or seconds < self.fastest_refused[0]:
                 self.fastest_refused = (seconds, setting)
 
-    def _keep(self, choice: Choice) -> None:
-        """Add to the front what nothing on it beats, and drop what the newcomer beats."""
+    def _keep(self, choice: FeasibleLayout) -> None:
+        """Add a layout that none on the front dominates, and remove those that it dominates."""
         if any(_beats(other, choice) for other in self.front):
             return
         self.front = [other for other in self.front if not _beats(choice, other)]
         self.front.append(choice)
 
-    def _hopeless(self, smaller: Choice) -> bool:
-        """Whether no larger batch on the same mesh can reach the front: it needs more memory, as many examples or more,
-        and saves at most what does not grow with the batch."""
+    def _hopeless(self, smaller: FeasibleLayout) -> bool:
+        """Whether no larger batch on the same mesh can reach the front.
+
+        A larger batch needs more memory and no fewer examples, and saves at most the time of the terms in FIXED.
+        """
         seconds = smaller.prediction.step_seconds[1]
         growing = seconds - sum(smaller.prediction.terms[name] for name in FIXED)
         bound = smaller.seconds * growing / seconds
         return any(other.seconds <= bound and other.memory.total <= smaller.memory.total for other in self.front)
 
 
-def _load(question: Question, mesh: Mesh, lengths: Lengths, remat: Remat, rows: int, passes: int) -> Workload:
+def _load(problem: SearchProblem, mesh: Mesh, lengths: RowFilling, remat: Remat, rows: int, passes: int) -> Workload:
     return Workload(
-        shape=question.shape,
+        shape=problem.shape,
         sequence=lengths.sequence,
-        inputs=lengths.sequence if question.shape.family == "t5" else 0,
+        inputs=lengths.sequence if problem.shape.family == "t5" else 0,
         global_batch=rows * mesh.batch_shards,
         mesh=mesh,
         micro_steps=passes,
-        recompute=policy(remat, question.software),
-        precision=question.precision,
-        weight_bytes=question.weight_bytes,
-        optimizer=question.optimizer,
-        method=question.method,
-        lora_rank=question.lora_rank,
-        lora_modules=question.lora_modules,
-        software=question.software,
-        logit_chunks=question.logit_chunks,
+        recompute=policy(remat, problem.software),
+        precision=problem.precision,
+        weight_bytes=problem.weight_bytes,
+        optimizer=problem.optimizer,
+        method=problem.method,
+        lora_rank=problem.lora_rank,
+        lora_modules=problem.lora_modules,
+        software=problem.software,
+        logit_chunks=problem.logit_chunks,
     )
 
 
 def examples_factor(batch: float, wanted: int) -> float:
-    """Examples to the same loss with this batch, over those with the wanted one (see NOISE_BATCHES)."""
+    """Examples needed for the same loss with this batch, relative to the wanted batch (see NOISE_BATCHES)."""
     scale = NOISE_BATCHES * wanted
     return (1 + batch / scale) / (1 + wanted / scale)
 
 
 def rate_factor(batch: float, wanted: int) -> float:
-    """Learning rate for this batch over the recipe's: Adam's square root (Malladi et al. 2022) up to the noise scale.
+    """Factor on the recipe's learning rate: Adam's square-root rule (Malladi et al. 2022) up to the noise scale.
 
-    Beyond the noise scale larger batches only repeat what a step already knows, and a larger rate is not safe.
+    Beyond the noise scale a larger batch no longer improves the gradient, and a larger rate is not safe.
     """
     return sqrt(min(batch, NOISE_BATCHES * wanted) / wanted)
 
 
-def _cost(question: Question, load: Workload, lengths: Lengths, predicted: Prediction) -> float:
-    """Seconds of one row's worth of data, weighed by how many examples the batch needs."""
+def _cost(problem: SearchProblem, load: Workload, lengths: RowFilling, predicted: StepPrediction) -> float:
+    """Seconds per row of data, weighted by the examples that the batch needs."""
     useful = load.global_batch * lengths.sequence * lengths.filled
-    return predicted.step_seconds[1] / useful * examples_factor(useful / row_tokens(question), question.wanted)
+    return predicted.step_seconds[1] / useful * examples_factor(useful / row_tokens(problem), problem.wanted)
 
 
 def _choice(
-    question: Question, load: Workload, remat: Remat, lengths: Lengths, memory: Breakdown, predicted: Prediction
-) -> Choice:
-    seconds = _cost(question, load, lengths, predicted)
-    hourly = question.target.price.usd_per_hour
-    rate = (hourly if hourly is not None else question.target.chips) * load.mesh.slices / 3600
-    return Choice(load, remat, lengths, memory, predicted, seconds, seconds * rate)
+    problem: SearchProblem,
+    load: Workload,
+    remat: Remat,
+    lengths: RowFilling,
+    memory: Breakdown,
+    predicted: StepPrediction,
+) -> FeasibleLayout:
+    seconds = _cost(problem, load, lengths, predicted)
+    hourly = problem.target.price.usd_per_hour
+    rate = (hourly if hourly is not None else problem.target.chips) * load.mesh.slices / 3600
+    return FeasibleLayout(load, remat, lengths, memory, predicted, seconds, seconds * rate)
 
 
-def _beats(one: Choice, other: Choice) -> bool:
-    """Whether `one` is as good in time, memory and cost at once; of equals the simpler wins."""
+def _beats(one: FeasibleLayout, other: FeasibleLayout) -> bool:
+    """Whether `one` dominates `other`: no worse in time, memory and cost; of equal ones the simpler wins."""
     mine, theirs = _figures(one), _figures(other)
     if mine == theirs:
         return _order(one) <= _order(other)
     return all(a <= b for a, b in zip(mine, theirs, strict=True))
 
 
-def _figures(choice: Choice) -> tuple[float, float, float]:
+def _figures(choice: FeasibleLayout) -> tuple[float, float, float]:
     seconds = _round(choice.seconds)
-    # Dollars of the rounded time: rounded on their own, equal times could differ in cost.
+    # Dollars of the rounded time: rounded separately, equal times could differ in cost.
     return (seconds, float(choice.memory.total), seconds * float(f"{choice.usd / choice.seconds:.6g}"))
 
 
-def _order(choice: Choice) -> tuple[float, ...]:
+def _order(choice: FeasibleLayout) -> tuple[float, ...]:
     mesh = choice.mesh
     simplest = (mesh.slices, mesh.pipeline, mesh.tensor, mesh.expert, mesh.data, choice.load.micro_steps)
     return (
@@ -292,41 +301,41 @@ def _order(choice: Choice) -> tuple[float, ...]:
 
 
 def _round(value: float) -> float:
-    """So that equal settings tie."""
+    """Round to DIGITS significant digits, so that equally fast layouts tie."""
     return float(f"{value:.{DIGITS}g}")
 
 
-def _nothing_fits(question: Question, refused: Sequence[Refusal], budget: int) -> str:
-    shape, target = question.shape, question.target
-    what = "fine-tuned whole" if question.method is Method.FULL else "fine-tuned with LoRA"
+def _nothing_fits(problem: SearchProblem, refused: Sequence[Refusal], budget: int) -> str:
+    shape, target = problem.shape, problem.target
+    what = "fine-tuned whole" if problem.method is Method.FULL else "fine-tuned with LoRA"
     if not refused:
         return (
-            f"{shape.name} cannot be laid out on {target.name}: no batch within {question.limits.micro_batch}"
+            f"{shape.name} cannot be laid out on {target.name}: no batch within {problem.limits.micro_batch}"
             f" sequences a chip and pass; ask for fewer examples a step, or a larger slice"
         )
     closest = refused[0]
     return (
         f"{shape.name} ({shape.parameters / 1e9:.3g} B parameters) cannot be {what} on {target.name}: a chip has"
-        f" {target.memory.usable_gib:g} GiB usable, {size(budget)} at {question.limits.headroom:.0%}; the smallest of"
+        f" {target.memory.usable_gib:g} GiB usable, {size(budget)} at {problem.limits.headroom:.0%}; the smallest of"
         f" all settings ({closest.setting}) needs {closest.reason}. Take a larger slice or a smaller model."
     )
 
 
 def _reasons(
-    question: Question,
-    best: Choice,
+    problem: SearchProblem,
+    best: FeasibleLayout,
     faster: tuple[float, str] | None,
     tried: int,
     fitting: int,
     budget: int,
 ) -> dict[str, str]:
-    """Why the best plan is what it is."""
+    """Explanations of the best plan, by setting."""
     parts = sorted(best.prediction.resources.items(), key=lambda one: -one[1])
     told = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in parts if seconds > 0.005 * parts[0][1])
     reasons = {
         "mesh": (
             f"{best.mesh}: fastest to the same loss of {fitting} settings that fit ({tried} tried);"
-            f" {best.prediction.binds} binds ({told}); tensor has to divide {largest_tensor(question.shape)} (heads,"
+            f" {best.prediction.binds} binds ({told}); tensor has to divide {largest_tensor(problem.shape)} (heads,"
             " key/value heads, MLP, vocabulary)"
         ),
         "remat": f"{best.memory.arithmetic()} of {size(budget)}: "
@@ -336,21 +345,21 @@ def _reasons(
             else "less recomputation does not fit or is not faster"
         ),
     }
-    useful = best.examples(row_tokens(question))
+    useful = best.examples(row_tokens(problem))
     reasons["batch"] = (
-        f"{question.wanted} examples a step asked for, {useful:.4g} taken ({best.global_batch} rows,"
+        f"{problem.wanted} examples a step asked for, {useful:.4g} taken ({best.global_batch} rows,"
         f" {best.mesh.batch_shards} shards): to the same"
         f" loss a batch B needs (1 + B/noise scale) times the examples (McCandlish et al. 2018), the scale taken as"
-        f" {NOISE_BATCHES:g} times what is asked for: {examples_factor(useful, question.wanted):.2f} times as many here"
+        f" {NOISE_BATCHES:g} times what is asked for: {examples_factor(useful, problem.wanted):.2f} times as many here"
     )
     reasons["learning_rate"] = (
-        f"{rate_factor(useful, question.wanted):.3g} times the recipe's: the square root of the batch over what was"
+        f"{rate_factor(useful, problem.wanted):.3g} times the recipe's: the square root of the batch over what was"
         " asked for, Adam's rule (Malladi et al. 2022), no further than the noise scale"
     )
-    if len(question.lengths) > 1:
+    if len(problem.lengths) > 1:
         filled = ", ".join(
             f"{'packed' if one.packed else 'padded'} to {one.sequence}: {one.filled:.0%} data"
-            for one in question.lengths
+            for one in problem.lengths
         )
         reasons["packing"] = f"{filled}; {'packed' if best.lengths.packed else 'padded'} is faster"
     if faster is not None:

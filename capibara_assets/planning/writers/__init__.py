@@ -1,4 +1,4 @@
-"""Writers of other tools' configuration: T5X gin, MaxText, our JAX trainer, launch scripts.
+"""Configuration files for trainers (T5X, MaxText, our JAX trainer) and launch scripts for a TPU slice.
 
-Imports `hardware`, `models` and `mesh`. A new trainer is a new module here.
+Imports `hardware`, `models`, `mesh` and `recipe`. A new trainer is a new module here.
 """

@@ -1,4 +1,4 @@
-"""The gin file that T5X fine-tunes with, and its check against T5X's real names and parameters."""
+"""The gin file for fine-tuning with T5X, and its validation against T5X's names and parameters."""
 
 import difflib
 import json
@@ -19,7 +19,7 @@ TASKS = "capibara_tasks"  # the SeqIO task module resources/gin/capibara_tasks.p
 
 
 class T5xRun(NamedTuple):
-    """What a fine-tuning run with T5X is made of."""
+    """Settings of a fine-tuning run with T5X."""
 
     domain: str
     shape: ModelShape
@@ -42,15 +42,14 @@ def size_of(shape: ModelShape) -> str | None:
 
 
 def render_gin(run: T5xRun) -> str:
-    """A complete gin file for `t5x/train.py`: model first, then run, then what this plan sets.
+    """A complete gin file for `t5x/train.py`: model first, then run, then the plan's settings.
 
-    T5X knows two mesh axes, data and model: our `fsdp` becomes parameters sharded over data. It has no pipeline
-    parallelism. `model_parallel_submesh` is always set, because T5X's own default mesh knows neither v5e nor v6e and
-    raises.
+    T5X has two mesh axes, data and model: our `fsdp` becomes parameters sharded over data. It has no pipeline
+    parallelism. `model_parallel_submesh` is always set, because T5X's default mesh raises for v5e and v6e.
 
     Raises:
-        InputError: a model that is no T5 1.1 size (its public checkpoint and gin file would not exist), or a model axis
-            that does not divide its heads, MLP width and vocabulary.
+        InputError: the model is not a T5 1.1 size (without public checkpoint and gin file), or the model axis does not
+            divide its heads, MLP width and vocabulary.
     """
     size, recipe = size_of(run.shape), run.recipe
     if size is None:
@@ -131,12 +130,12 @@ def t5x_names() -> dict[str, Any]:
 
 
 def check_gin(text: str) -> None:
-    """Parse a gin file with gin-config's own parser and hold every name against T5X's.
+    """Parse a gin file with gin-config's parser and check every name against T5X's.
 
     Raises:
-        InputError: not gin; a module, configurable, parameter, macro or included file that T5X does not have; or a
-            macro that the included files require and nothing sets. All problems are named, with their lines and nearest
-            real names.
+        InputError: the text is not gin; a module, configurable, parameter, macro or included file does not exist in
+            T5X; or a macro that the included files require is not set. The message lists all problems, with lines and
+            the nearest existing names.
     """
     try:
         from gin import config_parser
@@ -170,7 +169,7 @@ def check_gin(text: str) -> None:
 
 
 class _Delegate:
-    """What gin's parser makes of references; the check needs their names only."""
+    """Delegate of gin's parser; the check needs only the names of references."""
 
     def configurable_reference(self, name: str, evaluate: bool) -> tuple[str, str, bool]:
         return ("reference", name, evaluate)

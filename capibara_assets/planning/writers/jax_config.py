@@ -1,4 +1,4 @@
-"""What our own JAX trainer runs: the configuration that a plan writes and `training/jax/` reads, YAML or JSON."""
+"""Configuration of our JAX trainer (YAML or JSON): written by a plan, read by `training.jax`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +22,7 @@ HEAD = (
 
 
 class Lora(Declared):
-    """The adapter; the base stays frozen."""
+    """LoRA settings; the base model stays frozen."""
 
     rank: int = Field(gt=0)
     alpha: float = Field(gt=0, description="the update is scaled by alpha / rank (alpha / sqrt(rank) with rslora)")
@@ -102,19 +102,19 @@ class JaxConfig(Declared):
 
 
 def render_jax_config(config: JaxConfig) -> str:
-    """The configuration as YAML that `read_jax_config` reads back equal."""
+    """The configuration as YAML; `read_jax_config` reads it back unchanged."""
     return HEAD + yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, width=120)
 
 
 def read_jax_config(file: Path) -> JaxConfig:
-    """A configuration from YAML or JSON (which is YAML).
+    """Read a configuration from a YAML or JSON file.
 
     Raises:
-        InputError: unreadable, a key that is unknown, doubled or missing, or settings that do not add up.
+        InputError: unreadable; an unknown, duplicate or missing key; or inconsistent settings.
     """
     return read_declared(file, JaxConfig)
 
 
 def jax_config(values: Mapping[str, Any], source: object = "JAX configuration") -> JaxConfig:
-    """A configuration from a mapping; raises as `read_jax_config`."""
+    """Validate a configuration given as a mapping; raises like `read_jax_config`."""
     return declared(JaxConfig, values, source)

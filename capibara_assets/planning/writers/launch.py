@@ -1,7 +1,7 @@
-"""Files that start a TPU plan's job: queued resources, GKE, Vertex AI, XManager; without secrets or paths of ours.
+"""Launch scripts for a TPU plan's job: queued resources, GKE, Vertex AI and XManager.
 
-One `run.sh` knows how each trainer is called; every launcher brings it and the plan's files to each host and runs it
-there. Projects, zones and images are the deployment's: they are variables, refused by name where they are not set.
+`run.sh` starts each trainer; every launcher copies it and the plan's files to each host and runs it there. Projects,
+zones and images belong to the deployment: they are environment variables, and a script exits naming one that is unset.
 """
 
 import re
@@ -33,10 +33,10 @@ _NAME = re.compile(r"[a-z]([a-z0-9-]{0,51}[a-z0-9])?")
 
 
 class LaunchJob(NamedTuple):
-    """What is started.
+    """A job to launch.
 
-    `files` are the plan's: name -> text, among them the configuration of each of `trainers`; the first of these
-    runs by default. `xla_flags` go to libtpu. `storage_root` is where the plan's folder lies for Vertex AI.
+    `files` are the plan's (name -> text), including the configuration of each of `trainers`, the first of which runs by
+    default. `xla_flags` are passed to libtpu. `storage_root` holds the plan's folder for Vertex AI.
     """
 
     name: str
@@ -49,10 +49,10 @@ class LaunchJob(NamedTuple):
 
 
 def launch_files(job: LaunchJob, target: HardwareTarget) -> dict[str, str]:
-    """File name -> text. A launcher that cannot ask for the target says so in its file and names the one that can.
+    """File name -> text of each launcher; one that does not support the target explains so in its file.
 
     Raises:
-        InputError: no TPU slice, no trainer, a trainer without its configuration, or a name that no cloud would take.
+        InputError: not a TPU slice, no trainer, a trainer without its configuration, or an invalid job name.
     """
     if target.kind != "tpu" or target.topology is None:
         raise InputError(f"{target.name} is no TPU slice: adapters on CPUs and GPUs are started by training's scripts")
@@ -112,7 +112,7 @@ def _slices(job: LaunchJob, target: HardwareTarget) -> str:
 
 
 def _queued(job: LaunchJob, target: HardwareTarget) -> str:
-    """gcloud's commands: ask for the slice, wait, copy, run on every host, give the slice back."""
+    """A script of gcloud commands: request the slice, wait, copy files, run on every host, release the slice."""
     runtime = RUNTIMES.get(target.family)
     if runtime is None or target.accelerator_type is None:
         return _refusal(
@@ -187,9 +187,9 @@ def _refusal(words: str) -> str:
 
 
 def _gke(job: LaunchJob, target: HardwareTarget) -> str:
-    """One ConfigMap with the files, and a Job with a pod per node; several slices are a JobSet of such Jobs.
+    """A ConfigMap with the files, and a Job with a pod per node; several slices are a JobSet of such Jobs.
 
-    The pods of a slice find each other by the names that a headless service gives them: GKE sets TPU_WORKER_ID and
+    The pods of a slice find each other by the host names of a headless service: GKE sets TPU_WORKER_ID and
     TPU_WORKER_HOSTNAMES from them.
     """
     if target.kubernetes is None:
@@ -252,7 +252,7 @@ def _gke(job: LaunchJob, target: HardwareTarget) -> str:
 
 def _job_spec(job: LaunchJob, target: HardwareTarget, subdomain: str | None) -> dict[str, Any]:
     kubernetes = target.kubernetes
-    assert kubernetes is not None  # the caller looked
+    assert kubernetes is not None  # checked by the caller
     pod: dict[str, Any] = {
         "restartPolicy": "Never",
         "nodeSelector": dict(kubernetes.node_selector),
@@ -292,7 +292,7 @@ def _vertex(job: LaunchJob, target: HardwareTarget) -> str:
             else f"it has TPU v2, v3, v5e and v6e, not {target.family}"
         )
         return f"# Vertex AI's custom training cannot run this plan: {why}. Use {QUEUED} or {GKE}.\n"
-    assert target.topology is not None  # launch_files looked
+    assert target.topology is not None  # checked by launch_files
     folder = f"{job.storage_root}/{job.domain}/plan"
     spec = {
         "workerPoolSpecs": [
@@ -320,7 +320,7 @@ def _vertex(job: LaunchJob, target: HardwareTarget) -> str:
 
 
 def _xmanager(job: LaunchJob, target: HardwareTarget) -> str:
-    """An XManager launcher: TPU v2 and v3 on Vertex AI; else queued resources as a local job of the experiment."""
+    """An XManager launcher: TPU v2 and v3 on Vertex AI; other TPUs through queued resources, as a local job."""
     if target.family in XMANAGER_FAMILIES:
         kind = target.family.removeprefix("tpu-")
         # Cloud TPU v2 and v3 are counted in cores, two to a chip.

@@ -1,4 +1,4 @@
-"""The MaxText configuration of a plan, for decoder models: only keys that MaxText's base.yml has."""
+"""The MaxText configuration of a plan for decoder models, restricted to keys of MaxText's base.yml."""
 
 from functools import cache
 from typing import Any, Literal, NamedTuple
@@ -20,9 +20,9 @@ BLOCKS = {"llama": "llama2", "mistral": "mistral", "mixtral": "mixtral", "qwen3"
 
 
 class MaxTextRun(NamedTuple):
-    """What a MaxText fine-tuning run is made of.
+    """Settings of a MaxText fine-tuning run.
 
-    `micro_batches` are those of a pipeline (a multiple of its stages); `offload` says what waits in the hosts' memory.
+    `micro_batches` are those of a pipeline (a multiple of its stages); `offload` lists what is kept in host memory.
     """
 
     domain: str
@@ -48,12 +48,12 @@ def maxtext_keys() -> frozenset[str]:
 def settings(run: MaxTextRun) -> dict[str, Any]:
     """The configuration as a mapping.
 
-    Slices are joined by data parallelism over the data-centre network (`dcn_data_parallelism`), all other axes lie
+    Slices are connected by data parallelism over the data-centre network (`dcn_data_parallelism`); all other axes lie
     inside a slice.
 
     Raises:
-        InputError: an encoder-decoder or an architecture that is none of `BLOCKS`;
-            layers, micro-batches or settings that a pipeline or MaxText itself cannot take.
+        InputError: an architecture that is not in `BLOCKS`, or layers, micro-batches or offloading that MaxText does
+            not support.
     """
     shape, mesh = run.shape, run.mesh
     block = BLOCKS.get(shape.architecture)
@@ -132,7 +132,7 @@ def _mixture(shape: ModelShape) -> dict[str, Any]:
 
 
 def _remat(run: MaxTextRun) -> str:
-    """MaxText's policy; activations that wait in the host's memory are those that `minimal` keeps."""
+    """MaxText's name of the recomputation policy; offloaded activations are those that `minimal` keeps."""
     if "activations" not in run.offload:
         return POLICIES[run.remat]
     if run.remat is not Remat.MINIMAL:
@@ -141,7 +141,7 @@ def _remat(run: MaxTextRun) -> str:
 
 
 def _pipeline(run: MaxTextRun) -> dict[str, Any]:
-    """Keys of a pipeline: equal stages, each passed once, and a multiple of their number in micro-batches."""
+    """Keys of a pipeline: equal stages, each passed once, and a multiple of their number of micro-batches."""
     stages = run.mesh.pipeline
     if stages == 1:
         return {}
@@ -168,10 +168,10 @@ def _offload(run: MaxTextRun) -> dict[str, Any]:
 
 
 def render_maxtext(run: MaxTextRun) -> str:
-    """The configuration as YAML, every key checked against MaxText's own.
+    """The configuration as YAML, every key checked against MaxText's.
 
     Raises:
-        InputError: see `settings`; or a key that MaxText does not have (a defect of this writer, caught here).
+        InputError: as `settings`; or an unknown key (a defect of this writer).
     """
     document = settings(run)
     check_maxtext(document)
@@ -184,7 +184,7 @@ def render_maxtext(run: MaxTextRun) -> str:
 
 
 def check_maxtext(document: dict[str, Any]) -> None:
-    """Hold the keys against those of MaxText's base.yml.
+    """Check the keys against those of MaxText's base.yml.
 
     Raises:
         InputError: keys that MaxText does not have.

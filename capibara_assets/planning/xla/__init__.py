@@ -1,4 +1,4 @@
-"""Plans put before the real compiler: cases, lowering and compiling in a process of its own, cached verdicts.
+"""Checks of TPU plans by XLA: lowering and compiling a step in a separate process, and cached verdicts.
 
-Imports `tpu`, `writers` and `hardware`.
+Imports `tpu`, `writers`, `hardware` and the modules directly in `planning`.
 """

@@ -1,8 +1,8 @@
-"""Ask XLA about a TPU plan: lower its step for the slice without devices, and compile it where libtpu is installed.
+"""XLA's verdict on a TPU plan: its step is lowered for the slice without devices, and compiled if libtpu is installed.
 
-Lowering (jax alone) shows that every sharding divides; only the compiler (extra `aot`, x86-64 Linux) tells the memory.
-What was not compiled is called "not compiled", in so many words. The compiler's `optimal_seconds` is never shown: with
-loops and kernels in the program it is negative.
+Lowering (needs jax) checks that every sharding divides; memory is known only from the compiler (extra `aot`, x86-64
+Linux). A step that was not compiled has the status "not compiled". The compiler's `optimal_seconds` is not reported: it
+is negative for programs with loops and kernels.
 """
 
 import os
@@ -18,16 +18,16 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.jax.sizes import check_supported
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.tpu.plan import NOT_COMPILED, TpuPlan
-from capibara_assets.planning.xla.cache import VerdictCache
+from capibara_assets.planning.xla.cache import XlaVerdictCache
 from capibara_assets.planning.xla.case import XlaCase, case_digest, case_of, versions
-from capibara_assets.planning.xla.compile import SETTINGS, lower_case
+from capibara_assets.planning.xla.compile import SETTINGS
 from capibara_assets.planning.xla.verdict import XlaVerdict
 
 TIME_LIMIT_S = 600.0
 
 
 def libtpu_is_there() -> bool:
-    """Whether this machine can compile for TPUs."""
+    """Whether libtpu is installed, so that this machine can compile for TPUs."""
     return find_spec("libtpu") is not None
 
 
@@ -37,9 +37,9 @@ def check_plan(
     compile_program: bool | None = None,
     whole: bool = True,
     timeout_s: float = TIME_LIMIT_S,
-    cache: VerdictCache | None = None,
+    cache: XlaVerdictCache | None = None,
 ) -> XlaVerdict:
-    """Lower the plan's step and, where possible, compile it for the slice; arguments as in `check_case`."""
+    """XLA's verdict on a plan's step; arguments as in `check_case`."""
     return check_case(case_of(plan), compile_program=compile_program, whole=whole, timeout_s=timeout_s, cache=cache)
 
 
@@ -49,17 +49,17 @@ def check_case(
     compile_program: bool | None = None,
     whole: bool = True,
     timeout_s: float = TIME_LIMIT_S,
-    cache: VerdictCache | None = None,
+    cache: XlaVerdictCache | None = None,
 ) -> XlaVerdict:
-    """XLA's verdict on a step.
+    """Lower a step and, if possible, compile it for its slice.
 
     Args:
         case: the step and its slice.
-        compile_program: None compiles where libtpu is installed; False never; True insists.
-        whole: False stops the compiler when it has assigned the buffers, seconds instead of minutes: memory and fits or
-            does not fit are decided by then; what code generation might still refuse (a kernel) is not.
-        timeout_s: limit for the compiler's process; beyond it the verdict is "not compiled".
-        cache: where verdicts of the compiler are kept; None compiles every time.
+        compile_program: None compiles if libtpu is installed; False never; True requires it.
+        whole: False stops the compiler after buffer assignment (seconds instead of minutes), when memory is known;
+            errors of code generation (a kernel) are not detected then.
+        timeout_s: time limit for the compiler's process; beyond it the verdict is "not compiled".
+        cache: verdicts of earlier compilations; None compiles every time.
 
     Raises:
         InputError: `compile_program` is True and libtpu is not installed.
@@ -77,17 +77,17 @@ def check_case(
     if compile_program and not installed:
         raise InputError("compiling for a TPU slice needs libtpu: pip install 'capibara-assets[aot]' (x86-64 Linux)")
     if compile_program is False or not installed:
-        lowered = _ask(case, "lower", timeout_s)
+        lowered = _run_xla(case, "lower", timeout_s)
         if lowered.status == "does not lower":
             return lowered
         why = "compiling was not asked for" if installed else "libtpu is not installed (extra aot)"
         return lowered.model_copy(update={"detail": f"{NOT_COMPILED}: {why}; {lowered.detail}"})
     digest = case_digest(case, versions())
-    found, note = (None, None) if cache is None else _kept(cache, digest)
-    if found is not None and (found.status != "fits" or not whole):
-        return found
+    cached, note = (None, None) if cache is None else _cached(cache, digest)
+    if cached is not None and (cached.status != "fits" or not whole):
+        return cached
     try:
-        verdict = _ask(case, "compile" if whole else "place", timeout_s)
+        verdict = _run_xla(case, "compile" if whole else "place", timeout_s)
     except subprocess.TimeoutExpired:
         detail = f"{NOT_COMPILED}: the compiler was stopped after {timeout_s:g} s"
         return XlaVerdict(status=NOT_COMPILED, lowered=False, detail=detail, versions=versions(), note=note)
@@ -96,7 +96,8 @@ def check_case(
     return verdict.model_copy(update={"note": note})
 
 
-def _kept(cache: VerdictCache, digest: str) -> tuple[XlaVerdict | None, str | None]:
+def _cached(cache: XlaVerdictCache, digest: str) -> tuple[XlaVerdict | None, str | None]:
+    """The cached verdict or None, and a note on an entry that cannot be read."""
     document, note = cache.find(digest)
     if document is None:
         return None, note
@@ -114,20 +115,15 @@ def _check_mesh(mesh: Mesh) -> None:
 
 
 def with_verdict(plan: TpuPlan, verdict: XlaVerdict) -> TpuPlan:
-    """The plan with XLA's answer in place of "not compiled"."""
+    """A copy of the plan with XLA's verdict."""
     return plan.model_copy(update={"xla": verdict.document()})
 
 
-def lower_plan(plan: TpuPlan) -> XlaVerdict:
-    """Trace and lower the plan's step in this process, over an abstract mesh."""
-    return lower_case(case_of(plan))
-
-
-def _ask(case: XlaCase, action: Literal["lower", "place", "compile"], timeout_s: float) -> XlaVerdict:
-    """Have a process of its own lower, place buffers or compile.
+def _run_xla(case: XlaCase, action: Literal["lower", "place", "compile"], timeout_s: float) -> XlaVerdict:
+    """Lower, place buffers or compile in a separate process.
 
     Raises:
-        RuntimeError: the process failed in a way that is no verdict; its last words are in the message.
+        RuntimeError: the process failed without a verdict; the message has the end of its stderr.
     """
     search = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     done = subprocess.run(

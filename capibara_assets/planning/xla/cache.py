@@ -1,4 +1,4 @@
-"""Verdicts of XLA kept as files: one JSON document for each case, named by its digest, whole or not there at all."""
+"""Cache of XLA's verdicts: one JSON file per case, named by the case's digest and written atomically."""
 
 import json
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from capibara_assets.storage.jsonfiles import write_json_atomic
 
 
 @dataclass(frozen=True)
-class VerdictCache:
-    """A folder of verdicts. A damaged entry is reported once by `find` and replaced by the next `keep`."""
+class XlaVerdictCache:
+    """A folder of verdicts. `find` reports a damaged entry, and the next `keep` replaces it."""
 
     folder: Path
 
     def find(self, digest: str) -> tuple[dict[str, Any] | None, str | None]:
-        """The verdict of that name, or None; and what was wrong with an entry that is there but damaged."""
+        """The verdict with this digest or None, and a note if its entry is damaged."""
         file = self._file(digest)
         try:
             document = json.loads(file.read_bytes())
@@ -29,7 +29,7 @@ class VerdictCache:
             return None, f"the cached verdict {file.name} was damaged ({damaged}); compiled again"
 
     def keep(self, digest: str, case: dict[str, Any], verdict: dict[str, Any]) -> None:
-        """Store a verdict, with its case beside it for people to read."""
+        """Store a verdict, together with its case for human readers."""
         document = {"digest": digest, "case": case, "verdict": verdict, "sha256": _checksum(verdict)}
         write_json_atomic(self._file(digest), document)
 

@@ -1,4 +1,4 @@
-"""What is put before XLA: one training step for one slice, so described that equal descriptions are equal programs."""
+"""The input of an XLA check: one training step for one slice; equal descriptions give equal programs."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ PACKAGES = ("jax", "jaxlib", "libtpu")
 
 
 class XlaCase(BaseModel):
-    """A step, its mesh and the slice it is compiled for."""
+    """A training step, its mesh, and the slice that it is compiled for."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,10 +43,10 @@ class XlaCase(BaseModel):
 
     @property
     def settings(self) -> StepSettings:
-        """The step's settings: bfloat16 on float32 weights, the fused attention where it can be had.
+        """The step's settings: bfloat16 on float32 weights, fused attention where possible.
 
         Raises:
-            InputError: an optimizer that the JAX step does not have.
+            InputError: the JAX step does not support the optimizer.
         """
         if self.optimizer is Optimizer.ADAMW_8BIT:
             raise InputError("the JAX step has AdamW and Adafactor; 8-bit AdamW is not among them")
@@ -66,11 +66,11 @@ class XlaCase(BaseModel):
 
     @property
     def fused(self) -> bool:
-        """Whether attention runs in the splash kernel: decoders (T5 adds a bias to its scores), whole lanes."""
+        """Whether attention runs in the splash kernel: decoders (T5 adds a bias to its scores) with whole lanes."""
         return self.shape.family == "decoder" and self.sequence % LANES == 0
 
     def document(self) -> dict[str, Any]:
-        """The case as JSON types; the shape's name does not count, since it changes nothing."""
+        """The case as JSON types, without the shape's name, which does not affect the program."""
         return self.model_dump(mode="json", exclude={"shape": {"name"}})
 
 
@@ -82,14 +82,14 @@ _REMATS: dict[Remat, Literal["none", "minimal", "full"]] = {
 
 
 def case_of(plan: TpuPlan, target: HardwareTarget | None = None) -> XlaCase:
-    """The case that a plan asks about.
+    """The training step of a plan.
 
     Raises:
-        InputError: the target names no XLA topology.
+        InputError: the target declares no XLA topology.
     """
     target = target or find_target(plan.target)
     if target.xla_topology is None:
-        raise InputError(f"{target.name} names no xla_topology: it cannot be compiled for")
+        raise InputError(f"{target.name} declares no xla_topology: XLA cannot compile for it")
     return XlaCase(
         shape=plan.shape,
         topology=target.xla_topology,
@@ -105,17 +105,17 @@ def case_of(plan: TpuPlan, target: HardwareTarget | None = None) -> XlaCase:
 
 
 def case_digest(case: XlaCase, versions: dict[str, str]) -> str:
-    """SHA-256 of the case, the compiler's versions and the step's: the name of a verdict."""
+    """SHA-256 of the case, the compiler's versions and the step's version: the key of a verdict."""
     whole = {"case": case.document(), "versions": versions, "step": STEP_VERSION}
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
 
 
 def versions() -> dict[str, str]:
-    """Versions of what compiles; a package that is not installed is left out."""
-    found = {}
+    """Versions of the installed packages among PACKAGES."""
+    installed = {}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return installed

@@ -1,8 +1,8 @@
-"""Lowering and compiling a step for a TPU slice, in a process of its own.
+"""Lowering and compiling of a training step for a TPU slice, in a separate process.
 
-`python -m capibara_assets.planning.xla.compile lower|place|compile` reads a case from stdin, prints a verdict as JSON.
-libtpu is one to a process and its settings have to stand before jax is imported; the caller, often Dagster, stays free
-of both.
+`python -m capibara_assets.planning.xla.compile lower|place|compile` reads a case from stdin and prints a verdict as
+JSON. A process can load libtpu only once, and its settings must be set before jax is imported; the caller (often
+Dagster) loads neither.
 """
 
 import os
@@ -26,7 +26,7 @@ from capibara_assets.planning.xla.case import XlaCase, versions
 from capibara_assets.planning.xla.flops import StepFlops, step_flops
 from capibara_assets.planning.xla.verdict import XlaVerdict
 
-# Keep libtpu from looking for a metadata server and from locking the machine; jax itself stays on the CPU.
+# Keep libtpu from querying a metadata server and from locking the machine; jax itself uses the CPU.
 SETTINGS = {
     "TPU_SKIP_MDS_QUERY": "1",
     "JAX_PLATFORMS": "cpu",
@@ -37,7 +37,7 @@ SETTINGS = {
 }
 COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-# The compiler's two ways of saying that a program does not fit: before it has placed buffers, and after.
+# The compiler's two messages for a program that does not fit: before buffer assignment, and after it.
 _EARLY = re.compile(r"required for HLO temporaries \(([\d.]+)([KMGT]?)\) exceeds available HBM \(([\d.]+)([KMGT]?)\)")
 _PLACED = re.compile(r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm")
 
@@ -57,7 +57,7 @@ def lower(case: XlaCase, mesh: Any) -> Any:
 
 
 def lower_case(case: XlaCase) -> XlaVerdict:
-    """Trace and lower over an abstract mesh: no device and no libtpu needed."""
+    """Trace and lower over an abstract mesh, without devices or libtpu."""
     try:
         lower(case, abstract_mesh(case))
     except ValueError as error:
@@ -81,17 +81,17 @@ def abstract_mesh(case: XlaCase) -> Any:
 
 
 def flops_of(case: XlaCase) -> StepFlops:
-    """XLA's FLOPs of the step beside ours: two or three shallow models are lowered, seconds."""
+    """FLOPs of the step as XLA and we count them; lowers two or three shallow models (seconds)."""
     mesh = abstract_mesh(case)
     return step_flops(case, lambda shallow: lower(shallow, mesh))
 
 
 def compile_case(case: XlaCase, *, whole: bool) -> XlaVerdict:
-    """Compile with libtpu in this process: memory, collectives and verdict of the real compiler.
+    """Compile with libtpu in this process: the compiler's memory, collectives and verdict.
 
-    The compiler first optimises, schedules and assigns every buffer its place (seconds: that decides whether a program
-    fits), then generates code (minutes). Without `whole` this process prints its verdict and ENDS once the first part
-    is done, since the compiler cannot be told to stop there.
+    The compiler first optimises, schedules and assigns buffers (seconds; decides whether the program fits), then
+    generates code (minutes). Without `whole` this process prints its verdict and EXITS after the first part, since the
+    compiler cannot be told to stop there.
     """
     from jax.errors import JaxRuntimeError
     from jax.experimental import topologies
@@ -107,7 +107,7 @@ def compile_case(case: XlaCase, *, whole: bool) -> XlaVerdict:
     started = time.monotonic()
     lowered = lower(case, mesh)
     lowered_at = time.monotonic()
-    # Before the compiler starts: what it is asked for may end this process.
+    # Before the compiler starts: without `whole` this process ends while compiling.
     flops = flops_of(case)
     counted_at = time.monotonic()
 
@@ -122,7 +122,7 @@ def compile_case(case: XlaCase, *, whole: bool) -> XlaVerdict:
             **said,
         )
 
-    def placed(report: Report) -> XlaVerdict:
+    def placed(report: BufferReport) -> XlaVerdict:
         taken = report.allotted / GIB
         return verdict(
             status="fits",
@@ -161,11 +161,11 @@ def compile_case(case: XlaCase, *, whole: bool) -> XlaVerdict:
 
 
 @dataclass(frozen=True)
-class Report:
-    """What the compiler wrote down when it had assigned the buffers.
+class BufferReport:
+    """The compiler's report after buffer assignment.
 
     Attributes:
-        allotted: bytes of HBM for the program: arguments, temporaries, results that take nobody's place.
+        allotted: bytes of HBM for the program: arguments, temporaries, and results that alias no argument.
         arguments: bytes of the arguments.
         collectives: collective operations in the optimised program, by kind.
     """
@@ -175,6 +175,7 @@ class Report:
     collectives: dict[str, int]
 
     def memory(self) -> dict[str, int]:
+        """Bytes as a verdict's `memory` lists them."""
         return {
             "arguments": self.arguments,
             "temporaries": self.allotted - self.arguments,
@@ -182,8 +183,8 @@ class Report:
         }
 
 
-def read_report(folder: Path) -> Report | None:
-    """The report in a folder that `xla_dump_to` names; None while the compiler has not written all of it."""
+def read_report(folder: Path) -> BufferReport | None:
+    """Read the report from the folder given by `xla_dump_to`; None while it is incomplete."""
     # The step's own module is the largest; the compiler also dumps small helpers.
     whole = sorted(folder.glob("*after_buffer_assignment.txt"), key=lambda file: file.stat().st_size)
     if not whole:
@@ -199,10 +200,10 @@ def read_report(folder: Path) -> Report | None:
     if total is None or not program.rstrip().endswith("}"):
         return None
     arguments = re.findall(r"^allocation \d+: size (\d+), page 0, parameter", buffers, re.MULTILINE)
-    return Report(int(total[1]), sum(map(int, arguments)), count_collectives(program))
+    return BufferReport(int(total[1]), sum(map(int, arguments)), count_collectives(program))
 
 
-def _leave_when_placed(folder: Path, verdict: Callable[[Report], XlaVerdict]) -> None:
+def _leave_when_placed(folder: Path, verdict: Callable[[BufferReport], XlaVerdict]) -> None:
     """Print the verdict and end the process as soon as the report is complete."""
     while True:
         time.sleep(0.2)
@@ -214,17 +215,17 @@ def _leave_when_placed(folder: Path, verdict: Callable[[Report], XlaVerdict]) ->
 
 
 def shortage(message: str) -> dict[str, int]:
-    """What the compiler said it needs and has, in bytes; empty where its message says neither."""
+    """Bytes needed and available according to the compiler's error message; empty if it states none."""
     for pattern, needed in ((_PLACED, "needed"), (_EARLY, "needed_temporaries")):
-        found = pattern.search(message)
-        if found:
-            amounts = [round(float(found[at]) * _UNITS[found[at + 1]]) for at in (1, 3)]
+        match = pattern.search(message)
+        if match:
+            amounts = [round(float(match[at]) * _UNITS[match[at + 1]]) for at in (1, 3)]
             return {needed: amounts[0], "available": amounts[1]}
     return {}
 
 
 def count_collectives(program: str) -> dict[str, int]:
-    """Collective operations by kind in the text of an optimised program; a start and its done count once."""
+    """Number of collective operations by kind in an optimised program's text; a start and its done count once."""
     counts = Counter(
         kind
         for line in program.splitlines()
@@ -235,12 +236,12 @@ def count_collectives(program: str) -> dict[str, int]:
 
 
 def host_peak_bytes() -> int | None:
-    """The most memory that this process has held (VmHWM); None where /proc does not say."""
+    """Peak resident memory of this process (VmHWM), or None where /proc does not provide it."""
     try:
-        found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"))
+        match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"))
     except OSError:
         return None
-    return int(found[1]) * 1024 if found else None
+    return int(match[1]) * 1024 if match else None
 
 
 def main(action: str, document: str) -> str:

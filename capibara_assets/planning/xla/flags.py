@@ -1,6 +1,6 @@
-"""XLA flags for TPU held against libtpu itself, which refuses a name or value it does not know before anything else.
+"""Validation of XLA flags by libtpu, which rejects unknown names and values when it is loaded.
 
-A flag that libtpu does not know ends the job on the TPU host at its first line; asking takes a second and a half here.
+An unknown flag would end the job on the TPU host at its start; the check takes about 1.5 seconds.
 """
 
 import difflib
@@ -24,7 +24,7 @@ from capibara_assets.planning.xla.compile import SETTINGS
 
 VARIABLE = "LIBTPU_INIT_ARGS"
 NOT_CHECKED = "libtpu is not installed (extra aot, x86-64 Linux): the flags are not checked"
-# The smallest thing that loads libtpu and so has it read its arguments.
+# The smallest program that loads libtpu, which then parses its arguments.
 _LOAD = (
     "from jax.experimental import topologies;"
     "topologies.get_topology_desc('v5e:2x2', platform='tpu');"
@@ -37,7 +37,7 @@ _NAME = re.compile(rb"\0(xla_[a-z0-9_]{3,100})(?=\0)")
 
 
 class FlagVerdict(BaseModel):
-    """What became of the check; flags that libtpu refuses raise instead."""
+    """Result of a check; flags that libtpu rejects raise instead."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -48,24 +48,26 @@ class FlagVerdict(BaseModel):
 
 
 def check_xla_flags(flags: Sequence[str], *, timeout_s: float = 120.0) -> FlagVerdict:
-    """Have libtpu read the flags in a process of its own.
+    """Check flags with libtpu in a separate process.
 
     Args:
         flags: such as "--xla_tpu_enable_async_collective_fusion=true".
-        timeout_s: limit for that process.
+        timeout_s: time limit for that process.
 
     Raises:
-        InputError: not written as flags, or names or values that libtpu does not know: all of them, with the nearest
-            names that it has.
+        InputError: malformed flags, or names or values unknown to libtpu; the message lists all of them, with the
+            nearest known names.
     """
     return _checked(tuple(flags), timeout_s)
 
 
 def with_flags(plan: TpuPlan, flags: Sequence[str], *, ask: bool = True) -> TpuPlan:
-    """The plan with what libtpu said of its flags, under `xla["flags"]`; raises as `check_xla_flags`.
+    """A copy of the plan with libtpu's verdict on its flags under `xla["flags"]`; raises like `check_xla_flags`.
 
     Args:
-        ask: False leaves libtpu alone, for answers that have to be quick, and says so.
+        plan: a TPU plan.
+        flags: such as "--xla_tpu_enable_async_collective_fusion=true".
+        ask: False skips the check, for quick answers, and records that.
     """
     if ask or not flags:
         verdict = check_xla_flags(flags)
@@ -111,7 +113,7 @@ def _near(name: str) -> str:
 
 @cache
 def known_names() -> tuple[str, ...]:
-    """Names of flags that the installed libtpu's library holds as text: for hints only, libtpu itself decides."""
+    """Flag names found as text in the installed libtpu library; used only for hints in errors."""
     spec = find_spec("libtpu")
     if spec is None or spec.origin is None:
         return ()
@@ -119,4 +121,4 @@ def known_names() -> tuple[str, ...]:
     if not library.is_file():
         return ()
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        return tuple(sorted({found.group(1).decode() for found in _NAME.finditer(text)}))
+        return tuple(sorted({match.group(1).decode() for match in _NAME.finditer(text)}))

@@ -1,10 +1,10 @@
-"""FLOPs of a step as XLA counts them, and our own count of the same operations.
+"""FLOPs of a training step as counted by XLA, and our own count of the same operations.
 
 XLA's analysis counts the body of a loop once, however often it runs; our step scans its layers. So the step is lowered
-at a depth of one layer and of two, with the layers written out one after the other, and extrapolated to the model's
-depth: seconds, and no compiler (the count is of the whole program as it is handed over, shared among the chips; what
-partitioning computes more than once is not in it). Pallas kernels count for nothing in it: attention that runs in
-the splash kernel is missing on XLA's side, and is left out of ours where the two are compared.
+with one layer and with two, unrolled, and extrapolated to the model's depth; this takes seconds and no compiler (it
+counts the program before partitioning, divided over the chips; work that partitioning duplicates is not included).
+Pallas kernels are not counted: attention in the splash kernel is missing from XLA's count, and is left out of ours
+where the two are compared.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from capibara_assets.planning.xla.case import XlaCase
 
 
 class StepFlops(BaseModel):
-    """FLOPs of one step on one chip, by who counts what."""
+    """FLOPs of one step on one chip, by counting method."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -32,11 +32,11 @@ class StepFlops(BaseModel):
 
 
 def step_flops(case: XlaCase, lower: Callable[[XlaCase], Any]) -> StepFlops:
-    """XLA's count beside ours.
+    """FLOPs of a step by XLA's count and by ours.
 
     Args:
         case: the step.
-        lower: gives `jax.stages.Lowered` of a case.
+        lower: returns `jax.stages.Lowered` of a case.
     """
     chips, tokens = case.mesh.chips, case.global_batch * case.sequence
     trained = case.shape.lora_parameters(case.lora_rank, case.lora_modules) if case.method is Method.LORA else 0
@@ -50,9 +50,9 @@ def step_flops(case: XlaCase, lower: Callable[[XlaCase], Any]) -> StepFlops:
 
 
 def xla_flops(case: XlaCase, lower: Callable[[XlaCase], Any]) -> float:
-    """XLA's FLOPs of the step over all chips, from one layer and two (of encoder and decoder each).
+    """XLA's FLOPs of the step over all chips, extrapolated from one and two layers (of encoder and decoder each).
 
-    In one pass and one chunk: both only cut the same products into parts.
+    Lowered with one micro-step and one chunk, which only split the same products into parts.
     """
     encoder, layers = case.shape.encoder_layers, case.shape.layers
 
@@ -70,7 +70,7 @@ def xla_flops(case: XlaCase, lower: Callable[[XlaCase], Any]) -> float:
 
 @contextmanager
 def _written_out() -> Iterator[None]:
-    """Scans are lowered as their bodies one after the other; what is differentiated stays the same."""
+    """Lower scans unrolled within this context."""
     import jax
 
     scan = jax.lax.scan
@@ -82,11 +82,11 @@ def _written_out() -> Iterator[None]:
 
 
 def counted_flops(case: XlaCase) -> float:
-    """Our count of what XLA sees of a step, over all chips: products with weights, and attention where it is no kernel.
+    """Our count of the FLOPs that XLA sees in a step, over all chips: products with weights, and unfused attention.
 
-    A product costs 2·N forward, 2·N for the gradient of its input and, where it is trained, 2·N for its own. Computed
-    again are the head (its logits always) and with `full` every product of a layer but its last, whose result nothing
-    that follows needs; `minimal` keeps products, and computes again what lies between them: scores among it.
+    A product costs 2·N forward, 2·N for the gradient of its input and, where it is trained, 2·N for its own gradient.
+    Recomputed are the head (its logits always) and with `full` every product of a layer but its last, whose result the
+    backward pass does not need; `minimal` keeps products and recomputes what lies between them, scores included.
     """
     shape, tokens = case.shape, case.global_batch * case.sequence
     full = case.method is Method.FULL
@@ -101,7 +101,7 @@ def counted_flops(case: XlaCase) -> float:
 
 
 def _factors(case: XlaCase) -> int:
-    """Of LoRA's factors per token: forward, both gradients, and what is computed again of them.
+    """FLOPs of the LoRA factors per token: forward, both gradients, and recomputation.
 
     `minimal` keeps a layer's result, but not what lies between the factors.
     """
@@ -112,7 +112,7 @@ def _factors(case: XlaCase) -> int:
 
 
 def _attention(case: XlaCase) -> float:
-    """Of scores and of what they weigh, all positions counted, over all chips; computed again unless all is kept."""
+    """FLOPs of attention scores and their product with values, over all chips, all positions counted."""
     tokens = case.global_batch * case.sequence
     forward = 4.0 * case.shape.heads * case.shape.head_dim * case.sequence
     passes = 3 if case.remat is Remat.NONE else 4

@@ -1,4 +1,4 @@
-"""What XLA said about a step."""
+"""XLA's verdict on a training step."""
 
 from typing import Any, Literal
 
@@ -8,12 +8,12 @@ from capibara_assets.planning.xla.flops import StepFlops
 
 
 class XlaVerdict(BaseModel):
-    """What XLA said about a case."""
+    """Whether a step lowers, compiles and fits, with the compiler's memory, collectives and FLOPs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     status: Literal["compiled", "fits", "not compiled", "does not fit", "does not lower"] = Field(
-        description="`fits`: the compiler assigned every buffer its place, and was stopped before it generated code"
+        description="`fits`: the compiler assigned all buffers, and was stopped before code generation"
     )
     detail: str
     lowered: bool = Field(description="the step was traced and lowered for TPU over the plan's mesh")
@@ -42,7 +42,7 @@ class XlaVerdict(BaseModel):
         return {"compiled": True, "fits": True, "does not fit": False}.get(self.status)
 
     def document(self) -> dict[str, Any]:
-        """The verdict without what changes from run to run."""
+        """The verdict without the fields that differ from run to run."""
         return self.model_dump(mode="json", exclude=VOLATILE)
 
 

@@ -1,6 +1,7 @@
-"""Hold TPU plans against the real tools: gin names where gin-config is installed, XLA as the recipe says.
+"""Verification of TPU plans: gin names with gin-config (if installed), and the step with XLA as the recipe asks.
 
-What does not compile or fit is not published: the next plan on the front is tried, and what was passed over is said.
+A plan that does not lower or fit is not published: the next plan on the front is tried, and the rejected ones are
+reported.
 """
 
 from collections.abc import Iterable
@@ -13,41 +14,33 @@ from capibara_assets.planning.tpu.plan import TpuPlan
 from capibara_assets.planning.writers.gin import check_gin
 
 if TYPE_CHECKING:
-    from capibara_assets.planning.xla.cache import VerdictCache
+    from capibara_assets.planning.xla.cache import XlaVerdictCache
     from capibara_assets.planning.xla.verdict import XlaVerdict
 
 REFUSED = frozenset({"does not fit", "does not lower"})
 
 
 class Verified(NamedTuple):
-    """A plan that the tools took, XLA's verdict (None where it was not asked), and settings refused before it."""
+    """A verified plan, XLA's verdict (None if not asked), and the layouts rejected before it."""
 
     plan: TpuPlan
     verdict: "XlaVerdict | None"
     passed_over: tuple[str, ...]
 
 
-def verify_plan(plan: TpuPlan, recipe: PlanningRecipe) -> TpuPlan:
-    """The plan with XLA's verdict where the recipe asks for one; otherwise it goes on saying "not compiled".
-
-    Raises:
-        InputError: the gin file names what T5X does not have, or compiling is asked for without libtpu.
-    """
-    return _asked(plan, recipe, None)[0]
-
-
 def first_verified(
-    plans: Iterable[TpuPlan], recipe: PlanningRecipe, *, cache: "VerdictCache | None" = None
+    plans: Iterable[TpuPlan], recipe: PlanningRecipe, *, cache: "XlaVerdictCache | None" = None
 ) -> Verified:
-    """The first of the plans, best first, that XLA does not refuse.
+    """The first plan, best first, that XLA does not reject.
 
     Args:
-        plans: the front, as `planning.tpu.tpu_plans` gives it.
-        recipe: says whether XLA is asked.
-        cache: where verdicts of the compiler are kept.
+        plans: plans of the Pareto front (`tpu.configuration.tpu_plans`).
+        recipe: whether XLA is asked, and how far it compiles.
+        cache: verdicts of earlier compilations.
 
     Raises:
-        InputError: as `verify_plan`; or XLA refuses every plan of the front, with each verdict.
+        InputError: the gin file uses a name that T5X does not have, compiling is asked for without libtpu, or XLA
+            refuses every plan of the front (the message has each verdict).
     """
     refused: list[str] = []
     for plan in plans:
@@ -62,14 +55,16 @@ def first_verified(
     raise InputError(f"XLA refuses every plan on the front: {'; '.join(refused)}")
 
 
-def _asked(plan: TpuPlan, recipe: PlanningRecipe, cache: "VerdictCache | None") -> "tuple[TpuPlan, XlaVerdict | None]":
+def _asked(
+    plan: TpuPlan, recipe: PlanningRecipe, cache: "XlaVerdictCache | None"
+) -> "tuple[TpuPlan, XlaVerdict | None]":
     if find_spec("gin"):
         check_gin(plan.gin)
     if recipe.xla == "skip":
         return plan, None
     from capibara_assets.planning.xla.ask import check_plan, with_verdict
 
-    # `place` stops the compiler when every buffer has its place: seconds, and what does not fit is known by then.
+    # `place` stops the compiler after buffer assignment: seconds, and enough to know what fits.
     asked = recipe.xla in ("place", "compile")
     verdict = check_plan(plan, compile_program=asked, whole=recipe.xla == "compile", cache=cache)
     return with_verdict(plan, verdict), verdict

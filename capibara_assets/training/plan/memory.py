@@ -4,7 +4,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from capibara_assets.errors import InputError
-from capibara_assets.planning.accounting import LOGIT_ELEMENTS, Layout, Method, Optimizer, Remat, Step, training_memory
+from capibara_assets.planning.accounting import (
+    LOGIT_ELEMENTS,
+    DeviceStep,
+    Method,
+    Optimizer,
+    Remat,
+    Sharding,
+    training_memory,
+)
 from capibara_assets.planning.hardware.targets import HardwareTarget
 from capibara_assets.planning.models import ModelShape, from_config
 from capibara_assets.planning.weights import WeightTable
@@ -95,7 +103,7 @@ def predict_memory(
     blocks = sum(module.parameters for module in shape.linear_modules)
     if settings.quantization == "int8":  # embeddings, head and norms stay in compute precision
         stored = (blocks + (shape.parameters - blocks) * compute) / shape.parameters
-    step = Step(
+    step = DeviceStep(
         sequences=rows,
         sequence=longest,
         weight_bytes=stored,
@@ -110,7 +118,7 @@ def predict_memory(
         logit_chunks=-(-rows * longest // max(1, LOGIT_ELEMENTS // shape.vocabulary)),
         eager=settings.attention == "eager",
         autocast=compute < 4,
-        layout=Layout.zero(_ZERO_STAGE.get(recipe.hardware.backend, 0), world),
+        layout=Sharding.zero(_ZERO_STAGE.get(recipe.hardware.backend, 0), world),
     )
     memory = training_memory(shape, step)
     at_once = f"{rows} x {longest} tokens at once"

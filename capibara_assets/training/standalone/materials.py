@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from capibara_assets.domains import Domain
-from capibara_assets.planning.cost import CostPlan, Outcome, outcome_of
+from capibara_assets.planning.cost import CostPlan, TimedTraining, outcome_of
 from capibara_assets.planning.hardware.targets import HardwareTarget
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.training.recipe import TrainingRecipe
@@ -80,7 +80,7 @@ class FinishedTraining:
     """
 
     summary: dict[str, Any]
-    outcome: Outcome | None
+    outcome: TimedTraining | None
     voters: Path
     launch: Path
 
@@ -103,7 +103,7 @@ class FinishedTraining:
         }
 
 
-def recorded_outcome(plan: Artifact, summary: Mapping[str, Any]) -> Outcome | None:
+def recorded_outcome(plan: Artifact, summary: Mapping[str, Any]) -> TimedTraining | None:
     """A training's measured cost beside the predicted one; None for a plan made before costs were recorded."""
     try:
         cost = CostPlan.model_validate(plan.document("cost"))

@@ -19,11 +19,11 @@ from capibara_assets.planning.hardware.machine import machine
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape
 from capibara_assets.planning.prediction.calibration import (
-    Calibration,
+    EfficiencyCalibration,
     rates,
     read_calibration,
     shipped,
-    waiting,
+    with_bubble,
     write_calibration,
 )
 from capibara_assets.planning.prediction.effects import effects, expected_logs
@@ -66,7 +66,7 @@ def made(seed: int = 0, noise: float = 0.02) -> list[PublishedRun]:
                 logs = np.array(expected_logs(load, where))
                 logs[TERMS.index("matmul")] += np.log(1.2)
                 logs[TERMS.index("elementwise")] += np.log(1.5)
-                seconds = float((np.exp(logs) * waiting(work(load, where))).sum())
+                seconds = float((np.exp(logs) * with_bubble(work(load, where))).sum())
                 seconds *= 1.05 if family.startswith("h100") else 1.0
                 seconds *= exp(generator.normal(0, noise))
                 speed = load.tokens / chips / seconds
@@ -249,7 +249,7 @@ def test_the_conformal_quantile_is_the_next_larger_rank() -> None:
 
 
 def test_the_shipped_calibration_says_what_it_is_of() -> None:
-    fitted: Calibration = shipped()
+    fitted: EfficiencyCalibration = shipped()
     assert "python -m benchmarks plan" in fitted.provenance.command and len(fitted.provenance.sha256) == 64
     assert fitted.provenance.runs >= 200 and len(fitted.provenance.seen) >= fitted.provenance.models >= 20
     known = {effect.name.split()[0] for run in RUNS for effect in effects(run.workload, run.machine)}

@@ -7,10 +7,10 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.planning.plan_xla import measure, plan_xla
+from benchmarks.planning.xla_cases import known_cases
 from capibara_assets.errors import InputError
 from capibara_assets.planning.xla import ask as xla
 from capibara_assets.planning.xla.case import XlaCase
-from capibara_assets.planning.xla.cases import known_cases
 
 
 def test_the_figures_of_the_shipped_answers() -> None:

@@ -130,7 +130,7 @@ def test_an_adapter_of_another_base_is_not_laid_out(
         ((), "the gate promotes by itself"),
         (("--reason", "x", "--history"), "the gate promotes by itself"),
         (("--history", "--quantise", "int8"), "--quantise goes with --export"),
-        (("--reason", "x", "--domain", "cobol", "--by", "ana"), "'cobol' is nothing that serves"),
+        (("--reason", "x", "--domain", "cobol", "--by", "ana"), "'cobol' is not served"),
         (("--reason", "x", "--domain", "python", "--by", "ana"), "nothing to promote for python"),
     ],
 )

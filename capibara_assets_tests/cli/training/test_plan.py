@@ -153,7 +153,7 @@ def test_levels_differ() -> None:
         ((*SLICE[:3], "tpu-v5e-65", *SLICE[4:]), "tpu-v5e-65"),
         ((*SLICE, "--target-throughput", "275TFLOPs/chip"), "275 of 197 TFLOP/s peak"),
         ((*SLICE, "--target-throughput", "fast"), "not understood"),
-        ((*SLICE, "--target-throughput", "0"), "is no rate"),
+        ((*SLICE, "--target-throughput", "0"), "is not a rate"),
         (("--preset", "none", "--examples", "5"), "no preset 'none'"),
         ((*GPUS, "--compile"), "--compile is for TPU slices"),
         (("--model", "llama3.1-70b", *SLICE[2:]), "cannot be"),

@@ -7,7 +7,7 @@ import pytest
 
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.planning.claims.claim import Claim
-from capibara_assets.planning.claims.measured import Measured, measure
+from capibara_assets.planning.claims.measured import MeasuredRatios, measure
 from capibara_assets.planning.claims.table import claims, render_markdown
 from capibara_assets.planning.recipe import PlanningRecipe
 
@@ -29,7 +29,7 @@ PROMISED = (
     "60-70 GB per GPU",
     "1,000-1,500 tokens/s",
 )
-MEASURED = Measured(
+MEASURED = MeasuredRatios(
     model="some-base",
     threads=2,
     lora_memory_saved=0.31,

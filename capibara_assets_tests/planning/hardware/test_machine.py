@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from capibara_assets.errors import InputError
 from capibara_assets.planning.hardware.collectives import (
-    Group,
+    AxisPlacement,
     exchange_seconds,
     gather_seconds,
-    group,
+    place_axis,
     reduce_seconds,
     ring_rate,
 )
@@ -110,22 +110,22 @@ def test_a_torus_has_twice_the_ring_bandwidth_of_a_mesh() -> None:
 
 def test_axes_lie_inside_islands_first() -> None:
     hosts = machine("h100-80gb", 64)
-    assert group(hosts, [8, 8], 0) == Group(inner=8, outer=1, members=8)
-    assert group(hosts, [8, 8], 1) == Group(inner=1, outer=8, members=8)
-    assert group(hosts, [1, 64], 1) == Group(inner=8, outer=8, members=64)
-    assert group(hosts, [2, 32], 1) == Group(inner=4, outer=8, members=32)
+    assert place_axis(hosts, [8, 8], 0) == AxisPlacement(inner=8, outer=1, members=8)
+    assert place_axis(hosts, [8, 8], 1) == AxisPlacement(inner=1, outer=8, members=8)
+    assert place_axis(hosts, [1, 64], 1) == AxisPlacement(inner=8, outer=8, members=64)
+    assert place_axis(hosts, [2, 32], 1) == AxisPlacement(inner=4, outer=8, members=32)
 
 
 def test_collectives_take_what_their_bytes_need() -> None:
     host = machine("h100-80gb", 8)
-    inside = Group(8, 1, 8)
+    inside = AxisPlacement(8, 1, 8)
     assert gather_seconds(host, inside, 450e9) == pytest.approx(7 / 8)
     assert reduce_seconds(host, inside, 450e9) == pytest.approx(2 * 7 / 8)
     assert exchange_seconds(host, inside, 450e9) == pytest.approx(7 / 8)
     # Eight hosts: each chip fetches its eighth of the seven others' parts over the network, 50 GB/s a chip.
     cluster = machine("h100-80gb", 64)
-    assert gather_seconds(cluster, Group(8, 8, 64), 400e9) == pytest.approx(7 / 8)
-    assert gather_seconds(host, Group(1, 1, 1), 1e12) == 0
+    assert gather_seconds(cluster, AxisPlacement(8, 8, 64), 400e9) == pytest.approx(7 / 8)
+    assert gather_seconds(host, AxisPlacement(1, 1, 1), 1e12) == 0
 
 
 @given(
@@ -135,6 +135,6 @@ def test_collectives_take_what_their_bytes_need() -> None:
     family=st.sampled_from(["h100-80gb", "tpu-v5e", "tpu-v5p"]),
 )
 def test_wider_links_are_never_slower(inner: int, outer: int, total: float, family: str) -> None:
-    found, where = machine(family, 64), Group(inner, outer, inner * outer)
+    found, where = machine(family, 64), AxisPlacement(inner, outer, inner * outer)
     for seconds in (gather_seconds, reduce_seconds, exchange_seconds):
         assert 0 <= seconds(found.widened(2.0), where, total) <= seconds(found, where, total)

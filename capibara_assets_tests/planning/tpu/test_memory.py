@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capibara_assets.planning.accounting import Method, Remat, Step
+from benchmarks.planning.xla_cases import fit_copies, known_cases, step_of
+from capibara_assets.planning.accounting import DeviceStep, Method, Remat
 from capibara_assets.planning.hardware.targets import GIB
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import read_shape
 from capibara_assets.planning.tpu.memory import fitted, quantities, tiled, tpu_memory
-from capibara_assets.planning.xla.cases import fit_copies, known_cases, step_of
 from capibara_assets_tests.planning.shapes import NANO
 
 LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 SLICE = Mesh(data=1, fsdp=16, tensor=1)
 
 
-def step(**changes: object) -> Step:
+def step(**changes: object) -> DeviceStep:
     settings: dict[str, object] = {
         "sequences": 2,
         "sequence": 2048,
@@ -28,7 +28,7 @@ def step(**changes: object) -> Step:
         "remat": Remat.FULL,
         "logit_chunks": 8,
     }
-    return Step(**{**settings, **changes})  # type: ignore[arg-type]
+    return DeviceStep(**{**settings, **changes})  # type: ignore[arg-type]
 
 
 def test_tiles_are_laid_so_that_they_pad_least() -> None:

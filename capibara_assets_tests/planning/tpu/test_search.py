@@ -14,7 +14,7 @@ from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape, read_shape
 from capibara_assets.planning.prediction.step_time import predict
 from capibara_assets.planning.recipe import LEVELS, PlanningRecipe
-from capibara_assets.planning.tpu.layouts import Lengths, Question, batches, layouts, splits
+from capibara_assets.planning.tpu.layouts import RowFilling, SearchProblem, batches, layouts, splits
 from capibara_assets.planning.tpu.search import examples_factor, rate_factor, search
 from capibara_assets.planning.workload import Workload, policy
 from capibara_assets_tests.planning.shapes import NANO
@@ -37,9 +37,9 @@ MIXTRAL = ModelShape(
 )
 
 
-def question(model: str | ModelShape = "llama2-7b", target: str = "tpu-v5e-64", **changes: object) -> Question:
+def question(model: str | ModelShape = "llama2-7b", target: str = "tpu-v5e-64", **changes: object) -> SearchProblem:
     shape = read_shape(model) if isinstance(model, str) else model
-    base = Question(shape, find_target(target), (Lengths(2048),), 64, RECIPE.limits, logit_chunks=8)
+    base = SearchProblem(shape, find_target(target), (RowFilling(2048),), 64, RECIPE.limits, logit_chunks=8)
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
@@ -121,9 +121,9 @@ def test_what_cannot_fit_is_refused_with_the_smallest_sum() -> None:
 
 
 def test_packing_wins_by_the_padding_it_saves() -> None:
-    front = search(question(lengths=(Lengths(2048, 0.3), Lengths(2048, 0.9, packed=True))))
+    front = search(question(lengths=(RowFilling(2048, 0.3), RowFilling(2048, 0.9, packed=True))))
     assert front.best.lengths.packed and "packed is faster" in front.reasons["packing"]
-    padded = search(question(lengths=(Lengths(2048, 0.3),)))
+    padded = search(question(lengths=(RowFilling(2048, 0.3),)))
     assert front.best.seconds < 0.6 * padded.best.seconds
 
 
@@ -169,7 +169,7 @@ def test_same_question_same_answer() -> None:
 
 
 def test_256_chips_are_searched_in_seconds() -> None:
-    asked = question("llama3.1-8b", "tpu-v6e-256", lengths=(Lengths(1024, 0.4), Lengths(2048, 0.95, packed=True)))
+    asked = question("llama3.1-8b", "tpu-v6e-256", lengths=(RowFilling(1024, 0.4), RowFilling(2048, 0.95, packed=True)))
     search(asked)  # declarations are read once a process
     started = time.process_time()
     search(asked)

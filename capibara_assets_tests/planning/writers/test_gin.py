@@ -166,7 +166,7 @@ def test_the_table_is_what_the_source_says() -> None:
     checkout = os.environ.get("CAPIBARA_T5X")
     if not checkout:
         pytest.skip("set CAPIBARA_T5X to a git checkout of google-research/t5x to compare the table with its source")
-    from capibara_assets.planning.writers.t5x_table import table
+    from benchmarks.planning.t5x_names import table
 
     assert table(Path(checkout))["configurables"] == t5x_names()["configurables"]
 

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from benchmarks.planning.xla_cases import known_cases, step_of
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.errors import InputError
 from capibara_assets.planning.accounting import Remat
@@ -18,8 +19,7 @@ from capibara_assets.planning.tpu.memory import tpu_memory
 from capibara_assets.planning.tpu.plan import TpuPlan
 from capibara_assets.planning.xla import ask as xla
 from capibara_assets.planning.xla.case import XlaCase, case_of
-from capibara_assets.planning.xla.cases import known_cases, step_of
-from capibara_assets.planning.xla.compile import count_collectives, read_report, shortage
+from capibara_assets.planning.xla.compile import count_collectives, lower_case, read_report, shortage
 from capibara_assets_tests.planning.shapes import NANO, statistics
 
 pytest.importorskip("jax")
@@ -72,14 +72,12 @@ def test_what_the_step_does_not_have_is_said(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_larger_models_lower_over_every_kind_of_mesh(name: str, mesh: Mesh) -> None:
     case = case_of(plan()).model_copy(update={"shape": read_shape(name), "mesh": mesh, "global_batch": 64})
-    from capibara_assets.planning.xla.compile import lower_case
-
     assert lower_case(case.model_copy(update={"packed": name == "llama2-7b"})).lowered
 
 
 def test_a_sharding_that_does_not_divide_is_named() -> None:
     broken = plan().model_copy(update={"mesh": Mesh(data=1, fsdp=1, tensor=64)})
-    verdict = xla.lower_plan(broken.model_copy(update={"shape": NANO.model_copy(update={"intermediate": 100})}))
+    verdict = lower_case(case_of(broken.model_copy(update={"shape": NANO.model_copy(update={"intermediate": 100})})))
     assert verdict.status == "does not lower"
     assert "100" in verdict.detail and "divide" in verdict.detail
 

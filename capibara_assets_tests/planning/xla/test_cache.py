@@ -10,7 +10,7 @@ from capibara_assets.planning.accounting import Remat
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.xla import ask as xla
 from capibara_assets.planning.xla import case as xla_case
-from capibara_assets.planning.xla.cache import VerdictCache
+from capibara_assets.planning.xla.cache import XlaVerdictCache
 from capibara_assets.planning.xla.case import XlaCase, case_digest
 from capibara_assets_tests.planning.shapes import NANO
 
@@ -37,14 +37,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             status=status, detail="as told", lowered=True, memory={"allotted": 7}, compile_seconds=3.0
         )
 
-    monkeypatch.setattr(xla, "_ask", answer)
+    monkeypatch.setattr(xla, "_run_xla", answer)
     monkeypatch.setattr(xla, "libtpu_is_there", lambda: True)
     pytest.importorskip("jax")
     return questions
 
 
 def test_the_compiler_is_asked_once(asked: list[str], tmp_path: Path) -> None:
-    cache = VerdictCache(tmp_path / "verdicts")
+    cache = XlaVerdictCache(tmp_path / "verdicts")
     first, second = (xla.check_case(CASE, whole=False, cache=cache) for _ in range(2))
     assert asked == ["place"]
     assert (first.cached, second.cached) == (False, True)
@@ -53,7 +53,7 @@ def test_the_compiler_is_asked_once(asked: list[str], tmp_path: Path) -> None:
 
 
 def test_placed_buffers_do_not_answer_for_a_whole_compile_but_the_reverse(asked: list[str], tmp_path: Path) -> None:
-    cache = VerdictCache(tmp_path)
+    cache = XlaVerdictCache(tmp_path)
     assert xla.check_case(CASE, whole=False, cache=cache).status == "fits"
     assert xla.check_case(CASE, cache=cache).status == "compiled"
     assert xla.check_case(CASE, whole=False, cache=cache).status == "compiled"
@@ -66,7 +66,7 @@ def test_placed_buffers_do_not_answer_for_a_whole_compile_but_the_reverse(asked:
 def test_a_damaged_verdict_is_asked_for_again_and_said(
     damage: Callable[[bytes], bytes], asked: list[str], tmp_path: Path
 ) -> None:
-    cache = VerdictCache(tmp_path)
+    cache = XlaVerdictCache(tmp_path)
     xla.check_case(CASE, cache=cache)
     (file,) = tmp_path.glob("*.json")
     file.write_bytes(damage(file.read_bytes()))
@@ -111,9 +111,9 @@ def test_a_compiler_that_takes_too_long_is_stopped_and_nothing_is_kept(
         raise subprocess.TimeoutExpired("compiler", timeout_s)
 
     pytest.importorskip("jax")
-    monkeypatch.setattr(xla, "_ask", slow)
+    monkeypatch.setattr(xla, "_run_xla", slow)
     monkeypatch.setattr(xla, "libtpu_is_there", lambda: True)
-    verdict = xla.check_case(CASE, timeout_s=1, cache=VerdictCache(tmp_path))
+    verdict = xla.check_case(CASE, timeout_s=1, cache=XlaVerdictCache(tmp_path))
     assert verdict.status == "not compiled"
     assert verdict.detail == "not compiled: the compiler was stopped after 1 s"
     assert not list(tmp_path.iterdir())

@@ -1,14 +1,11 @@
-"""What plans show and remember in Dagster: charts, tables, and what past runs on a target took."""
+"""Metadata of `lora_config` and `tpu_config`: settings with reasons, charts of memory and roofline, costs."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from capibara_assets.assets.inputs import latest_metadata
-from capibara_assets.domains import DOMAINS, Domain
-from capibara_assets.metadata import document, plot
-from capibara_assets.metadata.plans import (
+from capibara_assets.metadata.plan_charts import (
     GIB,
     FrontPoint,
     MemoryBar,
@@ -19,60 +16,23 @@ from capibara_assets.metadata.plans import (
     reasons_table,
     roofline_chart,
 )
+from capibara_assets.metadata.tables import document, plot
 
 if TYPE_CHECKING:
-    from capibara_assets.planning.cost import Cost, CostPlan, Outcome
+    from capibara_assets.planning.cost import Cost, CostPlan
     from capibara_assets.planning.hardware.targets import HardwareTarget
     from capibara_assets.planning.lora.recipe import LoraPlan
     from capibara_assets.planning.tpu.plan import FrontEntry, TpuPlan
     from capibara_assets.planning.xla.verdict import XlaVerdict
 
-OUTCOME, COST = "outcome", "cost"
-PAST_RUNS = 200  # materializations that are looked through for outcomes
+COST = "cost"  # metadata key of a plan's cost, read by the plans of other domains
 Entries = dict[str, Any]
-# Of a plan: shown as charts and files, or long.
+# Parts of a plan that are shown as charts or files, or are too long for a table.
 _APART = ("shape", "memory", "estimates", "reasons", "gin", "maxtext", "xla", "front", "refused")
 
 
-def past_outcomes(instance: dg.DagsterInstance) -> "list[Outcome]":
-    """What trainings of all domains recorded beside their plans, the newest first."""
-    from capibara_assets.planning.cost import read_outcomes
-
-    records = instance.fetch_materializations(dg.AssetKey("trained_adapters"), limit=PAST_RUNS).records
-    found = (record.asset_materialization for record in records)
-    kept = (one.metadata[OUTCOME].value for one in found if one is not None and OUTCOME in one.metadata)
-    return read_outcomes(kept)
-
-
-def other_costs(instance: dg.DagsterInstance, asset: str, domain: Domain) -> "dict[str, Cost]":
-    """Domain -> the cost that its latest plan had, for the domains that have one."""
-    from capibara_assets.planning.cost import CostPlan
-
-    found = {}
-    for other in DOMAINS:
-        kept = latest_metadata(instance, asset, other).get(COST) if other != domain else None
-        if isinstance(kept, Mapping):
-            found[other.value] = CostPlan.model_validate(kept).domain
-    return found
-
-
-def outcome_entries(outcome: "Outcome | None") -> Entries:
-    """The outcome for the next plan, and as a line."""
-    if outcome is None:
-        return {}
-    predicted = outcome.predicted
-    said = "nothing was predicted: the next plan counts on this speed"
-    if predicted is not None and outcome.ratio is not None:
-        said = (
-            f"predicted {predicted[1]:,.1f} s [{predicted[0]:,.1f}, {predicted[2]:,.1f}] an adapter, took"
-            f" {outcome.ratio:.2f} times that; the next plan is corrected by it"
-        )
-    line = f"{outcome.measured:,.1f} s an adapter on {outcome.target} (the median voter): {said}"
-    return {OUTCOME: dg.MetadataValue.json(outcome.model_dump(mode="json")), "took": line}
-
-
 def lora_entries(plan: "LoraPlan", target: "HardwareTarget", cost: "CostPlan") -> Entries:
-    """The LoRA plan as a table, its memory beside the target's, its cost, its reasons."""
+    """Metadata of `lora_config`: settings with reasons, memory beside the target's, and cost."""
     values = plan.model_dump(mode="json")
     estimates = plan.estimates
     held = estimates["memory_bytes_per_device"]
@@ -98,7 +58,7 @@ def tpu_entries(
     files: Mapping[str, str],
     verdict: "XlaVerdict | None" = None,
 ) -> Entries:
-    """The TPU plan: table, roofline, front, memory with XLA's beside it, files, cost."""
+    """Metadata of `tpu_config`: settings with reasons, roofline, Pareto front, memory beside XLA's, files, and cost."""
     values = plan.model_dump(mode="json")
     bars = [MemoryBar("ours", _parts(plan.memory), plan.memory["total"])]
     if allotted := plan.xla.get("memory"):
@@ -118,9 +78,9 @@ def tpu_entries(
 
 
 def roofline(plan: "TpuPlan", target: "HardwareTarget") -> dg.MetadataValue:
-    """The plan and the rest of its front under the roof of one chip."""
+    """Roofline chart of the plan and the rest of its Pareto front."""
     from capibara_assets.planning.hardware.machine import machine_of
-    from capibara_assets.planning.prediction.intensity import intensity, roof_of
+    from capibara_assets.planning.prediction.step_time import intensity, roof_of
     from capibara_assets.planning.tpu.configuration import SOFTWARE
     from capibara_assets.planning.workload import Workload, policy
 
@@ -156,7 +116,7 @@ def roofline(plan: "TpuPlan", target: "HardwareTarget") -> dg.MetadataValue:
 
 
 def front(plan: "TpuPlan") -> dg.MetadataValue:
-    """Time to the same loss against memory, of every setting that no other beats."""
+    """Chart of the Pareto front: time to the same loss against memory."""
     points = [
         FrontPoint(entry.setting, float(entry.memory), entry.relative_time, chosen=_chosen(plan, entry))
         for entry in plan.front
@@ -171,7 +131,7 @@ def _chosen(plan: "TpuPlan", entry: "FrontEntry") -> bool:
 
 
 def xla_table(plan: "TpuPlan", verdict: "XlaVerdict | None" = None) -> str:
-    """XLA's figures beside ours; in so many words "not compiled" where it was not asked."""
+    """Markdown table of XLA's figures beside ours; "not compiled" where XLA was not asked."""
     xla = plan.xla
     allotted = xla.get("memory", {})
     rows = [
@@ -198,7 +158,7 @@ def xla_table(plan: "TpuPlan", verdict: "XlaVerdict | None" = None) -> str:
 
 
 def cost_entries(cost: "CostPlan") -> Entries:
-    """Hours and dollars per adapter, domain and backfill; raw beside corrected."""
+    """Hours and dollars per adapter, domain and backfill, as a table and as JSON for later plans."""
     rows = [
         "| | hours | dollars |",
         "| --- | ---: | ---: |",
@@ -222,12 +182,12 @@ def _parts(memory: Mapping[str, int]) -> dict[str, float]:
 
 
 def _allotted(memory: Mapping[str, int]) -> dict[str, float]:
-    """What XLA tells apart; outputs that alias arguments take nothing of their own."""
+    """XLA's memory by part; outputs alias arguments and are not counted."""
     return {name: float(memory[name]) for name in ("arguments", "temporaries") if name in memory}
 
 
 def _whole(memory: Mapping[str, int]) -> float | None:
-    """What XLA takes of a chip: all that it allotted, or the peak where a verdict says no more."""
+    """Bytes that XLA allocated on a chip, or its peak if the verdict has only that."""
     return memory.get("allotted", memory.get("peak"))
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
-from capibara_assets.planning.accounting import Breakdown, Step
+from capibara_assets.planning.accounting import Breakdown, DeviceStep
 from capibara_assets.planning.hardware.targets import GIB
 from capibara_assets.planning.tpu.memory import (
     CASES,
@@ -128,9 +128,9 @@ def with_answers(known: KnownCases, answered: Sequence[KnownCase]) -> KnownCases
     return known.model_copy(update={"cases": (*kept, *new.values())})
 
 
-def step_of(case: XlaCase) -> Step:
+def step_of(case: XlaCase) -> DeviceStep:
     """What memory depends on of a case."""
-    return Step(
+    return DeviceStep(
         sequences=case.global_batch // case.mesh.batch_shards // case.micro_steps,
         sequence=case.sequence,
         weight_bytes=4,

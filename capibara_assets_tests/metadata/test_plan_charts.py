@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 
 from capibara_assets.metadata.drawing import width_of
-from capibara_assets.metadata.plans import (
+from capibara_assets.metadata.plan_charts import (
     FrontPoint,
     MemoryBar,
     RooflinePoint,

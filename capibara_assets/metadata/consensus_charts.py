@@ -1,13 +1,13 @@
-"""What a certificate looks like: verdicts, ballots, distances between voters, weights, losses.
+"""Charts of a consensus certificate: verdicts, ballots, distances between voters, weights, losses.
 
-Works on the certificate as JSON, of any schema version: what an older one has not is left out or said.
+Works on the certificate as JSON of any schema version; fields missing from older versions are omitted or noted.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from capibara_assets.metadata.charts import Row, row_chart
+from capibara_assets.metadata.charts import ChartRow, row_chart
 from capibara_assets.metadata.drawing import (
     BLUE,
     FAINT,
@@ -24,19 +24,19 @@ from capibara_assets.metadata.drawing import (
 )
 from capibara_assets.metadata.tables import badge, cell
 
-WIDTH = 560  # of the dialog that the UI opens for a picture
-NUMBERED_VOTERS = 10  # a matrix of more has colours alone: its numbers would neither fit nor be read
+WIDTH = 560  # of the dialog in which the UI shows a picture
+NUMBERED_VOTERS = 10  # a larger matrix has only colours, since its numbers would not fit
 NAME_CHARACTERS = 14
 _ACCEPTS, _REFUSES, _MISSING, _SELF = "#bfe3c3", "#f3b4ad", "#d1d5db", "#f9fafb"
 
 LONG_PARTS = ("ballots", "tallies", "evidence", "tried", "refused")
-"""Of a certificate: they grow with the square of the voters, or with candidates."""
+"""Parts of a certificate whose size grows with the square of the voters or with the candidates."""
 
 Document = Mapping[str, Any]
 
 
 def verdict_table(certificate: Document) -> str:
-    """Markdown: every voter, its verdict with a dot in green or red, its weight, and why."""
+    """Markdown table of the voters: verdict with a green or red dot, weight, and reason."""
     lines = ["| voter | verdict | weight | why |", "| --- | --- | ---: | --- |"]
     for voter in certificate["voters"]:
         verdict = "![][a] accepted" if voter["accepted"] else "![][r] **rejected**"
@@ -46,7 +46,7 @@ def verdict_table(certificate: Document) -> str:
 
 
 def outcome_words(certificate: Document) -> str:
-    """One line: how many were accepted, what was chosen, and what it came to."""
+    """One line: number of accepted voters, the chosen candidate, and its loss beside the base model's."""
     accepted = sum(voter["accepted"] for voter in certificate["voters"])
     result = certificate["result"]
     return (
@@ -56,32 +56,32 @@ def outcome_words(certificate: Document) -> str:
 
 
 def signature_words(certificate: Document) -> str:
-    """How many ballots are signed and by how many keys, who is missing, and what that is worth: the trust model."""
+    """One line: signed ballots and keys, voters that contradicted themselves or are absent, and the trust model."""
     ballots = certificate["ballots"]
     signed = sum(bool(ballot.get("signature")) for ballot in ballots)
     keys = {voter["public_key"] for voter in certificate["voters"] if voter.get("public_key")}
-    said = [f"{signed} of {len(ballots)} ballots signed by {len(keys)} keys" if signed else "no ballot is signed"]
+    parts = [f"{signed} of {len(ballots)} ballots signed by {len(keys)} keys" if signed else "no ballot is signed"]
     if refused := len(certificate.get("refused") or ()):
-        said.append(f"{refused} refused")
-    for what, names in (("contradicted itself", "equivocated"), ("absent", "absent")):
-        if found := list(certificate.get(names) or ()):
-            said.append(f"{what}: {', '.join(found)}")
-    return "; ".join([*said, f"trust model {certificate['trust_model']}"])
+        parts.append(f"{refused} refused")
+    for what, field in (("contradicted itself", "equivocated"), ("absent", "absent")):
+        if names := list(certificate.get(field) or ()):
+            parts.append(f"{what}: {', '.join(names)}")
+    return "; ".join([*parts, f"trust model {certificate['trust_model']}"])
 
 
 def mean_qualities(certificate: Document) -> dict[tuple[str, str], float | None]:
     """(voter, candidate) -> mean quality over the rounds."""
-    found: dict[tuple[str, str], list[float]] = {}
+    by_pair: dict[tuple[str, str], list[float]] = {}
     for ballot in certificate["ballots"]:
-        found.setdefault((ballot["voter"], ballot["candidate"]), []).append(ballot["quality"])
-    return {pair: sum(qualities) / len(qualities) for pair, qualities in found.items()}
+        by_pair.setdefault((ballot["voter"], ballot["candidate"]), []).append(ballot["quality"])
+    return {pair: sum(qualities) / len(qualities) for pair, qualities in by_pair.items()}
 
 
 def ballot_matrix(certificate: Document) -> str:
-    """Who judged whom: rows are voters, columns candidates, coloured by whether the ballot accepts.
+    """Matrix of the ballots: rows are voters, columns candidates, coloured by whether the ballot accepts.
 
-    A cell has the mean quality over its rounds and, where there is more than one, a strip with a mark for each; below
-    each column stand the accepting ballots and how many it takes.
+    A cell shows the mean quality over its rounds and, if there are several, a mark for each; below each column are the
+    accepting ballots and the required number.
     """
     names = [voter["name"] for voter in certificate["voters"]]
     rejected = {voter["name"] for voter in certificate["voters"] if not voter["accepted"]}
@@ -92,7 +92,7 @@ def ballot_matrix(certificate: Document) -> str:
     numbered = len(names) <= NUMBERED_VOTERS
     size = 11 if numbered else 9
     labels = [shortened(name, NAME_CHARACTERS) for name in names]
-    # Whole numbers are short ones: the picture of 32 voters stays small
+    # Whole numbers are shorter: the picture of 32 voters stays small
     left = math.ceil(14 + max((width_of(label, size) for label in labels), default=0.0))
     width = min(64, (WIDTH - left - 8) // max(len(names), 1))
     height = 30 if numbered else min(width, 18)
@@ -106,7 +106,7 @@ def ballot_matrix(certificate: Document) -> str:
     for i, label in enumerate(labels):
         colour = RED if names[i] in rejected else INK
         middle = left + width * (i + 0.5)
-        # Turned as a group: what was right is up then
+        # Rotated as a group: what was to the right is then at the top
         columns[colour].append(word(6 - top, middle + 3, label) if upright else word(middle, top - 6, label))
         heads[colour].append(word(left - 6, top + height * (i + 0.5) + 4, label))
     for colour in (INK, RED):
@@ -122,14 +122,14 @@ def ballot_matrix(certificate: Document) -> str:
             run = f"M{left + width * start} {top + height * (i + 0.5):g}h{width * (end - start)}"
             cells.setdefault(fill, []).append(run)
         for j, candidate in enumerate(names) if numbered else ():
-            found = [quality for _, quality in sorted(rounds.get((voter, candidate), {}).items())]
+            qualities = [quality for _, quality in sorted(rounds.get((voter, candidate), {}).items())]
             x, y = left + width * j, top + height * i
-            if found:
-                down = height / 2 + (1 if len(found) > 1 else 4)
-                numbers.append(word(x + width / 2, y + down, f"{sum(found) / len(found):.2f}"))
-            if len(found) > 1:
-                step = (width - 8) / len(found)
-                for k, quality in enumerate(found):
+            if qualities:
+                down = height / 2 + (1 if len(qualities) > 1 else 4)
+                numbers.append(word(x + width / 2, y + down, f"{sum(qualities) / len(qualities):.2f}"))
+            if len(qualities) > 1:
+                step = (width - 8) / len(qualities)
+                for k, quality in enumerate(qualities):
                     mark = f"M{x + 5 + step * k:.1f} {y + height - 7:.1f}h{max(step - 2, 1):.1f}"
                     marks[quality >= threshold].append(mark)
     for fill, runs in cells.items():
@@ -150,9 +150,9 @@ def ballot_matrix(certificate: Document) -> str:
 
 
 def distance_map(certificate: Document, measured: Document | None = None) -> str:
-    """The voters as points in the plane, as far apart as their adapters' deltas are: close ones agree, copies coincide.
+    """The voters as points in the plane, at the distances of their adapters' deltas (close voters agree).
 
-    Rejected voters are red; those without distances are named below the picture.
+    Rejected voters are red; those without distances are listed below the picture.
 
     Args:
         measured: "order" and "distances" of more voters than the certificate's evidence has, the accepted ones.
@@ -205,39 +205,39 @@ def distance_map(certificate: Document, measured: Document | None = None) -> str
 
 
 def weights_chart(certificate: Document) -> str:
-    """A bar per voter: its weight in the consensus; the rejected ones in red."""
+    """A bar per voter for its weight in the consensus; rejected voters in red."""
     rows = []
     for voter in certificate["voters"]:
         weight = voter.get("weight")
         if not voter["accepted"]:
-            rows.append(Row(voter["name"], None, RED, f"rejected ({voter['stage']})"))
+            rows.append(ChartRow(voter["name"], None, RED, f"rejected ({voter['stage']})"))
         else:
-            rows.append(Row(voter["name"], weight, GREEN, "the rule has no weights" if weight is None else ""))
+            rows.append(ChartRow(voter["name"], weight, GREEN, "the rule has no weights" if weight is None else ""))
     return row_chart(rows, f"weights of the voters in the consensus ({_chosen(certificate)})", bars=True)
 
 
 def losses_chart(certificate: Document, losses: Mapping[str, float]) -> str:
-    """A dot per loss: base, voters, everything else that was tried, and the consensus last."""
-    rows = [Row("base", losses["base"], INK, "base model")] if "base" in losses else []
+    """A dot per loss: base model, voters, other candidates, and the consensus last."""
+    rows = [ChartRow("base", losses["base"], INK, "base model")] if "base" in losses else []
     accepted = {voter["name"]: voter["accepted"] for voter in certificate["voters"]}
     for name in (name for name in accepted if name in losses):
-        rows.append(Row(name, losses[name], *((GREEN, "") if accepted[name] else (RED, "rejected"))))
+        rows.append(ChartRow(name, losses[name], *((GREEN, "") if accepted[name] else (RED, "rejected"))))
     tried = {entry["name"]: entry for entry in certificate.get("tried") or ()}
     others = [name for name in (*tried, *losses) if name not in accepted and name not in ("base", "consensus")]
     for name in dict.fromkeys(others):
         passed = tried.get(name, {}).get("passed", True)
         note = "chosen" if name == certificate.get("chosen") else "tried" if passed else "refused by the gate"
-        rows.append(Row(name, losses.get(name, tried.get(name, {}).get("loss")), FAINT, note))
+        rows.append(ChartRow(name, losses.get(name, tried.get(name, {}).get("loss")), FAINT, note))
     if "consensus" in losses:
-        rows.append(Row("consensus", losses["consensus"], BLUE))
-    # The axis spans what the choice was between: the base model and rejected voters would press that together
+        rows.append(ChartRow("consensus", losses["consensus"], BLUE))
+    # The axis spans the losses that the choice was between: base model and rejected voters would compress them
     relied_on = [row.value for row in rows if row.colour not in (INK, RED) and row.value is not None]
     title = "validation loss, nats per token (less is better)"
     return row_chart(rows, title, bars=False, most=max(filter(math.isfinite, relied_on), default=None))
 
 
 def _chosen(certificate: Document) -> str:
-    """The candidate that became the consensus; before there was a choice, the rule's."""
+    """The candidate chosen as the consensus; in certificates without a choice, the rule's result."""
     chosen = certificate.get("chosen") or "robust"
     return f"robust: {certificate['rule']}" if chosen == "robust" else str(chosen)
 
@@ -251,7 +251,7 @@ def _cell_colour(voter: str, candidate: str, tally: Document | None) -> str:
 
 
 def _runs(fills: Sequence[str]) -> list[tuple[str, int, int]]:
-    """A row of cells, neighbours of one colour as one stroke: 32 by 32 cells stay a few kilobytes."""
+    """A row of cells as (colour, start, end), neighbours of one colour merged: 32 x 32 cells stay a few kilobytes."""
     runs: list[tuple[str, int, int]] = []
     for j, fill in enumerate(fills):
         if runs and runs[-1][0] == fill:
@@ -264,7 +264,7 @@ def _runs(fills: Sequence[str]) -> list[tuple[str, int, int]]:
 def _counts(
     tallies: Sequence[Document | None], left: float, width: float, bottom: float, size: int, numbered: bool
 ) -> list[str]:
-    """Two lines below the matrix: ballots that accept a candidate, and how many it takes."""
+    """Two lines below the matrix: accepting ballots of each candidate, and the required number."""
     counted: dict[str, list[str]] = {GREEN: [], RED: []}
     needed = []
     for j, tally in enumerate(tallies):
@@ -278,14 +278,14 @@ def _counts(
         needed.append(word(x, bottom + 27, f"{tally['required']}"))
     titles = [word(left - 6, bottom + 14, "accept"), word(left - 6, bottom + 27, "needed")]
     return [
-        *(words_group(found, size=size, colour=colour, anchor="middle") for colour, found in counted.items()),
+        *(words_group(accepted, size=size, colour=colour, anchor="middle") for colour, accepted in counted.items()),
         words_group(needed, size=size, colour=FAINT, anchor="middle"),
         words_group(titles, size=size, colour=FAINT, anchor="end"),
     ]
 
 
 def _ruler(unit: float, x: float, y: float) -> list[str]:
-    """A round length, at most a seventh of the picture, in the unit of the distances."""
+    """A scale bar of a round length in the distances' unit, at most a seventh of the picture."""
     most = WIDTH / 7 / unit
     power = 10.0 ** math.floor(math.log10(most))
     length = max(step * power for step in (1, 2, 5) if step * power <= most)
@@ -296,7 +296,7 @@ def _ruler(unit: float, x: float, y: float) -> list[str]:
 
 
 def _weighted(places: Sequence[tuple[float, float]], weights: Sequence[float | None]) -> tuple[float, float] | None:
-    """Where the weighted mean lies: scaling is linear, so it is the mean of the places, if the weights sum to 1."""
+    """Position of the weighted mean (the mean of the positions), or None if the weights do not sum to 1."""
     known = [0.0 if weight is None else weight for weight in weights]
     if not math.isclose(sum(known), 1.0, abs_tol=1e-6):
         return None
@@ -307,11 +307,11 @@ def _weighted(places: Sequence[tuple[float, float]], weights: Sequence[float | N
 def _labels(
     names: Sequence[str], places: Sequence[tuple[float, float]], colours: Sequence[str], top: float, height: float
 ) -> list[str]:
-    """Names beside their points, each at the first side where it covers nothing, else where it covers least."""
+    """Names beside their points, each on the side where it overlaps others least."""
     size = 11 if len(names) <= NUMBERED_VOTERS else 9
     sides = [(10, 4, "start"), (-10, 4, "end"), (0, -10, "middle"), (0, 18, "middle")]
     sides += [(dx, dy, anchor) for dy in (-12, 18, -24, 30) for dx, anchor in ((9, "start"), (-9, "end"))]
-    taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in places]
+    occupied = [(x - 6, y - 6, x + 6, y + 6) for x, y in places]
     parts = []
     for index, (name, (x, y)) in enumerate(zip(names, places, strict=True)):
         wide = width_of(name, size)
@@ -319,7 +319,7 @@ def _labels(
         for dx, dy, anchor in sides:
             start = x + dx - {"start": 0.0, "middle": wide / 2, "end": wide}[anchor]
             boxes.append((start, y + dy - size, start + wide, y + dy + 2))
-        others = [box for k, box in enumerate(taken) if k != index]
+        others = [box for k, box in enumerate(occupied) if k != index]
         costs = [
             sum(_overlap(box, other) for other in others)
             + (1e6 if box[0] < 10 or box[2] > WIDTH - 10 or box[1] < top or box[3] > top + height else 0.0)
@@ -327,7 +327,7 @@ def _labels(
         ]
         best = costs.index(min(costs))
         dx, dy, anchor = sides[best]
-        taken.append(boxes[best])
+        occupied.append(boxes[best])
         parts.append(text(x + dx, y + dy, name, anchor=anchor, colour=colours[index], size=size))
     return parts
 

@@ -18,8 +18,8 @@ from capibara_assets.evaluation.report import (
     WorstExample,
 )
 from capibara_assets.evaluation.schema import Interval
-from capibara_assets.metadata.evaluation import (
-    Bin,
+from capibara_assets.metadata.evaluation_charts import (
+    CalibrationBin,
     IntervalRow,
     calibration_chart,
     confusion_matrix,
@@ -189,7 +189,9 @@ def test_a_figure_that_is_not_finite_has_no_dot():
 
 
 def test_calibration_marks_each_bin_that_has_prompts():
-    root = ElementTree.fromstring(calibration_chart([Bin(0.2, 0.1, 5), Bin(0.9, 1.0, 20), Bin(0.5, 0.0, 0)], "t"))
+    root = ElementTree.fromstring(
+        calibration_chart([CalibrationBin(0.2, 0.1, 5), CalibrationBin(0.9, 1.0, 20), CalibrationBin(0.5, 0.0, 0)], "t")
+    )
     circles = [(float(c.get("cx", "0")), float(c.get("cy", "0"))) for c in root.iter(f"{SVG}circle")]
     assert circles == [(54 + 220 * 0.2, 30 + 220 * 0.9), (54 + 220 * 0.9, 30.0)]
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from benchmarks.planning.xla_cases import KnownCase, known_cases
+from benchmarks.planning.xla_draw import BAND, CHOICES, chosen_cases, drawn_cases
 from capibara_assets.planning.accounting import Method, Remat
-from capibara_assets.planning.xla.cases import KnownCase, known_cases
-from capibara_assets.planning.xla.draw import BAND, CHOICES, chosen_cases, drawn_cases
 
 
 def test_the_same_seed_draws_the_same_cases_and_another_draws_others() -> None:

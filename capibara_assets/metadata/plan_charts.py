@@ -1,4 +1,4 @@
-"""What a plan looks like: its place under the roofline, memory per chip, the Pareto front, and tables."""
+"""Charts of a training plan: roofline, memory per chip, Pareto front, and tables."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -24,14 +24,14 @@ from capibara_assets.metadata.drawing import (
 WIDTH, HEIGHT = 620, 330
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 20.0, 34.0, 44.0
 GIB = 1024**3
-MOST_POINTS = 40  # of a front: an event holds kilobytes
+MOST_POINTS = 40  # points drawn of a front, which keeps the event small
 MOST_NAMED = 12
 _ROW = 16.0
 
 
 @dataclass(frozen=True)
 class RooflinePoint:
-    """A setting: model FLOPs per byte of memory traffic, and TFLOP/s of one chip with its interval."""
+    """A layout on the roofline: model FLOPs per byte of memory traffic, and TFLOP/s per chip with interval."""
 
     name: str
     intensity: float
@@ -43,7 +43,7 @@ class RooflinePoint:
 
 @dataclass(frozen=True)
 class MemoryBar:
-    """Bytes on one chip by what they are for; `total` where the parts are not all of it, or never there at once."""
+    """Bytes on one chip by purpose; `total` where it is not the sum of the parts."""
 
     name: str
     parts: Mapping[str, float]
@@ -52,7 +52,7 @@ class MemoryBar:
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """A setting on the front, or one beside it: bytes per chip, seconds per step (or cost), and what it is."""
+    """A layout on the Pareto front or beside it: name, bytes per chip, and seconds per step (or cost)."""
 
     name: str
     memory: float
@@ -62,10 +62,10 @@ class FrontPoint:
 
 
 def roofline_chart(points: Sequence[RooflinePoint], peak_tflops: float, gb_per_s: float, title: str) -> str:
-    """Both axes logarithmic; the roof is the chip's peak and its memory bandwidth. The chosen setting is blue.
+    """A roofline chart (log-log) of a chip's peak and memory bandwidth; the chosen layout is blue.
 
-    A point beneath the slope is bound by memory at best, one beneath the flat part by compute; how far it lies below is
-    what links, waiting and imperfect kernels cost.
+    A point below the slope is bound by memory at best, one below the flat part by compute; its distance from the roof
+    is the cost of links, waiting and imperfect kernels.
     """
     known = [p for p in points if min(p.intensity, p.tflops, p.low) > 0 and math.isfinite(p.intensity * p.high)]
     ridge = peak_tflops * 1e3 / gb_per_s
@@ -109,7 +109,7 @@ def roofline_chart(points: Sequence[RooflinePoint], peak_tflops: float, gb_per_s
 
 
 def memory_chart(bars: Sequence[MemoryBar], limits: Mapping[str, float], title: str) -> str:
-    """A stacked bar per source ("ours", "XLA") of one chip's memory; limits are upright lines with their names."""
+    """Stacked bars of one chip's memory, one per source ("ours", "XLA"); limits are labelled vertical lines."""
     names = list(dict.fromkeys(name for bar in bars for name, count in bar.parts.items() if count > 0))
     colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
     sums = [sum(count for count in bar.parts.values() if count > 0) for bar in bars]
@@ -122,7 +122,7 @@ def memory_chart(bars: Sequence[MemoryBar], limits: Mapping[str, float], title: 
     x = scale(0.0, most, left, WIDTH - 96)
     floor = first + step * len(bars)
     parts = [text(8, 16, title)]
-    # The largest on top: each line begins beneath the names of the larger ones.
+    # The largest first: each line begins below the labels of the larger ones.
     for index, (name, value) in enumerate(sorted(limits.items(), key=lambda item: -item[1])):
         row = 40.0 + _ROW * index
         anchor, gap = ("end", -6) if x(value) > WIDTH / 2 else ("start", 6)
@@ -150,7 +150,7 @@ def memory_chart(bars: Sequence[MemoryBar], limits: Mapping[str, float], title: 
                 f'<path d="M{x(end):.1f} {middle - thick / 2 - 3:.1f}v{thick + 6:g}" stroke="{INK}" stroke-width="2">'
                 f"<title>{_size(end)} at once</title></path>"
             )
-        # At the end of the chart: beside a bar it would meet a limit's line.
+        # At the end of the chart: beside a bar it would overlap a limit's line.
         parts.append(text(WIDTH - 90, middle + 4, _size(end), bold=index == 0))
     parts.append(f'<path d="M{left:.1f} {first - 8:.1f}V{floor:.1f}" stroke="{GREY}"/>')
     shown = [f"{name} {_size(max(bar.parts.get(name, 0.0) for bar in bars))}" for name in names]
@@ -165,7 +165,7 @@ def memory_chart(bars: Sequence[MemoryBar], limits: Mapping[str, float], title: 
 
 
 def front_chart(points: Sequence[FrontPoint], title: str, *, limit: float | None = None, unit: str = "s a step") -> str:
-    """Memory per chip against time (or cost) of each setting, both from their least; the front is joined by a line."""
+    """Memory per chip against time (or cost) of each layout; a line connects the Pareto front."""
     shown = sorted(points, key=lambda p: (not p.chosen, not p.on_front, p.seconds))[:MOST_POINTS]
     if not shown:
         return svg([text(8, 16, title), text(8, 40, "no setting fits")], WIDTH, 60)
@@ -210,12 +210,12 @@ def front_chart(points: Sequence[FrontPoint], title: str, *, limit: float | None
 
 
 def figures_table(rows: Sequence[tuple[str, str, str]]) -> str:
-    """Figure, ours and XLA's side by side, as markdown."""
+    """Markdown table of figures, ours beside XLA's."""
     return _markdown(("figure", "ours", "XLA's"), rows)
 
 
 def reasons_table(values: Mapping[str, object], reasons: Mapping[str, str]) -> str:
-    """A plan as markdown: each setting, its value, and why."""
+    """Markdown table of a plan: each setting, its value and its reason."""
     rows = [(name, _value(value), reasons.get(name, "")) for name, value in values.items()]
     rows += [(name, "", reason) for name, reason in reasons.items() if name not in values]
     return _markdown(("setting", "value", "why"), rows)
@@ -243,7 +243,7 @@ def _size(count: float) -> str:
 
 
 def _numbered(x: float, y: float, number: int, colour: str, name: str) -> str:
-    """A dot with its number, which the legend explains."""
+    """A dot with its number in the legend."""
     return (
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="7.5" fill="{colour}" stroke="#ffffff"><title>{escaped(name)}</title>'
         f"</circle>" + text(x, y + 3.5, str(number), anchor="middle", colour="#ffffff", size=9, bold=True)
@@ -271,7 +271,7 @@ def _axes(x_label: str, y_label: str, floor: float) -> list[str]:
 
 
 def _decade(value: float, *, down: bool) -> float:
-    """The nearest of 1, 2, 5 times a power of ten, below or above."""
+    """The nearest 1, 2 or 5 times a power of ten, below or above."""
     power = 10.0 ** math.floor(math.log10(value))
     steps = [power * step for step in (1, 2, 5, 10)]
     return max(s for s in steps if s <= value * 1.0001) if down else min(s for s in steps if s >= value * 0.9999)
@@ -279,7 +279,7 @@ def _decade(value: float, *, down: bool) -> float:
 
 @dataclass(frozen=True)
 class _LogScale:
-    """Where the values from `low` to `high` lie on an axis from `start` to `end`, by their logarithm."""
+    """A logarithmic map from values in low..high to positions in start..end."""
 
     low: float
     high: float
@@ -302,7 +302,7 @@ def _log_grid(x: _LogScale, y: _LogScale, floor: float) -> list[str]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 times powers of ten; over many decades the powers alone."""
+    """Axis ticks at 1, 2 and 5 times powers of ten; over many decades only the powers."""
     steps: Sequence[int] = (1, 2, 5) if high / low < 3000 else (1,)
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     values = [step * 10.0**power for power in range(first, last + 1) for step in steps]

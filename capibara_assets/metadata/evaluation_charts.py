@@ -1,4 +1,4 @@
-"""What an evaluation looks like: intervals side by side, a router's calibration and its confusions."""
+"""Charts of an evaluation: intervals of the contenders, and a router's calibration and confusion matrix."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ _FIGURES_WIDTH = 175.0  # of the column with each row's figures
 
 @dataclass(frozen=True)
 class IntervalRow:
-    """One line of an `interval_chart`: an estimate with its interval; `mark` draws it in the colour of the judged."""
+    """One row of an `interval_chart`: an estimate with its interval; `mark` highlights it."""
 
     name: str
     estimate: float
@@ -38,9 +38,9 @@ class IntervalRow:
 def interval_chart(
     rows: Sequence[IntervalRow], title: str, *, line: float | None = None, percent: bool = False, signed: bool = False
 ) -> str:
-    """A dot and its interval per row on one axis; `line` is drawn upright through all of them (a reference, a bar).
+    """A dot with its interval per row on one axis; `line` is a vertical reference line.
 
-    A row with a figure that is not finite has its name and a dash alone.
+    A row with a non-finite figure shows only its name and a dash.
     """
     names = [shortened(row.name, NAME_CHARACTERS) for row in rows]
     known = [row for row in rows if all(map(math.isfinite, (row.estimate, row.low, row.high)))]
@@ -72,7 +72,7 @@ def interval_chart(
 
 
 def figure(value: float, percent: bool, signed: bool = False) -> str:
-    """A number as tables and charts write it: three digits, or per cent with one."""
+    """A number formatted with three decimals, or as a percentage with one."""
     if not math.isfinite(value):
         return "–"
     sign = "+" if signed else ""
@@ -80,16 +80,16 @@ def figure(value: float, percent: bool, signed: bool = False) -> str:
 
 
 @dataclass(frozen=True)
-class Bin:
-    """Prompts whose probability fell into one bin: their mean probability, the share that was right, their number."""
+class CalibrationBin:
+    """One bin of a calibration chart: mean probability, share of correct prompts, and their number."""
 
     confidence: float
     accuracy: float
     count: int
 
 
-def calibration_chart(bins: Sequence[Bin], title: str) -> str:
-    """Reliability: what was promised (across) against what came true (up); on the diagonal a router is calibrated."""
+def calibration_chart(bins: Sequence[CalibrationBin], title: str) -> str:
+    """A reliability diagram: predicted probability (x) against the share that was right (y)."""
     size, left, top = 220.0, 54.0, 30.0
     parts = [
         text(8, 16, title),
@@ -117,7 +117,7 @@ def calibration_chart(bins: Sequence[Bin], title: str) -> str:
 def confusion_matrix(
     actual: Sequence[str], picked: Sequence[str], counts: Mapping[tuple[str, str], int], title: str
 ) -> str:
-    """Counts of (what it is, what was picked), shaded by the share of the row; the diagonal blue, confusions red."""
+    """A confusion matrix of counts (actual, picked), shaded by the share of the row; diagonal blue, errors red."""
     cell_width, cell_height, top = 76, 26, 50
     left = math.ceil(18 + max((width_of(name) for name in actual), default=0.0))
     parts = [text(8, 16, title)]

@@ -1,6 +1,6 @@
 """T5X's configurable names, parameters and macros, extracted from its source: gin files are checked without T5X.
 
-`python -m capibara_assets.planning.writers.t5x_table CHECKOUT > resources/gin/t5x_names.json` renews the table.
+`python -m benchmarks.planning.t5x_names CHECKOUT > resources/gin/t5x_names.json` renews the table.
 """
 
 import ast

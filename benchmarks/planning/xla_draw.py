@@ -10,6 +10,7 @@ from itertools import islice
 from math import gcd, prod
 from random import Random
 
+from benchmarks.planning.xla_cases import known_cases, step_of
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.jax.sizes import check_supported
@@ -23,7 +24,6 @@ from capibara_assets.planning.recipe import PlanningRecipe
 from capibara_assets.planning.tpu.configuration import plan_tpu
 from capibara_assets.planning.tpu.memory import tpu_memory
 from capibara_assets.planning.xla.case import XlaCase, case_of
-from capibara_assets.planning.xla.cases import known_cases, step_of
 
 BAND = (0.85, 1.15)  # of the chip's memory: where our figure has to lie
 NEAREST = 0.02  # how far from the share that was drawn a batch may take it
