@@ -342,7 +342,7 @@ MISTAKES = {
     "source without a digest": ([*SAVE, "--source", "moe_dataset=1"], "DIGEST"),
     "unknown parent": ([*SAVE, "--parent", "who"], "no checkpoint who"),
     "negative step": (["save", "{tmp}/adapter-1", "--model", "m", "--step", "-1"], "--step"),
-    "mistyped store": (["ls", "--store", "{tmp}/nowhere"], "there is no such folder"),
+    "mistyped store": (["ls", "--store", "{tmp}/nowhere"], "the folder does not exist"),
     "metric that nobody states": (["prune", "--keep-best", "1", "--metric", "f1"], "they state loss"),
     "best without a metric": (["prune", "--keep-best", "1"], "keep_best and metric belong together"),
     "mode alone": (["prune", "--mode", "max"], "says nothing to keep"),
