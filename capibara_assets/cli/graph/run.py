@@ -12,15 +12,13 @@ from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.cli.graph.memory import watched_memory
 from capibara_assets.cli.graph.run_record import keep_record
 from capibara_assets.deployment.environment import Deployment
+from capibara_assets.deployment.locations import resources_root
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.errors import InputError
 from capibara_assets.storage.mirror import is_remote
 
-# All after `full` select a training strategy of resources/recipes/strategies
-PROFILES = (
-    "demo", "full", "hierarchical", "convexity", "incremental_soup", "huggingface", "federated", "private",
-    "integrated",
-)  # fmt: skip
+STRATEGIES = sorted(file.stem for file in (resources_root() / "recipes" / "strategies").glob("*.yaml"))
+PROFILES = ("demo", "full", *STRATEGIES)
 
 
 def parse_domains(text: str) -> tuple[Domain, ...]:

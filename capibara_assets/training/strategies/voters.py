@@ -1,22 +1,19 @@
-"""One voter from start to finish, by its strategy: most are one training, some are several that become one adapter."""
+"""Training of one voter by its strategy: one run of the training loop, or the strategy's own trainer."""
 
+from importlib import import_module
 from pathlib import Path
 
 from capibara_assets.training.data.voter_run import VoterRun
 from capibara_assets.training.loop.train import train_voter
-from capibara_assets.training.strategies.federated import train_federated
-from capibara_assets.training.strategies.private_sgd import train_private
-from capibara_assets.training.strategies.seeds import train_seeds
-from capibara_assets.training.strategy import Federated, Private, Seeds
+from capibara_assets.training.strategy import TRAINERS
 
 
 def train_by_strategy(run: VoterRun) -> Path:
-    """As `train_voter`, for any strategy."""
-    match run.voter.strategy:
-        case Seeds() as strategy:
-            return train_seeds(run, strategy)
-        case Federated() as strategy:
-            return train_federated(run, strategy)
-        case Private() as strategy:
-            return train_private(run, strategy)
-    return train_voter(run)
+    """Train a voter by its strategy; returns the folder of its result, as `train_voter`."""
+    strategy = run.voter.strategy
+    if strategy.kind not in TRAINERS:
+        return train_voter(run)
+    module, name = TRAINERS[strategy.kind].split(":")
+    trainer = getattr(import_module(f"capibara_assets.training.{module}"), name)
+    folder: Path = trainer(run, strategy)
+    return folder
