@@ -345,7 +345,7 @@ MISTAKES = {
     "mistyped store": (["ls", "--store", "{tmp}/nowhere"], "the folder does not exist"),
     "metric that nobody states": (["prune", "--keep-best", "1", "--metric", "f1"], "they state loss"),
     "best without a metric": (["prune", "--keep-best", "1"], "keep_best and metric belong together"),
-    "mode alone": (["prune", "--mode", "max"], "says nothing to keep"),
+    "mode alone": (["prune", "--mode", "max"], "keeps nothing"),
     "prune of an unknown model": (["prune", "sql", "--keep-last", "1"], "there are python/v0"),
     "conversion to what is only read": (["convert", "{tmp}/adapter-1", "{tmp}/x", "--to", "deepspeed"], "deepspeed"),
     "diff with nothing": (["diff", "{tmp}/adapter-1", "nix"], "no checkpoint nix"),

@@ -10,7 +10,7 @@ from capibara_assets.cli.checkpoint.consensus import consensus
 from capibara_assets.errors import InputError
 from capibara_assets_tests import consensus as consensus_tests
 
-CERTIFICATE = Path(consensus_tests.__file__).parent / "certificate_1.json"
+CERTIFICATE = Path(consensus_tests.__file__).parent / "vote" / "certificate_1.json"
 
 
 def test_a_certificate_that_holds() -> None:

@@ -109,7 +109,7 @@ def test_import_list_and_remove(home: Path):
 
 
 def test_what_a_user_can_mend_is_said(home: Path):
-    with pytest.raises(InputError, match="give a file of examples"):
+    with pytest.raises(InputError, match="no file given: name a file of examples"):
         invoke("validate")
     with pytest.raises(InputError, match=r"absent\.jsonl is no file"):
         invoke("validate", "absent.jsonl")

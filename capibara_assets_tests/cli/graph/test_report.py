@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from capibara_assets.assets.inputs import Origin
 from capibara_assets.cli.graph.report import build_report, loss_matrix, print_table, table_of, write_html
 from capibara_assets.datasets.schema import Example
 from capibara_assets.domains import Domain
@@ -176,14 +177,14 @@ def test_checkpoints_are_named_as_other_commands_name_them(published: Published,
         "trained_adapters",
         PYTHON,
         trees={f"voters/{name}": trees[name] for name in ("voter-0", "voter-1")},
-        checkpoints={f"voters/{name}": described(name, recipe={}, base="b") for name in ("voter-0", "voter-1")},
+        checkpoints={f"voters/{name}": described(name, Origin({}, "b")) for name in ("voter-0", "voter-1")},
     ).checkpoints
     agreed = published.put(
         "consensus_checkpoint",
         PYTHON,
         documents={"certificate": {"voters": []}},
         trees={"adapter": trees["agreed"]},
-        checkpoints={"adapter": described("c", recipe={}, base="b")},
+        checkpoints={"adapter": described("c", Origin({}, "b"))},
     ).checkpoints
     assert report(published)["checkpoints"] == {
         "python/voter-0": voters["voters/voter-0"],
