@@ -1,4 +1,9 @@
-"""The six expert domains: the partitions of the asset graph and the experts of the mixture."""
+"""The expert domains: the partitions of the asset graph and the experts of the mixture.
+
+A new domain is a new member of `Domain`. If it is named after a programming language, executions in that language
+belong to it. If a Python program's imports and calls tell it, add it to `TOLD_BY_LIBRARIES`, and its libraries to
+`executions/labels/libraries.py`.
+"""
 
 from enum import StrEnum
 
@@ -15,3 +20,12 @@ class Domain(StrEnum):
 
 
 DOMAINS: tuple[Domain, ...] = tuple(Domain)
+
+TOLD_BY_LIBRARIES = (Domain.SQL, Domain.API, Domain.ML)
+"""Domains that a Python program may belong to instead of plain Python; of equal scores the earlier one counts."""
+
+_NO_LANGUAGE = (Domain.PYTHON, Domain.DEBUG, Domain.ML, Domain.API)  # not decided by an execution's language alone
+DOMAIN_OF_LANGUAGE = {domain.value: domain for domain in DOMAINS if domain not in _NO_LANGUAGE} | {
+    "typescript": Domain.JAVASCRIPT
+}
+"""Language of an execution -> its domain; Python programs are told by their libraries."""

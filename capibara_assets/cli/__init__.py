@@ -1,4 +1,4 @@
-"""The `capibara` command: `main` lists the commands, one folder per group of them.
+"""The `capibara` command line: `main` lists the commands, and each folder holds one group of them.
 
 Imports everything below it; nothing imports it.
 """

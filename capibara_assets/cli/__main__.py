@@ -1,4 +1,4 @@
-"""`python -m capibara_assets.cli`: the command where its script is not installed."""
+"""`python -m capibara_assets.cli`: runs the `capibara` command without its console script."""
 
 from capibara_assets.cli.main import main
 

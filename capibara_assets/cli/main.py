@@ -1,4 +1,8 @@
-"""The `capibara` command: one sentence for what a user can mend (exit code 2) and for damage (1); else a traceback."""
+"""The `capibara` command: its list of commands and how errors are shown.
+
+An error of the user is one sentence and exit code 2, damaged data one sentence and exit code 1; anything else is a
+bug and keeps its traceback.
+"""
 
 import os
 import sys
@@ -10,96 +14,99 @@ import click
 from capibara_assets import __version__
 from capibara_assets.errors import InputError, IntegrityError
 
-# Command -> module:function, and its first sentence (a test holds it to the command's own). A module is imported when
-# its command is used, since Dagster takes a second.
+# Command -> module:function, and the first sentence of its help (a test compares them). A module is imported when its
+# command is used, since importing Dagster takes a second.
 COMMANDS = {
     "checkpoint": (
         "checkpoint.checkpoint:checkpoint",
-        "Checkpoints: kept whole and checked, in every format, small, private when asked.",
+        "Save, load, verify, convert, compare, encrypt and prune checkpoints.",
     ),
     "compare": (
         "model.compare:compare",
-        "Judge a fine-tuned model against a baseline and an optimised prompt, item by item on the same file.",
+        "Compare a fine-tuned model with a baseline and an optimised prompt on the same file, and decide.",
     ),
     "compare-epochs": (
         "training.compare_epochs:compare_epochs",
-        "Loss per epoch with intervals, the epoch to keep, over-fitting by name.",
+        "Compare a training's epochs: validation loss with intervals, over-fitting, and the epoch to keep.",
     ),
-    "consensus": ("checkpoint.consensus:consensus", "What voters agreed on, and the proof of it."),
+    "consensus": ("checkpoint.consensus:consensus", "Verify the certificate of a consensus adapter."),
     "dashboard": (
         "training.dashboard:dashboard",
-        "TensorBoard on the training logs in FOLDER, by default the newest ones of this deployment's work and store.",
+        "Open TensorBoard on the training logs in FOLDER, or on the deployment's newest logs.",
     ),
-    "dataset": ("dataset.dataset:dataset", "Examples from files of one's own, and the datasets as files."),
+    "dataset": ("dataset.dataset:dataset", "Import your own training examples, and export the datasets."),
     "debug-model": (
         "model.debug_model:debug_model",
-        "Examine a model: files, tokenizer, template, adapter, placement, behaviour.",
+        "Diagnose a model or adapter: files, tokenizer, chat template, placement, behaviour.",
     ),
-    "doctor": ("training.doctor:doctor", "Check machine, base, data and recipe for a training."),
+    "doctor": ("training.doctor:doctor", "Check machine, base model, data and recipe before a training."),
     "epochs": (
         "training.epochs:epochs",
-        "The epochs of a training in OUTPUT: loss, learning rate, step, and the checkpoint of each.",
+        "List the epochs of the training in OUTPUT: loss, learning rate, step and checkpoint.",
     ),
     "evaluate": (
         "model.evaluate:evaluate",
-        "Evaluate a domain of the deployment as the graph does, or models on a file of items.",
+        "Evaluate a domain of the deployment, or models on a file of items.",
     ),
     "forget": (
         "dataset.forget:forget",
-        "Take EXECUTION_IDS out of tables, datasets, caches, ledgers and Dagster's history; they never come back.",
+        "Delete EXECUTION_IDS from tables, datasets, checkpoints, caches and Dagster's history, permanently.",
     ),
-    "jobs": ("graph.jobs:jobs", "Background runs: local ones, those of Dagster, and pods."),
-    "lineage": ("dataset.lineage:lineage", "Where examples and adapters come from, and what became of a record."),
+    "jobs": ("graph.jobs:jobs", "List, follow and stop background runs: local processes, Dagster runs and pods."),
+    "lineage": (
+        "dataset.lineage:lineage",
+        "Trace examples, adapters and records: what they were made from, and what was made from them.",
+    ),
     "merge": (
         "checkpoint.merge:merge",
         "Merge the checkpoints PATHS (Transformers folders or safetensors files) by METHOD.",
     ),
     "metrics": (
         "training.metrics:metrics",
-        "Figures of trainings: loss, perplexity, gradient norm, rate, speed, memory.",
+        "Export a training's metrics: loss, perplexity, gradient norm, learning rate, speed, memory.",
     ),
-    "model": ("model.model:model", "Base models."),
+    "model": ("model.model:model", "Download base models."),
     "plan": (
         "training.plan:plan",
-        "Plan a training: a LoRA recipe on CPUs and GPUs, mesh, batch and files on TPU slices; memory, time and cost.",
+        "Plan a training without starting it: LoRA settings or a TPU configuration, memory, time and cost.",
     ),
     "promote": (
         "serving.promote:promote",
-        "Have a checkpoint serve by hand, show what served, or lay out what serves for a server.",
+        "Promote a checkpoint manually, show the history, or export what is served.",
     ),
     "quarantine": (
         "dataset.quarantine:quarantine",
-        "Lines and files that hold no valid execution, redacted, with the reason.",
+        "List, show and retry the log lines and files that hold no valid execution.",
     ),
-    "report": ("graph.report:report", "The latest run: losses, voters, seconds, memory."),
+    "report": ("graph.report:report", "Show the latest run: losses, voters, seconds, memory."),
     "rollback": (
         "serving.promote:rollback",
-        "Have serve again what served before; what is left is not promoted again by the gate.",
+        "Roll back to the previously served checkpoint.",
     ),
     "run": (
         "graph.run:run",
-        "Materialize the graph; what is current is left alone, and an interrupted run goes on where it was.",
+        "Materialize the asset graph, except what is current; an interrupted run resumes.",
     ),
     "schema": (
         "dataset.schema:schema",
-        "Print the JSON Schema of NAME (an Execution, Example, Certificate …), or the names.",
+        "Print the JSON Schema of NAME (Execution, Example, Certificate …), or list the names.",
     ),
     "test-model": (
         "model.test_model:test_model",
-        "Ask a model something: a whole model, or an adapter on the base it was trained on.",
+        "Generate answers with a model, or with an adapter on its base model.",
     ),
     "train": (
         "training.train:train",
         "Train adapters on your own examples: chats, prompts with completions, instructions"
         " (JSON lines, JSON, Parquet).",
     ),
-    "ui": ("graph.ui:ui", "Open Dagster's UI, its sensor and its automation on what `capibara run` made."),
+    "ui": ("graph.ui:ui", "Open Dagster's UI on this deployment."),
 }
 WITHOUT_DAGSTER = frozenset({"plan"})
 
 
 class Commands(click.Group):
-    """Commands that are imported when they are asked for."""
+    """A command group that imports a command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -121,7 +128,7 @@ class Commands(click.Group):
 
 
 def hush_dagster() -> None:
-    """Dagster's notes on its own unfinished parts are not for users."""
+    """Silence Dagster's warnings about its own beta features."""
     import dagster as dg
 
     for category in (dg.BetaWarning, dg.PreviewWarning):
@@ -131,7 +138,7 @@ def hush_dagster() -> None:
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="capibara")
 def cli() -> None:
-    """Agent experience in; verified datasets, voted adapters and attested checkpoints out."""
+    """Turn agents' execution logs into verified datasets, LoRA adapters, a voted consensus and a checked release."""
 
 
 def main() -> None:
@@ -140,7 +147,7 @@ def main() -> None:
 
 
 def run_command_line(command: click.Command, name: str) -> None:
-    """Run a command on this process's arguments; what a user can mend is one sentence after `name`."""
+    """Run a command on this process's arguments; print a user's error as one sentence after `name`."""
     # Threads that wait for work sleep instead of spinning: on a busy machine spinning costs several times the work.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")  # its default keeps hundreds of MB of kernels
@@ -158,5 +165,5 @@ def run_command_line(command: click.Command, name: str) -> None:
         error.show()
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
-        click.echo(f"{name}: interrupted; the same command again goes on where this one stopped", err=True)
+        click.echo(f"{name}: interrupted; run the same command again to resume", err=True)
         sys.exit(130)

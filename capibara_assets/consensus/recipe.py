@@ -1,15 +1,23 @@
 """What a deployment chooses about votes, aggregation and merges (resources/recipes/consensus.yaml)."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from capibara_assets.consensus.aggregation.aggregate import NOT_IN_RECIPES, RULES
 from capibara_assets.deployment.declarations import Declared
 
-Rule = Literal[
-    "mean", "median", "trimmed_mean", "meamed", "krum", "multi_krum", "bulyan", "geometric_median", "mda", "smea", "caf"
-]
+RECIPE_RULES = tuple(rule for rule in RULES if rule not in NOT_IN_RECIPES)
+"""Aggregation rules that a recipe may name: those that need nothing but the voters' deltas."""
 
+
+def _known_rule(name: str) -> str:
+    if name not in RECIPE_RULES:
+        raise ValueError(f"no aggregation rule {name!r}: choose from {', '.join(RECIPE_RULES)}")
+    return name
+
+
+Rule = Annotated[str, AfterValidator(_known_rule)]
 
 MergeMethod = Literal["task_arithmetic", "ties", "dare_linear", "dare_ties", "svd"]
 

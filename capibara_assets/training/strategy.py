@@ -183,6 +183,18 @@ Strategy = Annotated[
 ]
 
 
+TRAINERS = {
+    "huggingface": "strategies.seeds:train_seeds",
+    "federated": "strategies.federated:train_federated",
+    "private": "strategies.private_sgd:train_private",
+}
+"""Kind -> the function in `training` that trains such a voter; other kinds are one run of `loop.train.train_voter`.
+
+A new strategy is a class here, in `Strategy`, and in this table if it has a trainer of its own: a function of the run
+and the strategy that returns the result's folder.
+"""
+
+
 def needs_all_domains(strategy: Strategy) -> bool:
     """Whether a strategy also trains on other domains' examples."""
     return isinstance(strategy, HierarchicalStrategy) and any(level.data == "general" for level in strategy.levels)

@@ -1,4 +1,4 @@
-"""Commands on checkpoints: the store, merges, and the verification of a consensus.
+"""Commands on checkpoints: the checkpoint store, merging, and verifying a consensus certificate.
 
 Imports `cli.graph` and the libraries, no other group of commands.
 """

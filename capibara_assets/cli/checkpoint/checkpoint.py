@@ -1,4 +1,4 @@
-"""`capibara checkpoint`: what the store holds, checkpoints in and out of it in every format, and how they differ."""
+"""`capibara checkpoint`: list, show, save, load, verify, convert and compare checkpoints."""
 
 import functools
 import re
@@ -10,7 +10,7 @@ import click
 
 from capibara_assets.cli.checkpoint.keys import decrypt, encrypt, rotate
 from capibara_assets.cli.checkpoint.retention import gc, prune
-from capibara_assets.cli.checkpoint.store import AS_JSON, Where, on_store
+from capibara_assets.cli.checkpoint.store import AS_JSON, StoreLocation, on_store
 from capibara_assets.cli.checkpoint.text import (
     SHORT,
     age,
@@ -33,16 +33,18 @@ if TYPE_CHECKING:
 
 _PATH = click.Path(path_type=Path)
 _NAMES = (
-    click.option("--names", type=click.Choice(["t5x", "transformers"]), help="Of a T5 model: rename its parameters."),
-    click.option("--leave-out-optimizer", is_flag=True, help="With --names transformers, which has no place for it."),
+    click.option("--names", type=click.Choice(["t5x", "transformers"]), help="Rename the parameters of a T5 model."),
+    click.option(
+        "--leave-out-optimizer", is_flag=True, help="Drop the optimizer state, which --names transformers cannot hold."
+    ),
 )
 _SOURCE = re.compile(r"([^\[\]=]+(?:\[[^\[\]=]+\])?)=([0-9a-f]{64})")
 
-Renaming = Callable[["Content", int], "Content"]  # of a content at a step
+Renaming = Callable[["Content", int], "Content"]  # (content, step) -> content
 
 
 def _renaming(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options that rename the parameters of a T5 model; it gets them as the function `renamed`."""
+    """Add the options that rename a T5 model's parameters; the command receives the function `renamed`."""
 
     @functools.wraps(command)
     def with_names(*, names: str | None, leave_out_optimizer: bool, **rest: Any) -> None:
@@ -66,9 +68,9 @@ def _renaming(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def checkpoint() -> None:
-    """Checkpoints: kept whole and checked, in every format, small, private when asked.
+    """Save, load, verify, convert, compare, encrypt and prune checkpoints.
 
-    REF is an id or how it begins (8 digits), MODEL (its latest), MODEL@latest, MODEL@v7 or MODEL@step:20.
+    REF is an id or its first 8 digits, MODEL (its latest version), MODEL@latest, MODEL@v7 or MODEL@step:20.
     """
 
 
@@ -80,8 +82,8 @@ for command in (prune, gc, encrypt, decrypt, rotate):
 @click.argument("model", required=False)
 @AS_JSON
 @on_store
-def ls(where: Where, model: str | None, as_json: bool) -> None:
-    """Every checkpoint, or those of MODEL: version, id, step, age, bytes stored and plain, tags, metrics."""
+def ls(where: StoreLocation, model: str | None, as_json: bool) -> None:
+    """List the checkpoints (of MODEL): version, id, step, age, stored and plain bytes, tags, metrics."""
     from capibara_assets.checkpoints.inspect.describe import plain_bytes
 
     store = where.open()
@@ -120,16 +122,16 @@ def ls(where: Where, model: str | None, as_json: bool) -> None:
 @click.argument("ref")
 @AS_JSON
 @on_store
-def show(where: Where, ref: str, as_json: bool) -> None:
-    """Everything about REF: what it is, what it shares, its parents, and the executions that it came from."""
+def show(where: StoreLocation, ref: str, as_json: bool) -> None:
+    """Show REF: contents, shared pieces, parent checkpoints, and the executions behind its training data."""
     from capibara_assets.checkpoints.inspect.describe import describe
 
     store = where.open()
-    found = store.open(ref)
-    description = describe(found, store.list(), found.stored_bytes)
-    came_from = _origin(found.manifest.about)
+    checkpoint = store.open(ref)
+    description = describe(checkpoint, store.list(), checkpoint.stored_bytes)
+    came_from = _origin(checkpoint.manifest.about)
     if as_json:
-        tensors = {name: entry.model_dump(mode="json") for name, entry in found.manifest.tensors.items()}
+        tensors = {name: entry.model_dump(mode="json") for name, entry in checkpoint.manifest.tensors.items()}
         echo_json({"checkpoint": description, "origin": came_from, "tensors": tensors})
     else:
         click.echo(description_text(description, came_from))
@@ -137,19 +139,25 @@ def show(where: Where, ref: str, as_json: bool) -> None:
 
 @checkpoint.command("save")
 @click.argument("path", type=_PATH)
-@click.option("--model", required=True, help="Name under which versions are counted.")
-@click.option("--step", type=click.IntRange(min=0), required=True, help="Optimizer steps done.")
-@click.option("--metric", "metrics", multiple=True, metavar="NAME=VALUE", help="A metric at this step.")
-@click.option("--tag", "tags", multiple=True, help="`pinned` keeps it from prune.")
-@click.option("--source", "sources", multiple=True, metavar="ASSET[PARTITION]=DIGEST", help="What it was made from.")
-@click.option("--parent", metavar="REF", help="The checkpoint that training went on from.")
+@click.option("--model", required=True, help="Model name; versions are numbered per name.")
+@click.option("--step", type=click.IntRange(min=0), required=True, help="Optimizer steps taken so far.")
+@click.option("--metric", "metrics", multiple=True, metavar="NAME=VALUE", help="A metric at this step; repeatable.")
+@click.option("--tag", "tags", multiple=True, help="A tag; `pinned` protects it from prune.")
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    metavar="ASSET[PARTITION]=DIGEST",
+    help="An artifact it was made from; repeatable.",
+)
+@click.option("--parent", metavar="REF", help="The checkpoint that training continued from.")
 @click.option("--base", "base_digest", metavar="DIGEST", help="Digest of the frozen base model, or a REF.")
 @click.option("--format", "form", default="auto", show_default=True, help="Format of PATH.")
 @click.option("--compression", type=click.Choice(["zstd", "gzip", "none"]), default="zstd", show_default=True)
 @AS_JSON
 @on_store
 def save(
-    where: Where,
+    where: StoreLocation,
     path: Path,
     model: str,
     step: int,
@@ -162,7 +170,7 @@ def save(
     compression: str,
     as_json: bool,
 ) -> None:
-    """Import PATH, in any known format, as the next version of MODEL; prints its id."""
+    """Import PATH, in any known format, as the next version of a model; print its id."""
     from capibara_assets import __version__
     from capibara_assets.checkpoints.inspect.describe import version_of
     from capibara_assets.checkpoints.store.manifest import About
@@ -187,30 +195,32 @@ def save(
 
 @checkpoint.command("load")
 @click.argument("ref")
-@click.option("--format", "form", required=True, help="huggingface, pytorch, dcp, t5x, orbax.")
-@click.option("--out", type=_PATH, required=True, help="Where to write it; must not exist.")
-@click.option("--no-verify", is_flag=True, help="Do not compare what is read with its digests.")
+@click.option("--format", "form", required=True, help="Format to write: huggingface, pytorch, dcp, t5x, orbax.")
+@click.option("--out", type=_PATH, required=True, help="Output path; must not exist.")
+@click.option("--no-verify", is_flag=True, help="Skip the comparison with the recorded digests.")
 @_renaming
 @AS_JSON
 @on_store
-def load(where: Where, ref: str, form: str, out: Path, no_verify: bool, renamed: "Renaming", as_json: bool) -> None:
-    """Write REF to a file or folder in a format."""
+def load(
+    where: StoreLocation, ref: str, form: str, out: Path, no_verify: bool, renamed: "Renaming", as_json: bool
+) -> None:
+    """Write checkpoint REF to a file or folder in a given format."""
     from capibara_assets.checkpoints.inspect.describe import version_of
 
-    found = where.open().open(ref)
-    _write(renamed(found.content(verify=not no_verify), found.manifest.about.step), form, out)
+    checkpoint = where.open().open(ref)
+    _write(renamed(checkpoint.content(verify=not no_verify), checkpoint.manifest.about.step), form, out)
     if as_json:
-        echo_json({"id": found.id, "version": version_of(found), "format": form, "out": str(out)})
+        echo_json({"id": checkpoint.id, "version": version_of(checkpoint), "format": form, "out": str(out)})
     else:
-        click.echo(f"{version_of(found)} as {form} in {out}")
+        click.echo(f"{version_of(checkpoint)} as {form} in {out}")
 
 
 @checkpoint.command("verify")
 @click.argument("ref", required=False)
 @AS_JSON
 @on_store
-def verify(where: Where, ref: str | None, as_json: bool) -> None:
-    """Read everything, or all of REF, and compare it with its digests; exit code 1 where there is damage."""
+def verify(where: StoreLocation, ref: str | None, as_json: bool) -> None:
+    """Compare every byte of the store, or of REF, with its digests; exit code 1 on damage."""
     store = where.open()
     damages = store.verify(ref)
     if as_json:
@@ -228,11 +238,11 @@ def verify(where: Where, ref: str | None, as_json: bool) -> None:
 @click.argument("source", type=_PATH)
 @click.argument("target", type=_PATH)
 @click.option("--to", required=True, help="Format of TARGET: huggingface, pytorch, dcp, t5x, orbax.")
-@click.option("--from", "from_", help="Format of SOURCE; by default found out.")
+@click.option("--from", "from_", help="Format of SOURCE; detected by default.")
 @_renaming
 @AS_JSON
 def convert(source: Path, target: Path, to: str, from_: str | None, renamed: "Renaming", as_json: bool) -> None:
-    """Write SOURCE as TARGET in another format, past the store; what the format cannot carry is an error."""
+    """Convert SOURCE to another format without the store; fails on anything the format cannot hold."""
     from capibara_assets.checkpoints.formats import detect_format
 
     form = from_ or detect_format(source)
@@ -248,16 +258,16 @@ def convert(source: Path, target: Path, to: str, from_: str | None, renamed: "Re
 @click.argument("b")
 @AS_JSON
 @on_store
-def diff(where: Where, a: str, b: str, as_json: bool) -> None:
-    """How far B is from A, each a REF or a path of any format: the layers that moved most, and every tensor."""
+def diff(where: StoreLocation, a: str, b: str, as_json: bool) -> None:
+    """Compare two checkpoints, each a REF or a path in any format: distances per layer and per tensor."""
     from capibara_assets.checkpoints.inspect.diff import diff as compare
 
     store = None if Path(a).exists() and Path(b).exists() else where.open()
-    found = compare(_side(store, a), _side(store, b))
+    difference = compare(_side(store, a), _side(store, b))
     if as_json:
-        echo_json({"equal": found.equal, "diff": found})
+        echo_json({"equal": difference.equal, "diff": difference})
     else:
-        click.echo(diff_text(found))
+        click.echo(diff_text(difference))
 
 
 def _side(store: "CheckpointStore | None", name: str) -> "Side":
@@ -277,7 +287,7 @@ def _read(path: Path, form: str) -> "Content":
 
 
 def _stored(checkpoint: "Checkpoint") -> dict[str, Any]:
-    """Bytes in the store, or why they cannot be told; the list goes on to the next."""
+    """Stored bytes of a checkpoint, or the damage that prevents reading them, so that `ls` can continue."""
     try:
         return {"stored_bytes": checkpoint.stored_bytes, "damaged": None}
     except IntegrityError as error:
@@ -285,7 +295,7 @@ def _stored(checkpoint: "Checkpoint") -> dict[str, Any]:
 
 
 def _origin(about: Any) -> "CheckpointOrigin":
-    """Where it came from, by the deployment's artifacts."""
+    """The artifacts and executions behind a checkpoint, from the deployment's artifact store."""
     from capibara_assets.lineage.checkpoint_origin import origin
     from capibara_assets.resources import Store
 
@@ -294,14 +304,14 @@ def _origin(about: Any) -> "CheckpointOrigin":
 
 
 def _base(store: "CheckpointStore", given: str | None) -> str | None:
-    """A digest as it is; else the id of a checkpoint."""
+    """A base model's digest: given as such, or as a checkpoint whose id it is."""
     if given is None or (len(given) == 64 and set(given) <= set("0123456789abcdef")):
         return given
     return store.open(given).id
 
 
 def _metrics(given: tuple[str, ...]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for text in given:
         name, equals, value = text.partition("=")
         try:
@@ -310,20 +320,20 @@ def _metrics(given: tuple[str, ...]) -> dict[str, float]:
             number = float("nan")
         if not (name and equals) or number - number != 0:
             raise InputError(f"--metric {text!r}: expected NAME=VALUE with a finite number, such as loss=0.52")
-        if name in found:
+        if name in metrics:
             raise InputError(f"--metric {name!r} is given twice")
-        found[name] = number
-    return found
+        metrics[name] = number
+    return metrics
 
 
 def _sources(given: tuple[str, ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}
     for text in given:
         match = _SOURCE.fullmatch(text)
-        if match is None or match[1] in found:
+        if match is None or match[1] in sources:
             raise InputError(f"--source {text!r}: expected ASSET=DIGEST or ASSET[PARTITION]=DIGEST, each asset once")
-        found[match[1]] = match[2]
-    return found
+        sources[match[1]] = match[2]
+    return sources
 
 
 def _write(content: "Content", form: str, out: Path) -> None:
@@ -333,7 +343,7 @@ def _write(content: "Content", form: str, out: Path) -> None:
     write = format_named(form).write
     if write is None:
         known = ", ".join(name for name, one in FORMATS.items() if one.write is not None)
-        raise InputError(f"checkpoints are not written as {form}, which is only read: take {known}")
+        raise InputError(f"checkpoints are not written as {form}, which can only be read: use one of {known}")
     if out.exists():
-        raise InputError(f"{out} exists already: nothing is overwritten; remove it or give another name")
+        raise InputError(f"{out} exists already: nothing is overwritten: remove it or give another path")
     write(content, out)

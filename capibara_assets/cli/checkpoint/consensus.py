@@ -1,4 +1,4 @@
-"""`capibara consensus`: check what voters agreed on."""
+"""`capibara consensus`: verify the certificate of a consensus adapter."""
 
 import json
 from dataclasses import asdict
@@ -18,41 +18,41 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 @click.group()
 def consensus() -> None:
-    """What voters agreed on, and the proof of it."""
+    """Verify the certificate of a consensus adapter."""
 
 
 @consensus.command("verify")
 @click.argument("cert", type=click.Path(path_type=Path))
-@click.option("--voters", type=_FOLDER, help="Folder with each voter's adapter by its name; default: beside CERT.")
+@click.option("--voters", type=_FOLDER, help="Folder with one adapter folder per voter name; default: beside CERT.")
 @click.option("--result", type=_FOLDER, help="Folder of the published adapter; default: beside CERT.")
 @click.option(
     "--keys",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="JSON object, voter to public key: the keys in CERT have to be these.",
+    help="JSON object, voter to public key; CERT must use exactly these.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The findings as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def verify(cert: Path, voters: Path | None, result: Path | None, keys: Path | None, as_json: bool) -> None:
-    """Do again what the certificate CERT states, as far as its inputs are there, and compare.
+    """Recompute what the certificate CERT states, from the inputs that are available, and compare.
 
-    Signatures, the count, attestation, every candidate, the consensus itself. A certificate inside the deployment's
-    store is checked with what the store has. Exit code 1 when anything does not match, with the problems named.
+    Checks signatures, the vote count, attestation, every candidate, and the consensus adapter itself. For a certificate
+    in the deployment's store the inputs come from that store. Exit code 1 with the problems when anything differs.
     """
-    found = _verified(cert, voters, result, _keys(keys))
+    verification = _verified(cert, voters, result, _keys(keys))
     if as_json:
-        click.echo(json.dumps({"certificate": str(cert), "ok": found.ok, **asdict(found)}))
+        click.echo(json.dumps({"certificate": str(cert), "ok": verification.ok, **asdict(verification)}))
     else:
-        click.echo(f"{cert}: the certificate {'holds' if found.ok else 'does not hold'}")
+        click.echo(f"{cert}: the certificate {'holds' if verification.ok else 'does not hold'}")
         for title, lines in (
-            ("problems", found.problems),
-            ("done again", found.recomputed),
-            ("could not be checked", found.unchecked),
-            ("inputs forgotten", found.forgotten),
+            ("problems", verification.problems),
+            ("done again", verification.recomputed),
+            ("could not be checked", verification.unchecked),
+            ("inputs forgotten", verification.forgotten),
         ):
             if lines:
                 click.echo(f"{title}:")
                 for line in lines:
                     click.echo(f"  {line}")
-    if not found.ok:
+    if not verification.ok:
         raise SystemExit(1)
 
 
@@ -68,7 +68,7 @@ def _verified(cert: Path, voters: Path | None, result: Path | None, keys: dict[s
 
 
 def _published(cert: Path, keys: dict[str, str] | None) -> "Verification | None":
-    """The findings on a certificate of the deployment's store: voters and result may lie elsewhere than beside it."""
+    """Verify a certificate of the deployment's store with the store's own artifacts; None for other certificates."""
     folder = cert.absolute().parent
     if folder.parent.parent.name != "consensus_checkpoint" or not (folder / "manifest.json").is_file():
         return None

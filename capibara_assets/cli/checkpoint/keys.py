@@ -1,11 +1,11 @@
-"""`capibara checkpoint encrypt`, `decrypt`, `rotate`: a whole store under a key, back again, or under another key."""
+"""`capibara checkpoint encrypt`, `decrypt`, `rotate`: encrypt a store, decrypt it, or change its key."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from capibara_assets.cli.checkpoint.store import AS_JSON, Where, on_store
+from capibara_assets.cli.checkpoint.store import AS_JSON, StoreLocation, on_store
 from capibara_assets.cli.checkpoint.text import echo_json
 from capibara_assets.errors import InputError
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 @click.command("encrypt")
 @AS_JSON
 @on_store
-def encrypt(where: Where, as_json: bool) -> None:
-    """Encrypt the store: values, names, shapes and hashes. Ids change; the former ones still find their checkpoints.
+def encrypt(where: StoreLocation, as_json: bool) -> None:
+    """Encrypt the store: values, names, shapes and hashes. Ids change; former ids still find their checkpoints.
 
-    Takes the room of a second copy while it runs; interrupted, the same command goes on.
+    Needs disk space for a second copy while it runs. After an interruption, run the same command again to resume.
     """
     from capibara_assets.checkpoints.store import resealing
 
@@ -31,8 +31,8 @@ def encrypt(where: Where, as_json: bool) -> None:
 @click.command("decrypt")
 @AS_JSON
 @on_store
-def decrypt(where: Where, as_json: bool) -> None:
-    """Make an encrypted store a plain one again."""
+def decrypt(where: StoreLocation, as_json: bool) -> None:
+    """Decrypt an encrypted store."""
     from capibara_assets.checkpoints.store import resealing
 
     key = _key(where)
@@ -44,14 +44,14 @@ def decrypt(where: Where, as_json: bool) -> None:
 @click.option("--new-kms", metavar="ADDRESS", help="The new key in Google KMS.")
 @AS_JSON
 @on_store
-def rotate(where: Where, new_key_file: Path | None, new_kms: str | None, as_json: bool) -> None:
-    """Have an encrypted store open with a new key alone. The payload stays as it is."""
+def rotate(where: StoreLocation, new_key_file: Path | None, new_kms: str | None, as_json: bool) -> None:
+    """Replace the key of an encrypted store; the old key no longer opens it. Payload files are not rewritten."""
     from capibara_assets.checkpoints.encryption.keys import given_key
     from capibara_assets.checkpoints.store import resealing
 
     new = given_key({}, key_file=new_key_file, kms_key=new_kms)
     if new is None:
-        raise InputError("say which key is the new one: --new-key-file or --new-kms")
+        raise InputError("no new key given: use --new-key-file or --new-kms")
     key = _key(where)
     resealing.rotate(where.root, key, new, work=where.work)
     if as_json:
@@ -60,7 +60,7 @@ def rotate(where: Where, new_key_file: Path | None, new_kms: str | None, as_json
         click.echo(f"{where.root} opens with key {new.key_id} ({new.origin}), and no longer with {key.key_id}")
 
 
-def _key(where: Where) -> "WrappingKey":
+def _key(where: StoreLocation) -> "WrappingKey":
     from capibara_assets.checkpoints.encryption.keys import HOW_TO_GIVE
 
     key = where.key()

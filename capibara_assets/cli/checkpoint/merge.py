@@ -1,4 +1,4 @@
-"""`capibara merge`: several checkpoints of one architecture into one, in memory that does not grow with the model."""
+"""`capibara merge`: merge checkpoints of one architecture into one, with memory independent of the model's size."""
 
 import json
 from typing import Any
@@ -11,20 +11,20 @@ from capibara_assets.errors import InputError
 @click.command("merge")
 @click.argument("method")
 @click.argument("paths", nargs=-1, required=True)
-@click.option("--out", required=True, help="Folder to make; it must not exist.")
-@click.option("--base", help="The model that all were trained from, for methods that merge differences.")
-@click.option("--weight", "weights", multiple=True, type=float, help="One for each model, in order, or one for all.")
-@click.option("--density", multiple=True, type=float, help="Share of a difference that is kept; as --weight.")
-@click.option("--gamma", multiple=True, type=float, help="Share of outliers left out (breadcrumbs); as --weight.")
-@click.option("--epsilon", multiple=True, type=float, help="Spread of the keeping probability (della); as --weight.")
-@click.option("--t", type=float, help="Where between the two ends (slerp): 0 is the base.")
+@click.option("--out", required=True, help="Output folder; must not exist.")
+@click.option("--base", help="The model all were trained from; methods on differences need it.")
+@click.option("--weight", "weights", multiple=True, type=float, help="One per model, in order, or one for all.")
+@click.option("--density", multiple=True, type=float, help="Share of a difference that is kept; given like --weight.")
+@click.option("--gamma", multiple=True, type=float, help="Share of outliers dropped (breadcrumbs); like --weight.")
+@click.option("--epsilon", multiple=True, type=float, help="Spread of the keep probability (della); like --weight.")
+@click.option("--t", type=float, help="Interpolation factor (slerp): 0 is the base.")
 @click.option("--lambda", "lambda_", type=float, help="Factor of the summed differences.")
 @click.option("--normalize/--no-normalize", default=None, help="Divide by the sum of the weights.")
-@click.option("--rescale/--no-rescale", default=None, help="Give a sparse difference the L1 norm it had.")
-@click.option("--seed", type=int, help="Of random masks (dare, della).")
+@click.option("--rescale/--no-rescale", default=None, help="Rescale a sparse difference to its L1 norm before.")
+@click.option("--seed", type=int, help="Seed of the random masks (dare, della).")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Default: the models'.")
-@click.option("--max-shard-size", default="500MB", show_default=True)
-@click.option("--threads", type=int, help="Default: one for each core.")
+@click.option("--max-shard-size", default="500MB", show_default=True, help="Size of an output file, at most.")
+@click.option("--threads", type=int, help="Default: one per core.")
 @click.option("--set", "others", multiple=True, metavar="NAME=VALUE", help="Any other option of the method, as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
 def merge(
@@ -49,7 +49,7 @@ def merge(
         made = merge_checkpoints(list(paths), method, out, **given)
     except ValueError as error:
         raise InputError(str(error)) from error
-    found = {
+    summary = {
         "path": str(made.path),
         "digest": made.digest,
         "tensors": made.tensors,
@@ -58,10 +58,10 @@ def merge(
         "untied": list(made.untied),
     }
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(summary))
         return
     click.echo(f"{made.path}: {made.tensors} tensors, {made.bytes / 1e6:.1f} MB, digest {made.digest[:16]}")
     for name in made.only_base:
-        click.echo(f"  {name}: only the base has it; taken over as it is")
+        click.echo(f"  {name}: only the base has it; copied unchanged")
     for name in made.untied:
         click.echo(f"  {name}: some models tie it to the embedding; the result does not")

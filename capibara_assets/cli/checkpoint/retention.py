@@ -1,4 +1,4 @@
-"""`capibara checkpoint prune` and `gc`: which checkpoints go, why, and what that frees."""
+"""`capibara checkpoint prune` and `gc`: remove checkpoints by rules, then free their storage."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from capibara_assets.cli.checkpoint.store import AS_JSON, Where, on_store
+from capibara_assets.cli.checkpoint.store import AS_JSON, StoreLocation, on_store
 from capibara_assets.cli.checkpoint.text import SHORT, echo_json, size, table
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError, IntegrityError
@@ -21,22 +21,24 @@ if TYPE_CHECKING:
 
 @click.command("prune")
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
-@click.option("--keep-last", type=click.IntRange(min=1), help="The newest so many versions of each model.")
-@click.option("--keep-best", type=click.IntRange(min=1), help="The best so many by --metric.")
-@click.option("--metric", help="What --keep-best goes by.")
-@click.option("--mode", type=click.Choice(["min", "max"]), help="Whether the least (default) or greatest is best.")
-@click.option("--keep-every", type=click.IntRange(min=1), help="Those whose step is a multiple of this.")
-@click.option("--recipe", type=click.Path(path_type=Path), help="A YAML file with these rules instead.")
-@click.option("--dry-run", is_flag=True, help="Say what would go, and why.")
+@click.option("--keep-last", type=click.IntRange(min=1), help="Keep the newest N versions of each model.")
+@click.option("--keep-best", type=click.IntRange(min=1), help="Keep the best N versions by --metric.")
+@click.option("--metric", help="Metric that --keep-best ranks by.")
+@click.option(
+    "--mode", type=click.Choice(["min", "max"]), help="Whether the lowest (default) or highest value is best."
+)
+@click.option("--keep-every", type=click.IntRange(min=1), help="Keep steps that are a multiple of N.")
+@click.option("--recipe", type=click.Path(path_type=Path), help="YAML file with these rules, instead of options.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be removed, and why.")
 @AS_JSON
 @on_store
 def prune(
-    where: Where, models: tuple[str, ...], recipe: Path | None, dry_run: bool, as_json: bool, **rules: Any
+    where: StoreLocation, models: tuple[str, ...], recipe: Path | None, dry_run: bool, as_json: bool, **rules: Any
 ) -> None:
-    """Remove the checkpoints that no rule keeps (of MODELs; default: of all). Several rules keep what any keeps.
+    """Remove the checkpoints (of MODELs; default: all) that no rule keeps. With several rules, any one of them keeps.
 
-    Without a rule the deployment's recipe `retention` holds. Always kept: a model's newest version, what is tagged
-    `promoted` or `pinned`, what a certificate or promoted model needs, what a kept checkpoint names as base or source.
+    Without options the deployment's recipe `retention` applies. Always kept: a model's newest version, checkpoints
+    tagged `promoted` or `pinned`, those a certificate or promoted model needs, and bases or sources of kept ones.
     """
     from capibara_assets.checkpoints.retention import check_metric, freed
 
@@ -82,40 +84,40 @@ def prune(
 
 
 @click.command("gc")
-@click.option("--dry-run", is_flag=True, help="Say what would go, and why.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be removed, and why.")
 @AS_JSON
 @on_store
-def gc(where: Where, dry_run: bool, as_json: bool) -> None:
-    """Free the room of what no checkpoint needs any more; safe beside writers and readers."""
+def gc(where: StoreLocation, dry_run: bool, as_json: bool) -> None:
+    """Free the storage that no checkpoint needs any more; safe while others read and write."""
     store = where.open()
-    found = store.collect(dry_run=dry_run)
+    collected = store.collect(dry_run=dry_run)
     if as_json:
-        groups = {name: [item._asdict() for item in items] for name, items in vars(found).items()}
-        echo_json({"store": store.root, "dry_run": dry_run, "bytes_freed": found.bytes_freed, **groups})
+        groups = {name: [item._asdict() for item in items] for name, items in vars(collected).items()}
+        echo_json({"store": store.root, "dry_run": dry_run, "bytes_freed": collected.bytes_freed, **groups})
         return
     would = "would be " if dry_run else ""
-    titles = {"deleted": f"{would}deleted", "waiting": "go when the writers at work are done",
+    titles = {"deleted": f"{would}deleted", "waiting": "deleted when running writers have finished",
               "repacked": f"{would}repacked", "left": "NOT repacked"}  # fmt: skip
     for name, title in titles.items():
-        items = getattr(found, name)
+        items = getattr(collected, name)
         if items:
             click.echo(f"{title}:")
             click.echo(table(("", "", ""), [("  " + one.name, size(one.bytes), one.why) for one in items], (1,))[1:])
-    click.echo(f"{len(found.deleted)} files {would}deleted, {size(found.bytes_freed)} {would}freed")
+    click.echo(f"{len(collected.deleted)} files {would}deleted, {size(collected.bytes_freed)} {would}freed")
 
 
 def _policy(given: dict[str, Any], recipe: Path | None) -> "tuple[RetentionPolicy, str]":
-    """(rules, where they come from): of the options, else of the file, else of the deployment's recipe."""
+    """(rules, their source): from the options, else from the file, else from the deployment's recipe."""
     from capibara_assets.checkpoints.retention import RetentionPolicy
     from capibara_assets.deployment.declarations import declared, read_declared
     from capibara_assets.resources import Recipes
 
     if given and recipe is not None:
-        raise InputError("--recipe and rules as options exclude each other: put the rules into the recipe")
+        raise InputError("--recipe and rules as options exclude each other: put the rules into the recipe file")
     if given:
         policy = declared(RetentionPolicy, given, "prune")
         if not policy.rules:
-            raise InputError("prune: --mode alone says nothing to keep: give --keep-last, --keep-best or --keep-every")
+            raise InputError("prune: --mode alone keeps nothing: give --keep-last, --keep-best or --keep-every")
         return policy, "options"
     if recipe is not None:
         return read_declared(recipe, RetentionPolicy), str(recipe)
@@ -127,7 +129,7 @@ def _policy(given: dict[str, Any], recipe: Path | None) -> "tuple[RetentionPolic
 def _decide(
     store: "CheckpointStore", every: "list[Checkpoint]", policy: "RetentionPolicy", models: tuple[str, ...]
 ) -> "list[RetentionDecision]":
-    """The plan; certificates and promoted models are asked only about what would go."""
+    """The retention plan; certificates and promoted models are consulted only for what would be removed."""
     from capibara_assets.checkpoints.retention import plan
     from capibara_assets.lineage.checkpoint_needs import named_digests, needed
 
@@ -145,14 +147,14 @@ def _artifacts() -> "ArtifactStore":
 
 
 def _stored(doomed: "list[Checkpoint]", freed: Collection[str]) -> int | None:
-    """Bytes in the store of pieces that only these hold; None where one of them is damaged."""
+    """Stored bytes of the pieces that only these checkpoints hold; None where one of them is damaged."""
     places: dict[str, int] = {}
     for one in doomed:
         try:
-            found = one.backing.places(one.manifest, one.id)
+            stored = one.backing.places(one.manifest, one.id)
         except IntegrityError:
             return None  # a pack is damaged or missing: what is broken can still be pruned
-        places |= {digest: place.stored for digest, place in found.items() if digest in freed}
+        places |= {digest: place.stored for digest, place in stored.items() if digest in freed}
     return sum(places.values())
 
 

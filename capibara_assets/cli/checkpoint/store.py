@@ -1,4 +1,4 @@
-"""Which checkpoint store a `capibara checkpoint` command means, and with which key it is opened."""
+"""Options of `capibara checkpoint` commands that choose a checkpoint store and its key."""
 
 import functools
 from collections.abc import Callable
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 FOLDER = "checkpoints"
 """The deployment's checkpoint store, inside its artifact store."""
 
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 _OPTIONS = (
     click.option("--store", help="Folder or gs://bucket/prefix of a store; by default the deployment's."),
     click.option("--key-file", type=click.Path(path_type=Path), help="File with the key of an encrypted store."),
-    click.option("--kms", metavar="ADDRESS", help="Its key in Google KMS: gcp-kms://projects/.../cryptoKeys/..."),
+    click.option("--kms", metavar="ADDRESS", help="Key in Google KMS: gcp-kms://projects/.../cryptoKeys/..."),
 )
 
 
 @dataclass(frozen=True)
-class Where:
-    """A checkpoint store by address, and the options that say which key opens it."""
+class StoreLocation:
+    """Address of a checkpoint store, and the options that name its key."""
 
     root: str
     work: Path
@@ -38,7 +38,7 @@ class Where:
     kms: str | None = None
 
     def key(self) -> "WrappingKey | None":
-        """The key that was given, by option or environment. Raises InputError: two, or none that can be read."""
+        """The key given by option or environment. Raises InputError: two keys given, or one that cannot be read."""
         from capibara_assets.checkpoints.encryption.keys import given_key
 
         return given_key(key_file=self.key_file, kms_key=self.kms)
@@ -47,7 +47,7 @@ class Where:
         """The store.
 
         Args:
-            make: a folder that does not exist becomes a store when something is saved.
+            make: create the store at its first save if the folder does not exist.
 
         Raises:
             InputError: no such folder, no key for an encrypted store or a wrong one.
@@ -57,18 +57,18 @@ class Where:
 
         folder = Path(self.root.removeprefix("file://"))
         if self.named and not make and not is_remote(self.root) and not folder.is_dir():
-            raise InputError(f"no checkpoint store in {self.root}: there is no such folder")
+            raise InputError(f"no checkpoint store in {self.root}: the folder does not exist")
         return open_store(self.root, key=self.key(), compression=compression, work=self.work, create=make)
 
 
 def on_store(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options that name a store; it gets them as its argument `where`."""
+    """Add the options that choose a store; the command receives them as its argument `where`."""
 
     @functools.wraps(command)
     def with_store(*, store: str | None, key_file: Path | None, kms: str | None, **rest: Any) -> None:
         deployment = Deployment.from_environment()
         root = store or f"{deployment.store.rstrip('/')}/{FOLDER}"
-        where = Where(root, deployment.work / FOLDER, bool(store), key_file, kms)
+        where = StoreLocation(root, deployment.work / FOLDER, bool(store), key_file, kms)
         command(where=where, **rest)
 
     for option in reversed(_OPTIONS):

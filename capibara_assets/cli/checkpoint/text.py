@@ -1,4 +1,4 @@
-"""Checkpoints for a person: tables, sizes, ages, what `show` and `diff` print."""
+"""Text output of the checkpoint commands: tables, sizes, ages, and what `show` and `diff` print."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from capibara_assets.lineage.checkpoint_origin import CheckpointOrigin, OriginArtifact
 
 SHORT = 12
-"""Digits of an id that are shown; the store opens what it begins."""
+"""Digits of an id that are shown; the store accepts such a prefix."""
 _SHOWN = 20
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def echo_json(document: Any) -> None:
-    """One document on standard output; NaN and infinity, which JSON lacks, as null."""
+    """Print one JSON document; NaN and infinity, which JSON lacks, become null."""
     click.echo(json.dumps(_plain(document), indent=2))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()) -> str:
-    """Columns as wide as they need to be; those in `right` are aligned there."""
+    """A table in plain text; columns whose index is in `right` are right-aligned."""
     lines, numbers = [tuple(header), *(tuple(row) for row in rows)], set(right)
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(
@@ -38,7 +38,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[
 
 
 def size(count: int | None) -> str:
-    """Bytes in the largest unit that leaves at least one."""
+    """A byte count in the largest unit that gives at least 1, such as `1.5 MiB`; `?` for None."""
     if count is None:
         return "?"
     number, unit = float(count), 0
@@ -48,7 +48,7 @@ def size(count: int | None) -> str:
 
 
 def age(created: str, now: datetime | None = None) -> str:
-    """How long ago, in one unit."""
+    """Time since `created` in one unit, such as `3 h`."""
     seconds = ((now or datetime.now(UTC)) - datetime.fromisoformat(created)).total_seconds()
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= length:
@@ -57,85 +57,92 @@ def age(created: str, now: datetime | None = None) -> str:
 
 
 def metrics_text(metrics: Any) -> str:
-    """`loss=0.52 accuracy=0.9`."""
+    """Metrics in one line: `loss=0.52 accuracy=0.9`."""
     return " ".join(f"{name}={value:.6g}" for name, value in sorted(metrics.items()))
 
 
-def description_text(found: "Description", origin: "CheckpointOrigin") -> str:
-    """What `show` prints."""
-    lines = [f"{found.version}  {found.id}"]
+def description_text(description: "Description", origin: "CheckpointOrigin") -> str:
+    """The text of `checkpoint show`."""
+    lines = [f"{description.version}  {description.id}"]
     pairs = {
-        "also": ", ".join(found.also),
-        "former ids": ", ".join(found.former_ids),
-        "kind": found.kind + (f", imported from {found.origin}" if found.origin else ""),
-        "step": str(found.step),
-        "created": f"{found.created} ({age(found.created)} ago)" + (f" by run {found.run}" if found.run else ""),
-        "tags": ", ".join(found.tags),
-        "metrics": metrics_text(found.metrics),
-        "base model": (found.base_digest or "") + (f" = {found.base_version}" if found.base_version else ""),
-        "dataset": found.dataset_digest or "",
-        "code version": found.code_version or "",
-        "recipe": json.dumps(found.recipe, sort_keys=True) if found.recipe is not None else "",
-        "kept by": ", ".join(found.named_by),
+        "also": ", ".join(description.also),
+        "former ids": ", ".join(description.former_ids),
+        "kind": description.kind + (f", imported from {description.origin}" if description.origin else ""),
+        "step": str(description.step),
+        "created": f"{description.created} ({age(description.created)} ago)"
+        + (f" by run {description.run}" if description.run else ""),
+        "tags": ", ".join(description.tags),
+        "metrics": metrics_text(description.metrics),
+        "base model": (description.base_digest or "")
+        + (f" = {description.base_version}" if description.base_version else ""),
+        "dataset": description.dataset_digest or "",
+        "code version": description.code_version or "",
+        "recipe": json.dumps(description.recipe, sort_keys=True) if description.recipe is not None else "",
+        "kept by": ", ".join(description.named_by),
     }
     lines += [f"{name}: {value}" for name, value in pairs.items() if value]
     types = ", ".join(
-        f"{one.tensors} {name} ({one.elements:,} elements, {size(one.bytes)})" for name, one in found.types.items()
+        f"{one.tensors} {name} ({one.elements:,} elements, {size(one.bytes)})"
+        for name, one in description.types.items()
     )
-    lines.append(f"tensors: {found.tensors} in {found.layers} layers, {found.parameters:,} elements: {types or 'none'}")
-    lines += _block("tied", [f"{name} is {target}" for name, target in sorted(found.ties.items())])
-    lines += _block("files", [f"{name}  {size(length)}" for name, length in found.files.items()])
     lines.append(
-        f"size: {size(found.plain_bytes)} plain, {size(found.distinct_bytes)} distinct, "
-        f"{size(found.stored_bytes)} stored; no other checkpoint has {size(found.exclusive_bytes)} of the distinct ones"
+        f"tensors: {description.tensors} in {description.layers} layers, {description.parameters:,} elements: "
+        f"{types or 'none'}"
+    )
+    lines += _block("tied", [f"{name} is {target}" for name, target in sorted(description.ties.items())])
+    lines += _block("files", [f"{name}  {size(length)}" for name, length in description.files.items()])
+    lines.append(
+        f"size: {size(description.plain_bytes)} plain, {size(description.distinct_bytes)} distinct, "
+        f"{size(description.stored_bytes)} stored; no other checkpoint has {size(description.exclusive_bytes)} of the "
+        "distinct ones"
     )
     lines += _block(
         "shares pieces with",
         [
             f"{one.version}  {one.id[:SHORT]}  {one.pieces} piece{'s' if one.pieces > 1 else ''}, {size(one.bytes)}"
-            for one in found.shares
+            for one in description.shares
         ],
     )
     lines += _block(
         "parents",
         [
             f"{one.version or 'pruned'}  {one.id[:SHORT]}" + (f"  step {one.step}" if one.step is not None else "")
-            for one in found.parents
+            for one in description.parents
         ],
     )
     return "\n".join(lines + _origin_lines(origin))
 
 
-def diff_text(found: "Diff") -> str:
-    """What `diff` prints: the layers that moved most, then the tensors."""
-    lines = [f"A  {found.a}", f"B  {found.b}"]
-    if found.equal:
-        return "\n".join([*lines, f"equal to the bit: {len(found.tensors)} tensors, all files and values"])
-    differ = [tensor for tensor in found.tensors if tensor.status != "equal"]
+def diff_text(diff: "Diff") -> str:
+    """The text of `checkpoint diff`: layers by distance, then tensors."""
+    lines = [f"A  {diff.a}", f"B  {diff.b}"]
+    if diff.equal:
+        return "\n".join([*lines, f"equal to the bit: {len(diff.tensors)} tensors, all files and values"])
+    differ = [tensor for tensor in diff.tensors if tensor.status != "equal"]
     lines.append(
-        f"{len(differ)} of {len(found.tensors)} common tensors differ; {len(found.added)} only in B, "
-        f"{len(found.removed)} only in A"
+        f"{len(differ)} of {len(diff.tensors)} common tensors differ; {len(diff.added)} only in B, "
+        f"{len(diff.removed)} only in A"
     )
-    lines += found.notes
-    if found.layers:
-        lines += ["", "layers, those that moved most first:", _layer_table(found.layers[:_SHOWN])]
-        lines += _more(len(found.layers))
-    if found.deltas:
-        ranked = sorted(found.deltas, key=lambda one: -(one.relative if one.relative is not None else float("inf")))
+    lines += diff.notes
+    if diff.layers:
+        lines += ["", "layers, largest change first:", _layer_table(diff.layers[:_SHOWN])]
+        lines += _more(len(diff.layers))
+    if diff.deltas:
+        ranked = sorted(diff.deltas, key=lambda one: -(one.relative if one.relative is not None else float("inf")))
         rows = [
             (one.module, _number(one.l2), _number(one.relative), _number(one.cosine),
              "/".join(map(str, dict.fromkeys(one.ranks))), "/".join(f"{s:g}" for s in dict.fromkeys(one.scales)))
             for one in ranked[:_SHOWN]
         ]  # fmt: skip
         header = ("module", "distance", "relative", "cosine", "rank", "scale")
-        lines += ["", "weight changes, scale * B @ A:", table(header, rows, range(1, 6)), *_more(len(found.deltas))]
+        lines += ["", "weight changes, scale * B @ A:", table(header, rows, range(1, 6)), *_more(len(diff.deltas))]
     if differ:
         ranked_tensors = sorted(differ, key=_by_distance)
         titles = ("tensor", "status", "distance", "relative", "max", "cosine", "not finite A/B")
         cells = [_tensor_row(tensor) for tensor in ranked_tensors[:_SHOWN]]
         lines += ["", "tensors:", table(titles, cells, range(2, 7)), *_more(len(differ))]
-    lines += ["", *_names("tensors", found.added, found.removed, ())] if found.added or found.removed else []
-    for what, names in (("files", found.files), ("values", found.values)):
+    lines += ["", *_names("tensors", diff.added, diff.removed, ())] if diff.added or diff.removed else []
+    for what, names in (("files", diff.files), ("values", diff.values)):
         lines += _names(what, names.added, names.removed, names.changed)
     if any(sum(tensor.not_finite) for tensor in differ):
         lines.append("NaN or infinite elements are left out of the distances.")

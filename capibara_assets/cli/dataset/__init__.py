@@ -1,4 +1,4 @@
-"""Commands on data: imports and exports, quarantine, lineage of records, forgetting, schemas.
+"""Commands on data: import and export examples, quarantine, lineage, deletion of records, schemas.
 
 Imports `cli.graph` and the libraries, no other group of commands.
 """

@@ -1,7 +1,6 @@
-"""`capibara dataset`: examples from files of one's own in, the dataset of a domain out."""
+"""`capibara dataset`: import a user's training examples, and export the dataset of a domain."""
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from capibara_assets.cli.dataset.import_report import counts_of, faults_of, show_report
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.errors import InputError
@@ -22,19 +22,24 @@ if TYPE_CHECKING:
     from capibara_assets.datasets.recipe import DatasetRecipe
 
 _DOMAINS = [domain.value for domain in DOMAINS]
-_SHOWN = 20  # faults on the terminal; --json has more
 _FILES = click.argument("files", nargs=-1, type=click.Path(path_type=Path))
-_TRAIN = click.option("--train", multiple=True, type=click.Path(path_type=Path), help="File that trains.")
-_VAL = click.option("--val", multiple=True, type=click.Path(path_type=Path), help="File that validates.")
-_TEST = click.option("--test", multiple=True, type=click.Path(path_type=Path), help="File that tests.")
-_FORMAT = click.option("--format", "form", help="text, messages, conversations, ...: by default found out.")
-_AS_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+_TRAIN = click.option(
+    "--train", multiple=True, type=click.Path(path_type=Path), help="File for the training split; repeatable."
+)
+_VAL = click.option(
+    "--val", multiple=True, type=click.Path(path_type=Path), help="File for the validation split; repeatable."
+)
+_TEST = click.option(
+    "--test", multiple=True, type=click.Path(path_type=Path), help="File for the test split; repeatable."
+)
+_FORMAT = click.option("--format", "form", help="text, messages, conversations, ...; detected by default.")
+_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 Paths = tuple[Path, ...]
 
 
 @click.group()
 def dataset() -> None:
-    """Examples from files of one's own, and the datasets as files."""
+    """Import your own training examples, and export the datasets."""
 
 
 @dataset.command("validate")
@@ -42,21 +47,21 @@ def dataset() -> None:
 @_TRAIN
 @_VAL
 @_TEST
-@click.option("--domain", type=click.Choice(_DOMAINS), default="python", help="Domain that they are for.")
+@click.option("--domain", type=click.Choice(_DOMAINS), default="python", help="Domain of the examples.")
 @_FORMAT
 @_AS_JSON
 def validate(files: Paths, train: Paths, val: Paths, test: Paths, domain: str, form: str | None, as_json: bool) -> None:
-    """Every fault of FILE... with its line, and counts; exit code 2 where there is a fault. Imports nothing."""
+    """Check FILE... without importing: every fault with its line, and counts; exit code 2 on faults."""
     from capibara_assets.datasets.imported.join import Imported
 
     deployment = Deployment.from_environment()
     wanted = _read(files, train, val, test, form)
-    report = _faults(wanted)
+    report = faults_of(wanted)
     if not report["faults"]:
         new = _incoming(deployment, Domain(domain), wanted, None, None, None)
-        imported = _settled(Domain(domain), Imported.empty(), [], new, _recipe(deployment))
-        report |= _counts(deployment, new, imported)
-    _show(report, as_json)
+        imported = _joined(Domain(domain), Imported.empty(), [], new, _recipe(deployment))
+        report |= counts_of(deployment, new, imported)
+    show_report(report, as_json)
 
 
 @dataset.command("import")
@@ -64,13 +69,13 @@ def validate(files: Paths, train: Paths, val: Paths, test: Paths, domain: str, f
 @_TRAIN
 @_VAL
 @_TEST
-@click.option("--domain", type=click.Choice(_DOMAINS), required=True, help="Domain whose dataset they join.")
+@click.option("--domain", type=click.Choice(_DOMAINS), required=True, help="Domain whose dataset the examples join.")
 @_FORMAT
-@click.option("--licence", help="Licence of lines that state none.")
-@click.option("--source", help="Where they come from, of lines that do not say.")
-@click.option("--tenant", help="Whose they are: a recipe may keep one tenant's out of another's adapters.")
-@click.option("--replace", is_flag=True, help="Instead of what is imported for the domain.")
-@click.option("--dry-run", is_flag=True, help="Say what would happen.")
+@click.option("--licence", help="Licence for lines that state none.")
+@click.option("--source", help="Source for lines that state none.")
+@click.option("--tenant", help="Owner of the examples; a recipe can keep tenants apart.")
+@click.option("--replace", is_flag=True, help="Replace all earlier imports of the domain.")
+@click.option("--dry-run", is_flag=True, help="Only print what would happen.")
 @_AS_JSON
 def import_files(
     files: Paths,
@@ -86,37 +91,37 @@ def import_files(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Add FILE... to what is imported for a domain: all of it, or nothing where a line has a fault.
+    """Import FILE... into a domain: every example, or nothing when a line has a fault.
 
-    FILEs are split by groups of near-equal examples; --train, --val and --test files keep their split.
+    FILEs are split by groups of near-duplicates; --train, --val and --test files keep their split.
     """
     from capibara_assets.assets.imports import import_lock, others_of, publish_imported, read_imported
     from capibara_assets.datasets.imported.join import Imported, new_files
 
     deployment, where = Deployment.from_environment(), Domain(domain)
     wanted = _read(files, train, val, test, form)
-    report = _faults(wanted)
+    report = faults_of(wanted)
     if report["faults"]:
-        _show(report, as_json)
+        show_report(report, as_json)
         return
     with _inputs(deployment) as inputs, import_lock(inputs.store.work_dir("imported_examples", domain, "imports")):
         before = Imported.empty() if replace else read_imported(inputs, where)
         fresh = new_files(before, wanted)
         new = _incoming(deployment, where, fresh, licence, source, tenant)
-        imported = _settled(where, before, others_of(inputs, where), new, _recipe(deployment))
-        report |= {"domain": domain, "known_files": len(wanted) - len(fresh)} | _counts(deployment, new, imported)
+        imported = _joined(where, before, others_of(inputs, where), new, _recipe(deployment))
+        report |= {"domain": domain, "known_files": len(wanted) - len(fresh)} | counts_of(deployment, new, imported)
         if dry_run:
             report |= {"dry_run": True}
         else:
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
             report["digest"], report["changed"] = publish_imported(inputs, where, imported, now)
-    _show(report, as_json)
+    show_report(report, as_json)
 
 
 @dataset.command("list")
 @_AS_JSON
 def list_files(as_json: bool) -> None:
-    """Every imported file: domain, examples, what was left out, when."""
+    """List the imported files: domain, number of examples, omitted lines, time of import."""
     from capibara_assets.assets.imports import import_times, read_imported
 
     rows: list[dict[str, Any]] = []
@@ -144,18 +149,18 @@ def list_files(as_json: bool) -> None:
 @click.option("--domain", type=click.Choice(_DOMAINS), help="Only from this domain.")
 @_AS_JSON
 def remove(name: str, domain: str | None, as_json: bool) -> None:
-    """Take a file out again: NAME is its digest, how that begins, or its name. Other files' examples stay."""
+    """Remove an imported file. NAME is its digest, a prefix of that, or its file name; other files stay."""
     from capibara_assets.assets.imports import import_lock, publish_imported, read_imported
     from capibara_assets.datasets.imported.join import without_files
 
     removed: list[dict[str, Any]] = []
     with _inputs(Deployment.from_environment()) as inputs:
-        found = {where: read_imported(inputs, where) for where in ([Domain(domain)] if domain else DOMAINS)}
-        digests = {digest for each in found.values() for digest in _named(each, name)}
+        imported = {where: read_imported(inputs, where) for where in ([Domain(domain)] if domain else DOMAINS)}
+        digests = {digest for each in imported.values() for digest in _named(each, name)}
         if len(digests) != 1:
             many = "nothing" if not digests else f"{len(digests)} files"
             raise InputError(f"{name!r} names {many} among the imports: see `capibara dataset list`")
-        for where in found:
+        for where in imported:
             with import_lock(inputs.store.work_dir("imported_examples", where.value, "imports")):
                 before = read_imported(inputs, where)
                 gone = before.lines.filter(before.lines["file_digest"].is_in(list(digests)))
@@ -187,12 +192,18 @@ def remove(name: str, domain: str | None, as_json: bool) -> None:
 @click.argument("domain", type=click.Choice(_DOMAINS))
 @click.option("--format", "form", type=click.Choice(["text", "messages", "prompt-completion"]), required=True)
 @click.option(
-    "--template", type=click.Choice(["mistral", "base"]), default="mistral", show_default=True, help="Of text."
+    "--template",
+    type=click.Choice(["mistral", "base"]),
+    default="mistral",
+    show_default=True,
+    help="Chat template of --format text.",
 )
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for train, validation and test.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="Folder for the train, validation and test files."
+)
 @_AS_JSON
 def export(domain: str, form: str, template: str, out: Path, as_json: bool) -> None:
-    """Write the dataset of DOMAIN as JSON lines, with its licences and sources beside it."""
+    """Export the dataset of DOMAIN as JSON lines, with a file of its licences and sources."""
     from capibara_assets.datasets.exports import export_dataset, messages_line, prompt_completion_line, text_line
 
     deployment = Deployment.from_environment()
@@ -234,12 +245,12 @@ def _recipe(deployment: Deployment) -> "DatasetRecipe":
     from capibara_assets.datasets.recipe import DatasetRecipe
     from capibara_assets.definitions import deployment_resources
 
-    found: DatasetRecipe = deployment_resources(deployment)["recipes"].load("dataset", DatasetRecipe)
-    return found
+    recipe: DatasetRecipe = deployment_resources(deployment)["recipes"].load("dataset", DatasetRecipe)
+    return recipe
 
 
 def _base_template(deployment: Deployment) -> Callable[[Any], str]:
-    """Renders messages through the base model's own chat template."""
+    """A function that renders messages with the base model's own chat template."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(deployment.base_model, local_files_only=True)
@@ -261,7 +272,7 @@ def _read(files: Paths, train: Paths, val: Paths, test: Paths, form: str | None)
     given: list[tuple[Paths, Any]] = [(files, None), (train, "train"), (val, "validation"), (test, "test")]
     wanted = [(read_examples(path, form), split) for paths, split in given for path in paths]
     if not wanted:
-        raise InputError("give a file of examples, or --train and --val files")
+        raise InputError("no file given: name a file of examples, or give --train and --val")
     return wanted
 
 
@@ -279,68 +290,12 @@ def _incoming(
     return [item for file, split in wanted for item in incoming(domain, file, split, stated, deployment.redact_also)]
 
 
-def _settled(
+def _joined(
     domain: Domain, before: "Imported", others: "list[pl.DataFrame]", new: "list[Incoming]", recipe: "DatasetRecipe"
 ) -> "Imported":
     from capibara_assets.datasets.imported.join import place_incoming
 
     return place_incoming(domain, before, others, new, recipe)
-
-
-def _faults(wanted: "Sequence[Wanted]") -> dict[str, Any]:
-    """What was read of each file, and the faults."""
-    return {
-        "files": [
-            {
-                "file": str(file.path),
-                "digest": file.digest,
-                "split": split,
-                "format": file.format,
-                "lines": file.lines,
-                "faults": dict(file.fault_counts),
-            }
-            for file, split in wanted
-        ],
-        "faults": sum(file.fault_counts.total() for file, _ in wanted),
-        "problems": [
-            {"file": str(file.path), "line": fault.line, "reason": fault.reason, "detail": fault.detail}
-            for file, _ in wanted
-            for fault in file.faults
-        ],
-    }
-
-
-def _counts(deployment: Deployment, new: "list[Incoming]", imported: "Imported") -> dict[str, Any]:
-    """What the new lines come to, and the imports as they are with them."""
-    places = {(item.file_digest, item.line) for item in new}
-    lines = [row for row in imported.lines.iter_rows(named=True) if (row["file_digest"], row["line"]) in places]
-    held = [row["example_id"] for row in lines if row["example_id"]]
-    return {
-        "examples": len(set(held)),
-        "turns": sum(message["role"] == "assistant" for item in new for message in item.messages),
-        "tokens": _tokens(deployment, new),
-        "duplicates": len(held) - len(set(held)),
-        "left_out": dict(Counter(row["reason_left_out"] for row in lines if row["reason_left_out"])),
-        "lines_with_secrets": sum(item.secrets > 0 for item in new),
-        "secrets": sum(item.secrets for item in new),
-        "imported": dict(sorted(imported.examples["split"].value_counts().iter_rows())),
-    }
-
-
-def _tokens(deployment: Deployment, new: "list[Incoming]") -> int | None:
-    """Tokens of all messages under the base model's tokenizer, without its template; None without a base model."""
-    from tokenizers import Tokenizer
-
-    path = Path(deployment.base_model) / "tokenizer.json"
-    if not path.is_file():
-        return None
-    tokenizer = Tokenizer.from_file(str(path))
-    texts = [message["content"] for item in new for message in item.messages]
-    return sum(
-        len(encoded.ids)
-        for start in range(0, len(texts), 1000)
-        for encoded in tokenizer.encode_batch(texts[start : start + 1000], add_special_tokens=False)
-    )
 
 
 def _named(imported: "Imported", name: str) -> set[str]:
@@ -359,43 +314,3 @@ def _listed(domain: Domain, digest: str, lines: "pl.DataFrame") -> dict[str, Any
         "examples": lines["example_id"].drop_nulls().n_unique(),
         "left_out": dict(lines["reason_left_out"].drop_nulls().value_counts().iter_rows()),
     }
-
-
-def _show(report: dict[str, Any], as_json: bool) -> None:
-    """Prints the report; ends with exit code 2 where there are faults."""
-    if as_json:
-        click.echo(json.dumps(report, indent=2))
-    else:
-        for problem in report["problems"][:_SHOWN]:
-            place = f"{problem['file']}:{problem['line']}" if problem["line"] else problem["file"]
-            click.echo(f"{place}: {problem['reason']}: {problem['detail']}")
-        for file in report["files"]:
-            found = f"{sum(file['faults'].values())} faults" if file["faults"] else file["format"]
-            click.echo(f"{file['file']}: {file['lines']} lines, {found}")
-        if report["faults"]:
-            reasons = Counter[str]()
-            for file in report["files"]:
-                reasons.update(file["faults"])
-            listed = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
-            click.echo(f"{report['faults']} faults ({listed}): nothing is imported until they are mended")
-        else:
-            _show_counts(report)
-    if report["faults"]:
-        raise SystemExit(2)
-
-
-def _show_counts(report: dict[str, Any]) -> None:
-    tokens = "" if report["tokens"] is None else f", {report['tokens']} tokens"
-    click.echo(f"{report['examples']} examples, {report['turns']} answers{tokens}, {report['duplicates']} duplicates")
-    for reason, count in sorted(report["left_out"].items()):
-        click.echo(f"{count} left out: {reason}")
-    if report["secrets"]:
-        click.echo(f"{report['secrets']} secrets in {report['lines_with_secrets']} lines are replaced by placeholders")
-    splits = ", ".join(f"{count} {split}" for split, count in report["imported"].items()) or "none"
-    if "domain" not in report:
-        click.echo(f"splits: {splits}")
-    elif "dry_run" in report:
-        click.echo(f"a dry run: {report['domain']} would have {splits} imported")
-    else:
-        now = "" if report["changed"] else " (nothing changed)"
-        click.echo(f"{report['domain']} has {splits} imported{now}; `capibara run` takes them into the dataset")

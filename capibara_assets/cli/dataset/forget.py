@@ -1,4 +1,4 @@
-"""`capibara forget`: takes executions out of everything upstream of training, for good."""
+"""`capibara forget`: delete executions permanently from everything the deployment derived from them."""
 
 import json
 import sys
@@ -32,8 +32,8 @@ _UNDER_WAY = (
 
 
 @dataclass(frozen=True)
-class Report:
-    """What a forget did, or with `dry_run` would do."""
+class ForgetReport:
+    """What `capibara forget` deleted and rewrote, or with `dry_run` would."""
 
     dry_run: bool
     forgotten: tuple[str, ...]
@@ -45,34 +45,34 @@ class Report:
     removed: tuple[str, ...]
     """Artifacts: `asset[partition] digest`."""
     checkpoints: tuple[str, ...]
-    """Of trainings on removed datasets, and what no result that stays names: `model@version id`."""
+    """Those trained on removed datasets, and those no remaining result names: `model@version id`."""
     ledgers: tuple[str, ...]
     work: tuple[str, ...]
     history: dict[str, int]
     """Database -> values rewritten."""
     logs: tuple[str, ...]
     saw_it: tuple[dict[str, Any], ...]
-    """Voters whose adapters saw it: {domain, voter, digest, artifact, dataset, part, current}."""
+    """Voters whose adapters trained on it: {domain, voter, digest, artifact, dataset, part, current}."""
     stale: tuple[str, ...]
-    """What counts now and is to be made again: `asset[partition] digest`."""
+    """Current results that the next run makes again: `asset[partition] digest`."""
     left: tuple[str, ...]
-    """Where a trace is still found, and why."""
+    """Where a trace remains, and why."""
     failures: dict[str, str]
 
 
 @click.command()
 @click.argument("execution_ids", nargs=-1, required=True)
-@click.option("--reason", default="", help="Why; noted beside the tombstones, so name no secret.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be touched.")
-@click.option("--despite-runs", is_flag=True, help="Go on though runs seem to be under way (they were killed).")
-@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+@click.option("--reason", default="", help="Why; stored with the tombstones, so name no secret.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be deleted.")
+@click.option("--despite-runs", is_flag=True, help="Continue although runs seem active (they were killed).")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def forget(execution_ids: tuple[str, ...], reason: str, dry_run: bool, despite_runs: bool, as_json: bool) -> None:
-    """Take EXECUTION_IDS out of tables, datasets, caches, ledgers and Dagster's history; they never come back.
+    """Delete EXECUTION_IDS from tables, datasets, checkpoints, caches and Dagster's history, permanently.
 
-    Log files are yours and stay as they are; the report names the lines. Adapters that saw a record become stale:
-    the next `capibara run` trains just those again. Interrupted, run it again.
+    They are not read again. Your log files are not changed; the report names the lines in them. Adapters trained on a
+    deleted record become stale: the next `capibara run` retrains only those. After an interruption, run it again.
     """
-    with redirect_stdout(sys.stderr):  # the run tells its progress
+    with redirect_stdout(sys.stderr):  # the run prints its progress
         report = forget_in(Deployment.from_environment(), execution_ids, reason, dry_run, despite_runs)
     click.echo(json.dumps(asdict(report)) if as_json else as_text(report))
     if report.failures or (report.left and not dry_run):
@@ -81,11 +81,11 @@ def forget(execution_ids: tuple[str, ...], reason: str, dry_run: bool, despite_r
 
 def forget_in(
     deployment: Deployment, execution_ids: Iterable[str], reason: str, dry_run: bool, despite_runs: bool = False
-) -> Report:
-    """`capibara forget` on a deployment.
+) -> ForgetReport:
+    """Delete executions from a deployment, or with `dry_run` report what would be deleted.
 
     Raises:
-        InputError: an id that nothing knows, runs under way, or encrypted checkpoints without their key (nothing is
+        InputError: an unknown id, active runs, or encrypted checkpoints without their key (nothing is
             done then); logs that cannot be read.
     """
     from capibara_assets.cli.graph.instance import open_instance
@@ -99,37 +99,37 @@ def forget_in(
     with alone(store), open_instance(deployment) as instance:
         require_readable(store)
         results = results_of(instance, store)
-        found = find(results, sorted(set(execution_ids)))
+        records = find(results, sorted(set(execution_ids)))
         if dry_run:
-            return _preview(deployment, instance, results, found)
+            return _preview(deployment, instance, results, records)
         if not despite_runs:
             _require_quiet(instance)
-        if found.tombstones:
-            write_tombstones(store, found.tombstones, reason)
-        return _carry_out(deployment, instance, results, found, quiet=not despite_runs)
+        if records.tombstones:
+            write_tombstones(store, records.tombstones, reason)
+        return _carry_out(deployment, instance, results, records, quiet=not despite_runs)
 
 
 def _preview(
-    deployment: Deployment, instance: dg.DagsterInstance, results: "Results", found: "ForgetFindings"
-) -> Report:
+    deployment: Deployment, instance: dg.DagsterInstance, results: "Results", records: "ForgetFindings"
+) -> ForgetReport:
     from capibara_assets.lineage.checkpoints import behind
     from capibara_assets.lineage.forget import all_removed, ledgers_of, work_folders
 
-    removed = list(found.artifacts)
+    removed = list(records.artifacts)
     digests = frozenset(artifact.digest for artifact in removed)
-    traces = _traces(found, digests)
+    traces = _traces(records, digests)
     ledgers = [str(one.root) for one in ledgers_of(results.store) if one.last() is not None]
     history, logs = _history(deployment, instance, traces, write=False)
-    checkpoints = behind(results.store, removed, digests | all_removed(results.store), found.needles)
-    work = work_folders(results.store, digests, found.needles)
+    checkpoints = behind(results.store, removed, digests | all_removed(results.store), records.needles)
+    work = work_folders(results.store, digests, records.needles)
     places = _Places(removed, checkpoints, ledgers, work, history, logs)
-    return _report(found, results, places, _Aftermath(_stale_after(results, found)), dry_run=True)
+    return _report(records, results, places, _Aftermath(_stale_after(results, records)), dry_run=True)
 
 
 def _carry_out(
-    deployment: Deployment, instance: dg.DagsterInstance, results: "Results", found: "ForgetFindings", quiet: bool
-) -> Report:
-    """Everything after the tombstones; each step can be done again, and what recognises the records goes last."""
+    deployment: Deployment, instance: dg.DagsterInstance, results: "Results", records: "ForgetFindings", quiet: bool
+) -> ForgetReport:
+    """Everything after the tombstones. Each step is repeatable; what identifies the records is removed last."""
     from capibara_assets.cli.graph.results import results_of
     from capibara_assets.lineage.checkpoints import behind, purge, still_holding
     from capibara_assets.lineage.forget import all_removed, delete, doomed, purge_ledgers, remove, work_folders
@@ -139,26 +139,26 @@ def _carry_out(
     if "e2b_logs[_]" in failures:
         raise InputError(
             f"the logs could not be read without the records ({failures['e2b_logs[_]']}): nothing was deleted, the "
-            "tombstones stand; mend that and run the same command again"
+            "tombstones remain: fix that and run the same command again"
         )
     results = results_of(instance, store)
-    removed, waiting = doomed(results, found)
+    removed, waiting = doomed(results, records)
     digests = frozenset(artifact.digest for artifact in removed) | all_removed(store)
-    checkpoints = behind(store, removed, digests, found.needles)
+    checkpoints = behind(store, removed, digests, records.needles)
     undeleted = purge(store, checkpoints)
-    ledgers = purge_ledgers(store, found, _ledger(deployment, results))
-    work = work_folders(store, digests, found.needles)
+    ledgers = purge_ledgers(store, records, _ledger(deployment, results))
+    work = work_folders(store, digests, records.needles)
     delete(work)
-    history, logs = _history(deployment, instance, _traces(found, digests), write=True)
+    history, logs = _history(deployment, instance, _traces(records, digests), write=True)
     unmade = [f"{_name(artifact)} could not be made without it: see failures" for artifact in waiting]
     aftermath = _Aftermath(_stale(deployment, instance, results), [*unmade, *undeleted], failures)
     places = _Places(removed, checkpoints, ledgers, work, history, logs)
-    report = _report(found, saw, places, aftermath, dry_run=False)
+    report = _report(records, saw, places, aftermath, dry_run=False)
     remove(store, removed)
     store.sweep(0.0 if quiet else 3600.0)
-    holding = [*_search(deployment, found), *still_holding(store, found.needles)]
+    holding = [*_search(deployment, records), *still_holding(store, records.needles)]
     left = [f"{one} still holds a piece of it" for one in holding]
-    return Report(**{**vars(report), "left": (*report.left, *left)})
+    return ForgetReport(**{**vars(report), "left": (*report.left, *left)})
 
 
 def _require_quiet(instance: dg.DagsterInstance) -> None:
@@ -166,13 +166,13 @@ def _require_quiet(instance: dg.DagsterInstance) -> None:
     if runs:
         shown = ", ".join(f"{run.run_id[:8]} ({run.status.value.lower()})" for run in runs)
         raise InputError(
-            f"runs are under way: {shown}; what they publish could hold the records. Nothing was done: wait for them, "
-            "or cancel them; of runs that were killed say --despite-runs"
+            f"runs are under way: {shown}; they could publish the records. Nothing was done: wait for them or cancel "
+            "them; if they were killed, give --despite-runs"
         )
 
 
 def _remake(deployment: Deployment, instance: dg.DagsterInstance) -> dict[str, str]:
-    """Makes what is upstream of training anew, where it was made before; returns what failed."""
+    """Materialize again, without the records, what is upstream of training; return the failures."""
     from capibara_assets.assets.inputs import latest_digest
     from capibara_assets.automation.pipeline import run_graph
     from capibara_assets.definitions import build
@@ -206,16 +206,16 @@ def _ledger(deployment: Deployment, results: "Results") -> Path:
     return results.store.work_dir("e2b_logs", None, ledger_name(experience.path, experience.redact_also))
 
 
-def _traces(found: "ForgetFindings", digests: frozenset[str]) -> "Traces":
+def _traces(records: "ForgetFindings", digests: frozenset[str]) -> "Traces":
     from capibara_assets.lineage.history import Traces
 
-    return Traces(found.needles, digests)
+    return Traces(records.needles, digests)
 
 
 def _history(
     deployment: Deployment, instance: dg.DagsterInstance, traces: "Traces", write: bool
 ) -> tuple[dict[str, int], list[Path]]:
-    """Dagster's databases and logs, and the reports of the deployment: rewritten, or only counted."""
+    """Rewrite (or only count) traces in Dagster's databases and logs and in the deployment's reports."""
     from capibara_assets.cli.graph.instance import dagster_home
     from capibara_assets.lineage.history import databases, scrub, scrub_files, scrub_text
     from capibara_assets.lineage.traces import holding
@@ -236,7 +236,7 @@ def _history(
 
 
 def _servers(instance: dg.DagsterInstance) -> dict[str, Callable[[], Any]]:
-    """Storages that are no SQLite file: name -> what opens a connection in a transaction."""
+    """Dagster storages other than SQLite files: name -> function that opens a connection in a transaction."""
     storages = {
         "events": (instance.event_log_storage, "index_connection"),
         "runs": (instance.run_storage, "connect"),
@@ -250,7 +250,7 @@ def _servers(instance: dg.DagsterInstance) -> dict[str, Callable[[], Any]]:
 
 
 def _stale(deployment: Deployment, instance: dg.DagsterInstance, results: "Results") -> list[str]:
-    """What counts now though its inputs are others since."""
+    """Current results whose inputs have changed."""
     from capibara_assets.automation.pipeline import Graph, is_current
     from capibara_assets.definitions import build
 
@@ -262,14 +262,14 @@ def _stale(deployment: Deployment, instance: dg.DagsterInstance, results: "Resul
     ]
 
 
-def _stale_after(results: "Results", found: "ForgetFindings") -> list[str]:
-    """What a forget would make stale: everything that counts and was made from what would be removed."""
+def _stale_after(results: "Results", records: "ForgetFindings") -> list[str]:
+    """Current results made from what a deletion would remove."""
     from capibara_assets.lineage.ancestors import descendants
     from capibara_assets.lineage.forget import REMADE
 
     steps = {
         (step.asset, step.partition): step.artifact
-        for artifact in found.artifacts
+        for artifact in records.artifacts
         if results.is_current(artifact) and artifact.name == "moe_dataset"
         for step in descendants(results.store, artifact)
         if step.artifact is not None and step.asset not in REMADE and results.is_current(step.artifact)
@@ -281,8 +281,8 @@ def _ordered(results: "Results") -> "list[tuple[tuple[str, str | None], Artifact
     return sorted(results.current.items(), key=lambda item: (item[0][0], item[0][1] or ""))
 
 
-def _search(deployment: Deployment, found: "ForgetFindings") -> list[Path]:
-    """Files of ours in which a piece of a record still stands: there should be none."""
+def _search(deployment: Deployment, records: "ForgetFindings") -> list[Path]:
+    """The deployment's files in which a piece of a record remains; should be empty."""
     from capibara_assets.cli.graph.instance import dagster_home
     from capibara_assets.lineage.traces import holding
     from capibara_assets.storage.mirror import is_remote
@@ -292,12 +292,12 @@ def _search(deployment: Deployment, found: "ForgetFindings") -> list[Path]:
         folders.add(Path(deployment.store))
     skip = [] if is_remote(deployment.experience) else [Path(deployment.experience).resolve()]
     outer = [one for one in folders if not any(one != other and one.is_relative_to(other) for other in folders)]
-    return [path for folder in sorted(outer) for path in holding(folder, found.needles, skip)]
+    return [path for folder in sorted(outer) for path in holding(folder, records.needles, skip)]
 
 
 @dataclass(frozen=True)
 class _Places:
-    """Where the records are, or were: what is removed, deleted and rewritten."""
+    """Artifacts, checkpoints, caches, databases and logs that held the records."""
 
     removed: "list[Artifact]"
     checkpoints: "list[Checkpoint]"
@@ -309,7 +309,7 @@ class _Places:
 
 @dataclass(frozen=True)
 class _Aftermath:
-    """What a forget leaves: results to make again, places that still hold a piece, and steps that failed."""
+    """State after a deletion: stale results, places that still hold a piece, and failed steps."""
 
     stale: list[str]
     left: list[str] = field(default_factory=list)
@@ -317,26 +317,26 @@ class _Aftermath:
 
 
 def _report(
-    found: "ForgetFindings", results: "Results", places: _Places, aftermath: _Aftermath, *, dry_run: bool
-) -> Report:
+    records: "ForgetFindings", results: "Results", places: _Places, aftermath: _Aftermath, *, dry_run: bool
+) -> ForgetReport:
     from capibara_assets.lineage.checkpoints import title
     from capibara_assets.lineage.forget import examples_of
     from capibara_assets.lineage.records import exposures
 
-    return Report(
+    return ForgetReport(
         dry_run=dry_run,
-        forgotten=tuple(name for name in found.execution_ids if name not in found.before),
-        forgotten_before=found.before,
-        sources=tuple(asdict(line) for line in found.lines),
-        quarantined=found.quarantined,
-        domains=found.domains,
+        forgotten=tuple(name for name in records.execution_ids if name not in records.before),
+        forgotten_before=records.before,
+        sources=tuple(asdict(line) for line in records.lines),
+        quarantined=records.quarantined,
+        domains=records.domains,
         removed=tuple(_name(artifact) for artifact in places.removed),
         checkpoints=tuple(title(checkpoint) for checkpoint in places.checkpoints),
         ledgers=tuple(places.ledgers),
         work=tuple(map(str, places.work)),
         history=places.history,
         logs=tuple(map(str, places.logs)),
-        saw_it=tuple(asdict(one) for one in exposures(results, examples_of(found))),
+        saw_it=tuple(asdict(one) for one in exposures(results, examples_of(records))),
         stale=tuple(aftermath.stale),
         left=tuple(aftermath.left),
         failures=aftermath.failures,
@@ -348,8 +348,8 @@ def _name(artifact: "Artifact") -> str:
     return f"{artifact.name}{where} {artifact.digest}"
 
 
-def as_text(report: Report) -> str:
-    """For a person."""
+def as_text(report: ForgetReport) -> str:
+    """The report as text for the terminal."""
     would = "would be " if report.dry_run else ""
     lines = []
     if report.forgotten:

@@ -1,4 +1,4 @@
-"""`capibara lineage`: from a record to everything it went into, and from an example or adapter back to the records."""
+"""`capibara lineage`: trace records to the results made from them, and results back to records."""
 
 import json
 from collections import Counter
@@ -9,94 +9,100 @@ import click
 
 from capibara_assets.deployment.environment import Deployment
 
-_AS_JSON = click.option("--json", "as_json", is_flag=True, help="All of it, as JSON.")
+_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 _SHOWN = 20
 
 
 @click.group()
 def lineage() -> None:
-    """Where examples and adapters come from, and what became of a record. Ids may be shortened."""
+    """Trace examples, adapters and records: what they were made from, and what was made from them.
+
+    Ids may be shortened.
+    """
 
 
 @lineage.command("example")
 @click.argument("example_id")
 @_AS_JSON
 def example(example_id: str, as_json: bool) -> None:
-    """What EXAMPLE_ID was made of, and what was trained on it."""
+    """Show what EXAMPLE_ID was made from, and which adapters were trained on it."""
     from capibara_assets.cli.graph.results import open_results
     from capibara_assets.lineage.records import example_trail
 
     with open_results(Deployment.from_environment()) as results:
-        found = asdict(example_trail(results, example_id))
+        trail = asdict(example_trail(results, example_id))
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(trail))
         return
-    click.echo(f"{found['example_id']}  {found['kind']} in {found['domain']}, {found['split']}, {found['verified']}")
-    _pairs(found, ("group_id", "cluster_id", "dataset", "licence", "source"))
-    _pairs({"tenants": ", ".join(found["tenants"]) or None}, ("tenants",))
-    _list("executions", [_place(one) for one in found["executions"]])
-    _list("bullets", [f"{one['bullet_id']}  {one['file']}:{one['line']}" for one in found["bullets"]])
-    _models(found)
+    click.echo(f"{trail['example_id']}  {trail['kind']} in {trail['domain']}, {trail['split']}, {trail['verified']}")
+    _pairs(trail, ("group_id", "cluster_id", "dataset", "licence", "source"))
+    _pairs({"tenants": ", ".join(trail["tenants"]) or None}, ("tenants",))
+    _list("executions", [_place(one) for one in trail["executions"]])
+    _list("bullets", [f"{one['bullet_id']}  {one['file']}:{one['line']}" for one in trail["bullets"]])
+    _models(trail)
 
 
 @lineage.command("execution")
 @click.argument("execution_id")
 @_AS_JSON
 def execution(execution_id: str, as_json: bool) -> None:
-    """Everything that EXECUTION_ID ended up in."""
+    """Show every table, dataset, example and adapter that EXECUTION_ID went into."""
     from capibara_assets.cli.graph.results import open_results
     from capibara_assets.lineage.records import execution_trail
 
     with open_results(Deployment.from_environment()) as results:
-        found = asdict(execution_trail(results, execution_id))
+        trail = asdict(execution_trail(results, execution_id))
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(trail))
         return
-    click.echo(_place(found["place"]) if found["place"] else found["execution_id"])
-    _pairs(found, ("group_id", "split"))
-    _pairs({"domains": ", ".join(found["domains"]) or "none"}, ("domains",))
-    _list("tables", [_result(one) for one in found["tables"]])
-    _list("datasets", [f"moe_dataset[{domain}] {digest}" for domain, digest in found["datasets"].items()])
+    click.echo(_place(trail["place"]) if trail["place"] else trail["execution_id"])
+    _pairs(trail, ("group_id", "split"))
+    _pairs({"domains": ", ".join(trail["domains"]) or "none"}, ("domains",))
+    _list("tables", [_result(one) for one in trail["tables"]])
+    _list("datasets", [f"moe_dataset[{domain}] {digest}" for domain, digest in trail["datasets"].items()])
     _list(
         "examples",
         [
             f"{one['example_id']}  {one['domain']} {one['kind']}, {one['split']}: {one['role']}"
-            for one in found["examples"]
+            for one in trail["examples"]
         ],
     )
-    _list("left out", [f"{domain}: {reason}" for domain, reason in found["left_out"].items()])
-    _list("evaluation items", found["evaluated"])
-    _models(found)
+    _list("left out", [f"{domain}: {reason}" for domain, reason in trail["left_out"].items()])
+    _list("evaluation items", trail["evaluated"])
+    _models(trail)
 
 
 @lineage.command("adapter")
 @click.argument("adapter")
-@click.option("--absent", multiple=True, metavar="EXECUTION_ID", help="Prove that it is in nothing ADAPTER is made of.")
-@click.option("--forgotten", is_flag=True, help="Prove that nothing forgotten is in what ADAPTER is made of.")
+@click.option("--absent", multiple=True, metavar="EXECUTION_ID", help="Prove that ADAPTER was not made from it.")
+@click.option("--forgotten", is_flag=True, help="Prove that ADAPTER was not made from any forgotten record.")
 @_AS_JSON
 def adapter(adapter: str, absent: tuple[str, ...], forgotten: bool, as_json: bool) -> None:
-    """What made ADAPTER: a domain, domain/voter, domain/consensus, merged_checkpoint, a checkpoint, or a digest."""
+    """Show what ADAPTER was made from.
+
+    ADAPTER is a domain, domain/voter, domain/consensus, merged_checkpoint, a checkpoint, or a digest.
+    """
     from capibara_assets.cli.graph.results import open_results
     from capibara_assets.executions.ingest.forgotten import read_forgotten
     from capibara_assets.lineage.adapters import absence, adapter_trail
 
     with open_results(Deployment.from_environment()) as results:
-        found = asdict(adapter_trail(results, adapter))
+        trail = asdict(adapter_trail(results, adapter))
         if absent or forgotten:
             proof = asdict(absence(results, adapter, absent, read_forgotten(results.store)))
-            found = {
-                "adapter": found["name"],
-                "digest": found["digest"],
-                "certificates": found["certificates"],
+            trail = {
+                "adapter": trail["name"],
+                "digest": trail["digest"],
+                "certificates": trail["certificates"],
                 **proof,
             }
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(trail))
     elif absent or forgotten:
-        _proof(found)
+        _proof(trail)
     else:
-        _adapter(found)
-    if (absent or forgotten) and not found["absent"]:
+        _adapter(trail)
+    if (absent or forgotten) and not trail["absent"]:
         raise SystemExit(1)
 
 
@@ -104,21 +110,21 @@ def adapter(adapter: str, absent: tuple[str, ...], forgotten: bool, as_json: boo
 @click.argument("bullet_id")
 @_AS_JSON
 def bullet(bullet_id: str, as_json: bool) -> None:
-    """Where BULLET_ID stands, and the playbooks and examples that hold it."""
+    """Show the playbook bullet BULLET_ID: its file, and the playbooks and examples that contain it."""
     from capibara_assets.cli.graph.results import open_results
     from capibara_assets.lineage.records import bullet_trail
 
     with open_results(Deployment.from_environment()) as results:
-        found = asdict(bullet_trail(results, bullet_id))
+        trail = asdict(bullet_trail(results, bullet_id))
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(trail))
         return
-    place = found["bullet"]
+    place = trail["bullet"]
     click.echo(f"{place['bullet_id']}  {place['file']}:{place['line']}\n{place['content']}")
-    _pairs(found, ("agent_id",))
-    _list("consolidated playbooks", found["consolidated"])
+    _pairs(trail, ("agent_id",))
+    _list("consolidated playbooks", trail["consolidated"])
     _list(
-        "examples", [f"{one['example_id']}  {one['domain']} {one['kind']}, {one['split']}" for one in found["examples"]]
+        "examples", [f"{one['example_id']}  {one['domain']} {one['kind']}, {one['split']}" for one in trail["examples"]]
     )
 
 
@@ -126,26 +132,26 @@ def bullet(bullet_id: str, as_json: bool) -> None:
 @click.argument("name")
 @_AS_JSON
 def tenant(name: str, as_json: bool) -> None:
-    """How many rows are tenant NAME's, and which adapters saw them."""
+    """Count the rows of tenant NAME, and show which adapters were trained on them."""
     from capibara_assets.cli.graph.results import open_results
     from capibara_assets.lineage.records import tenant_trail
 
     with open_results(Deployment.from_environment()) as results:
-        found = asdict(tenant_trail(results, name))
+        trail = asdict(tenant_trail(results, name))
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(trail))
         return
-    click.echo(f"{found['tenant']}: {found['executions']} executions")
-    _list("executions by domain", [f"{domain}: {number}" for domain, number in found["by_domain"].items()])
-    _list("examples by domain", [f"{domain}: {number}" for domain, number in found["examples"].items()])
-    _list("adapters: its rows they trained on", [f"{name}: {number}" for name, number in found["seen_by"].items()])
+    click.echo(f"{trail['tenant']}: {trail['executions']} executions")
+    _list("executions by domain", [f"{domain}: {number}" for domain, number in trail["by_domain"].items()])
+    _list("examples by domain", [f"{domain}: {number}" for domain, number in trail["examples"].items()])
+    _list("adapters: its rows they trained on", [f"{name}: {number}" for name, number in trail["seen_by"].items()])
 
 
 @lineage.command("certificate")
 @click.argument("domain")
 @_AS_JSON
 def certificate(domain: str, as_json: bool) -> None:
-    """Check the certificate of DOMAIN's consensus, or of a former one by its digest: steps, problems, lost inputs."""
+    """Verify the certificate of DOMAIN's consensus, or of a former one by its digest."""
     from capibara_assets.cli.graph.results import open_results
     from capibara_assets.lineage.certificates import verify_published
     from capibara_assets.lineage.columns import one_of
@@ -155,43 +161,45 @@ def certificate(domain: str, as_json: bool) -> None:
         if artifact is None:
             every = {one.digest: one for one in results.store.list("consensus_checkpoint")}
             artifact = every[one_of("certificate", domain, every, "name a domain that has a consensus_checkpoint")]
-        found: dict[str, Any] = {"digest": artifact.digest, "domain": artifact.partition}
-        found |= asdict(verify_published(results.store, artifact))
+        findings: dict[str, Any] = {"digest": artifact.digest, "domain": artifact.partition}
+        findings |= asdict(verify_published(results.store, artifact))
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(findings))
     else:
-        verdict = "does not hold" if found["problems"] else "holds"
-        forgotten = "; inputs forgotten: " + ", ".join(found["forgotten"]) if found["forgotten"] else ""
-        click.echo(f"consensus_checkpoint[{found['domain']}] {found['digest']}: the certificate {verdict}{forgotten}")
-        _list("done again", found["recomputed"])
-        _list("problems", found["problems"])
-    if found["problems"]:
+        verdict = "does not hold" if findings["problems"] else "holds"
+        forgotten = "; inputs forgotten: " + ", ".join(findings["forgotten"]) if findings["forgotten"] else ""
+        click.echo(
+            f"consensus_checkpoint[{findings['domain']}] {findings['digest']}: the certificate {verdict}{forgotten}"
+        )
+        _list("done again", findings["recomputed"])
+        _list("problems", findings["problems"])
+    if findings["problems"]:
         raise SystemExit(1)
 
 
-def _adapter(found: dict[str, Any]) -> None:
-    state = "counts now" if found["current"] else "a former one"
-    click.echo(f"{found['name']} {found['digest']} ({found['what']}, {state})")
-    click.echo(f"{found['examples']} train and {found['validation']} validation examples of {len(found['executions'])} "
-               f"executions and {len(found['bullets'])} bullets")  # fmt: skip
-    _list("voters", found["voters"])
-    _list("datasets", [f"moe_dataset[{one['domain']}] {one['digest']} ({one['state']})" for one in found["datasets"]])
-    _list("licences", [f"{name}: {number} examples" for name, number in found["licences"].items()])
-    _list("sources", [f"{source} ({licence}): {number} examples" for source, licence, number in found["sources"]])
-    _list("tenants", [f"{name}: {number} examples" for name, number in found["tenants"].items()])
-    _list("base model", found["base_model"])
-    _list("seeds", [str(seed) for seed in found["seeds"]])
-    _list("settings", [f"{name} {digest}" for name, digest in found["settings"].items()])
-    _list("certificates", [f"{domain} {digest}" for domain, digest in found["certificates"].items()])
+def _adapter(trail: dict[str, Any]) -> None:
+    state = "counts now" if trail["current"] else "a former one"
+    click.echo(f"{trail['name']} {trail['digest']} ({trail['what']}, {state})")
+    click.echo(f"{trail['examples']} train and {trail['validation']} validation examples of {len(trail['executions'])} "
+               f"executions and {len(trail['bullets'])} bullets")  # fmt: skip
+    _list("voters", trail["voters"])
+    _list("datasets", [f"moe_dataset[{one['domain']}] {one['digest']} ({one['state']})" for one in trail["datasets"]])
+    _list("licences", [f"{name}: {number} examples" for name, number in trail["licences"].items()])
+    _list("sources", [f"{source} ({licence}): {number} examples" for source, licence, number in trail["sources"]])
+    _list("tenants", [f"{name}: {number} examples" for name, number in trail["tenants"].items()])
+    _list("base model", trail["base_model"])
+    _list("seeds", [str(seed) for seed in trail["seeds"]])
+    _list("settings", [f"{name} {digest}" for name, digest in trail["settings"].items()])
+    _list("certificates", [f"{domain} {digest}" for domain, digest in trail["certificates"].items()])
 
 
-def _proof(found: dict[str, Any]) -> None:
-    verdict = "absent" if found["absent"] else ("FOUND" if found["found"] else "cannot be told")
-    click.echo(f"{verdict}: {found['executions_checked']} executions of {len(found['datasets'])} datasets checked")
-    _list("datasets, as published", found["datasets"])
-    _list("certificates", [f"{domain} {digest}" for domain, digest in found["certificates"].items()])
-    _list("found", found["found"])
-    _list("not in the store", found["unknown"])
+def _proof(proof: dict[str, Any]) -> None:
+    verdict = "absent" if proof["absent"] else ("FOUND" if proof["found"] else "cannot be told")
+    click.echo(f"{verdict}: {proof['executions_checked']} executions of {len(proof['datasets'])} datasets checked")
+    _list("datasets, as published", proof["datasets"])
+    _list("certificates", [f"{domain} {digest}" for domain, digest in proof["certificates"].items()])
+    _list("found", proof["found"])
+    _list("not in the store", proof["unknown"])
 
 
 def _place(one: dict[str, Any]) -> str:
@@ -205,18 +213,18 @@ def _result(one: dict[str, Any]) -> str:
     return f"{one['asset']}{where} {one['digest']}" + ("" if one["current"] else " (a former one)")
 
 
-def _models(found: dict[str, Any]) -> None:
-    now = [one for one in found["seen_by"] if one["current"]]
-    former = Counter(one["artifact"] for one in found["seen_by"] if not one["current"])
+def _models(trail: dict[str, Any]) -> None:
+    now = [one for one in trail["seen_by"] if one["current"]]
+    former = Counter(one["artifact"] for one in trail["seen_by"] if not one["current"])
     _list("adapters that saw it", [f"{one['domain']}/{one['voter']} {one['digest']} ({one['part']})" for one in now])
     _list("former adapters that saw it", [f"trained_adapters {digest}: {n} voters" for digest, n in former.items()])
-    _list("models made with them", [_result(one) for one in found["models"]])
+    _list("models made with them", [_result(one) for one in trail["models"]])
 
 
-def _pairs(found: dict[str, Any], names: tuple[str, ...]) -> None:
+def _pairs(trail: dict[str, Any], names: tuple[str, ...]) -> None:
     for name in names:
-        if found.get(name):
-            click.echo(f"{name.replace('_', ' ')}: {found[name]}")
+        if trail.get(name):
+            click.echo(f"{name.replace('_', ' ')}: {trail[name]}")
 
 
 def _list(title: str, items: list[str] | tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""`capibara quarantine`: what the ingest could not use, why, and another try."""
+"""`capibara quarantine`: list, show and retry the lines and files that the ingest rejected."""
 
 import json
 import sys
@@ -13,23 +13,23 @@ import polars as pl
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 
-_AS_JSON = click.option("--json", "as_json", is_flag=True, help="JSON lines.")
-_REASON = click.option("--reason", help="Only this reason, such as invalid_json or missing:code.")
-_FILE = click.option("--file", "file", help="Only this file, as the list names it.")
+_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
+_REASON = click.option("--reason", help="Only rows with this reason, e.g. invalid_json.")
+_FILE = click.option("--file", "file", help="Only rows of this file, named as in the list.")
 
 
 @click.group()
 def quarantine() -> None:
-    """Lines and files that hold no valid execution, redacted, with the reason."""
+    """List, show and retry the log lines and files that hold no valid execution."""
 
 
 @quarantine.command("list")
 @_REASON
 @_FILE
-@click.option("--limit", default=50, show_default=True, help="Rows at most.")
+@click.option("--limit", default=50, show_default=True, help="Number of rows, at most.")
 @_AS_JSON
 def list_rows(reason: str | None, file: str | None, limit: int, as_json: bool) -> None:
-    """One line each: id, place, reason, and what was found."""
+    """List rejected lines: id, file and line, reason and detail."""
     rows = chosen(table(), (), reason, file)
     for row in rows.head(limit).iter_rows(named=True):
         if as_json:
@@ -45,7 +45,7 @@ def list_rows(reason: str | None, file: str | None, limit: int, as_json: bool) -
 @click.argument("identifier")
 @_AS_JSON
 def show(identifier: str, as_json: bool) -> None:
-    """All that is kept of IDENTIFIER (or its first characters): place, reason, and the redacted text."""
+    """Show one rejected line by its id or a prefix: file and line, reason, redacted text."""
     (row,) = chosen(table(), (identifier,), None, None).iter_rows(named=True)
     if as_json:
         click.echo(json.dumps(row))
@@ -62,7 +62,7 @@ def show(identifier: str, as_json: bool) -> None:
 @_FILE
 @_AS_JSON
 def retry_rows(identifiers: tuple[str, ...], reason: str | None, file: str | None, as_json: bool) -> None:
-    """Read the sources of IDENTIFIERS (default: all) again, and what has become valid into the table."""
+    """Read the sources of IDENTIFIERS (default: all) again, and ingest the lines that are now valid."""
     from capibara_assets.definitions import deployment_resources
     from capibara_assets.executions.ingest.ingest import ledger_name
     from capibara_assets.executions.ingest.ledger import Ledger
@@ -72,8 +72,8 @@ def retry_rows(identifiers: tuple[str, ...], reason: str | None, file: str | Non
     resources = deployment_resources(deployment)
     folder = resources["experience"].path
     rows = chosen(table(), identifiers, reason, file).to_dicts()
-    found = retry(folder, rows, datetime.now(UTC))
-    for item in found:
+    retried = retry(folder, rows, datetime.now(UTC))
+    for item in retried:
         line = {"quarantine_id": item.quarantine_id, "file": item.file, "line": item.line}
         line |= {"reason": item.reason, "outcome": item.outcome}
         click.echo(json.dumps(line) if as_json else f"{item.quarantine_id[:12]}  {_place(line)}  {item.outcome}")
@@ -81,10 +81,10 @@ def retry_rows(identifiers: tuple[str, ...], reason: str | None, file: str | Non
         resources["store"].open().work_dir("e2b_logs", None, ledger_name(folder, resources["experience"].redact_also))
     )
     Ledger(ledger).read_again(files_of(rows))
-    with redirect_stdout(sys.stderr):  # the run tells its progress
+    with redirect_stdout(sys.stderr):  # the run prints its progress
         before, after = _materialize(deployment)
     if not as_json:
-        click.echo(f"{len(found)} read again: {before} executions before, {after} now")
+        click.echo(f"{len(retried)} read again: {before} executions before, {after} now")
 
 
 def table() -> pl.DataFrame:
@@ -108,10 +108,10 @@ def _artifact() -> Any:
 
 
 def chosen(rows: pl.DataFrame, identifiers: tuple[str, ...], reason: str | None, file: str | None) -> pl.DataFrame:
-    """The rows that are meant.
+    """The quarantine rows selected by identifier, reason and file.
 
     Raises:
-        InputError: an identifier that begins no row's id, or several.
+        InputError: an identifier that is the prefix of no id, or of several.
     """
     if reason is not None:
         rows = rows.filter(pl.col("reason") == reason)
@@ -134,7 +134,7 @@ def _place(row: dict[str, Any]) -> str:
 
 
 def _materialize(deployment: Deployment) -> tuple[int, int]:
-    """Runs `e2b_logs`; executions before and after."""
+    """Run `e2b_logs`; returns the number of executions before and after."""
     from capibara_assets.assets.settings import current_settings
     from capibara_assets.automation.pipeline import run_graph
     from capibara_assets.cli.graph.instance import open_instance

@@ -1,4 +1,4 @@
-"""`capibara schema`: the published JSON Schema of every table and document."""
+"""`capibara schema`: print the JSON Schema of every published table and document."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from capibara_assets.storage.records import Record, json_schema
 
 
 def records() -> tuple[type[Record], ...]:
-    """The model of every published table."""
+    """The record classes of all published tables."""
     from capibara_assets.checkpoints.schema import VoterAdapter
     from capibara_assets.consensus.election.ballots import Ballot
     from capibara_assets.datasets.duplicates.clusters import Cluster
@@ -39,18 +39,18 @@ def schemas() -> dict[str, dict[str, Any]]:
     from capibara_assets.evaluation.schema import Decision
     from capibara_assets.executions.recording.envelope import envelope_schema
 
-    found = {record.__name__: json_schema(record) for record in records()}
-    found |= {"Envelope": envelope_schema()}
-    found |= {"Certificate": certificate_schema(), "Decision": Decision.model_json_schema()}
-    found |= {"CheckpointManifest": CheckpointManifest.model_json_schema()}
-    return dict(sorted(found.items()))
+    documents = {record.__name__: json_schema(record) for record in records()}
+    documents |= {"Envelope": envelope_schema()}
+    documents |= {"Certificate": certificate_schema(), "Decision": Decision.model_json_schema()}
+    documents |= {"CheckpointManifest": CheckpointManifest.model_json_schema()}
+    return dict(sorted(documents.items()))
 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--write", "folder", type=click.Path(path_type=Path), help="Write all of them into a folder.")
+@click.option("--write", "folder", type=click.Path(path_type=Path), help="Write all schemas into this folder.")
 def schema(name: str | None, folder: Path | None) -> None:
-    """Print the JSON Schema of NAME (an Execution, Example, Certificate …), or the names."""
+    """Print the JSON Schema of NAME (Execution, Example, Certificate …), or list the names."""
     known = schemas()
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)

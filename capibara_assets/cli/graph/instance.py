@@ -1,4 +1,4 @@
-"""DAGSTER_HOME of a deployment: one place for `run` and `ui`, so that the UI shows what the command made."""
+"""The Dagster instance of a deployment, shared by `run` and `ui` so that the UI shows the command's runs."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ def settings_file(name: str) -> Path:
 
 
 def dagster_home(deployment: Deployment) -> Path:
-    """DAGSTER_HOME: as the environment says, else `<home>/dagster`, made with our dagster.yaml when it has none."""
+    """DAGSTER_HOME of the environment, else `<home>/dagster`; created with the shipped dagster.yaml if it has none."""
     home = Path(os.environ.get("DAGSTER_HOME") or deployment.home / "dagster").expanduser().resolve()
     home.mkdir(parents=True, exist_ok=True)
     if not (home / "dagster.yaml").exists():

@@ -1,4 +1,4 @@
-"""`capibara jobs`: trainings in the background, whoever started them: this command line, Dagster, or a cluster."""
+"""`capibara jobs`: background trainings started by this command line, by Dagster, or on a cluster."""
 
 import json
 import sys
@@ -20,14 +20,17 @@ _FOLLOW_S = 0.2
 
 @click.group()
 def jobs() -> None:
-    """Background runs: local ones, those of Dagster, and pods. JOB is an id, its beginning, or `latest`."""
+    """List, follow and stop background runs: local processes, Dagster runs and pods.
+
+    JOB is an id, a prefix of one, or `latest`.
+    """
 
 
 @jobs.command("ls")
-@click.option("--json", "as_json", is_flag=True, help="JSON lines.")
-@click.option("--all", "everything", is_flag=True, help="Also those that ended.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
+@click.option("--all", "everything", is_flag=True, help="Include jobs that have ended.")
 def list_jobs(as_json: bool, everything: bool) -> None:
-    """One line each, the oldest first. `lost`: its process is gone and nobody noted how it ended."""
+    """List jobs, oldest first. State `lost`: the process is gone and its exit was not recorded."""
     known = [(job, state_of(job)) for job in open_jobs().all()]
     shown = [(job, state) for job, state in known if everything or state in ("running", "unknown", "lost")]
     for job, state in shown:
@@ -47,9 +50,9 @@ def list_jobs(as_json: bool, everything: bool) -> None:
 
 @jobs.command("status")
 @click.argument("name", metavar="JOB")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(name: str, as_json: bool) -> None:
-    """All that is known of JOB."""
+    """Show the details of JOB."""
     job = open_jobs().find(name)
     known = {key: value for key, value in (asdict(job) | {"state": state_of(job)}).items() if value is not None}
     if as_json:
@@ -62,9 +65,9 @@ def status(name: str, as_json: bool) -> None:
 
 @jobs.command("logs")
 @click.argument("name", metavar="JOB")
-@click.option("--follow", "-f", is_flag=True, help="Go on until the job ends; Ctrl-C leaves the job alone.")
+@click.option("--follow", "-f", is_flag=True, help="Keep printing until the job ends; Ctrl-C does not stop it.")
 def logs(name: str, follow: bool) -> None:
-    """The output of JOB."""
+    """Print the output of JOB."""
     registry = open_jobs()
     job = registry.find(name)
     if job.pod is not None:
@@ -81,16 +84,16 @@ def logs(name: str, follow: bool) -> None:
 
 @jobs.command("stop")
 @click.argument("name", metavar="JOB")
-@click.option("--grace", default=STOP_GRACE_S, show_default=True, help="Seconds to save before it is killed.")
+@click.option("--grace", default=STOP_GRACE_S, show_default=True, help="Seconds to save resume points before SIGKILL.")
 def stop(name: str, grace: float) -> None:
-    """End JOB and all its processes: SIGTERM, time to write resume points, SIGKILL."""
+    """Stop JOB and all its processes: SIGTERM, a grace period to write resume points, SIGKILL."""
     registry = open_jobs()
     job = stop_job(registry, registry.find(name), grace)
     click.echo(f"{job.id} {state_of(job)}")
 
 
 def follow_file(path: Path, goes_on: Callable[[], bool]) -> None:
-    """Write a file to standard output, and what is added while `goes_on`."""
+    """Copy a file to standard output, and keep copying what is appended while `goes_on()` is true."""
     file: BinaryIO | None = None
     while True:
         last = not goes_on()  # asked before reading: what was written before the end is then there

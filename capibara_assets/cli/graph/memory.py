@@ -1,4 +1,4 @@
-"""How much memory processes hold, sampled while something runs."""
+"""Peak memory of a process tree, sampled while a block runs."""
 
 import threading
 from collections.abc import Iterator
@@ -9,16 +9,16 @@ import psutil
 
 
 @dataclass
-class Peak:
+class PeakMemory:
     """Largest memory of the watched processes together so far, in bytes (proportional set size: shared pages once)."""
 
     bytes: int = 0
 
 
 @contextmanager
-def watched_memory(interval: float = 0.5, itself: bool = True) -> Iterator[Peak]:
-    """Samples in a thread while the block runs: this process (unless `itself` is False), its children and theirs."""
-    peak, done, me = Peak(), threading.Event(), psutil.Process()
+def watched_memory(interval: float = 0.5, itself: bool = True) -> Iterator[PeakMemory]:
+    """Sample the memory of this process (unless not `itself`) and all its descendants while the block runs."""
+    peak, done, me = PeakMemory(), threading.Event(), psutil.Process()
 
     def sample() -> None:
         while not done.wait(interval):

@@ -23,7 +23,7 @@ SANDBOX = re.compile(r'"sandbox_id"\s*:\s*"([^"]+)"')
 
 
 def build_report(instance: dg.DagsterInstance, store: ArtifactStore, record: dict[str, Any]) -> dict[str, Any]:
-    """What the latest run came to, from the artifacts that Dagster's latest materializations name.
+    """The report of the latest run, read from the artifacts of Dagster's latest materializations.
 
     `quarantined` of a domain counts the quarantined lines whose sandbox has executions in it; a line too damaged to
     name its sandbox is in the total `quarantined` alone. Losses are nats per assistant token on the test split.
@@ -44,19 +44,19 @@ def build_report(instance: dg.DagsterInstance, store: ArtifactStore, record: dic
 
 
 def checkpoints_made(inputs: Inputs, domains: list[Domain]) -> dict[str, str]:
-    """Model, as `capibara checkpoint` and `capibara lineage adapter` call it -> id of the checkpoint that counts."""
-    found: dict[str, str] = {}
+    """Model name, as `capibara checkpoint` and `capibara lineage adapter` use it -> id of its current checkpoint."""
+    ids: dict[str, str] = {}
     for domain in domains:
         for asset in ("trained_adapters", "consensus_checkpoint"):
             artifact = inputs.available(asset, domain)
             for folder, identity in artifact.checkpoints.items() if artifact else ():
                 name = "consensus" if asset == "consensus_checkpoint" else folder.removeprefix("voters/")
-                found[f"{domain}/{name}"] = identity
+                ids[f"{domain}/{name}"] = identity
     for asset in ("merged_checkpoint", "moe_checkpoint"):
         artifact = inputs.available(asset)
         for identity in artifact.checkpoints.values() if artifact else ():
-            found[asset] = identity
-    return found
+            ids[asset] = identity
+    return ids
 
 
 def _domain(inputs: Inputs, domain: Domain, quarantine: pl.DataFrame | None, seconds: float) -> dict[str, Any]:
@@ -88,13 +88,13 @@ def _quarantined_in(quarantine: pl.DataFrame | None, sandboxes: set[str]) -> int
 
 def loss_matrix(inputs: Inputs) -> dict[str, dict[str, float]]:
     """Expert → test domain → loss: each domain's consensus adapter on every domain's test split."""
-    found: dict[str, dict[str, float]] = {}
+    losses: dict[str, dict[str, float]] = {}
     for domain, artifact in inputs.every("evaluation").items():
         for contender, loss in artifact.document("means").items():
             expert = domain.value if contender == "consensus" else contender.removeprefix("expert:")
             if expert in DOMAINS:
-                found.setdefault(expert, {})[domain.value] = loss
-    return found
+                losses.setdefault(expert, {})[domain.value] = loss
+    return losses
 
 
 def table_of(report: dict[str, Any]) -> pd.DataFrame:
@@ -122,7 +122,7 @@ def table_of(report: dict[str, Any]) -> pd.DataFrame:
 
 
 def print_table(report: dict[str, Any]) -> None:
-    """The table per domain, and the loss matrix below it."""
+    """Print the table of domains, then the loss matrix."""
     click.echo("\ntest loss, nats per assistant token")
     click.echo(table_of(report).to_string(index=False, na_rep="–", float_format=lambda value: f"{value:.3f}"))
     if report["loss_matrix"]:
@@ -142,7 +142,7 @@ def _matrix(report: dict[str, Any]) -> pd.DataFrame:
 
 
 def write_html(report: dict[str, Any], path: Path) -> Path:
-    """The report as one page without outside references."""
+    """Write the report as one self-contained HTML page; returns its path."""
     matrix = {(e, d): loss for e, losses in report["loss_matrix"].items() for d, loss in losses.items()}
     names = [domain.value for domain in DOMAINS if domain in report["loss_matrix"]]
     environment = Environment(loader=PackageLoader("capibara_assets.cli"), autoescape=True)
@@ -160,9 +160,9 @@ def write_html(report: dict[str, Any], path: Path) -> Path:
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def report(as_json: bool) -> None:
-    """The latest run: losses, voters, seconds, memory."""
+    """Show the latest run: losses, voters, seconds, memory."""
     from capibara_assets.resources import Store
 
     deployment = Deployment.from_environment()

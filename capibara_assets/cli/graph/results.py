@@ -1,4 +1,4 @@
-"""The results that Dagster's latest materializations name, for commands that follow records through them."""
+"""The current results of a deployment, for commands that trace records through them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ def open_results(deployment: Deployment) -> Iterator[Results]:
 
 
 def results_of(instance: dg.DagsterInstance, store: ArtifactStore) -> Results:
-    """The artifacts that count; one that was removed counts no more."""
+    """The artifacts of the latest materializations, without those that were removed."""
     current = {}
     for name in store.names():
         for partition in (None, *DOMAINS):

@@ -1,4 +1,4 @@
-"""`capibara run`: the whole graph, or one stage of it, on one's own files, in this process."""
+"""`capibara run`: materialize the asset graph, or a selection of it, in this process."""
 
 import os
 import time
@@ -12,15 +12,13 @@ from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.cli.graph.memory import watched_memory
 from capibara_assets.cli.graph.run_record import keep_record
 from capibara_assets.deployment.environment import Deployment
+from capibara_assets.deployment.locations import resources_root
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.errors import InputError
 from capibara_assets.storage.mirror import is_remote
 
-# The last ones train voters by resources/recipes/strategies
-PROFILES = (
-    "demo", "full", "hierarchical", "convexity", "incremental_soup", "huggingface", "federated", "private",
-    "integrated",
-)  # fmt: skip
+STRATEGIES = sorted(file.stem for file in (resources_root() / "recipes" / "strategies").glob("*.yaml"))
+PROFILES = ("demo", "full", *STRATEGIES)
 
 
 def parse_domains(text: str) -> tuple[Domain, ...]:
@@ -46,27 +44,32 @@ def select_assets(definitions: dg.Definitions, selection: str | None) -> list[st
     names: set[str] = set()
     for term in (selection or "*").split(","):
         try:
-            found = dg.AssetSelection.from_string(term.strip()).resolve(graph)
+            keys = dg.AssetSelection.from_string(term.strip()).resolve(graph)
         except dg.DagsterError as error:
             raise InputError(f"--select {term.strip()!r} is no selection of assets: {error}") from error
-        if not found:
+        if not keys:
             known = ", ".join(sorted(key.to_user_string() for key in graph.materializable_asset_keys))
             raise InputError(f"--select {term.strip()!r} selects nothing; assets are: {known}")
-        names |= {key.to_user_string() for key in found & graph.materializable_asset_keys}
+        names |= {key.to_user_string() for key in keys & graph.materializable_asset_keys}
     return sorted(names)
 
 
 @click.command()
-@click.option("--experience", help="Folder with e2b_logs/ and playbooks/, or any folder of such files.")
+@click.option("--experience", help="Folder of logs and playbooks (e2b_logs/, playbooks/, or any layout).")
 @click.option("--domains", "domain_list", default=",".join(DOMAINS), show_default=True, help="Comma-separated domains.")
 @click.option("--target", help="Hardware target that adapters train on (resources/hardware).")
 @click.option("--tpu-target", help="TPU slice that tpu_config plans for.")
 @click.option("--base-model", help="Directory of a Transformers causal LM, or a fetched Hub id@revision.")
-@click.option("--profile", type=click.Choice(PROFILES), help="Recipes: capped steps, whole epochs, or a strategy.")
+@click.option("--profile", type=click.Choice(PROFILES), help="Recipes to use: short demo, full epochs, or a strategy.")
 @click.option("--select", "selection", help="Only these assets, e.g. moe_dataset+ or e2b_logs,e2b_executions.")
 @click.option("--seed", type=int, help="Seed of training, instead of the recipe's.")
-@click.option("--fault", multiple=True, metavar="VOTER=FAULT", help="Drill: sign_flip, nan or norm_100x one voter.")
-@click.option("--force", is_flag=True, help="Materialize what is current, too.")
+@click.option(
+    "--fault",
+    multiple=True,
+    metavar="VOTER=FAULT",
+    help="Fault injection test: corrupt a voter by sign_flip, nan or norm_100x.",
+)
+@click.option("--force", is_flag=True, help="Also materialize what is current.")
 def run(
     experience: str | None,
     domain_list: str,
@@ -79,7 +82,7 @@ def run(
     fault: tuple[str, ...],
     force: bool,
 ) -> None:
-    """Materialize the graph; what is current is left alone, and an interrupted run goes on where it was."""
+    """Materialize the asset graph, except what is current; an interrupted run resumes."""
     chosen = {
         "EXPERIENCE": _location(experience) if experience else None,
         "TARGET": target,
@@ -95,12 +98,12 @@ def run(
 
 
 def _location(experience: str) -> str:
-    """A remote location as it is, a local one as an absolute path."""
+    """A remote location unchanged, a local one as an absolute path."""
     return experience if is_remote(experience) else str(Path(experience).expanduser().resolve())
 
 
 def run_deployment(deployment: Deployment, domains: tuple[Domain, ...], selection: str | None, force: bool) -> None:
-    """Check what can be checked beforehand, materialize, write the run's record and the report; exit 1 on failures.
+    """Check the settings, materialize, write the run's record and the report; exits with 1 on failures.
 
     Raises:
         InputError: experience, base model, recipe or hardware target missing or damaged, before anything ran.
@@ -139,7 +142,7 @@ def run_deployment(deployment: Deployment, domains: tuple[Domain, ...], selectio
         page = write_html(report, deployment.home / "report.html")
     print_table(report)
     if outcome.current:
-        click.echo(f"{len(outcome.current)} asset partitions were current and left alone (--force runs them again)")
+        click.echo(f"{len(outcome.current)} asset partitions were current and skipped (--force runs them again)")
     click.echo(f"report: {page}")
     if outcome.failures:
         click.echo(f"{len(outcome.failures)} failed:", err=True)

@@ -1,4 +1,4 @@
-"""The record of the latest `capibara run`, from which `capibara report` is made again."""
+"""The stored record of the latest `capibara run`, which `capibara report` reads."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from capibara_assets.storage.jsonfiles import write_json_atomic
 
 
 def keep_record(deployment: Deployment, record: dict[str, Any]) -> None:
-    """Make this the latest run's record."""
+    """Store a record as that of the latest run."""
     write_json_atomic(_place(deployment), record)
 
 

@@ -1,4 +1,4 @@
-"""`capibara ui`: dagster dev on this deployment, bound to 127.0.0.1."""
+"""`capibara ui`: start `dagster dev` on this deployment, bound to 127.0.0.1."""
 
 import os
 import sys
@@ -13,7 +13,10 @@ from capibara_assets.deployment.environment import Deployment
 @click.option("--port", default=3000, show_default=True, help="Port on 127.0.0.1.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to bind.")
 def ui(port: int, host: str) -> None:
-    """Open Dagster's UI, its sensor and its automation on what `capibara run` made."""
+    """Open Dagster's UI on this deployment.
+
+    Shows what `capibara run` made, and runs the sensor and the automation.
+    """
     deployment = Deployment.from_environment()
     home = dagster_home(deployment)
     os.environ["CAPIBARA_HOME"] = str(deployment.home)  # the code servers start elsewhere and must find the same store

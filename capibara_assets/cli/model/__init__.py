@@ -1,4 +1,4 @@
-"""Commands on models: ask, diagnose, evaluate and compare them, fetch a base model.
+"""Commands on models: generate answers, diagnose, evaluate, compare, and download a base model.
 
 Imports `cli.graph`, `cli.checkpoint` and the libraries.
 """

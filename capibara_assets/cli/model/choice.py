@@ -1,4 +1,4 @@
-"""Which model a command means: a folder, or a checkpoint of the store; and the base of an adapter."""
+"""Options that choose a model: a folder or a stored checkpoint, and the base model of an adapter."""
 
 import functools
 import json
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from capibara_assets.cli.checkpoint.store import Where, on_store
+from capibara_assets.cli.checkpoint.store import StoreLocation, on_store
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 
@@ -27,22 +27,22 @@ _OPTIONS = (
         help="A model or adapter: its folder, an artifact's, or a checkpoint of the store (an id, MODEL, MODEL@v7).",
     ),
     click.option(
-        "--base", metavar="FOLDER|NAME", help="Base of an adapter; by default the one it names, checked by its digest."
+        "--base", metavar="FOLDER|NAME", help="Base model of an adapter; default: the one it names, checked by digest."
     ),
 )
 
 
 @dataclass(frozen=True)
-class Choice:
-    """A model by name, and where names are looked up."""
+class ModelChoice:
+    """A model's folder or reference, its base model, and the checkpoint store to look it up in."""
 
     reference: str
     base: str | None
-    where: Where
+    where: StoreLocation
 
     @contextmanager
-    def found(self) -> "Iterator[ModelFolder]":
-        """The model as a folder; one of the store lies in a folder of its own meanwhile.
+    def open(self) -> "Iterator[ModelFolder]":
+        """The model as a folder; a stored checkpoint is restored to a temporary one while the block runs.
 
         Raises:
             InputError: there is no such model.
@@ -71,11 +71,11 @@ class Choice:
 
 
 def on_model(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options that name a model; it gets them as its argument `choice`."""
+    """Add the options that choose a model; the command receives them as its argument `choice`."""
 
     @functools.wraps(command)
-    def with_model(*, reference: str, base: str | None, where: Where, **rest: Any) -> None:
-        command(choice=Choice(reference, base, where), **rest)
+    def with_model(*, reference: str, base: str | None, where: StoreLocation, **rest: Any) -> None:
+        command(choice=ModelChoice(reference, base, where), **rest)
 
     wrapped: Callable[..., None] = on_store(with_model)
     for option in reversed(_OPTIONS):
@@ -84,7 +84,7 @@ def on_model(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _kept(folder: Path) -> str | None:
-    """The checkpoint that an artifact's folder stands for: its weights lie in the store; None for other folders.
+    """The id of the checkpoint with the weights of an artifact's folder; None for other folders.
 
     Raises:
         InputError: it has several.

@@ -1,4 +1,4 @@
-"""`capibara compare`: a baseline, an optimised prompt and a fine-tuned model on the same file, and what follows."""
+"""`capibara compare`: evaluate a baseline, an optimised prompt and a fine-tuned model on one file, and decide."""
 
 import json
 from dataclasses import replace
@@ -11,7 +11,7 @@ import click
 from capibara_assets.cli.model.evaluation_files import (
     INCONCLUSIVE,
     WORK,
-    Settings,
+    EvaluationOptions,
     contender,
     file_options,
     print_figures,
@@ -30,17 +30,21 @@ if TYPE_CHECKING:
 
 BASELINE, OPTIMIZED, FINETUNED = "baseline", "optimized", "finetuned"
 ALIKE = ("pass@1", "exact_match", "repair_rate", "chrf")
-"""Metrics that are taken in this order where the rule's own is not known of all contenders."""
-FORMS = "A model's or an adapter's folder, checkpoint:REF, an endpoint, a DSPy program, or scores of a former run."
+"""Metrics tried in this order when a contender lacks the decision rule's metric."""
+FORMS = "A model or adapter folder, checkpoint:REF, an endpoint, a DSPy program, or scores of an earlier run."
 
 
 @click.command("compare")
 @click.option("--baseline", required=True, help=FORMS)
-@click.option("--optimized", help="The baseline with a better prompt; judged against the fine-tuned one.")
-@click.option("--finetuned", required=True, help="Who is judged.")
-@click.option("--dataset", required=True, type=click.Path(path_type=Path), help="Examples, chats, HumanEval or MBPP.")
-@click.option("--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder of results.")
-@click.option("--metric", help="Decides; default: the rule's, where all have it, else pass@1, exact_match, …")
+@click.option("--optimized", help="The baseline with an optimised prompt.")
+@click.option("--finetuned", required=True, help="The model to decide about. Same forms.")
+@click.option(
+    "--dataset", required=True, type=click.Path(path_type=Path), help="File of examples, chats, HumanEval or MBPP."
+)
+@click.option(
+    "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder for the results."
+)
+@click.option("--metric", help="Metric that decides; default: the rule's if all contenders have it.")
 @file_options
 def compare(
     baseline: str,
@@ -51,12 +55,12 @@ def compare(
     metric: str | None,
     **options: Any,
 ) -> None:
-    """Judge a fine-tuned model against a baseline and an optimised prompt, item by item on the same file.
+    """Compare a fine-tuned model with a baseline and an optimised prompt on the same file, and decide.
 
     Each of the three is a folder (model or LoRA adapter), checkpoint:REF, https://HOST/v1#MODEL, openai:MODEL[@URL],
-    ollama:MODEL[@URL], a DSPy program (.json), or answers or scores of a former run (.json, .jsonl, .parquet, with
-    #CONTENDER). Exit code 0: decided (promote or reject), 3: inconclusive, 2: bad input. The same command again goes on
-    where it was interrupted.
+    ollama:MODEL[@URL], a DSPy program (.json), or answers or scores of an earlier run (.json, .jsonl, .parquet, with
+    #CONTENDER). Exit code 0: decided (promote or reject), 3: inconclusive, 2: bad input. After an
+    interruption, run the same command again to resume.
     """
     from capibara_assets.evaluation.contenders.contenders import ModelContender, StoredContender, identity
     from capibara_assets.evaluation.decision.decide import Arms
@@ -76,7 +80,7 @@ def compare(
         candidate = identity(contenders[-1])
         bare = [one.name for one in contenders if isinstance(one, StoredContender) and one.scores]
         if bare and metric is None:
-            raise InputError(f"{', '.join(bare)} holds scores alone: say with --metric what they are scores of")
+            raise InputError(f"{', '.join(bare)} holds scores alone: name the metric of these scores with --metric")
         measured = measure_named(
             contenders, items, settings.recipe, metric or settings.rule.default.metric, output / WORK
         )
@@ -84,26 +88,26 @@ def compare(
     graded = grade_and_score(items, measured, settings.recipe, work=output / WORK, allow_weak_isolation=weak)
     rule = rule_of(metric, settings.rule, graded, measured)
     terms = Terms(settings.recipe, rule, _test_use(settings, dataset, items, candidate, rule))
-    found = judge(dataset.name, items, measured, graded, terms, Arms(BASELINE, OPTIMIZED, FINETUNED, "", ""))
-    checked = f"{trained} training examples" if trained else "no training data is known here: leaks were not looked for"
+    evaluation = judge(dataset.name, items, measured, graded, terms, Arms(BASELINE, OPTIMIZED, FINETUNED, "", ""))
+    checked = f"{trained} training examples" if trained else "no training data is known here: leaks were not checked"
     about = {"dataset": str(dataset), **named, "checked against": checked, "nearly training items": len(leaks)}
-    report = report_of(found, dataset.name, terms, settings=about)
-    result = write_results(output, found, report, about)
+    report = report_of(evaluation, dataset.name, terms, settings=about)
+    result = write_results(output, evaluation, report, about)
     if options["as_json"]:
         click.echo(json.dumps(result))
     else:
         print_figures(report)
         click.echo(f"report: {result['report']}")
-    if found.decision is not None and found.decision.verdict == "inconclusive":
+    if evaluation.decision is not None and evaluation.decision.verdict == "inconclusive":
         raise SystemExit(INCONCLUSIVE)
 
 
 def rule_of(metric: str | None, rule: "DecisionRule", graded: "Graded", measured: "Measurements") -> "DecisionRule":
-    """The rule with the metric that decides: the one asked for, or the rule's own where every contender has it, else
-    the first of `ALIKE` that they have. A metric that is not the rule's own is judged by the rule's defaults.
+    """The decision rule with its metric chosen: the one given, else the rule's own if every contender has it, else the
+    first of `ALIKE` that all have. A metric other than the rule's own is judged by the rule's defaults.
 
     Raises:
-        InputError: not all have the metric asked for, or there is none that all have.
+        InputError: a contender lacks the given metric, or no metric is common to all.
     """
     from capibara_assets.evaluation.decision_rule import LOWER, ScoreRule
 
@@ -124,14 +128,16 @@ def rule_of(metric: str | None, rule: "DecisionRule", graded: "Graded", measured
     if chosen is None or chosen == rule.default.metric:
         return rule.model_copy(update={"domains": {}})
     if chosen in LOWER:
-        raise InputError(f"--metric {chosen}: what it has to reach is not said; give a --rule with its range and bars")
+        raise InputError(
+            f"--metric {chosen}: its pass mark is not defined: give a --rule with its range and thresholds"
+        )
     return rule.model_copy(update={"domains": {}, "default": ScoreRule(metric=chosen)})
 
 
 def _test_use(
-    settings: Settings, dataset: Path, items: "list[Item]", candidate: str, rule: "DecisionRule"
+    settings: EvaluationOptions, dataset: Path, items: "list[Item]", candidate: str, rule: "DecisionRule"
 ) -> "TestUse | None":
-    """Further candidates on the same file are counted, where the deployment has a store to count them in."""
+    """Record that a candidate is judged on this file, which tightens later decisions on it; None without a store."""
     from capibara_assets.assets.settings import setting_digest
     from capibara_assets.evaluation.decision.test_uses import LEDGER, Trial, record_test_use
     from capibara_assets.storage.digests import sha256_file
@@ -142,7 +148,7 @@ def _test_use(
     trial = Trial(
         items=[item.item_id for item in items],
         candidate=candidate,
-        contest=candidate,  # where it comes from is not known: it is counted, and never refused
+        contest=candidate,  # its origin is unknown: it is counted, and never refused
         settings={"rule": setting_digest(rule), "recipe": setting_digest(settings.recipe)},
     )
     return record_test_use(store / LEDGER, f"compare-{sha256_file(dataset)[:16]}", trial, alpha=1 - rule.confidence)

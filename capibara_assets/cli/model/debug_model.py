@@ -1,4 +1,4 @@
-"""`capibara debug-model`: what is wrong with a model or adapter, from evidence, and what to do about it."""
+"""`capibara debug-model`: diagnose a model or adapter, with evidence and a remedy for each problem."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from capibara_assets.cli.model.choice import Choice, on_model
+from capibara_assets.cli.model.choice import ModelChoice, on_model
 from capibara_assets.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,19 +19,22 @@ _PATH = click.Path(path_type=Path)
 
 @click.command("debug-model")
 @on_model
-@click.option("--device-map", metavar="auto|JSON|FILE", help="The device_map that it is loaded with elsewhere.")
-@click.option("--deepspeed", type=_PATH, help="DeepSpeed's settings (JSON) that it is trained with.")
-@click.option("--script", type=_PATH, help="Source of a training in Python: who places the model there.")
-@click.option("--fp16", is_flag=True, help="Whether it could be served in fp16, too.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--device-map", metavar="auto|JSON|FILE", help="device_map to check the model's placement with.")
+@click.option("--deepspeed", type=_PATH, help="DeepSpeed settings (JSON) of its training, to check.")
+@click.option("--script", type=_PATH, help="Python training script, to check how it places the model.")
+@click.option("--fp16", is_flag=True, help="Also check whether it can be served in fp16.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def debug_model(
-    choice: Choice, device_map: str | None, deepspeed: Path | None, script: Path | None, fp16: bool, as_json: bool
+    choice: ModelChoice, device_map: str | None, deepspeed: Path | None, script: Path | None, fp16: bool, as_json: bool
 ) -> None:
-    """Examine a model: files, tokenizer, template, adapter, placement, behaviour. Exit code 1 with findings, else 0."""
+    """Diagnose a model or adapter: files, tokenizer, chat template, placement, behaviour.
+
+    Exit code 1 if a problem is found, else 0.
+    """
     from capibara_assets.evaluation.diagnosis.diagnose import LoadingConditions, examine
 
     how = LoadingConditions(_device_map(device_map), deepspeed, script, fp16)
-    with choice.found() as model:
+    with choice.open() as model:
         done = examine(model, how)
         about = {"model": choice.reference, "base": str(model.base) if model.base is not None else None}
     if as_json:
@@ -44,7 +47,7 @@ def debug_model(
 
 
 def lines(done: "Examination") -> list[str]:
-    """For people: a line per step, as `capibara doctor` has them, then what to do."""
+    """The diagnosis as text: one line per check, and a remedy below each problem."""
     shown = []
     for step in done.steps:
         if not step.diagnoses:
@@ -58,7 +61,7 @@ def lines(done: "Examination") -> list[str]:
 
 
 def _device_map(text: str | None) -> "DeviceMap | None":
-    """`auto` and the like as they are, else JSON, in place or in a file.
+    """A device map from `auto` (or another such word), from JSON, or from a JSON file.
 
     Raises:
         InputError: it is neither.
@@ -67,11 +70,11 @@ def _device_map(text: str | None) -> "DeviceMap | None":
         return text
     file = Path(text)
     try:
-        found = json.loads(file.read_bytes() if file.is_file() else text)
+        device_map = json.loads(file.read_bytes() if file.is_file() else text)
     except ValueError as error:
         raise InputError(
             f"--device-map {text!r}: expected auto, a JSON object, or a file with one ({error})"
         ) from error
-    if not isinstance(found, dict) or not found:
+    if not isinstance(device_map, dict) or not device_map:
         raise InputError(f"--device-map {text!r}: expected an object of module names and devices")
-    return found
+    return device_map

@@ -1,4 +1,4 @@
-"""`capibara evaluate`: a domain of the deployment, or models on a file, with figures, a report and the decision."""
+"""`capibara evaluate`: evaluate a domain of the deployment, or models on a file; writes tables and a report."""
 
 import json
 from pathlib import Path
@@ -27,13 +27,17 @@ if TYPE_CHECKING:
 
 
 @click.command("evaluate")
-@click.option("--domain", type=click.Choice([domain.value for domain in DOMAINS]), help="What `run` made of a domain.")
 @click.option(
-    "--model", "models", multiple=True, metavar="[NAME=]CONTENDER", help="A model, an adapter, an endpoint, …; several."
+    "--domain",
+    type=click.Choice([domain.value for domain in DOMAINS]),
+    help="Evaluate this domain's results of `capibara run`.",
 )
-@click.option("--adapter", "adapters", multiple=True, metavar="[NAME=]FOLDER", help="The same: an adapter's folder.")
-@click.option("--dataset", type=click.Path(path_type=Path), help="Examples, chats, HumanEval or MBPP.")
-@click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Folder of results.")
+@click.option(
+    "--model", "models", multiple=True, metavar="[NAME=]CONTENDER", help="Model, adapter or endpoint; repeatable."
+)
+@click.option("--adapter", "adapters", multiple=True, metavar="[NAME=]FOLDER", help="Adapter folder; repeatable.")
+@click.option("--dataset", type=click.Path(path_type=Path), help="File of examples, chats, HumanEval or MBPP.")
+@click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Folder for the results.")
 @file_options
 def evaluate(
     domain: str | None,
@@ -43,30 +47,31 @@ def evaluate(
     output: Path | None,
     **options: Any,
 ) -> None:
-    """Evaluate a domain of the deployment as the graph does, or models on a file of items.
+    """Evaluate a domain of the deployment, or models on a file of items.
 
-    With --domain: every contender that `capibara run` made, the decision, and the report in --output (default:
-    `evaluations/DOMAIN` of the deployment); nothing is materialized. Exit code 3 where that is inconclusive.
+    With --domain: evaluates every contender that `capibara run` made, as the graph does, and writes the decision and
+    the report to --output (default: `evaluations/DOMAIN` of the deployment). Nothing is materialized. Exit code 3: the
+    decision is inconclusive.
 
-    With --model and --dataset: figures of each model, and of each but the first its difference from the first.
+    With --model and --dataset: metrics of each model, and the difference of each from the first.
     """
     if domain is not None:
         if models or adapters or dataset is not None:
             raise InputError("--domain evaluates what the deployment has: leave out --model, --adapter and --dataset")
-        found, report, folder = _of_domain(Domain(domain), output)
+        evaluation, report, folder = _of_domain(Domain(domain), output)
         about: dict[str, Any] = {"domain": domain}
     else:
         if not (models or adapters) or dataset is None or output is None:
             raise InputError("give --domain, or --model (or --adapter) with --dataset and --output")
-        found, report, about = _of_file((*models, *adapters), dataset, output, options)
+        evaluation, report, about = _of_file((*models, *adapters), dataset, output, options)
         folder = output
-    result = write_results(folder, found, report, about)
+    result = write_results(folder, evaluation, report, about)
     if options["as_json"]:
         click.echo(json.dumps(result))
     else:
         print_figures(report)
         click.echo(f"report: {result['report']}")
-    if found.decision is not None and found.decision.verdict == "inconclusive":
+    if evaluation.decision is not None and evaluation.decision.verdict == "inconclusive":
         raise SystemExit(INCONCLUSIVE)
 
 
@@ -83,9 +88,9 @@ def _of_domain(domain: Domain, output: Path | None) -> "tuple[Evaluation, Evalua
     with open_instance(deployment) as instance:
         inputs = Inputs(instance, Store(root=deployment.store, work=str(deployment.work)).open())
         run = read_run(inputs, recipes, BaseModel(location=deployment.base_model), domain)
-    found = evaluate_domain(run.models, run.items, run.training, run.terms, near=run.near, work=run.work)
-    report = report_of(found, domain.value, run.terms, beside=run.beside)
-    return found, report, output or deployment.home / "evaluations" / domain.value
+    evaluation = evaluate_domain(run.models, run.items, run.training, run.terms, near=run.near, work=run.work)
+    report = report_of(evaluation, domain.value, run.terms, beside=run.beside)
+    return evaluation, report, output or deployment.home / "evaluations" / domain.value
 
 
 def _of_file(
@@ -106,24 +111,24 @@ def _of_file(
     weak = options["allow_weak_isolation"]
     graded = grade_and_score(items, measured, settings.recipe, work=output / WORK, allow_weak_isolation=weak)
     terms = Terms(settings.recipe, settings.rule)
-    found = judge(dataset.name, items, measured, graded, terms, arms=None)
-    checked = f"{trained} training examples" if trained else "no training data is known here: leaks were not looked for"
+    evaluation = judge(dataset.name, items, measured, graded, terms, arms=None)
+    checked = f"{trained} training examples" if trained else "no training data is known here: leaks were not checked"
     about = {"dataset": str(dataset), **texts, "checked against": checked, "nearly training items": len(leaks)}
-    return found, report_of(found, dataset.name, terms, settings=about), about
+    return evaluation, report_of(evaluation, dataset.name, terms, settings=about), about
 
 
 def _by_name(named: tuple[str, ...]) -> dict[str, str]:
-    """Name → contender, from `[NAME=]CONTENDER`; without a name it is called by the last part of its text.
+    """Name → contender, from `[NAME=]CONTENDER`; the default name is the last part of the path.
 
     Raises:
-        InputError: two have one name.
+        InputError: two contenders have the same name.
     """
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for text in named:
         name, equals, rest = text.partition("=")
         if not equals or "/" in name:
             name, rest = Path(text.rstrip("/")).name, text
-        if name in found:
-            raise InputError(f"two contenders are called {name}: name them, as in tuned={text}")
-        found[name] = rest
-    return found
+        if name in texts:
+            raise InputError(f"two contenders are called {name}: give one another name, such as tuned={text}")
+        texts[name] = rest
+    return texts

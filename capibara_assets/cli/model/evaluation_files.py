@@ -1,4 +1,4 @@
-"""What `evaluate` and `compare` have in common: options, items and training data from files, results in a folder."""
+"""Shared parts of `evaluate` and `compare`: options, reading items and training data, writing results."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import polars as pl
 
-from capibara_assets.cli.checkpoint.store import FOLDER, Where
+from capibara_assets.cli.checkpoint.store import FOLDER, StoreLocation
 from capibara_assets.deployment.declarations import read_declared, shipped_recipe
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
@@ -27,37 +27,39 @@ if TYPE_CHECKING:
 
 PAGE, RESULT, WORK = "evaluation.html", "evaluation.json", "work"
 INCONCLUSIVE = 3
-"""Exit code where nothing could be decided."""
+"""Exit code of an inconclusive decision."""
 _File = click.Path(exists=True, dir_okay=False, path_type=Path)
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def file_options(command: Command) -> Command:
-    """The options of both commands that say on what, how much, and where to."""
+    """Add the options that `evaluate` and `compare` share."""
     for option in reversed(
         (
-            click.option("--executions", type=_File, help="Table of executions that a table of examples was made of."),
+            click.option("--executions", type=_File, help="Table of executions that --dataset was made from."),
             click.option(
                 "--training",
                 type=_File,
                 multiple=True,
-                help="Table of examples that a contender was trained on; default: the deployment's datasets.",
+                help="Training examples of a contender, checked for leaks; default: the deployment's datasets.",
             ),
             click.option(
-                "--base", help="Model of adapters and prompts; default: the baseline's, else the deployment's."
+                "--base", help="Base model of adapters and prompts; default: the baseline's, else the deployment's."
             ),
-            click.option("--recipe", type=_File, help="An evaluation.yaml; default: what ships."),
-            click.option("--rule", type=_File, help="A decision.yaml; default: what ships."),
-            click.option("--max-items", type=click.IntRange(0), help="Items that are answered, at most; default: all."),
+            click.option("--recipe", type=_File, help="An evaluation.yaml; default: the shipped one."),
+            click.option("--rule", type=_File, help="A decision.yaml; default: the shipped one."),
+            click.option(
+                "--max-items", type=click.IntRange(0), help="Number of items to answer, at most; default: all."
+            ),
             click.option("--samples", type=click.IntRange(1), help="Answers per item."),
-            click.option("--max-new-tokens", type=click.IntRange(1)),
-            click.option("--temperature", type=click.FloatRange(0)),
-            click.option("--seed", type=int),
-            click.option("--workers", type=click.IntRange(1), help="Processes that grade; default: one per core."),
+            click.option("--max-new-tokens", type=click.IntRange(1), help="Tokens of an answer, at most."),
+            click.option("--temperature", type=click.FloatRange(0), help="Sampling temperature; 0: greedy."),
+            click.option("--seed", type=int, help="Seed of the sampling."),
+            click.option("--workers", type=click.IntRange(1), help="Grading processes; default: one per core."),
             click.option(
-                "--allow-weak-isolation", is_flag=True, help="Run answers even where this machine cannot isolate them."
+                "--allow-weak-isolation", is_flag=True, help="Execute answers even if this machine cannot isolate them."
             ),
-            click.option("--json", "as_json", is_flag=True, help="The result as JSON."),
+            click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
         )
     ):
         command = option(command)
@@ -65,8 +67,8 @@ def file_options(command: Command) -> Command:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What a command was told, checked."""
+class EvaluationOptions:
+    """The validated options of `evaluate` and `compare`: recipe, decision rule, base model."""
 
     recipe: "EvaluationRecipe"
     rule: "DecisionRule"
@@ -74,11 +76,11 @@ class Settings:
     deployment: Deployment
 
 
-def settings_of(options: Mapping[str, Any]) -> Settings:
-    """The recipe and rule, with what the options replace, and the base model.
+def settings_of(options: Mapping[str, Any]) -> EvaluationOptions:
+    """The evaluation recipe and decision rule with the options applied, and the base model.
 
     Raises:
-        InputError: a file or a value that does not fit, or no base model.
+        InputError: an invalid file or value, or no base model.
     """
     from capibara_assets.deployment.declarations import declared
     from capibara_assets.evaluation.decision_rule import DecisionRule
@@ -101,14 +103,14 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
     if options["workers"] is not None:
         values["workers"] = options["workers"]
     recipe = declared(EvaluationRecipe, values, "the command's options")
-    return Settings(recipe, rule, base_folder(options["base"] or deployment.base_model), deployment)
+    return EvaluationOptions(recipe, rule, base_folder(options["base"] or deployment.base_model), deployment)
 
 
-def contender(text: str, name: str, settings: Settings, place: Path) -> "Contender":
-    """The contender that a text names; `checkpoint:REF` is brought back from the deployment's store into `place`.
+def contender(text: str, name: str, settings: EvaluationOptions, place: Path) -> "Contender":
+    """The contender that `text` names; `checkpoint:REF` is restored from the deployment's store into `place`.
 
     Raises:
-        InputError: it is none.
+        InputError: the text names no contender.
     """
     from capibara_assets.evaluation.contenders.named import contender_of
 
@@ -116,12 +118,12 @@ def contender(text: str, name: str, settings: Settings, place: Path) -> "Contend
 
 
 def readable_items(
-    dataset: Path, executions: Path | None, training: Sequence[Path], settings: Settings
+    dataset: Path, executions: Path | None, training: Sequence[Path], settings: EvaluationOptions
 ) -> "tuple[list[Item], list[Leak], int]":
-    """(items to evaluate on, those left out because they are nearly training items, training examples looked at).
+    """(items to evaluate on, items dropped as near-duplicates of training data, number of training examples checked).
 
     Raises:
-        InputError: the file does not fit, or its items were trained on.
+        InputError: an invalid file, or its items were trained on.
     """
     from capibara_assets.datasets.recipe import DatasetRecipe
     from capibara_assets.evaluation.evaluate import without
@@ -140,19 +142,19 @@ def readable_items(
         leaks = refuse_leaks(leaks, len(items), source)
     kept = without(items, leaks)
     if not kept:
-        raise InputError(f"{dataset}: all {len(items)} items are nearly training items: nothing is left to evaluate on")
+        raise InputError(f"{dataset}: all {len(items)} items are nearly training items: no item remains to evaluate on")
     return kept, leaks, trained.height if trained is not None else 0
 
 
 def training_data(files: Sequence[Path], deployment: Deployment) -> tuple[pl.DataFrame | None, str]:
-    """Examples that were trained or selected on, and where they come from; None: none are known here."""
+    """Examples used for training or selection, and their source; None if none are known."""
     from capibara_assets.datasets.schema import Example
     from capibara_assets.storage.records import SchemaError, conform
 
-    found = []
+    tables = []
     for file in files:
         try:
-            found.append(conform(Example, pl.read_parquet(file)))
+            tables.append(conform(Example, pl.read_parquet(file)))
         except (OSError, pl.exceptions.PolarsError, SchemaError) as error:
             raise InputError(f"--training {file} is no table of examples: {error}") from error
     source = ", ".join(map(str, files))
@@ -160,21 +162,20 @@ def training_data(files: Sequence[Path], deployment: Deployment) -> tuple[pl.Dat
         from capibara_assets.cli.graph.results import open_results
 
         with open_results(deployment) as results:
-            found = [artifact.frame("examples") for artifact in results.every("moe_dataset").values()]
+            tables = [artifact.frame("examples") for artifact in results.every("moe_dataset").values()]
         source = f"the datasets of {deployment.home}"
-    if not found:
+    if not tables:
         return None, ""
-    examples = pl.concat(found).unique("example_id", maintain_order=True)
+    examples = pl.concat(tables).unique("example_id", maintain_order=True)
     return examples.filter(pl.col("split") != "test"), source
 
 
 def write_results(
     folder: Path, evaluation: "Evaluation", report: "EvaluationReport", about: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Tables as Parquet, `evaluation.json` with everything decided and measured, and the page; what the JSON says.
+    """Write the tables (Parquet), `evaluation.json`, `scores.jsonl` and the HTML page; returns the JSON document.
 
-    `scores.jsonl` holds the scores of the decision's metric, one row per contender and item: a later `compare` takes
-    them as a reference.
+    `scores.jsonl` holds the decision metric per contender and item; a later `compare` can use it as a contender.
     """
     from capibara_assets.evaluation.tables import documents_of, tables_of
     from capibara_assets.metadata.evaluation_page import page
@@ -196,7 +197,7 @@ def write_results(
 
 
 def print_figures(report: "EvaluationReport") -> None:
-    """A row per contender, each score with its interval, n below; then the paragraph and the notes."""
+    """Print a row of metrics with intervals per contender, then the notes and the decision."""
     import pandas as pd
 
     names = report.metrics()
@@ -224,7 +225,7 @@ def _shown(one: "Interval | None", metric: str) -> str:
 
 def _restorer(deployment: Deployment, place: Path) -> Callable[[str], Path]:
     def restore(reference: str) -> Path:
-        store = Where(f"{deployment.store.rstrip('/')}/{FOLDER}", deployment.work, named=False).open()
+        store = StoreLocation(f"{deployment.store.rstrip('/')}/{FOLDER}", deployment.work, named=False).open()
         checkpoint = store.open(reference)
         target = place / checkpoint.id
         if not target.exists():

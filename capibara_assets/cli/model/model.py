@@ -1,4 +1,4 @@
-"""`capibara model`: base models from the Hub, fetched once and with their size checked first."""
+"""`capibara model`: download base models from the Hugging Face Hub."""
 
 import click
 
@@ -8,14 +8,14 @@ from capibara_assets.modeling.hub import fetch
 
 @click.group()
 def model() -> None:
-    """Base models."""
+    """Download base models."""
 
 
 @model.command("fetch")
 @click.argument("reference")
 @click.option("--max-gib", default=20.0, show_default=True, help="Refuse models larger than this.")
 def fetch_command(reference: str, max_gib: float) -> None:
-    """Download REFERENCE (id@revision) so that --base-model can use it; never hangs offline."""
+    """Download REFERENCE (id@revision) for use as --base-model. Fails at once without a network."""
     identifier, _, revision = reference.partition("@")
     path = fetch(identifier, revision, int(max_gib * 2**30))
     validate_base(path)

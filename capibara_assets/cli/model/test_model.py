@@ -1,4 +1,4 @@
-"""`capibara test-model`: a checkpoint answers prompts of its own, of a file, or of somebody at the keyboard."""
+"""`capibara test-model`: generate answers to shipped prompts, to a file of prompts, or in a conversation."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from capibara_assets.cli.model.choice import Choice, on_model
+from capibara_assets.cli.model.choice import ModelChoice, on_model
 from capibara_assets.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,24 +17,26 @@ if TYPE_CHECKING:
     from capibara_assets.evaluation.items.prompts import Prompt
     from capibara_assets.modeling.base import Base
 
-_HELP = "/reset begins anew, /system TEXT sets the system turn, /help says this, /quit ends; Ctrl-C ends an answer"
+_HELP = "/reset starts over, /system TEXT sets the system turn, /help shows this, /quit ends; Ctrl-C ends an answer"
 
 
 @click.command("test-model")
 @on_model
-@click.option("--interactive", is_flag=True, help="A conversation: a line is a turn.")
-@click.option("--batch", is_flag=True, help="Answer prompts, one after the other (the default).")
+@click.option("--interactive", is_flag=True, help="Hold a conversation; each line is a turn.")
+@click.option("--batch", is_flag=True, help="Answer prompts one by one (the default).")
 @click.option(
-    "--prompts", type=click.Path(path_type=Path), help="YAML, JSON lines or text, instead of those that ship."
+    "--prompts",
+    type=click.Path(path_type=Path),
+    help="File of prompts (YAML, JSON lines or text); default: the shipped ones.",
 )
-@click.option("--domain", "domains", multiple=True, help="Only prompts of this domain; may be repeated.")
-@click.option("--max-new-tokens", default=128, show_default=True, type=click.IntRange(min=1))
+@click.option("--domain", "domains", multiple=True, help="Only prompts of this domain; repeatable.")
+@click.option("--max-new-tokens", default=128, show_default=True, type=click.IntRange(min=1), help="Length limit.")
 @click.option("--temperature", default=0.0, show_default=True, type=click.FloatRange(min=0), help="0: greedy.")
-@click.option("--top-p", default=1.0, show_default=True, type=click.FloatRange(0, 1, min_open=True))
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Of the draws.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object (--batch), or a line per answer.")
+@click.option("--top-p", default=1.0, show_default=True, type=click.FloatRange(0, 1, min_open=True), help="Nucleus.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the sampling.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, or a line per answer (--interactive).")
 def test_model(
-    choice: Choice,
+    choice: ModelChoice,
     interactive: bool,
     batch: bool,
     prompts: Path | None,
@@ -45,7 +47,7 @@ def test_model(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Ask a model something: a whole model, or an adapter on the base it was trained on."""
+    """Generate answers with a model, or with an adapter on its base model."""
     from capibara_assets.evaluation.answering.streaming import quiet
     from capibara_assets.evaluation.contenders.model_folder import opened, require_its_base
     from capibara_assets.evaluation.decoding import Decoding
@@ -54,7 +56,7 @@ def test_model(
         raise InputError("--interactive goes without --batch, --prompts and --domain")
     decoding = Decoding(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, seed=seed)
     asked = () if interactive else _asked(prompts, domains)
-    with choice.found() as model, quiet():
+    with choice.open() as model, quiet():
         require_its_base(model)
         with opened(model) as base:
             if interactive:
@@ -70,20 +72,20 @@ def test_model(
 
 
 def _asked(file: Path | None, domains: Sequence[str]) -> "tuple[Prompt, ...]":
-    """Raises InputError: no prompt of the domains."""
+    """Prompts of a file (or the shipped ones) of the given domains. Raises InputError: a domain has none."""
     from capibara_assets.evaluation.items.prompts import read_prompts, shipped_prompts
 
-    found = shipped_prompts() if file is None else read_prompts(file)
-    there = sorted({prompt.domain for prompt in found if prompt.domain})
+    prompts = shipped_prompts() if file is None else read_prompts(file)
+    there = sorted({prompt.domain for prompt in prompts if prompt.domain})
     if unknown := [domain for domain in domains if domain not in there]:
         raise InputError(f"no prompt of domain {unknown[0]!r}: there are {', '.join(there) or 'none with a domain'}")
-    return tuple(prompt for prompt in found if not domains or prompt.domain in domains)
+    return tuple(prompt for prompt in prompts if not domains or prompt.domain in domains)
 
 
 def _answer_all(
     base: "Base", asked: "Sequence[Prompt]", decoding: "Decoding", about: dict[str, Any], *, as_json: bool
 ) -> None:
-    """Answers appear as they are made; a prompt that cannot be answered is said, and ends it with exit code 1."""
+    """Answer all prompts, printing each answer; exits with code 1 if a prompt could not be answered."""
     from capibara_assets.evaluation.answering.streaming import answer
 
     rows: list[dict[str, Any]] = []
@@ -120,9 +122,9 @@ def _show(row: dict[str, Any]) -> None:
 
 
 def converse(base: "Base", decoding: "Decoding", *, as_json: bool) -> None:
-    """Read turns from stdin until it ends; what was said before is given along, until /reset.
+    """Hold a conversation on stdin; earlier turns stay in the context until /reset.
 
-    At a terminal answers appear as they are made; with `as_json` each is a line of JSON.
+    Answers are streamed to the terminal; with `as_json` each is a line of JSON.
     """
     from capibara_assets.evaluation.answering.streaming import answer
 
@@ -170,7 +172,7 @@ def converse(base: "Base", decoding: "Decoding", *, as_json: bool) -> None:
 
 
 def _read(at_terminal: bool) -> str | None:
-    """The next line; None at the end. Ctrl-C at the prompt gives up the line, not the program."""
+    """The next line; None at the end. Ctrl-C at the prompt discards the line and continues."""
     if not at_terminal:
         return sys.stdin.readline() or None
     try:

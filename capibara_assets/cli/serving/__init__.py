@@ -1,4 +1,4 @@
-"""Commands on what is served: promote, roll back, export.
+"""Commands on the served model: promote, roll back, export.
 
 Imports `cli.graph` and the libraries, no other group of commands.
 """

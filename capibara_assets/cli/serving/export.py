@@ -1,4 +1,4 @@
-"""What serves, gathered from the store for an export: adapters, merged model, router, and the facts of its card."""
+"""Export of the served models: collects adapters, merged model, router and model card from the store."""
 
 import json
 import re
@@ -28,23 +28,21 @@ NOT_STATED = "not stated in its folder"
 def export(
     store: ArtifactStore, base_location: str, base_path: Path, target: Path, quantise: tuple[Kind, ...], texts: int
 ) -> dict[str, Any]:
-    """Lay out what serves now; returns the document promoted.json.
+    """Write the currently served models to a folder; returns the document promoted.json.
 
     Args:
-        base_location: as the deployment names the base model.
-        quantise: kinds of quantised exports beside the merged model.
-        texts: training examples that these are calibrated on; 0: rounding to the nearest.
+        base_location: base model as named in the deployment.
+        quantise: quantised variants of the merged model to add.
+        texts: number of training examples to calibrate them on; 0: round to nearest.
 
     Raises:
-        InputError: nothing was promoted, an adapter of another base model, or what `write_export` raises.
+        InputError: nothing is promoted, an adapter of another base model, or as `lay_out`.
     """
     head, latest = PromotionLog(store).head(), store.latest("promoted_model", None)
-    # what was promoted before there was a history is in the artifact alone
+    # promotions from before the history existed are in the artifact alone
     promotion = head.promotion if head else latest.document("promotion") if latest else None
     if promotion is None or not any(served(promotion).values()):
-        raise InputError(
-            "nothing is promoted that could be exported: the base model alone serves (`capibara promote --history`)"
-        )
+        raise InputError("nothing is promoted, so there is nothing to export: see `capibara promote --history`")
     slots = served(promotion)
     digest = base_digest(base_path)
     experts = {
@@ -116,16 +114,16 @@ def _facts(
 
 
 def _examples(store: ArtifactStore, experts: dict[str, Artifact], names: list[str]) -> pl.DataFrame:
-    """Those columns of the train splits behind the adapters; of datasets that are no longer there nothing."""
-    found = (dataset(store, domain, dataset_of(artifact)) for domain, artifact in experts.items())
-    parts = [columns(one, "examples", names).filter(split="train") for one in found if one is not None]
+    """Columns of the training splits behind the adapters; datasets missing from the store are skipped."""
+    datasets = (dataset(store, domain, dataset_of(artifact)) for domain, artifact in experts.items())
+    parts = [columns(one, "examples", names).filter(split="train") for one in datasets if one is not None]
     if not parts:
         raise InputError("the datasets behind the adapters are no longer in the store: their licences are not known")
     return pl.concat(parts)
 
 
 def _decision(store: ArtifactStore, domain: str, checkpoint: str) -> dict[str, Any]:
-    """The latest decision about a checkpoint; empty: none is in the store."""
+    """The latest decision about a checkpoint; empty if the store has none."""
     source = f"consensus_checkpoint|{domain}"
     about = [
         artifact
@@ -136,7 +134,7 @@ def _decision(store: ArtifactStore, domain: str, checkpoint: str) -> dict[str, A
 
 
 def _texts(store: ArtifactStore, experts: dict[str, Artifact], count: int) -> list[str]:
-    """Training examples as plain text, as many of each domain, by their ids."""
+    """Training examples as plain text: the first by id, equally many per domain."""
     if not count:
         return []
     rows = _examples(store, experts, ["example_id", "domain", "messages", "split"]).sort("example_id")
@@ -146,7 +144,7 @@ def _texts(store: ArtifactStore, experts: dict[str, Artifact], count: int) -> li
 
 
 def _base_licence(folder: Path) -> str:
-    """What the front matter of the base model's card says."""
+    """The licence in the front matter of the base model's card."""
     readme = folder / "README.md"
-    found = _LICENCE.search(readme.read_text("utf-8")) if readme.is_file() else None
-    return found[1] if found else NOT_STATED
+    match = _LICENCE.search(readme.read_text("utf-8")) if readme.is_file() else None
+    return match[1] if match else NOT_STATED

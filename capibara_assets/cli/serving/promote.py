@@ -1,4 +1,4 @@
-"""`capibara promote` and `capibara rollback`: what serves, moved by a person with a reason, back, and laid out."""
+"""`capibara promote` and `capibara rollback`: promote manually, show the history, export, roll back."""
 
 import getpass
 import json
@@ -14,22 +14,30 @@ if TYPE_CHECKING:
     from capibara_assets.evaluation.serving.promotion_log import Move
     from capibara_assets.storage.store import ArtifactStore
 
-_BY = click.option("--by", help="Who does it; the user of this session where it is left out.")
-_JSON = click.option("--json", "as_json", is_flag=True, help="JSON.")
+_BY = click.option("--by", help="Who does it; default: the current user.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command()
-@click.option("--domain", default="", help="A domain, merged or router; left out: every domain's latest checkpoint.")
-@click.option("--checkpoint", default="", help="Beginning of a digest or of a checkpoint's id.")
-@click.option("--reason", help="Why, although or because the gate said what it said; it is noted.")
+@click.option("--domain", default="", help="A domain, merged or router; default: every domain.")
+@click.option("--checkpoint", default="", help="Digest or checkpoint id, or a prefix; default: the latest.")
+@click.option("--reason", help="Why; recorded in the history. Required to promote.")
 @_BY
-@click.option("--history", is_flag=True, help="Every move so far: when, what, by whom, why.")
-@click.option("--export", "target", type=click.Path(path_type=Path), help="Lay out what serves in this folder.")
+@click.option("--history", is_flag=True, help="Show all promotions and rollbacks: when, what, by whom, why.")
+@click.option("--export", "target", type=click.Path(path_type=Path), help="Write what is served to this folder.")
 @click.option(
-    "--quantise", "kinds", multiple=True, type=click.Choice(["int8", "int4"]), help="Beside the merged model."
+    "--quantise",
+    "kinds",
+    multiple=True,
+    type=click.Choice(["int8", "int4"]),
+    help="With --export: add quantised merged models.",
 )
-@click.option("--calibrate", default=0, metavar="N", help="Round by GPTQ on N training examples; 0: to the nearest.")
-@click.option("--verify", "exported", type=click.Path(path_type=Path), help="Compare an export with its digests.")
+@click.option(
+    "--calibrate", default=0, metavar="N", help="Quantise by GPTQ on N training examples; 0: round to nearest."
+)
+@click.option(
+    "--verify", "exported", type=click.Path(path_type=Path), help="Compare an exported folder with its digests."
+)
 @_JSON
 def promote(
     domain: str,
@@ -43,19 +51,19 @@ def promote(
     exported: Path | None,
     as_json: bool,
 ) -> None:
-    """Have a checkpoint serve by hand, show what served, or lay out what serves for a server."""
+    """Promote a checkpoint manually, show the history, or export what is served."""
     asked = [name for name, given in (("--history", history), ("--export", target), ("--verify", exported)) if given]
     if len(asked) + (reason is not None) != 1:
         raise InputError(
-            "the gate promotes by itself (`capibara run --select promoted_model`); by hand give --reason TEXT, and see "
-            "or lay out what serves with one of --history, --export FOLDER, --verify FOLDER"
+            "give one of --reason TEXT (promote manually), --history, --export FOLDER or --verify FOLDER; "
+            "`capibara run --select promoted_model` promotes what passes the evaluation"
         )
     if kinds and target is None:
         raise InputError("--quantise goes with --export")
     if exported is not None:
         from capibara_assets.evaluation.serving.export import check_export
 
-        click.echo(f"{len(check_export(exported)['files'])} files are as they were exported")
+        click.echo(f"{len(check_export(exported)['files'])} files match their digests")
         return
     deployment = Deployment.from_environment()
     store = _store(deployment)
@@ -74,14 +82,14 @@ def promote(
 
 @click.command()
 @click.option(
-    "--to", default=-1, metavar="N", help="Number of a move in the history; 0: the base alone; left out: one step."
+    "--to", default=-1, metavar="N", help="Number in the history; 0: the base model; default: the previous one."
 )
 @click.option("--domain", default="", help="Only a domain (with the merged model), merged or router.")
-@click.option("--reason", default="no reason given", help="Why; it is noted.")
+@click.option("--reason", default="no reason given", help="Why; recorded in the history.")
 @_BY
 @_JSON
 def rollback(to: int, domain: str, reason: str, by: str | None, as_json: bool) -> None:
-    """Have serve again what served before; what is left is not promoted again by the gate."""
+    """Roll back to the previously served checkpoint. The gate will not promote the current one again."""
     from capibara_assets.assets.manual_promotion import Rollback, roll_back
     from capibara_assets.cli.graph.instance import open_instance
 
@@ -101,7 +109,7 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError) as error:  # a number without a name, as in containers
-        raise InputError("this session has no user's name: say who with --by") from error
+        raise InputError("the current user has no name: give one with --by") from error
 
 
 def _say(move: "Move | None", as_json: bool) -> None:

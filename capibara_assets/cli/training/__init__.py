@@ -1,4 +1,4 @@
-"""Commands on trainings of one's own: train, plan, check the machine, follow epochs and metrics.
+"""Commands on training: plan, check the machine, train, inspect epochs and metrics.
 
 Imports `cli.checkpoint` and the libraries.
 """

@@ -1,4 +1,4 @@
-"""`capibara compare-epochs`: a training's epochs on the same validation examples, and which of them to keep."""
+"""`capibara compare-epochs`: compare a training's epochs on the same validation examples."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from jinja2 import Environment, PackageLoader
 
-from capibara_assets.cli.checkpoint.store import Where, on_store
+from capibara_assets.cli.checkpoint.store import StoreLocation, on_store
 from capibara_assets.cli.checkpoint.text import table
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
@@ -27,20 +27,26 @@ _ANSWER_TOKENS = 48
 
 @click.command("compare-epochs")
 @click.argument("source", metavar="OUTPUT|MODEL")
-@click.option("--voter", help="Only this voter of the output.")
-@click.option("--data", multiple=True, type=_PATH, help="Examples to compare on; by default the training's validation.")
-@click.option("--base", metavar="FOLDER|NAME", help="The base; by default the training's own.")
-@click.option("--answers", "ask", default=0, type=click.IntRange(min=0), help="Let each epoch answer so many prompts.")
-@click.option("--prompts", type=_PATH, help="Prompts for --answers, instead of those that ship.")
-@click.option("--confidence", default=0.95, show_default=True, type=click.FloatRange(0.5, 0.999))
-@click.option("--resamples", default=10_000, show_default=True, type=click.IntRange(min=100), help="Of the bootstrap.")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Of the bootstrap.")
-@click.option("--output", type=_PATH, metavar="FILE.svg|FILE.html", help="Write the curve, or a page with everything.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--voter", help="Compare only this voter of the output.")
+@click.option(
+    "--data", multiple=True, type=_PATH, help="Examples to compare on; default: the training's validation split."
+)
+@click.option("--base", metavar="FOLDER|NAME", help="Base model; default: the training's.")
+@click.option(
+    "--answers", "ask", default=0, type=click.IntRange(min=0), help="Also generate each epoch's answers to N prompts."
+)
+@click.option("--prompts", type=_PATH, help="Prompts for --answers; default: the shipped ones.")
+@click.option("--confidence", default=0.95, show_default=True, type=click.FloatRange(0.5, 0.999), help="Level.")
+@click.option(
+    "--resamples", default=10_000, show_default=True, type=click.IntRange(min=100), help="Bootstrap resamples."
+)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the bootstrap.")
+@click.option("--output", type=_PATH, metavar="FILE.svg|FILE.html", help="Write the curve (svg) or a full page (html).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @on_store
 def compare_epochs(
     source: str,
-    where: Where,
+    where: StoreLocation,
     voter: str | None,
     data: tuple[Path, ...],
     base: str | None,
@@ -52,7 +58,7 @@ def compare_epochs(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Loss per epoch with intervals, the epoch to keep, over-fitting by name.
+    """Compare a training's epochs: validation loss with intervals, over-fitting, and the epoch to keep.
 
     The source is the output folder of `capibara train`, or a MODEL of the checkpoint store (python/voter-0), whose
     checkpoints are compared by their steps.
@@ -60,24 +66,24 @@ def compare_epochs(
     if output is not None and output.suffix not in (".svg", ".html"):
         raise InputError(f"--output {output}: give a file that ends in .svg or .html")
     chosen: dict[str, Any] = {"confidence": confidence, "resamples": resamples, "seed": seed}
-    found = {}
+    compared = {}
     if Path(source).is_dir():
         for name, subject in _of_folder(Path(source), voter, data, base):
-            found[name] = _compared(*subject, chosen, ask, prompts)
+            compared[name] = _compared(*subject, chosen, ask, prompts)
     else:
         if voter is not None:
             raise InputError("--voter goes with an output folder: in the store each voter is a model of its own")
         with _of_store(where, source, data, base) as subject:
-            found[source] = _compared(*subject, chosen, ask, prompts)
+            compared[source] = _compared(*subject, chosen, ask, prompts)
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(_page(source, found) if output.suffix == ".html" else _only_chart(found))
+        output.write_text(_page(source, compared) if output.suffix == ".html" else _only_chart(compared))
     if as_json:
-        documents = {name: comparison.document() | {"answers": said} for name, (comparison, said) in found.items()}
+        documents = {name: comparison.document() | {"answers": said} for name, (comparison, said) in compared.items()}
         click.echo(json.dumps({"source": source, "voters": documents}, indent=2))
         return
-    for name, (comparison, said) in found.items():
-        if len(found) > 1:
+    for name, (comparison, said) in compared.items():
+        if len(compared) > 1:
             click.echo(f"{name}:")
         click.echo(as_text(comparison))
         for prompt, by_epoch in said.items():
@@ -86,12 +92,12 @@ def compare_epochs(
                 click.echo(f"  epoch {epoch}: {text!r}")
 
 
-def as_text(found: "EpochComparison") -> str:
-    """The table and the verdict."""
+def as_text(comparison: "EpochComparison") -> str:
+    """The comparison as text: a table of epochs, then the verdict."""
     header = ("epoch", "step", "train loss", "validation loss", "interval", "over the kept", "p")
     rows = [
         (
-            row.name + (" *" if row.name == found.keep else ""),
+            row.name + (" *" if row.name == comparison.keep else ""),
             str(row.step),
             "-" if row.train_loss is None else f"{row.train_loss:.4f}",
             f"{row.loss.estimate:.4f}",
@@ -99,19 +105,19 @@ def as_text(found: "EpochComparison") -> str:
             "-" if row.over_kept is None else f"{row.over_kept.estimate:+.4f}",
             "-" if row.p_value is None else f"{row.p_value:.3g}",
         )
-        for row in found.rows
+        for row in comparison.rows
     ]
-    counted = f"{found.examples} examples in {found.groups} groups; p adjusted for all epochs (Holm)"
-    return f"{table(header, rows, (1, 2, 3, 5, 6))}\n{found.verdict}\n{counted}"
+    counted = f"{comparison.examples} examples in {comparison.groups} groups; p adjusted for all epochs (Holm)"
+    return f"{table(header, rows, (1, 2, 3, 5, 6))}\n{comparison.verdict}\n{counted}"
 
 
-def chart(found: "EpochComparison", title: str) -> str:
-    """Validation and training loss over the steps, with the interval's ends."""
+def chart(comparison: "EpochComparison", title: str) -> str:
+    """Line chart (SVG) of validation and training loss over the steps, with the interval's ends."""
     series: dict[str, list[tuple[float, float]]] = {
-        "validation": [(row.step, row.loss.estimate) for row in found.rows],
-        "training": [(row.step, row.train_loss) for row in found.rows if row.train_loss is not None],
-        "upper end": [(row.step, row.loss.high) for row in found.rows],
-        "lower end": [(row.step, row.loss.low) for row in found.rows],
+        "validation": [(row.step, row.loss.estimate) for row in comparison.rows],
+        "training": [(row.step, row.train_loss) for row in comparison.rows if row.train_loss is not None],
+        "upper end": [(row.step, row.loss.high) for row in comparison.rows],
+        "lower end": [(row.step, row.loss.low) for row in comparison.rows],
     }
     shown = {name: points for name, points in series.items() if points}
     return line_chart(shown, "optimizer steps", "nats per token", title=title, markers=True)
@@ -131,8 +137,8 @@ def _compared(
     if validation.left_out:
         reason = next(iter(validation.left_out.values()))
         click.echo(f"{len(validation.left_out)} examples are left out, such as: {reason}", err=True)
-    found = compare(losses_of(base, epochs, validation), validation.groups, **chosen)
-    return found, _answers(base, epochs, ask, prompts)
+    comparison = compare(losses_of(base, epochs, validation), validation.groups, **chosen)
+    return comparison, _answers(base, epochs, ask, prompts)
 
 
 def _answers(base: "Base", epochs: "Sequence[EpochFolder]", ask: int, file: Path | None) -> dict[str, dict[str, str]]:
@@ -158,7 +164,7 @@ def _answers(base: "Base", epochs: "Sequence[EpochFolder]", ask: int, file: Path
 def _of_folder(
     output: Path, voter: str | None, data: Sequence[Path], base: str | None
 ) -> Iterator[tuple[str, "tuple[Base, list[EpochFolder], Any]"]]:
-    """Each voter's epochs and examples; the base is loaded once."""
+    """Each voter's epochs and validation examples in an output folder; the base model is loaded once."""
     from capibara_assets.evaluation.reports import epoch_subjects as subjects
     from capibara_assets.modeling.base import load_base
     from capibara_assets.training.standalone.run import base_folder
@@ -184,9 +190,9 @@ def _of_folder(
 
 @contextmanager
 def _of_store(
-    where: Where, model: str, data: Sequence[Path], base: str | None
+    where: StoreLocation, model: str, data: Sequence[Path], base: str | None
 ) -> "Iterator[tuple[Base, list[EpochFolder], Any]]":
-    """A model's checkpoints in the store, by their steps; the newest of each step."""
+    """The checkpoints of a stored model as epochs: the newest of each step, restored to a temporary folder."""
     from capibara_assets.evaluation.reports import epoch_subjects as subjects
     from capibara_assets.modeling.base import load_base
     from capibara_assets.training.standalone.run import base_folder
@@ -194,7 +200,7 @@ def _of_store(
     store = where.open()
     by_step = {one.manifest.about.step: one for one in store.list(model)}
     if not by_step:
-        store.open(model)  # says what there is
+        store.open(model)  # raises with the models that exist
     newest = max(by_step.values(), key=lambda one: one.version)
     about = newest.manifest.about
     kept = {
@@ -222,7 +228,7 @@ def _dataset(model: str, digest: str | None) -> Path:
     """The domain's examples that a voter was trained on, in the deployment's store.
 
     Raises:
-        InputError: they are not there.
+        InputError: they are not in the store.
     """
     root = Path(Deployment.from_environment().store)
     file = root / "artifacts" / "moe_dataset" / model.partition("/")[0] / str(digest) / "examples.parquet"
@@ -231,23 +237,23 @@ def _dataset(model: str, digest: str | None) -> Path:
     return file
 
 
-def _only_chart(found: "Mapping[str, tuple[EpochComparison, Any]]") -> str:
-    """Raises InputError: several voters."""
-    if len(found) > 1:
+def _only_chart(compared: "Mapping[str, tuple[EpochComparison, Any]]") -> str:
+    """The chart of the only voter. Raises InputError: several voters."""
+    if len(compared) > 1:
         raise InputError(
-            f"one curve, but {len(found)} voters: name one with --voter, or give a file that ends in .html"
+            f"one curve, but {len(compared)} voters: name one with --voter, or give a file that ends in .html"
         )
-    ((name, (comparison, _)),) = found.items()
+    ((name, (comparison, _)),) = compared.items()
     return chart(comparison, "" if name == "." else name)
 
 
-def _page(source: str, found: "Mapping[str, tuple[EpochComparison, dict[str, dict[str, str]]]]") -> str:
-    """Curves, tables and answers as one page without outside references."""
+def _page(source: str, compared: "Mapping[str, tuple[EpochComparison, dict[str, dict[str, str]]]]") -> str:
+    """Curves, tables and answers as one self-contained HTML page."""
     environment = Environment(loader=PackageLoader("capibara_assets.cli"), autoescape=True)
     return environment.get_template("compare_epochs.html.jinja").render(
         source=source,
         voters=[
             {"name": name, "comparison": comparison, "chart": chart(comparison, ""), "answers": said}
-            for name, (comparison, said) in found.items()
+            for name, (comparison, said) in compared.items()
         ],
     )

@@ -1,4 +1,4 @@
-"""`capibara dashboard`: TensorBoard on the logs of trainings, also while they grow."""
+"""`capibara dashboard`: TensorBoard on training logs, updated while trainings run."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ from capibara_assets.training.monitoring.events import EVENTS
 from capibara_assets.training.monitoring.logs import Log, find_logs, logs_of
 
 _REFRESH_S = 3.0
-_NEWEST = 64  # logs shown without FOLDER: some runs of six domains with four voters each
+_NEWEST = 64  # logs shown without FOLDER: two to three runs of six domains with four voters each
 
 
 @click.command()
@@ -29,9 +29,9 @@ _NEWEST = 64  # logs shown without FOLDER: some runs of six domains with four vo
 @click.option("--port", default=8080, show_default=True, help="Port on the host.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to bind.")
 def dashboard(folder: Path | None, port: int, host: str) -> None:
-    """TensorBoard on the training logs in FOLDER, by default the newest ones of this deployment's work and store.
+    """Open TensorBoard on the training logs in FOLDER, or on the deployment's newest logs.
 
-    New logs and new steps appear while trainings run; a step done again after an interruption counts once.
+    New logs and steps appear while trainings run; a step repeated after an interruption is shown once.
     """
     require("tensorboard")
     _require_free(host, port)
@@ -41,14 +41,14 @@ def dashboard(folder: Path | None, port: int, host: str) -> None:
 
 
 def serve(find: Callable[[], list[Log]], exports: Path, host: str, port: int) -> None:
-    """Run TensorBoard until it ends or we are asked to; keep what it shows up to date."""
+    """Run TensorBoard until it ends or a signal arrives; refresh its data meanwhile."""
     copier = Copier("tensorboard", make_exporter("tensorboard", ExportTarget(exports), {}))
 
     def refresh() -> int:
         logs = find()
         error = copier.copy_new([log.path for log in logs], {log.path: log.info.name for log in logs})
         if error is not None:
-            click.echo(f"a log could not be shown, it is tried again: {type(error).__name__}: {error}", err=True)
+            click.echo(f"a log could not be shown and will be retried: {type(error).__name__}: {error}", err=True)
         return len(logs)
 
     shown = refresh()
@@ -72,7 +72,7 @@ def serve(find: Callable[[], list[Log]], exports: Path, host: str, port: int) ->
                 refresh()
                 due = time.monotonic() + _REFRESH_S
         if not asked:
-            raise InputError(f"TensorBoard ended by itself with {process.returncode}: see what it said above")
+            raise InputError(f"TensorBoard ended with exit code {process.returncode}: see its output above")
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
@@ -85,10 +85,10 @@ def serve(find: Callable[[], list[Log]], exports: Path, host: str, port: int) ->
 
 
 def newest_logs(deployment: Deployment) -> list[Log]:
-    """The newest logs of trainings that run (work) and that were published (store).
+    """The newest logs of running trainings (work folder) and published ones (store).
 
     Raises:
-        InputError: there is none.
+        InputError: there is no log.
     """
     places = [deployment.work] if is_remote(deployment.store) else [deployment.work, Path(deployment.store)]
     files = [file for place in places for file in place.glob(f"trained_adapters/**/{EVENTS}")]

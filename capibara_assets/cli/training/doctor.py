@@ -1,4 +1,4 @@
-"""`capibara doctor`: what stands in the way of a training, before it starts; a line per check, and what to do."""
+"""`capibara doctor`: check machine, base model, data and recipe before a training; a line and a remedy per check."""
 
 import json
 import sys
@@ -25,18 +25,22 @@ _PATH = click.Path(path_type=Path)
 
 
 @click.command()
-@click.option("--request", "letter", type=_PATH, help="A training request (request.json); the other options then wait.")
-@click.option("--recipe", metavar="NAME|FILE", help="Training recipe: one that ships, or a YAML file.")
-@click.option("--model", "--base-model", "model", type=_PATH, help="Folder of the base; default: CAPIBARA_BASE_MODEL.")
-@click.option("--data", type=_PATH, help="Table of examples (examples.parquet); without it the machine alone.")
-@click.option("--output", type=_PATH, help="Where the adapters would be written; default: CAPIBARA_HOME.")
+@click.option(
+    "--request", "request_file", type=_PATH, help="Training request (request.json), instead of recipe, model and data."
+)
+@click.option("--recipe", metavar="NAME|FILE", help="Training recipe: the name of a shipped one, or a YAML file.")
+@click.option("--model", "--base-model", "model", type=_PATH, help="Base model's folder; default: CAPIBARA_BASE_MODEL.")
+@click.option(
+    "--data", type=_PATH, help="Table of examples (examples.parquet); without it only the machine is checked."
+)
+@click.option("--output", type=_PATH, help="Output folder of the training; default: CAPIBARA_HOME.")
 @click.option("--target", help="Hardware target to plan for; default: this machine.")
 @click.option("--port", default=8080, show_default=True, help="Port of the dashboard.")
-@click.option("--probe", is_flag=True, help="Time some real optimizer steps here, for the predicted time.")
-@click.option("--quick", is_flag=True, help="Only what every run checks for itself: base, data, disk, memory.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--probe", is_flag=True, help="Measure some optimizer steps here to predict the time.")
+@click.option("--quick", is_flag=True, help="Only the checks of every training start: base, data, disk, memory.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def doctor(
-    letter: Path | None,
+    request_file: Path | None,
     recipe: str | None,
     model: Path | None,
     data: Path | None,
@@ -47,7 +51,7 @@ def doctor(
     quick: bool,
     as_json: bool,
 ) -> None:
-    """Check machine, base, data and recipe for a training. Exit code 1 where a check fails, else 0."""
+    """Check machine, base model, data and recipe before a training. Exit code 1 if a check fails, else 0."""
     from capibara_assets.planning.hardware.targets import find_target
     from capibara_assets.training.plan.text import plan_lines
     from capibara_assets.training.request import read_request
@@ -56,8 +60,8 @@ def doctor(
     hardware = find_target(target) if target else None
     place = output or deployment.home
     request = None
-    if letter:
-        request = read_request(letter)
+    if request_file:
+        request = read_request(request_file)
     elif data:
         request = request_for(recipe or "training-demo", model or Path(deployment.base_model), data, place, hardware)
     findings, plan = diagnose(request, hardware, place=place, port=port, probe=probe, quick=quick)
@@ -89,11 +93,11 @@ def diagnose(
     probe: bool = False,
     quick: bool = False,
 ) -> "tuple[list[CheckFinding], TrainingPlan | None]":
-    """All checks of a run, or of the machine alone where there is no request. None ends the others.
+    """Run all checks of a training request, or without one those of the machine. A failing check stops no other.
 
     Args:
-        place: where it would write.
-        port: of the dashboard.
+        place: output folder to check when there is no request.
+        port: port of the dashboard.
         probe: time some optimizer steps.
         quick: only base, data, disk and memory.
     """
@@ -106,8 +110,8 @@ def diagnose(
     plan = None
     if request is not None:
         speed = None
-        found, plan = quick_findings(request, target)
-        findings += found
+        base_findings, plan = quick_findings(request, target)
+        findings += base_findings
         if plan is not None and probe:
             try:
                 speed = measure_speed(request)
@@ -150,7 +154,7 @@ def diagnose(
 def request_for(
     recipe: str, model: Path, data: Path, output: Path, target: "HardwareTarget | None"
 ) -> "TrainingRequest":
-    """The request that a training with these choices would start from.
+    """The training request that these choices lead to.
 
     Raises:
         InputError: a recipe, base or dataset that cannot be read, or a base that does not fit the target.
@@ -166,7 +170,7 @@ def request_for(
     if not data.is_file():
         raise InputError(f"no dataset {data}: give a table of examples (examples.parquet)")
     return TrainingRequest(
-        domain=Domain("python"),  # of no consequence to a check
+        domain=Domain("python"),  # does not affect any check
         base_model=model,
         base_digest=base_digest(model),
         dataset=data,
@@ -180,7 +184,7 @@ def request_for(
 
 
 def _lora_plan(recipe: "TrainingRecipe", model: Path, data: Path, target: "HardwareTarget | None") -> dict[str, object]:
-    """What the domain's LoRA plan would say, for what the recipe leaves open."""
+    """The domain's LoRA plan, which supplies the values the recipe leaves open; empty if it leaves none."""
     from capibara_assets.planning.hardware.targets import find_target
     from capibara_assets.planning.lora.recipe import plan_lora
     from capibara_assets.planning.models import read_shape

@@ -1,4 +1,4 @@
-"""`capibara epochs`: what each pass over the examples came to, and where its weights lie."""
+"""`capibara epochs`: list the epochs of a training with loss and checkpoint."""
 
 import json
 from pathlib import Path
@@ -11,18 +11,18 @@ from capibara_assets.errors import InputError
 
 @click.command()
 @click.argument("output", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def epochs(output: Path, as_json: bool) -> None:
-    """The epochs of a training in OUTPUT: loss, learning rate, step, and the checkpoint of each.
+    """List the epochs of the training in OUTPUT: loss, learning rate, step and checkpoint.
 
-    `capibara train --from-epoch N` starts anew from one of them.
+    `capibara train --from-epoch N` restarts from one of them.
     """
-    found = _epochs_of(output)
+    by_voter = _epochs_of(output)
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(by_voter, indent=2))
         return
-    for voter, rows in found.items():
-        if len(found) > 1:
+    for voter, rows in by_voter.items():
+        if len(by_voter) > 1:
             click.echo(f"{voter}:")
         click.echo(f"{'epoch':>5}  {'train loss':>10}  {'rate':>9}  {'step':>6}  {'when':25}  checkpoint")
         for row in rows:
@@ -35,10 +35,10 @@ def epochs(output: Path, as_json: bool) -> None:
 
 
 def _epochs_of(output: Path) -> dict[str, list[dict[str, Any]]]:
-    """Voter (or `.`) → its epochs, each with whether its checkpoint is `there`; in a moved folder, where it is now.
+    """Voter (or `.`) → its epochs, each with its checkpoint's current path and whether that is `there`.
 
     Raises:
-        InputError: nothing was trained there, or no epoch is over yet.
+        InputError: no training output, or no finished epoch.
     """
     from capibara_assets.modeling.files import ADAPTER_WEIGHTS
     from capibara_assets.training.resume.epoch_info import EPOCH_INFO, epoch_folder, read_epoch_info
@@ -47,10 +47,10 @@ def _epochs_of(output: Path) -> dict[str, list[dict[str, Any]]]:
     with_epochs = [place for place in places if (place / EPOCH_INFO).is_file()]
     if not with_epochs:
         raise InputError(f"no {EPOCH_INFO} in {output}: give the output folder of `capibara train`")
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_voter: dict[str, list[dict[str, Any]]] = {}
     for place in with_epochs:
-        rows = found["." if place == output else place.name] = []
+        rows = by_voter["." if place == output else place.name] = []
         for row in read_epoch_info(place):
             folder = epoch_folder(place, row["epoch"])
             rows.append(row | {"checkpoint_path": str(folder), "there": (folder / ADAPTER_WEIGHTS).is_file()})
-    return found
+    return by_voter

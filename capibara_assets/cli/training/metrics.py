@@ -1,4 +1,4 @@
-"""`capibara metrics`: a training's figures for other tools, made from its log at any time."""
+"""`capibara metrics`: export a training's metrics from its log to other tools."""
 
 import json
 import os
@@ -20,18 +20,20 @@ from capibara_assets.training.supervisor.reporting import exports_folder
 
 @click.group()
 def metrics() -> None:
-    """Figures of trainings: loss, perplexity, gradient norm, rate, speed, memory."""
+    """Export a training's metrics: loss, perplexity, gradient norm, learning rate, speed, memory."""
 
 
 @metrics.command("export")
 @click.argument("place", metavar="OUTPUT_OR_EVENTS", type=click.Path(path_type=Path))
-@click.option("--to", "kind", required=True, type=click.Choice([*KINDS, "json", "csv"]), help="In which form.")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder, or file of json and csv; else see below.")
+@click.option(
+    "--to", "kind", required=True, type=click.Choice([*KINDS, "json", "csv"]), help="Format or tool to export to."
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Folder, or file (json, csv); default: see above.")
 @click.option("--online", is_flag=True, help="wandb: send now; needs WANDB_API_KEY.")
 def export(place: Path, kind: str, out: Path | None, online: bool) -> None:
-    """Export the training logs found in OUTPUT_OR_EVENTS; again gives the same, nothing twice.
+    """Export the training logs in OUTPUT_OR_EVENTS; repeating an export duplicates nothing.
 
-    A step that was done again after an interruption counts once. json and csv go to standard output, the others to
+    A step repeated after an interruption counts once. json and csv go to standard output, the others to
     metrics/ of CAPIBARA_HOME; MLFLOW_TRACKING_URI names another store for mlflow.
     """
     logs = find_logs(place)

@@ -1,4 +1,4 @@
-"""`capibara plan`: what a training takes on a hardware target, before anything is rented."""
+"""`capibara plan`: plan a training on a hardware target: settings, memory, time and cost."""
 
 import json
 import time
@@ -21,14 +21,12 @@ CLAIMS_HEAD = (
     "Written by `capibara plan --claims --measure --out docs`; what is called measured is of the machine that ran it."
     "\n\n"
 )
-VOTERS = 4  # of the recipes that ship; --voters says otherwise
-EXAMPLES = (
-    10_000  # where nothing says how many there are: memory does not depend on it, time and cost are in proportion
-)
+VOTERS = 4  # as in the shipped recipes; --voters overrides it
+EXAMPLES = 10_000  # assumed if no number is given: memory does not depend on it, time and cost are proportional
 
 
-class Wishes(NamedTuple):
-    """What was asked for, read and checked."""
+class PlanRequest(NamedTuple):
+    """The inputs of a plan, read and validated."""
 
     domain: str
     shape: "ModelShape"
@@ -40,40 +38,62 @@ class Wishes(NamedTuple):
 
 
 @click.command("plan")
-@click.option("--model", metavar="PRESET|FOLDER|FILE", help="Name of a preset or shipped base, or a config.json.")
-@click.option("--hardware", metavar="NAME", help="Target: cpu-laptop, h100-8, tpu-v5e-64, any slice tpu-v5p-N, …")
+@click.option("--model", metavar="PRESET|FOLDER|FILE", help="A preset or shipped base model, or a config.json.")
+@click.option(
+    "--hardware", metavar="NAME", help="Hardware target: cpu-laptop, h100-8, tpu-v5e-64, any slice tpu-v5p-N, …"
+)
 @click.option(
     "--dataset-statistics",
     type=click.Path(path_type=Path),
-    help="Statistics of a dataset (JSON), as moe_dataset publishes them.",
+    help="Dataset statistics (JSON) as published by moe_dataset.",
 )
-@click.option("--examples", type=click.IntRange(min=1), help=f"Training examples; without statistics {EXAMPLES}.")
-@click.option("--sequence", type=click.IntRange(min=16), help="Tokens of a sequence; else from the statistics.")
-@click.option("--target-throughput", metavar="RATE", help="200TFLOPs/chip, 12PFLOP/s/slice, 24800 tokens/s, or bare.")
-@click.option("--level", type=click.Choice(["conservative", "balanced", "aggressive"]), help="How far a plan may go.")
-@click.option("--preset", metavar="NAME", help="A shipped training recipe, accounted for: 20b_qlora, 120b, …")
+@click.option(
+    "--examples",
+    type=click.IntRange(min=1),
+    help=f"Number of training examples; default without statistics: {EXAMPLES}.",
+)
+@click.option("--sequence", type=click.IntRange(min=16), help="Tokens per sequence; default: from the statistics.")
+@click.option(
+    "--target-throughput", metavar="RATE", help="Check a target: 200TFLOPs/chip, 12PFLOP/s/slice, 24800 tokens/s."
+)
+@click.option(
+    "--level",
+    type=click.Choice(["conservative", "balanced", "aggressive"]),
+    help="How much of the memory a plan may use.",
+)
+@click.option("--preset", metavar="NAME", help="Plan a shipped training recipe: 20b_qlora, 120b, …")
 @click.option(
     "--domain",
     type=click.Choice([domain.value for domain in DOMAINS]),
     default="python",
     show_default=True,
-    help="Specialisation.",
+    help="Domain of the adapter.",
 )
 @click.option(
     "--quantization",
     type=click.Choice(["none", "bf16", "int8", "nf4"]),
-    help="Of a preset's base, in place of its own.",
+    help="Quantization of a preset's base model, instead of its own.",
 )
-@click.option("--voters", type=click.IntRange(min=1), default=VOTERS, show_default=True, help="Adapters of a domain.")
 @click.option(
-    "--recipe", type=click.Path(path_type=Path), metavar="FILE", help="Planning recipe in place of the shipped one."
+    "--voters", type=click.IntRange(min=1), default=VOTERS, show_default=True, help="Adapters trained per domain."
 )
-@click.option("--xla-flag", "xla_flags", multiple=True, metavar="--NAME=VALUE", help="More flags; libtpu is asked.")
-@click.option("--compile", "compiling", is_flag=True, help="Have XLA compile the step for the slice (minutes).")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for the plan and its files.")
-@click.option("--claims", is_flag=True, help="The specification's figures beside ours, and nothing else.")
-@click.option("--measure", "measuring", is_flag=True, help="With --claims: what this machine can show, some seconds.")
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON.")
+@click.option(
+    "--recipe", type=click.Path(path_type=Path), metavar="FILE", help="Planning recipe, instead of the shipped one."
+)
+@click.option(
+    "--xla-flag",
+    "xla_flags",
+    multiple=True,
+    metavar="--NAME=VALUE",
+    help="Additional XLA flag, checked against libtpu; repeatable.",
+)
+@click.option("--compile", "compiling", is_flag=True, help="Compile the step for the slice with XLA (minutes).")
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), help="Folder to write the plan and its files to."
+)
+@click.option("--claims", is_flag=True, help="Only print the specification's figures beside the computed ones.")
+@click.option("--measure", "measuring", is_flag=True, help="With --claims: add measurements on this machine (seconds).")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def plan(
     model: str | None,
     hardware: str | None,
@@ -86,10 +106,11 @@ def plan(
     voters: int,
     **wanted: Any,
 ) -> None:
-    """Plan a training: a LoRA recipe on CPUs and GPUs, mesh, batch and files on TPU slices; memory, time and cost.
+    """Plan a training without starting it: LoRA settings or a TPU configuration, memory, time and cost.
 
-    Computes from the model's shape, the data's figures and the target's declaration; nothing is loaded or started.
-    With --compile the step is compiled by XLA for the slice, without a chip.
+    CPUs and GPUs get a LoRA recipe; TPU slices get mesh, batch and configuration files. Computed from the model's
+    shape, the dataset's statistics and the target's declaration; no model is loaded. With --compile XLA compiles the
+    training step for the slice, without a chip.
     """
     started = time.monotonic()
     if claims:
@@ -100,8 +121,8 @@ def plan(
         return
     if model is None or hardware is None:
         raise InputError("give --model and --hardware (or --preset, or --claims)")
-    wishes = read_wishes(model, hardware, wanted)
-    document, files = planned(wishes, voters, compiling=compiling, writing=out is not None)
+    request = read_request(model, hardware, wanted)
+    document, files = planned(request, voters, compiling=compiling, writing=out is not None)
     if out is not None:
         from capibara_assets.planning.tpu.files import write_files
 
@@ -114,14 +135,14 @@ def plan(
 
 
 def assumed(wanted: dict[str, Any]) -> dict[str, Any]:
-    """What a plan takes for granted since nobody said it."""
+    """The assumptions of a plan for inputs that were not given."""
     if wanted["examples"] is None and wanted["dataset_statistics"] is None:
         return {"assumed": f"{EXAMPLES} training examples: give --examples N or --dataset-statistics FILE"}
     return {}
 
 
 def show(document: dict[str, Any], as_json: bool) -> None:
-    """A plan as JSON, or as lines for people."""
+    """Print a plan as JSON or as text."""
     from capibara_assets.cli.training.plan_text import plan_lines
 
     if as_json:
@@ -131,8 +152,8 @@ def show(document: dict[str, Any], as_json: bool) -> None:
         click.echo(line)
 
 
-def read_wishes(model: str, hardware: str, wanted: dict[str, Any]) -> Wishes:
-    """Everything that a plan is made from.
+def read_request(model: str, hardware: str, wanted: dict[str, Any]) -> PlanRequest:
+    """Read all inputs of a plan.
 
     Raises:
         InputError: an unknown model, target or level, or statistics that cannot be read.
@@ -143,11 +164,11 @@ def read_wishes(model: str, hardware: str, wanted: dict[str, Any]) -> Wishes:
     target = find_target(hardware)
     statistics = read_data(wanted["dataset_statistics"], wanted["examples"], wanted["sequence"], recipe.lora.max_length)
     ask, throughput = bool(wanted["xla_flags"]), wanted["target_throughput"]
-    return Wishes(wanted["domain"], find_shape(model), target, recipe, statistics, throughput, ask)
+    return PlanRequest(wanted["domain"], find_shape(model), target, recipe, statistics, throughput, ask)
 
 
 def read_recipe(wanted: dict[str, Any]) -> "PlanningRecipe":
-    """The deployment's choices, with what the command line says differently."""
+    """The planning recipe with the command line's options applied."""
     from capibara_assets.deployment.declarations import read_declared, shipped_recipe
     from capibara_assets.planning.recipe import PlanningRecipe
 
@@ -166,7 +187,7 @@ def read_recipe(wanted: dict[str, Any]) -> "PlanningRecipe":
 
 
 def find_shape(model: str) -> "ModelShape":
-    """A preset, a shipped base by its name, a model's folder or its config.json."""
+    """The shape of a model: a preset, a shipped base model, a folder or a config.json."""
     from capibara_assets.deployment.locations import resources_root
     from capibara_assets.planning.models import read_shape
 
@@ -175,7 +196,7 @@ def find_shape(model: str) -> "ModelShape":
 
 
 def read_data(file: Path | None, examples: int | None, sequence: int | None, longest: int) -> dict[str, Any]:
-    """The statistics document of a dataset, or one that says just how many examples of what length there are."""
+    """The statistics of a dataset, read from a file or made from a number of examples and their length."""
     if file is not None:
         try:
             document = json.loads(file.read_text("utf-8"))
@@ -196,24 +217,26 @@ def read_data(file: Path | None, examples: int | None, sequence: int | None, lon
     return statistics
 
 
-def planned(wishes: Wishes, voters: int, *, compiling: bool, writing: bool) -> tuple[dict[str, Any], dict[str, str]]:
+def planned(
+    request: PlanRequest, voters: int, *, compiling: bool, writing: bool
+) -> tuple[dict[str, Any], dict[str, str]]:
     """The plan as a document, and its files by name.
 
     Raises:
         InputError: nothing fits, with the arithmetic; or --compile where nothing can be compiled.
     """
-    about = {"level": wishes.recipe.level, "target": wishes.target.name, "hardware": wishes.target.description}
-    if wishes.target.kind == "tpu":
-        kind, (plan, files, cost) = "tpu", _tpu(wishes, voters, compiling=compiling)
+    about = {"level": request.recipe.level, "target": request.target.name, "hardware": request.target.description}
+    if request.target.kind == "tpu":
+        kind, (plan, files, cost) = "tpu", _tpu(request, voters, compiling=compiling)
     else:
         if compiling:
-            raise InputError(f"--compile is for TPU slices: XLA is not asked about {wishes.target.name}")
-        kind, (plan, files, cost) = "lora", _lora(wishes, voters, writing=writing)
+            raise InputError(f"--compile is for TPU slices: {request.target.name} is not one")
+        kind, (plan, files, cost) = "lora", _lora(request, voters, writing=writing)
     document = {"kind": kind, **about, "plan": plan, "cost": cost.model_dump(mode="json"), "files": sorted(files)}
     return document, files
 
 
-def _tpu(wishes: Wishes, voters: int, *, compiling: bool) -> "tuple[dict[str, Any], dict[str, str], CostPlan]":
+def _tpu(request: PlanRequest, voters: int, *, compiling: bool) -> "tuple[dict[str, Any], dict[str, str], CostPlan]":
     from capibara_assets.deployment.environment import Deployment
     from capibara_assets.planning.plan_cost import tpu_cost
     from capibara_assets.planning.tpu.configuration import tpu_plans
@@ -221,11 +244,11 @@ def _tpu(wishes: Wishes, voters: int, *, compiling: bool) -> "tuple[dict[str, An
     from capibara_assets.planning.xla.flags import with_flags
     from capibara_assets.planning.xla.verify import first_verified
 
-    w = wishes
+    w = request
     recipe = w.recipe.model_copy(update={"xla": "compile"}) if compiling else w.recipe
     front = tpu_plans(w.domain, w.statistics, w.shape, w.target, recipe, w.throughput)
     cache = None
-    if recipe.xla != "skip":  # what keeps verdicts takes a while to import
+    if recipe.xla != "skip":  # slow to import
         from capibara_assets.planning.xla.cache import XlaVerdictCache
 
         cache = XlaVerdictCache(Deployment.from_environment().work / "xla_verdicts")
@@ -234,14 +257,14 @@ def _tpu(wishes: Wishes, voters: int, *, compiling: bool) -> "tuple[dict[str, An
     return plan.model_dump(mode="json"), tpu_files(plan, w.target, recipe.tpu), tpu_cost(plan, w.target)
 
 
-def _lora(wishes: Wishes, voters: int, *, writing: bool) -> "tuple[dict[str, Any], dict[str, str], CostPlan]":
+def _lora(request: PlanRequest, voters: int, *, writing: bool) -> "tuple[dict[str, Any], dict[str, str], CostPlan]":
     from capibara_assets.planning.accounting import Method, flops_per_token
     from capibara_assets.planning.cost import CostContext
     from capibara_assets.planning.lora.recipe import plan_lora
     from capibara_assets.planning.plan_cost import lora_cost
     from capibara_assets.planning.prediction.throughput import parse_throughput, readings
 
-    w = wishes
+    w = request
     plan = plan_lora(w.domain, w.statistics, w.shape, w.target, w.recipe)
     document = plan.model_dump(mode="json")
     if w.throughput is not None:
@@ -250,7 +273,7 @@ def _lora(wishes: Wishes, voters: int, *, writing: bool) -> "tuple[dict[str, Any
         answers = readings(parse_throughput(w.throughput), w.target, per_token)
         document["throughput_target"] = [answer.model_dump(mode="json") for answer in answers]
     files: dict[str, str] = {}
-    if writing:  # what writes them takes a while to import
+    if writing:  # slow to import
         from capibara_assets.training.standalone.from_plan import plan_files
 
         files = plan_files(plan, w.target)
@@ -258,10 +281,10 @@ def _lora(wishes: Wishes, voters: int, *, writing: bool) -> "tuple[dict[str, Any
 
 
 def preset_document(preset: str, model: str | None, hardware: str | None, wanted: dict[str, Any]) -> dict[str, Any]:
-    """A shipped training recipe as a plan: its own values, held against the hardware.
+    """The plan of a shipped training recipe: its own values, checked against the hardware.
 
     Raises:
-        InputError: no such preset, or it does not fit; with the sum.
+        InputError: no such preset, or it does not fit; with the arithmetic.
     """
     from capibara_assets.planning.figures import read_statistics
     from capibara_assets.planning.hardware.targets import find_target
@@ -284,7 +307,7 @@ def preset_document(preset: str, model: str | None, hardware: str | None, wanted
         target=find_target(hardware) if hardware else None,
     )
     target = find_target(plan.target)
-    assert base is not None  # a preset that is not there was refused
+    assert base is not None  # plan_preset refused an unknown preset
     cost = lora_cost(plan, base, target)
     about = {"level": recipe.level, "target": target.name, "hardware": target.description, "preset": preset}
     return {
@@ -297,7 +320,7 @@ def preset_document(preset: str, model: str | None, hardware: str | None, wanted
 
 
 def claims_document(wanted: dict[str, Any], *, measuring: bool, out: Path | None) -> dict[str, Any]:
-    """The table of claims; with --out as claims.md, too.
+    """The specification's figures beside computed ones; with --out also written as claims.md.
 
     Raises:
         InputError: the recipe cannot be read.

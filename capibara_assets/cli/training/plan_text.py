@@ -1,15 +1,15 @@
-"""A plan as lines for people: settings with their reasons, memory, time, what binds, cost."""
+"""A plan as text: settings with their reasons, memory, time, bottleneck, cost."""
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 GIB = 1024**3
-MOST = 6  # of the front
+MOST = 6  # rows of the Pareto front that are printed
 Lines = Iterator[tuple[str, str]]
 _WIDE = 20
 _DEEP, _COLUMNS = _WIDE + 5, 118
-# Of a plan's document: shown elsewhere, or files.
+# Keys of a plan's document that are printed elsewhere, or are files.
 _ELSEWHERE = {
     "domain", "model", "target", "shape", "memory", "memory_budget", "estimates", "reasons", "gin", "maxtext", "xla",
     "throughput_target", "seconds", "usd", "usd_note", "step_time", "tokens_per_second", "tflops_per_chip", "feasible",
@@ -18,7 +18,7 @@ _ELSEWHERE = {
 
 
 def plan_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Lines of what `capibara plan` found."""
+    """The lines of a plan's document, wrapped for a terminal."""
     if document["kind"] == "claims":
         for claim in document["claims"]:
             yield from _line(claim["verdict"], f"{claim['claim']}")
@@ -55,7 +55,7 @@ def plan_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _line(name: str, words: str) -> list[str]:
-    """A name and what belongs to it, in as many lines as it takes."""
+    """A name and its text, wrapped."""
     head = f"{name.replace('_', ' '):<{_WIDE}} "
     return textwrap.wrap(words, _COLUMNS, initial_indent=head, subsequent_indent=" " * len(head)) or [head.rstrip()]
 
@@ -103,7 +103,7 @@ def _time(plan: Mapping[str, Any]) -> Lines:
 
 
 def _front(plan: Mapping[str, Any]) -> Lines:
-    """Settings that no other beats in time, memory and cost at once; then those that just do not fit."""
+    """The Pareto front in time, memory and cost; then the settings that do not fit."""
     front = plan.get("front", ())
     for index, one in enumerate(front[:MOST]):
         words = (

@@ -1,4 +1,4 @@
-"""`capibara train`: adapters from files of one's own, by a recipe, in a folder of one's own."""
+"""`capibara train`: train adapters on a user's own files by a recipe, into an output folder."""
 
 import math
 import sys
@@ -36,7 +36,7 @@ _SECTIONS = {
 
 
 class _Epochs(click.ParamType):
-    """A number of passes, or `auto`."""
+    """Option type: a number of epochs, or `auto`."""
 
     name = "NUMBER|auto"
 
@@ -48,7 +48,7 @@ class _Epochs(click.ParamType):
         except ValueError:
             self.fail(f"{value!r} is neither a number nor auto", param, ctx)
         if not 0 < number < math.inf:
-            self.fail(f"{value} is no number of passes", param, ctx)
+            self.fail(f"{value} is not a positive number of epochs", param, ctx)
         return number
 
 
@@ -57,42 +57,60 @@ _PATHS = click.Path(path_type=Path)
 
 @click.command()
 @click.option(
-    "--recipe", default="nano_cpu", show_default=True, metavar="NAME|FILE", help="One that ships, or YAML or TOML."
+    "--recipe",
+    default="nano_cpu",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="Name of a shipped recipe, or a YAML or TOML file.",
 )
-@click.option("--model", "--base-model", "model", help="Base: a folder, one that ships, or a fetched id@revision.")
-@click.option("--data", multiple=True, required=True, type=_PATHS, help="File or folder of examples that train.")
-@click.option("--val", multiple=True, type=_PATHS, help="That validate; without it, groups of the data are held back.")
-@click.option("--output", type=_PATHS, help="Folder of the result.  [default: trained/RECIPE]")
+@click.option("--model", "--base-model", "model", help="Base model: a folder, a shipped one, or a fetched id@revision.")
 @click.option(
-    "--epochs", type=_Epochs(), metavar="NUMBER|auto", help="Passes over the examples; auto: by their number."
+    "--data", multiple=True, required=True, type=_PATHS, help="File or folder of training examples; repeatable."
 )
-@click.option("--batch-size", type=click.IntRange(min=1), help="Examples per process and pass.")
-@click.option("--grad-accum", type=click.IntRange(min=1), help="Passes per optimizer step; else from the global batch.")
+@click.option("--val", multiple=True, type=_PATHS, help="Validation examples; default: groups held back from --data.")
+@click.option("--output", type=_PATHS, help="Output folder.  [default: trained/RECIPE]")
+@click.option(
+    "--epochs", type=_Epochs(), metavar="NUMBER|auto", help="Passes over the examples; auto: chosen by their number."
+)
+@click.option("--batch-size", type=click.IntRange(min=1), help="Examples per process and micro-step.")
+@click.option(
+    "--grad-accum", type=click.IntRange(min=1), help="Micro-steps per optimizer step; default: from the global batch."
+)
 @click.option("--global-batch", type=click.IntRange(min=1), help="Examples per optimizer step over all processes.")
-@click.option("--learning-rate", type=float, help="Peak of warm-up and cosine.")
+@click.option("--learning-rate", type=float, help="Peak of the schedule (warm-up, then cosine).")
 @click.option("--lora-r", type=click.IntRange(min=1), help="Rank of the adapters.")
-@click.option("--lora-alpha", type=float, help="Their scale is alpha / rank.")
-@click.option("--lora-dropout", type=float, help="Share of their inputs that are dropped in training.")
-@click.option("--max-length", type=click.IntRange(min=2), help="Most tokens of an example.")
-@click.option("--seed", type=click.IntRange(min=0), help="Of LoRA's start, of the order and of dropout.")
+@click.option("--lora-alpha", type=float, help="Alpha of the adapters; their scale is alpha / rank.")
+@click.option("--lora-dropout", type=float, help="Dropout on the adapters' inputs.")
+@click.option("--max-length", type=click.IntRange(min=2), help="Tokens of an example, at most.")
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of LoRA initialisation, example order and dropout.")
 @click.option(
-    "--quantization", type=click.Choice(list(_QUANTIZATIONS)), help="How the frozen base is held; int4 is NF4."
+    "--quantization",
+    type=click.Choice(list(_QUANTIZATIONS)),
+    help="Quantization of the frozen base model; int4 is NF4.",
 )
-@click.option("--precision", type=click.Choice(["auto", "bf16", "fp16", "fp32"]), help="Of matrix products.")
+@click.option("--precision", type=click.Choice(["auto", "bf16", "fp16", "fp32"]), help="Precision of matrix products.")
 @click.option(
-    "--backend", type=click.Choice(["single", "ddp", "fsdp2", "zero2", "accelerate"]), help="How processes share work."
+    "--backend",
+    type=click.Choice(["single", "ddp", "fsdp2", "zero2", "accelerate"]),
+    help="How processes share the work.",
 )
 @click.option("--processes", type=click.IntRange(min=1), help="Processes (GPUs) on this host.")
-@click.option("--deepspeed", type=_PATHS, help='JSON for zero2: "auto", or what the recipe says.')
-@click.option("--set", "settings", multiple=True, metavar="SECTION.KEY=VALUE", help="Any key of the recipe.")
-@click.option("--target", help="Hardware target (resources/hardware) that --plan is for; by default this machine.")
-@click.option("--plan", is_flag=True, help="Say what it would take, and start nothing.")
-@click.option("--probe", is_flag=True, help="Measure some steps here, for the time that --plan says.")
 @click.option(
-    "--resume-from-checkpoint", metavar="PATH|latest", help="Go on there; by default from the newest, if any."
+    "--deepspeed", type=_PATHS, help='DeepSpeed settings (JSON) for zero2; values are "auto" or equal the recipe.'
 )
-@click.option("--background", is_flag=True, help="Start it as a job and return: capibara jobs logs -f ID shows it.")
-@click.option("--from-epoch", type=click.IntRange(min=1), metavar="N", help="Start anew from checkpoint-epoch-N.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="SECTION.KEY=VALUE", help="Set any key of the recipe; repeatable."
+)
+@click.option("--target", help="Hardware target (resources/hardware) for --plan; default: this machine.")
+@click.option("--plan", is_flag=True, help="Print the plan (memory, time, disk); start nothing.")
+@click.option("--probe", is_flag=True, help="With --plan: measure some steps here to predict the time.")
+@click.option(
+    "--resume-from-checkpoint",
+    metavar="PATH|latest",
+    help="Resume point to continue from; default: the newest, if any.",
+)
+@click.option("--background", is_flag=True, help="Start as a background job and return; see capibara jobs.")
+@click.option("--from-epoch", type=click.IntRange(min=1), metavar="N", help="Restart from checkpoint-epoch-N.")
 def train(
     recipe: str,
     model: str | None,
@@ -111,7 +129,7 @@ def train(
 ) -> None:
     """Train adapters on your own examples: chats, prompts with completions, instructions (JSON lines, JSON, Parquet).
 
-    The same command again goes on where it stopped. Flags win over --set, and both over the recipe.
+    After an interruption, run the same command again to resume. Flags override --set, and both override the recipe.
     """
     from capibara_assets.training.standalone.choices import RunOptions
 
@@ -141,7 +159,7 @@ def train(
 
 
 def check(wishes: "RunOptions") -> None:
-    """Read recipe, base and data as the training will. Raises InputError: what would end it at once."""
+    """Read recipe, base model and data as the training will. Raises InputError: any of them is invalid."""
     from capibara_assets.training.standalone.run import prepare
 
     with tempfile.TemporaryDirectory() as folder:
@@ -149,30 +167,30 @@ def check(wishes: "RunOptions") -> None:
 
 
 def own_command() -> list[str]:
-    """This very command line, in the foreground."""
+    """The current command line without `--background`."""
     return [sys.executable, "-m", "capibara_assets.cli", *(word for word in sys.argv[1:] if word != "--background")]
 
 
 def run_training(wishes: "RunOptions") -> None:
-    """Prepare, train, verify, and say what came of it; leaves with the training's exit code where that is not 0."""
+    """Prepare, train, verify and print the results; exits with the training's exit code if it is not 0."""
     from capibara_assets.training.__main__ import main
     from capibara_assets.training.standalone.output_folder import finished_output
     from capibara_assets.training.standalone.run import REQUEST_FILE, prepare, set_aside
 
     request, counts = prepare(wishes)
     _show_start(request, counts)
-    if (found := finished_output(request)) is not None:
+    if (finished := finished_output(request)) is not None:
         click.echo(f"{request.output} was finished before, from the same inputs")
-        _show_outputs(found)
+        _show_outputs(finished)
         return
     if request.start is not None and (aside := set_aside(request)):
-        click.echo(f"what came after epoch {request.start.epoch} is now in {aside}")
-    letter = request.work / REQUEST_FILE
-    letter.write_text(request.model_dump_json())
-    if code := main(["--request", str(letter)]):
+        click.echo(f"results after epoch {request.start.epoch} were moved to {aside}")
+    request_file = request.work / REQUEST_FILE
+    request_file.write_text(request.model_dump_json())
+    if code := main(["--request", str(request_file)]):
         sys.exit(code)
     outputs = finished_output(request)
-    assert outputs is not None, "a training that ended well leaves verified outputs"
+    assert outputs is not None, "a successful training leaves verified outputs"
     _show_outputs(outputs)
 
 

@@ -45,6 +45,7 @@ LINEAR_RULES: dict[str, Callable[..., RuleWeights]] = {
 }
 COORDINATE_RULES = ("median", "trimmed_mean", "meamed", "bulyan")
 RULES = (*LINEAR_RULES, *COORDINATE_RULES)
+NOT_IN_RECIPES = ("weighted_mean", "monna", "centered_clipping")  # need weights, a reference voter or an option
 _NO_PRODUCTS = ("mean", "weighted_mean", "median", "trimmed_mean", "meamed")  # all others need inner products
 
 # n >= a f + b, as a theorem states it

@@ -10,14 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from capibara_assets.domains import Domain
+from capibara_assets.domains import DOMAIN_OF_LANGUAGE, TOLD_BY_LIBRARIES, Domain
 from capibara_assets.executions.formats.envelope_reader import Recorded
 from capibara_assets.executions.labels.libraries import module_signal
 from capibara_assets.executions.labels.provenance import session_signs
 from capibara_assets.executions.labels.signals import CodeFacts, Sign, code_facts, ranked
 
-_BY_LANGUAGE = {"javascript": Domain.JAVASCRIPT, "typescript": Domain.JAVASCRIPT, "sql": Domain.SQL}
-_SPECIAL = (Domain.SQL, Domain.API, Domain.ML)  # what a Python program may be instead of plain Python
 _PER_CELL = 8.0  # so that one long cell does not outvote a session
 _ENOUGH = 3.0  # evidence of a session below this is plain Python
 _STRONG_CELL = 4.0  # evidence of a cell that differs from its session
@@ -50,7 +48,7 @@ def classify_session(session: Sequence[Recorded]) -> list[Label]:
 def session_domain(cells: Sequence[CodeFacts]) -> tuple[Domain, float, str]:
     """The domain of a session's Python cells, its confidence (0 to 1) and the evidence as text."""
     scores = _scores(cells)
-    best = max(_SPECIAL, key=lambda domain: scores[domain])  # ties fall to the earlier one
+    best = max(TOLD_BY_LIBRARIES, key=lambda domain: scores[domain])  # ties fall to the earlier one
     total = sum(scores.values())
     statements = sum(not cell.empty for cell in cells)
     if scores[best] < max(_ENOUGH, 0.25 * statements):
@@ -63,10 +61,10 @@ def session_domain(cells: Sequence[CodeFacts]) -> tuple[Domain, float, str]:
 def _scores(cells: Sequence[CodeFacts]) -> dict[Domain, float]:
     """Weight of each domain over all cells, helpers discounted where another domain has telling evidence."""
     cells = [cell for cell in cells if cell.signs]
-    telling = {domain: sum(_score(cell, domain, 0.0) for cell in cells) for domain in _SPECIAL}
+    telling = {domain: sum(_score(cell, domain, 0.0) for cell in cells) for domain in TOLD_BY_LIBRARIES}
     scores = {}
-    for domain in _SPECIAL:
-        rival = max(telling[other] for other in _SPECIAL if other != domain)
+    for domain in TOLD_BY_LIBRARIES:
+        rival = max(telling[other] for other in TOLD_BY_LIBRARIES if other != domain)
         share = _HELPER_SHARE if rival >= _ENOUGH else 1.0
         scores[domain] = sum(_score(cell, domain, share) for cell in cells)
     return scores
@@ -86,8 +84,8 @@ def _traceback_signs(traceback: str | None) -> Iterable[Sign]:
 
 
 def _label(record: Recorded, fact: CodeFacts, session: Domain, confidence: float, evidence: str) -> Label:
-    if (language := _BY_LANGUAGE.get(record.language)) is not None:
-        own, score = fact.strongest(_SPECIAL)
+    if (language := DOMAIN_OF_LANGUAGE.get(record.language)) is not None:
+        own, score = fact.strongest(TOLD_BY_LIBRARIES)
         if own != language and score >= _STRONG_CELL:
             return Label((language, own), 1.0, f"language: {record.language}; cell: {_shown([fact])}")
         return Label((language,), 1.0, f"language: {record.language}")
@@ -95,7 +93,7 @@ def _label(record: Recorded, fact: CodeFacts, session: Domain, confidence: float
         return Label((), 0.0, f"language: {record.language} has no domain")
     if fact.empty:
         return Label((), 0.0, "noise: no statement")
-    own, score = fact.strongest(_SPECIAL)
+    own, score = fact.strongest(TOLD_BY_LIBRARIES)
     if own != session and score >= _STRONG_CELL and score > 2 * fact.score(session):
         seen = f"cell: {_shown([fact])}; {evidence}"
         if session is Domain.PYTHON:

@@ -53,7 +53,7 @@ def test_faults_name_file_and_line_and_nothing_is_imported(home: Path):
     good, bad = write(home / "good.jsonl", ROW), write(home / "bad.jsonl", ROW, {"prompt": "x"}, {"text": "no marks"})
     text = invoke("validate", bad, code=2)
     assert f"{bad}:2: no_format: fields are prompt" in text and f"{bad}:3: unrecoverable: " in text
-    assert "2 faults (no_format 1, unrecoverable 1): nothing is imported until they are mended" in text
+    assert "2 faults (no_format 1, unrecoverable 1): nothing is imported until they are fixed" in text
     found = document("import", good, bad, "--domain", "python", code=2)
     assert found["faults"] == 2 and [(p["line"], p["reason"]) for p in found["problems"]] == [
         (2, "no_format"),
@@ -109,7 +109,7 @@ def test_import_list_and_remove(home: Path):
 
 
 def test_what_a_user_can_mend_is_said(home: Path):
-    with pytest.raises(InputError, match="give a file of examples"):
+    with pytest.raises(InputError, match="no file given: name a file of examples"):
         invoke("validate")
     with pytest.raises(InputError, match=r"absent\.jsonl is no file"):
         invoke("validate", "absent.jsonl")

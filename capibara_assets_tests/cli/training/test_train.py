@@ -121,7 +121,7 @@ def test_a_run_leaves_all_that_is_promised_and_the_same_again_does_nothing(
     # A start from the first epoch: what came after it is set aside, and said.
     said = invoke(train, *command, "--from-epoch", "1")
     aside = output / "replaced-1"
-    assert f"what came after epoch 1 is now in {aside}" in said
+    assert f"results after epoch 1 were moved to {aside}" in said
     assert read_info(aside)["started_from"] is None and (aside / "checkpoint-epoch-2").is_dir()
     info = read_info(output)
     first = sha256_file(output / "checkpoint-epoch-1" / "adapter_model.safetensors")
