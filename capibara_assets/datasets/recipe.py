@@ -49,7 +49,7 @@ class Routing(Declared):
     )
 
 
-class VerificationRecipe(Declared):
+class Verification(Declared):
     """Which examples' code is executed again in the local sandbox; verdicts are cached by digest."""
 
     kinds: tuple[Kind, ...] = Field(
@@ -105,7 +105,7 @@ class DatasetRecipe(Declared):
     difficulty: DifficultyWeights = Field(default_factory=lambda: DifficultyWeights.model_validate({}))
     include_routing: bool = Field(True, description="Make prompts for the router; without them there is no router")
     routing: Routing
-    verification: VerificationRecipe = Field(default_factory=lambda: VerificationRecipe.model_validate({}))
+    verification: Verification = Field(default_factory=lambda: Verification.model_validate({}))
     decontamination: Decontamination = Field(default_factory=lambda: Decontamination.model_validate({}))
     balance: Balance = Field(default_factory=lambda: Balance.model_validate({}))
     minimum_examples: int = Field(1, ge=1, description="Fewest examples of each split; with fewer nothing trains")

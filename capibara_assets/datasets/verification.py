@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from capibara_assets.datasets.kinds.evidence import Evidence
-from capibara_assets.datasets.recipe import VerificationRecipe
+from capibara_assets.datasets.recipe import Verification
 from capibara_assets.executions.replay.replay import Batch, Replay, replay_batch
 
 INCOMPLETE = "its session's state is not complete"
@@ -47,7 +47,7 @@ def _replay(evidence: Evidence, execution_id: str) -> Replay:
 def verify(
     evidence: Evidence,
     execution_ids: Sequence[str],
-    recipe: VerificationRecipe,
+    recipe: Verification,
     *,
     cache: Path | None = None,
     processes: int | None = None,

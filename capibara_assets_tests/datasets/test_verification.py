@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from capibara_assets.datasets.kinds.evidence import Evidence
-from capibara_assets.datasets.recipe import VerificationRecipe
+from capibara_assets.datasets.recipe import Verification
 from capibara_assets.datasets.verification import INCOMPLETE, NO_DATABASE, SECRETS, replays_of, verify
 from capibara_assets.executions.schema import Execution
 from capibara_assets.storage.records import table
@@ -49,7 +49,7 @@ def test_what_cannot_run_again_says_why(session: Evidence) -> None:
 
 
 def test_verdicts_come_in_the_order_asked_for_with_the_isolation(session: Evidence) -> None:
-    batch = verify(session, ["wrong", "gone", "show"], VerificationRecipe.model_validate({}), processes=2)
+    batch = verify(session, ["wrong", "gone", "show"], Verification.model_validate({}), processes=2)
     assert [(verdict.execution_id, verdict.verified) for verdict in batch.verdicts] == [
         ("wrong", "unverified"),
         ("gone", "recorded"),
