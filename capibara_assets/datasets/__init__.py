@@ -1,4 +1,4 @@
 """Training sets from verified executions and imported files: groups, splits, examples, routing, tokens.
 
-Imports `playbooks`, `executions`, `storage` and what lies below them; never Dagster or torch at import.
+Imports `executions`, `storage`, `deployment` and what lies below them; never Dagster or torch at import.
 """

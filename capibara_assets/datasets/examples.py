@@ -19,7 +19,7 @@ from capibara_assets.datasets.duplicates.decontamination import Contaminated, co
 from capibara_assets.datasets.groups import BRIDGE, COMMON
 from capibara_assets.datasets.imported.join import add_imported, import_figures
 from capibara_assets.datasets.kinds import apply, explain, predict, repair, solve
-from capibara_assets.datasets.kinds.evidence import Candidate, Evidence
+from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Example, Kind, LeftOut, Split, Verified, main_kind
 from capibara_assets.datasets.statistics import MadeFrom, counts, statistics
@@ -75,7 +75,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class _Placed:
-    candidate: Candidate
+    candidate: ExampleCandidate
     example_id: str
     group_id: str
     split: Split
@@ -161,12 +161,12 @@ def _holding_benchmarks(
     return contaminated(frame, recipe.decontamination)
 
 
-def _messages(candidate: Candidate) -> str:
+def _messages(candidate: ExampleCandidate) -> str:
     turns = [{"role": "user", "content": candidate.prompt}, {"role": "assistant", "content": candidate.answer}]
     return json.dumps(turns, ensure_ascii=False)
 
 
-def _candidates(domain: Domain, evidence: Evidence, recipe: DatasetRecipe) -> Iterable[Candidate]:
+def _candidates(domain: Domain, evidence: Evidence, recipe: DatasetRecipe) -> Iterable[ExampleCandidate]:
     if domain == Domain.DEBUG:
         return [*repair.candidates(evidence, recipe), *repair.diagnoses(evidence, recipe)]
     solutions = list(solve.candidates(evidence, recipe))
@@ -180,7 +180,7 @@ def _candidates(domain: Domain, evidence: Evidence, recipe: DatasetRecipe) -> It
 
 def _place(
     domain: Domain,
-    candidate: Candidate,
+    candidate: ExampleCandidate,
     group_of: Mapping[str, tuple[str, Split, str | None]],
     recipe: DatasetRecipe,
 ) -> _Placed | str:

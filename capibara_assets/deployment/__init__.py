@@ -1,4 +1,4 @@
 """Configuration of a deployment: environment variables, YAML declarations, and the location of `resources/`.
 
-Imports `domains` and `errors` only.
+Imports `errors` only.
 """

@@ -13,7 +13,7 @@ DEFAULT_BASE_MODEL = "capibara-nano"
 
 
 class LaunchMode(Enum):
-    """Where training processes are started."""
+    """Place in which training processes are started."""
 
     LOCAL = "local"
     K8S = "k8s"
@@ -21,7 +21,7 @@ class LaunchMode(Enum):
 
 @dataclass(frozen=True)
 class Deployment:
-    """Everything that differs between a laptop and a cluster, except credentials (those are EnvVar resources)."""
+    """Settings that differ between a laptop and a cluster, except credentials (those are EnvVar resources)."""
 
     home: Path
     store: str

@@ -1,4 +1,4 @@
-"""Where training runs: a local process group or a Kubernetes pod, through Dagster Pipes.
+"""Launching of trainings from Dagster, in a local process group or a Kubernetes pod, through Pipes.
 
-May import Dagster; imports `training` requests, `processes` and `deployment`.
+May import Dagster; imports `training` (progress and reporting), `planning` (targets), `processes` and `deployment`.
 """

@@ -59,7 +59,7 @@ class LoraAdapter:
         return int(_of_pattern(self.config.get("rank_pattern") or {}, module, self.config["r"]))
 
     def scale(self, module: str) -> float:
-        """What B @ A is multiplied by: alpha / r, or alpha / sqrt(r) for rsLoRA (arXiv 2312.03732)."""
+        """The factor of B @ A: alpha / r, or alpha / sqrt(r) for rsLoRA (arXiv 2312.03732)."""
         rank = self.rank(module)
         alpha = _of_pattern(self.config.get("alpha_pattern") or {}, module, self.config["lora_alpha"])
         return float(alpha / math.sqrt(rank)) if self.config.get("use_rslora") else float(alpha / rank)

@@ -1,4 +1,4 @@
 """The artifact store: typed tables, manifests and digests, published whole or not at all, on disk or an object store.
 
-Imports `deployment`, `domains` and `errors` only.
+Imports `errors` only.
 """

@@ -29,7 +29,7 @@ class Checkpoints(Protocol):
         ...
 
     def mend(self, folder: Path, about: Mapping[str, Any]) -> str:
-        """As `put`, and replaces stored parts of the checkpoint that are damaged."""
+        """Stores a folder as `put` does, and replaces damaged parts of an existing checkpoint of it."""
         ...
 
     def restore(self, checkpoint: str, folder: Path) -> None:

@@ -38,7 +38,7 @@ class KeptFolder(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What an artifact is; the last file written, so that a folder without one is no artifact."""
+    """The manifest of an artifact; written last, so that a folder without one is no artifact."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -106,6 +106,7 @@ class Imported:
 
     @classmethod
     def empty(cls) -> "Imported":
+        """No imports yet."""
         return cls(table(Example, []), table(ImportedLine, []))
 
 

@@ -1,4 +1,4 @@
 """The kinds of examples, one module each (solve, repair, explain, predict, apply), and what they share.
 
-Imports `code`, the recipe and the schema; a new kind is a new module here.
+Imports `code`, the recipe and the schema of `datasets`; a new kind is a new module here.
 """

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from capibara_assets.datasets.kinds import prompts
-from capibara_assets.datasets.kinds.evidence import Candidate, Evidence
+from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.kinds.lessons import Lessons
 
 _MOST = 5  # bullets quoted with one task
 
 
-def candidates(evidence: Evidence, solutions: Iterable[Candidate]) -> Iterator[Candidate]:
+def candidates(evidence: Evidence, solutions: Iterable[ExampleCandidate]) -> Iterator[ExampleCandidate]:
     """One candidate per *solve* candidate that bullets helped with; quotes those bullets, the best first."""
     lessons = Lessons.of(evidence.lessons)
     if not lessons.rows:

@@ -86,7 +86,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ExampleCandidate:
     """A candidate for an example, which `examples.build_dataset` places in a split, deduplicates and caps."""
 
     kind: Kind

@@ -10,7 +10,7 @@ from capibara_assets.datasets.code.anatomy import dissect
 from capibara_assets.datasets.code.structure import structural_key
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
-from capibara_assets.datasets.kinds.evidence import Candidate, Evidence, mean_quality
+from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, mean_quality
 from capibara_assets.datasets.kinds.lessons import Lessons
 from capibara_assets.datasets.recipe import DatasetRecipe
 
@@ -19,7 +19,7 @@ _FEWEST_WORDS = 4  # beside quoted code: "Function `f(x)`." explains nothing
 _MOST_BULLETS = 2
 
 
-def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]:
+def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
     """One candidate per pattern whose explanation, with the playbook's bullets about it, says more than its name."""
     lessons = Lessons.of(evidence.lessons)
     for pattern in evidence.patterns.sort("pattern_id").iter_rows(named=True):
@@ -31,7 +31,7 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]
         explanation = "\n".join([explanation, *(f"The playbook says: {bullet['content']}" for bullet in bullets)])
         if not rows or not code or len(_QUOTED.sub("", explanation).split()) < _FEWEST_WORDS:
             continue
-        yield Candidate(
+        yield ExampleCandidate(
             kind="explain",
             language=language,
             prompt=prompts.explain(language, code),

@@ -22,6 +22,7 @@ class Lessons:
 
     @classmethod
     def of(cls, rows: "list[Row]") -> "Lessons":
+        """Index bullets (rows of Consolidated, best first)."""
         by_id: dict[str, set[int]] = defaultdict(set)
         by_evidence: dict[str, set[int]] = defaultdict(set)
         for position, row in enumerate(rows):

@@ -10,7 +10,7 @@ from capibara_assets.datasets.code.python_source import without_assertions
 from capibara_assets.datasets.code.structure import structural_key, without_comments
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
-from capibara_assets.datasets.kinds.evidence import Candidate, Evidence, has_substance, mean_quality, quotable
+from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality, quotable
 from capibara_assets.datasets.kinds.proof import recorded_output
 from capibara_assets.datasets.recipe import DatasetRecipe
 
@@ -33,7 +33,7 @@ _OUTPUT = re.compile(
 )
 
 
-def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]:
+def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
     """One candidate per execution whose output is deterministic, and whose context is complete and quoted in full."""
     for session in evidence.sessions:
         for row in session:
@@ -49,7 +49,7 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]
             if not is_deterministic([without_comments(part, row["language"]) for part in [*earlier, code]], output):
                 continue
             whole = "\n".join([*earlier, code])
-            yield Candidate(
+            yield ExampleCandidate(
                 kind="predict",
                 language=row["language"],
                 prompt=prompts.predict(row["language"], code, earlier),

@@ -13,7 +13,7 @@ from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import structural_key, tokens, without_comments
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
-from capibara_assets.datasets.kinds.evidence import Candidate, Evidence, mean_quality, quotable
+from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, mean_quality, quotable
 from capibara_assets.datasets.kinds.proof import proof_of
 from capibara_assets.datasets.recipe import DatasetRecipe
 
@@ -23,7 +23,7 @@ _MOST_CHANGES, _LONGEST_CHANGE = 3, 160
 _UNKNOWN_QUALITY = 0.5  # of an execution that is not among the evidence (it failed, and its quality was too low)
 
 
-def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]:
+def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
     """One candidate per repair pair."""
     for pair in evidence.repairs.sort("pair_id").iter_rows(named=True):
         language = pair["language"]
@@ -32,7 +32,7 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]
         context = quotable(evidence.context(pair["fixed_execution_id"]), recipe.context_chars)
         context = [piece for piece in context if piece.row["execution_id"] != pair["failing_execution_id"]]
         errors = evidence.failures.get(pair["fixed_execution_id"], [pair["error_name"] or ""])
-        yield Candidate(
+        yield ExampleCandidate(
             kind="repair",
             language=language,
             prompt=prompts.repair(language, statement, failing, error, [piece.text for piece in context]),
@@ -53,7 +53,7 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]
         )
 
 
-def diagnoses(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]:
+def diagnoses(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
     """*explain* candidates of the debug domain: the error, and the lines whose change fixed it."""
     for pair in evidence.repairs.sort("pair_id").iter_rows(named=True):
         language = pair["language"]
@@ -62,7 +62,7 @@ def diagnoses(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]:
         error = error_text(pair["error_name"], pair["error_value"], pair["traceback"])
         if not changes:
             continue
-        yield Candidate(
+        yield ExampleCandidate(
             kind="explain",
             language=language,
             prompt=prompts.diagnose(language, failing, error),

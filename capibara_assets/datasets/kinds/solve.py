@@ -14,7 +14,7 @@ from capibara_assets.datasets.code.sessions import Row, needed
 from capibara_assets.datasets.code.structure import normal_text, structural_key
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
-from capibara_assets.datasets.kinds.evidence import Candidate, Evidence, has_substance, mean_quality, quotable
+from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality, quotable
 from capibara_assets.datasets.kinds.proof import proof_of
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
@@ -34,7 +34,7 @@ class _Statement:
     factor: float
 
 
-def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]:
+def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
     """One candidate per execution with a statement, in order of sandbox and time."""
     for session in evidence.sessions:
         answers = _answers_of_tasks(session)
@@ -51,14 +51,14 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Candidate]
 
 def _candidate(
     evidence: Evidence, row: Row, anatomy: Anatomy, statement: _Statement, recipe: DatasetRecipe
-) -> Candidate:
+) -> ExampleCandidate:
     context = quotable(evidence.context(row["execution_id"]), recipe.context_chars)
     task = sha256_bytes(
         "\n".join([normal_text(statement.text), statement.signature, *statement.tests]).encode("utf-8", "replace")
     )
     errors = evidence.failures.get(row["execution_id"], [])
     tests = statement.tests if statement.test_ids else anatomy.tests
-    return Candidate(
+    return ExampleCandidate(
         kind="solve",
         language=row["language"],
         prompt=prompts.solve(

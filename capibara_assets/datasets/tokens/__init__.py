@@ -1,4 +1,4 @@
 """Tokenisation of chat messages: templates, masks, packing, batches, and the cache on disk.
 
-Imports the schema only.
+Imports only the schema of `datasets`.
 """
