@@ -62,7 +62,7 @@ class GraphCheckpoints:
 
     @cached_property
     def store(self) -> "CheckpointStore":
-        from capibara_assets.checkpoints.store.store import open_store
+        from capibara_assets.checkpoints.store.opening import open_store
 
         return open_store(self._root, work=self._work, storage_options=self._options)
 

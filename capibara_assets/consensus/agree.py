@@ -18,7 +18,7 @@ from capibara_assets.consensus.certificates.model import (
     sealed,
     tally_entries,
 )
-from capibara_assets.consensus.choose.choosing import BASE, ConsensusChoice, Tried, choose, measure
+from capibara_assets.consensus.choose.choosing import BASE, ConsensusChoice, Tried, ValidationLosses, choose, measure
 from capibara_assets.consensus.choose.integrated import read_strategies
 from capibara_assets.consensus.election.polling import Hold, hold_vote
 from capibara_assets.consensus.election.voter import DIGITS
@@ -135,15 +135,8 @@ def _choice(
     accepted = {name: attested.candidates[name] for name in outcome.accepted}
     strategies = read_strategies({name: attested.folders[name] for name in outcome.accepted})
     try:
-        choice = choose(
-            base,
-            accepted,
-            examples,
-            recipe,
-            f=outcome.faults_left,
-            merge_strategy=recipe.merge_strategy,
-            strategies=strategies,
-        )
+        validation = ValidationLosses(base, examples)
+        choice = choose(validation, accepted, recipe, f=outcome.faults_left, strategies=strategies)
     except InputError as error:
         raise ConsensusError(f"no consensus: {error}", counted.reasons) from error
     losses = {BASE: choice.losses[BASE]}

@@ -7,8 +7,9 @@ from pathlib import Path
 import torch
 
 from capibara_assets.checkpoints.encryption.keys import RawKey
+from capibara_assets.checkpoints.store.opening import open_store
 from capibara_assets.checkpoints.store.resealing import Resealed, encrypt
-from capibara_assets.checkpoints.store.store import Checkpoint, CheckpointStore, open_store
+from capibara_assets.checkpoints.store.store import Checkpoint, CheckpointStore
 from capibara_assets.errors import InputError
 from capibara_assets_tests.checkpoints.states import adapter, same
 

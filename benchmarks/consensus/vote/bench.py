@@ -230,7 +230,7 @@ def chooser(
     from benchmarks.consensus.vote.game import VALIDATION
     from benchmarks.consensus.vote.losses import given
     from capibara_assets.checkpoints.inspect.verify import digest_of
-    from capibara_assets.consensus.choose.choosing import BASE, choose
+    from capibara_assets.consensus.choose.choosing import BASE, ValidationLosses, choose
 
     def measuring(adapter: "LoraAdapter") -> "TokenLosses":
         return book.token_losses(VALIDATION, digest_of(adapter), given(adapter))
@@ -238,8 +238,8 @@ def chooser(
     def made(accepted: "Mapping[str, LoraAdapter]", f: int) -> "LoraAdapter":
         measured = {key: book.token_losses(VALIDATION, key, given(adapter)) for key, adapter in accepted.items()}
         measured[BASE] = book.token_losses(VALIDATION, BASE, None)
-        examples = book.examples[VALIDATION]
-        return choose(base, accepted, examples, recipe, f=f, measured=measured, measuring=measuring).adapter
+        validation = ValidationLosses(base, book.examples[VALIDATION], measured, measuring)
+        return choose(validation, accepted, recipe, f=f).adapter
 
     return made
 

@@ -12,20 +12,18 @@ from upath import UPath
 import capibara_assets
 from capibara_assets.checkpoints import tree
 from capibara_assets.checkpoints.content import Content, live, of_bytes, of_file
-from capibara_assets.checkpoints.encryption.keys import WrappingKey, given_key
 from capibara_assets.checkpoints.encryption.vault import Vault
 from capibara_assets.checkpoints.store.catalog import Catalog
 from capibara_assets.checkpoints.store.checkpoint import Backing, Checkpoint, some
 from capibara_assets.checkpoints.store.codec import Compression
 from capibara_assets.checkpoints.store.collect import Collected, collect, condemn
-from capibara_assets.checkpoints.store.kind import STORE, check_kind, exists, moved
+from capibara_assets.checkpoints.store.kind import STORE, check_kind
 from capibara_assets.checkpoints.store.leases import Lease, LeaseExpired, hold
 from capibara_assets.checkpoints.store.manifest import About, CheckpointManifest, TensorEntry
 from capibara_assets.checkpoints.store.packs import FOLDER as PACKS
 from capibara_assets.checkpoints.store.packs import SUFFIX
-from capibara_assets.checkpoints.store.places import StorePlace, open_place
+from capibara_assets.checkpoints.store.places import open_place
 from capibara_assets.checkpoints.store.scrub import Damage, scrub
-from capibara_assets.checkpoints.store.slots import create_vault, is_encrypted, open_vault
 from capibara_assets.checkpoints.store.versions import MANIFESTS, Version, Versions, manifest_id
 from capibara_assets.checkpoints.store.writing import PieceWriter
 from capibara_assets.errors import InputError, IntegrityError
@@ -40,7 +38,7 @@ class MissingCheckpoint(InputError):
     """The store has no checkpoint of this name or id."""
 
 
-__all__ = ["Checkpoint", "CheckpointStore", "Collected", "Damage", "MissingCheckpoint", "open_store"]
+__all__ = ["Checkpoint", "CheckpointStore", "Collected", "Damage", "MissingCheckpoint"]
 
 Checkpoints = list[Checkpoint]  # inside the class below, `list` is a method
 Damages = list[Damage]
@@ -369,57 +367,6 @@ class CheckpointStore:
         """Check once that this is such a store; before the first write, create it. False: there is no store yet."""
         self._checked = self._checked or check_kind(self.place, self.vault is not None, create=write)
         return self._checked
-
-
-def open_store(
-    root: str | UPath | Path,
-    *,
-    key: WrappingKey | None = None,
-    compression: Compression = "zstd",
-    work: Path | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    create: bool = True,
-) -> CheckpointStore:
-    """Open the store at an address, with its keys if it is encrypted; a new one is encrypted if a key is given.
-
-    Args:
-        key: key of an encrypted store; None: the one in the environment (`keys.given_key`).
-        create: whether the key slot of a new encrypted store may be written.
-
-    Raises:
-        InputError: a remote root without `work`; an encrypted store, and no key, or not its key; a key, and a store
-            that is not encrypted, or, without `create`, none.
-        IntegrityError: a key slot is damaged, or the folder that the store moved to is missing.
-    """
-    place = open_place(root, work=work, storage_options=storage_options, private=True)
-    if (there := moved(place)) is not None:
-        root = UPath(root, **dict(storage_options or {})) / there.at
-        place = open_place(root, work=work, storage_options=storage_options, private=True)
-        if not exists(place):
-            raise IntegrityError(f"{place.root} is missing: the store's checkpoints should be there")
-    key = key if key is not None else given_key()
-    vault = None
-    if is_encrypted(place):
-        vault = open_vault(place, key)
-    elif key is not None:
-        vault = _new_vault(place, key, create)
-    return CheckpointStore(root, vault=vault, compression=compression, work=work, storage_options=storage_options)
-
-
-def _new_vault(place: StorePlace, key: WrappingKey, create: bool) -> Vault:
-    """The vault of a new encrypted store. Raises InputError: there is a plain store, or, without `create`, none."""
-    if exists(place):
-        if is_encrypted(place):
-            return open_vault(place, key)  # another process has just created it
-        raise InputError(
-            f"the checkpoint store {place.root} is not encrypted, and {key.origin} gives a key: encrypt the store "
-            "(`capibara checkpoint encrypt`), or do not give a key"
-        )
-    if not create:
-        raise InputError(f"there is no checkpoint store at {place.root}")
-    vault = create_vault(place, key)
-    check_kind(place, True, create=True)
-    return vault
 
 
 def _check(content: Content, about: About) -> None:

@@ -52,7 +52,7 @@ class StoreLocation:
         Raises:
             InputError: no such folder, no key for an encrypted store or a wrong one.
         """
-        from capibara_assets.checkpoints.store.store import open_store
+        from capibara_assets.checkpoints.store.opening import open_store
         from capibara_assets.storage.mirror import is_remote
 
         folder = Path(self.root.removeprefix("file://"))

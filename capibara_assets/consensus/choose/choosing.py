@@ -13,7 +13,7 @@ evaluation.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -42,6 +42,7 @@ MergeStrategy = Literal["weighted_average", "convex_optimization"]
 _FORCED: dict[str, Kind] = {"weighted_average": "weighted_soup", "convex_optimization": "convex"}
 _DIGITS = 6  # of losses: the last bits of a float32 model depend on the number of threads
 _MARGIN = 1e-5  # nats per token: losses nearer than this are equal up to those bits
+_REGULARISATION = 0.01  # of `convex_weights`
 _PARTS = 1000  # weights fitted to losses are multiples of 1/1000, so that those bits do not change them
 
 
@@ -85,6 +86,31 @@ class ConsensusChoice:
     losses: dict[str, float]
 
 
+@dataclass(frozen=True)
+class ValidationLosses:
+    """Token losses on validation examples, measured on first need.
+
+    Attributes:
+        base: the model that the adapters were trained on.
+        examples: held-out examples that all candidates are measured on.
+        known: losses already known, of "base" and of voters by name, from `measure`.
+        measuring: losses under an adapter, in place of `measure`; simulations of many choices pass a cached one.
+    """
+
+    base: Base
+    examples: Sequence["Encoded"]
+    known: Mapping[str, TokenLosses] = field(default_factory=dict)
+    measuring: Callable[[LoraAdapter], TokenLosses] | None = None
+
+    def named(self, name: str, adapter: LoraAdapter | None) -> TokenLosses:
+        """Losses of the base (None) or of a voter's adapter."""
+        return self.known[name] if name in self.known else measure(self.base, adapter, self.examples)
+
+    def under(self, adapter: LoraAdapter) -> TokenLosses:
+        """Losses of the base under an adapter that is no voter's."""
+        return self.measuring(adapter) if self.measuring else measure(self.base, adapter, self.examples)
+
+
 class ChoiceError(InputError):
     """No candidate passes the gate.
 
@@ -98,34 +124,25 @@ class ChoiceError(InputError):
 
 
 def choose(
-    base: Base,
+    validation: ValidationLosses,
     accepted: Mapping[str, LoraAdapter],
-    validation: Sequence["Encoded"],
     recipe: ConsensusRecipe,
     *,
     f: int,
-    merge_strategy: MergeStrategy | None = None,
-    lambda_reg: float = 0.01,
-    measured: Mapping[str, TokenLosses] | None = None,
     strategies: Mapping[str, str] | None = None,
-    measuring: Callable[[LoraAdapter], TokenLosses] | None = None,
 ) -> ConsensusChoice:
     """Measure every candidate on validation, and choose the best that passes the gate.
 
     The adapter depends neither on the order nor on the names of the voters: they are ordered by digest.
 
     Args:
+        validation: losses that all candidates are judged by.
         accepted: name -> adapter of the voters that the vote accepted; they change the same modules.
-        validation: held-out examples that all candidates are measured on.
-        recipe: rule, mixing before it, rank, tolerance.
+        recipe: rule, mixing before it, rank, tolerance; its `merge_strategy` forces the weighted soup or the mixture,
+            which still has to pass the gate.
         f: accepted voters that may still be bad, for the robust rule.
-        merge_strategy: forces the weighted soup or the mixture, which still has to pass the gate.
-        lambda_reg: regularisation of `convex_weights`.
-        measured: token losses on `validation` already known, of "base" and of voters by name, from `measure`.
         strategies: accepted voter -> kind of its strategy; where all three of the integrated strategy are among them,
             its adapter is a candidate, too.
-        measuring: token losses on `validation` under an adapter, in place of `measure`; simulations of choices among
-            similar adapters pass a cached one.
 
     Raises:
         ChoiceError: no candidate, or not the forced one, passes the gate; nothing may be published.
@@ -134,24 +151,20 @@ def choose(
     if not accepted:
         raise ValueError("no voter was accepted: there is no candidate to choose from")
     order = sorted(accepted, key=lambda name: (digest_of(accepted[name]), name))
-    known = dict(measured or {})
-    for name in (BASE, *order):
-        if name not in known:
-            known[name] = measure(base, None if name == BASE else accepted[name], validation)
-    losses = {name: _mean(known[name]) for name in (BASE, *order)}
-    measuring = measuring or (lambda adapter: measure(base, adapter, validation))
-    combiner = _VoterCombiner([accepted[name] for name in order], recipe.rank, measuring)
+    known = {name: validation.named(name, accepted.get(name)) for name in (BASE, *order)}
+    losses = {name: _mean(own) for name, own in known.items()}
+    combiner = _VoterCombiner([accepted[name] for name in order], recipe.rank, validation.under)
     voters = [combiner.voter(place, losses[name]) for place, name in enumerate(order)]
     sound = [place for place, name in enumerate(order) if math.isfinite(losses[name])]
 
     made = [_robust(combiner, recipe, f)]
     if sound:
-        made.append(_convex(combiner, sound, [known[order[place]].nll for place in sound], lambda_reg))
+        made.append(_convex(combiner, sound, [known[order[place]].nll for place in sound]))
         made += _soups(combiner, sound, [losses[order[place]] for place in sound], order)
         made += _integrated(combiner, sound, losses, order, strategies or {})
     best = min((losses[order[place]] for place in sound), default=math.nan)
     tried = tuple(_judged(candidate, order, losses[BASE], best, recipe) for candidate in (*made, *voters))
-    chosen = choice_of(tried, merge_strategy)
+    chosen = choice_of(tried, recipe.merge_strategy)
     return ConsensusChoice((*made, *voters)[tried.index(chosen)].adapter, chosen, tried, losses)
 
 
@@ -246,15 +259,13 @@ def _robust(combiner: _VoterCombiner, recipe: ConsensusRecipe, f: int) -> _Candi
     return _Candidate("robust", robust.adapter, robust.weights, loss, robust.evidence, settings)
 
 
-def _convex(
-    combiner: _VoterCombiner, places: Sequence[int], token_nll: Sequence[np.ndarray], lambda_reg: float
-) -> _Candidate:
+def _convex(combiner: _VoterCombiner, places: Sequence[int], token_nll: Sequence[np.ndarray]) -> _Candidate:
     """The sum of deltas by the weights of the likeliest mixture of the voters (the sum's own loss is not convex)."""
     losses = np.stack(token_nll)
-    rounded = _thousandths(convex_weights(losses, lambda_reg).weights)
+    rounded = _thousandths(convex_weights(losses, _REGULARISATION).weights)
     weights, adapter, loss = combiner.average(rounded, places)
-    gap = mixture_gap(losses, rounded, lambda_reg)
-    figures = {"lambda_reg": lambda_reg, "duality_gap": math.ceil(gap * 1e9) / 1e9, "tokens": int(losses.shape[1])}
+    gap = mixture_gap(losses, rounded, _REGULARISATION)
+    figures = {"lambda_reg": _REGULARISATION, "duality_gap": math.ceil(gap * 1e9) / 1e9, "tokens": int(losses.shape[1])}
     return _Candidate("convex", adapter, weights, loss, figures, {})
 
 

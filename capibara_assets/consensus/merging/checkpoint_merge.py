@@ -15,27 +15,25 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import numpy as np
-from huggingface_hub import split_state_dict_into_shards_factory
 
 from capibara_assets import __version__
 from capibara_assets.checkpoints.content import nbytes, of_bytes, to_bytes
 from capibara_assets.checkpoints.formats.beside import write_files
 from capibara_assets.checkpoints.formats.publish import new_folder
-from capibara_assets.checkpoints.formats.safetensors_file import header, layout
+from capibara_assets.checkpoints.formats.safetensors_file import layout
 from capibara_assets.consensus.merging.element_kernels import first_non_finite, to_bfloat16
 from capibara_assets.consensus.merging.inputs import FLOATS, Model, check_alike, read_model, same_place, untied
 from capibara_assets.consensus.merging.interface import Merge, Recipe
 from capibara_assets.consensus.merging.methods import METHODS, RegisteredMethod
 from capibara_assets.consensus.merging.options import DTYPES, PER_MODEL, known_method, read_options, recipes
 from capibara_assets.consensus.merging.stack import Block, MappedTensor, Stack, grouped
-from capibara_assets.consensus.merging.writer import PIECE, Writer, write_side_by_side
+from capibara_assets.consensus.merging.writer import PIECE, Shape, Writer, index, shards, write_side_by_side
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.files import CONFIG, INDEX
 from capibara_assets.storage.digests import combine, sha256_file
-from capibara_assets.storage.jsonfiles import readable_json
 from capibara_assets.storage.manifest import MANIFEST
 
 
@@ -95,7 +93,7 @@ def merge_checkpoints(paths: Sequence[Path | str], method: str, out: Path | str,
     only_base = check_alike(merging, origin, given["dtype"] is not None)
     recipe = recipes(method, given, len(merging))
     shapes = _shapes(merging, origin, only_base, given["dtype"])
-    headers = _shards(shapes, given["max_shard_size"], first.tied)
+    headers = shards(shapes, given["max_shard_size"], first.tied)
     total = sum(nbytes(shape.dtype, shape.shape) for shape in shapes.values())
     job = _Job(method, merging, origin, recipe, shapes, frozenset(only_base))
     for name in shapes:
@@ -107,7 +105,7 @@ def merge_checkpoints(paths: Sequence[Path | str], method: str, out: Path | str,
         if source.config:
             files[CONFIG] = of_bytes(_config(source, given["dtype"], bool(untied_names)))
         if len(headers) > 1:
-            files[INDEX] = of_bytes(_index(headers, shapes))
+            files[INDEX] = of_bytes(index(headers, shapes))
         write_files(files, folder)
         entries = {name: {"sha256": digest, "bytes": size} for name, (digest, size) in digests.items()}
         for name in files:
@@ -166,13 +164,6 @@ def _models(
 
 
 # Tensor by tensor
-
-
-class Shape(NamedTuple):
-    """Element type and shape of a tensor to write; the bytes come later."""
-
-    dtype: str
-    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -326,34 +317,6 @@ def _order(parts: Sequence[MappedTensor], recipe: Recipe) -> list[int]:
 
 
 # What lies beside the weights
-
-
-def _shards(tensors: Mapping[str, Shape], max_shard_size: str | int, ties: Mapping[str, str]) -> dict[str, str]:
-    """File name -> safetensors header, in the layout that Transformers writes.
-
-    Args:
-        ties: name that is left out -> the name under which it is stored; noted in the header.
-    """
-    split = split_state_dict_into_shards_factory(
-        dict(tensors),
-        get_storage_size=lambda tensor: nbytes(tensor.dtype, tensor.shape),
-        filename_pattern="model{suffix}.safetensors",
-        max_shard_size=max_shard_size,
-    )
-    return {
-        file: header(
-            cast(Any, {name: tensors[name] for name in names}),  # of a source, a header takes type and shape only
-            {"format": "pt", **{name: to for name, to in ties.items() if name not in tensors and to in names}},
-        )
-        for file, names in sorted(split.filename_to_tensors.items())
-    }
-
-
-def _index(headers: Mapping[str, str], tensors: Mapping[str, Shape]) -> bytes:
-    """The index of a checkpoint in shards."""
-    places = {name: file for file, text in headers.items() for name in layout(text)}
-    size = sum(nbytes(tensors[name].dtype, tensors[name].shape) for name in places)
-    return readable_json({"metadata": {"total_size": size}, "weight_map": places})
 
 
 def _manifest_bytes(value: Mapping[str, Any]) -> bytes:

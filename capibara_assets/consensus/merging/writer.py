@@ -1,8 +1,9 @@
-"""Writer of a merge's weight files: filled in pieces on many threads, hashed in order, written past the page cache.
+"""Weight files of a merge: headers of the shards, and a writer that fills, hashes and writes them on many threads.
 
 A merge writes more than it computes. Through the page cache every byte would be copied once more, into pages that the
 kernel has to find and clear first, and pushed out of it again by the sync: more processor time than merging takes, and
-the inputs' own pages would make room for it. Written directly, a piece goes from where it was made to the disk.
+the inputs' own pages would make room for it. Written directly, a piece goes from where it was made to the disk; pieces
+of a file are filled in parallel and hashed in order.
 """
 
 import ctypes
@@ -13,10 +14,16 @@ import mmap
 import os
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+
+from huggingface_hub import split_state_dict_into_shards_factory
+
+from capibara_assets.checkpoints.content import nbytes
+from capibara_assets.checkpoints.formats.safetensors_file import header, layout
+from capibara_assets.storage.jsonfiles import readable_json
 
 PIECE = 4 << 20
 """Bytes of a piece: the most that is computed and written at once, except for longer rows."""
@@ -27,6 +34,41 @@ _WRITES = 4  # at the same time, of a file
 _FILES = 4  # at the same time
 _libc = ctypes.CDLL(None, use_errno=True)
 Fill = Callable[[memoryview], None]
+
+
+class Shape(NamedTuple):
+    """Element type and shape of a tensor to write; the bytes come later."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def shards(tensors: Mapping[str, Shape], max_shard_size: str | int, ties: Mapping[str, str]) -> dict[str, str]:
+    """File name -> safetensors header, in the layout that Transformers writes.
+
+    Args:
+        ties: name that is left out -> the name under which it is stored; noted in the header.
+    """
+    split = split_state_dict_into_shards_factory(
+        dict(tensors),
+        get_storage_size=lambda tensor: nbytes(tensor.dtype, tensor.shape),
+        filename_pattern="model{suffix}.safetensors",
+        max_shard_size=max_shard_size,
+    )
+    return {
+        file: header(
+            cast(Any, {name: tensors[name] for name in names}),  # of a source, a header takes type and shape only
+            {"format": "pt", **{name: to for name, to in ties.items() if name not in tensors and to in names}},
+        )
+        for file, names in sorted(split.filename_to_tensors.items())
+    }
+
+
+def index(headers: Mapping[str, str], tensors: Mapping[str, Shape]) -> bytes:
+    """The index of a checkpoint in shards."""
+    places = {name: file for file, text in headers.items() for name in layout(text)}
+    size = sum(nbytes(tensors[name].dtype, tensors[name].shape) for name in places)
+    return readable_json({"metadata": {"total_size": size}, "weight_map": places})
 
 
 class _Piece(NamedTuple):

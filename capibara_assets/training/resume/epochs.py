@@ -16,8 +16,9 @@ from capibara_assets import __version__
 from capibara_assets.checkpoints.content import Content, of_bytes, of_torch
 from capibara_assets.checkpoints.retention import RetentionPolicy, plan
 from capibara_assets.checkpoints.store.manifest import About, CheckpointManifest
+from capibara_assets.checkpoints.store.opening import open_store
 from capibara_assets.checkpoints.store.saving import AsyncSaver
-from capibara_assets.checkpoints.store.store import CheckpointStore, open_store
+from capibara_assets.checkpoints.store.store import CheckpointStore
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.files import ADAPTER_CONFIG
 from capibara_assets.storage.jsonfiles import readable_json

@@ -16,7 +16,8 @@ import torch
 import zstandard
 
 from capibara_assets.checkpoints.encryption.keys import KEY, RawKey
-from capibara_assets.checkpoints.store.store import CheckpointStore, open_store
+from capibara_assets.checkpoints.store.opening import open_store
+from capibara_assets.checkpoints.store.store import CheckpointStore
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets_tests.checkpoints.states import adapter, same, unsynced
 

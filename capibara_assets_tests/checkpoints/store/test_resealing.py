@@ -11,8 +11,9 @@ import pytest
 
 from capibara_assets.checkpoints.store import resealing
 from capibara_assets.checkpoints.store.leases import hold
+from capibara_assets.checkpoints.store.opening import open_store
 from capibara_assets.checkpoints.store.resealing import Resealed, decrypt, encrypt, rotate
-from capibara_assets.checkpoints.store.store import CheckpointStore, open_store
+from capibara_assets.checkpoints.store.store import CheckpointStore
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets_tests.checkpoints.resealed import (
     FILES,

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from capibara_assets.checkpoints.store import files
+from capibara_assets.checkpoints.store.opening import open_store
 from capibara_assets.checkpoints.store.resealing import Resealed, decrypt, encrypt
-from capibara_assets.checkpoints.store.store import open_store
 from capibara_assets_tests.checkpoints.crashes import dies_after, dies_before
 from capibara_assets_tests.checkpoints.resealed import (
     KEY,

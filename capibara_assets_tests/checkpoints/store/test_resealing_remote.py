@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from capibara_assets.checkpoints.encryption.keys import RawKey
+from capibara_assets.checkpoints.store.opening import open_store
 from capibara_assets.checkpoints.store.resealing import decrypt, encrypt, rotate
-from capibara_assets.checkpoints.store.store import open_store
 from capibara_assets.errors import InputError
 from capibara_assets_tests.checkpoints.states import adapter, same
 from capibara_assets_tests.storage.test_remote import emulator

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from capibara_assets.checkpoints.formats import FORMATS
 from capibara_assets.checkpoints.store.manifest import About
-from capibara_assets.checkpoints.store.store import open_store
+from capibara_assets.checkpoints.store.opening import open_store
 from capibara_assets.cli.model.test_model import test_model as command
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from capibara_assets.checkpoints.formats import FORMATS
 from capibara_assets.checkpoints.store.manifest import About
-from capibara_assets.checkpoints.store.store import open_store
+from capibara_assets.checkpoints.store.opening import open_store
 from capibara_assets.cli.training.compare_epochs import compare_epochs
 from capibara_assets.cli.training.train import train
 from capibara_assets.errors import InputError

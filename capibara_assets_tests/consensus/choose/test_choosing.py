@@ -12,6 +12,7 @@ from capibara_assets.consensus.choose.choosing import (
     ChoiceError,
     ConsensusChoice,
     Tried,
+    ValidationLosses,
     choose,
     measure,
     rebuild,
@@ -30,7 +31,7 @@ MERGED = ("robust", "convex", "uniform_soup", "weighted_soup", "greedy_soup")
 
 @pytest.fixture(scope="module")
 def choice(tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens]) -> ConsensusChoice:
-    return choose(tiny, honest, validation, RECIPE, f=1)
+    return choose(ValidationLosses(tiny, validation), honest, RECIPE, f=1)
 
 
 def entry(choice: ConsensusChoice, name: str) -> Tried:
@@ -73,7 +74,7 @@ def test_losses_may_come_from_elsewhere(
         return measure(tiny, adapter, validation)
 
     known = {name: measure(tiny, honest.get(name), validation) for name in (BASE, *honest)}
-    found = choose(tiny, honest, validation, RECIPE, f=1, measured=known, measuring=measuring)
+    found = choose(ValidationLosses(tiny, validation, known, measuring), honest, RECIPE, f=1)
     assert (found.chosen, found.tried, found.losses) == (choice.chosen, choice.tried, choice.losses)
     assert len(asked) == len(set(asked)) and not set(asked) & {digest_of(adapter) for adapter in honest.values()}
 
@@ -103,10 +104,10 @@ def test_neither_order_nor_names_show(
     rule: str, tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens]
 ) -> None:
     recipe = RECIPE.model_copy(update={"rule": rule})
-    first = choose(tiny, honest, validation, recipe, f=1)
-    assert choose(tiny, dict(reversed(honest.items())), validation, recipe, f=1).tried == first.tried
+    first = choose(ValidationLosses(tiny, validation), honest, recipe, f=1)
+    assert choose(ValidationLosses(tiny, validation), dict(reversed(honest.items())), recipe, f=1).tried == first.tried
     renamed = {f"x{9 - int(name[-1])}": adapter for name, adapter in honest.items()}
-    other = choose(tiny, renamed, validation, recipe, f=1)
+    other = choose(ValidationLosses(tiny, validation), renamed, recipe, f=1)
     assert [one.digest for one in other.tried] == [one.digest for one in first.tried]
     assert other.chosen.digest == first.chosen.digest
 
@@ -126,7 +127,7 @@ def test_what_is_known_is_not_measured_again(
         return measure(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr("capibara_assets.consensus.choose.choosing.measure", counted)
-    again = choose(tiny, honest, validation, RECIPE, f=1, measured=known)
+    again = choose(ValidationLosses(tiny, validation, known), honest, RECIPE, f=1)
     assert again.tried == choice.tried
     assert len(calls) <= 4 + len(honest) - 1, "robust, mixture, two soups, and the greedy attempts"
 
@@ -142,7 +143,9 @@ def test_a_strategy_forces_its_candidate(
     honest: dict[str, LoraAdapter],
     validation: list[Tokens],
 ) -> None:
-    forced = choose(tiny, honest, validation, RECIPE, f=1, merge_strategy=strategy)  # type: ignore[arg-type]
+    forced = choose(
+        ValidationLosses(tiny, validation), honest, RECIPE.model_copy(update={"merge_strategy": strategy}), f=1
+    )
     assert forced.chosen.kind == kind
     assert forced.tried == choice.tried
 
@@ -155,7 +158,7 @@ def _spoilt(honest: Mapping[str, LoraAdapter], factor: float) -> dict[str, LoraA
 def test_a_merge_that_is_worse_than_the_best_voter_is_not_the_consensus(
     tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens]
 ) -> None:
-    found = choose(tiny, _spoilt(honest, -1.0), validation, RECIPE, f=1)
+    found = choose(ValidationLosses(tiny, validation), _spoilt(honest, -1.0), RECIPE, f=1)
     robust = entry(found, "robust")
     assert not robust.passed
     assert "is not under the base's" in robust.reason
@@ -173,7 +176,7 @@ def test_a_merge_that_is_worse_than_the_best_voter_is_not_the_consensus(
 def test_the_mixture_leaves_useless_voters_out(
     tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens]
 ) -> None:
-    found = choose(tiny, _spoilt(honest, -1.0), validation, RECIPE, f=1)
+    found = choose(ValidationLosses(tiny, validation), _spoilt(honest, -1.0), RECIPE, f=1)
     convex = entry(found, "convex")
     assert convex.weights is not None
     weights = dict(zip(convex.voters, convex.weights, strict=True))
@@ -183,12 +186,17 @@ def test_the_mixture_leaves_useless_voters_out(
 def test_nothing_passes(tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens]) -> None:
     bad = {name: changed(adapter, -1.0) for name, adapter in honest.items()}
     with pytest.raises(ChoiceError, match="no candidate for the consensus may be published") as raised:
-        choose(tiny, bad, validation, RECIPE, f=1)
+        choose(ValidationLosses(tiny, validation), bad, RECIPE, f=1)
     assert len(raised.value.tried) == 9
     with pytest.raises(ChoiceError, match="merge_strategy weighted_average forces a candidate"):
-        choose(tiny, bad, validation, RECIPE, f=1, merge_strategy="weighted_average")
+        choose(
+            ValidationLosses(tiny, validation),
+            bad,
+            RECIPE.model_copy(update={"merge_strategy": "weighted_average"}),
+            f=1,
+        )
     with pytest.raises(ValueError, match="no voter was accepted"):
-        choose(tiny, {}, validation, RECIPE, f=0)
+        choose(ValidationLosses(tiny, validation), {}, RECIPE, f=0)
 
 
 def test_a_voter_whose_loss_is_not_finite_is_in_no_average(
@@ -196,7 +204,7 @@ def test_a_voter_whose_loss_is_not_finite_is_in_no_average(
 ) -> None:
     broken = {**honest, "voter-1": changed(honest["voter-1"], float("nan"))}
     recipe = RECIPE.model_copy(update={"rule": "mean"})
-    found = choose(tiny, broken, validation, recipe, f=0)
+    found = choose(ValidationLosses(tiny, validation), broken, recipe, f=0)
     assert entry(found, "robust").reason == "its loss is not finite"
     place = found.tried[1].voters.index("voter-1")
     for one in found.tried[1:5]:
@@ -210,7 +218,9 @@ def test_a_voter_whose_loss_is_not_finite_is_in_no_average(
 def test_a_smaller_rank_holds_for_every_merge_and_leaves_voters_alone(
     tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens]
 ) -> None:
-    found = choose(tiny, honest, validation, RECIPE.model_copy(update={"rank": 12, "tolerance": 0.5}), f=1)
+    found = choose(
+        ValidationLosses(tiny, validation), honest, RECIPE.model_copy(update={"rank": 12, "tolerance": 0.5}), f=1
+    )
     for one in found.tried:
         adapter = rebuild(one, honest)
         whole = sum(weight != 0 for weight in one.weights or (1.0,)) == 1
@@ -223,7 +233,7 @@ def test_equal_candidates_go_to_the_robust_aggregate(
     tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens]
 ) -> None:
     same = dict.fromkeys(honest, honest["voter-0"])
-    found = choose(tiny, same, validation, RECIPE, f=1)
+    found = choose(ValidationLosses(tiny, validation), same, RECIPE, f=1)
     assert found.chosen.kind == "robust"
     exact = merge_adapters([honest["voter-0"]], [1.0])
     for module in exact.modules:
@@ -231,6 +241,6 @@ def test_equal_candidates_go_to_the_robust_aggregate(
 
 
 def test_one_voter_alone(tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens]) -> None:
-    found = choose(tiny, {"only": honest["voter-0"]}, validation, RECIPE, f=0)
+    found = choose(ValidationLosses(tiny, validation), {"only": honest["voter-0"]}, RECIPE, f=0)
     assert {one.kind for one in found.tried} == {*MERGED, "voter"}
     assert found.chosen.kind == "robust"
