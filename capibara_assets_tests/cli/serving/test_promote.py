@@ -104,7 +104,7 @@ def test_by_hand_there_and_back_again(published: Published, tmp_path: Path):
     )
     assert (
         run(promote, "--verify", str(out)).output
-        == f"{len(check_export(out)['files'])} files are as they were exported\n"
+        == f"{len(check_export(out)['files'])} files match their digests\n"
     )
     back = run(rollback, "--reason", "worse", "--by", "bo", "--json")
     assert json.loads(back.output)["moved"]["sql"][1] is None
@@ -127,8 +127,8 @@ def test_an_adapter_of_another_base_is_not_laid_out(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "the gate promotes by itself"),
-        (("--reason", "x", "--history"), "the gate promotes by itself"),
+        ((), "give one of --reason TEXT"),
+        (("--reason", "x", "--history"), "give one of --reason TEXT"),
         (("--history", "--quantise", "int8"), "--quantise goes with --export"),
         (("--reason", "x", "--domain", "cobol", "--by", "ana"), "'cobol' is nothing that serves"),
         (("--reason", "x", "--domain", "python", "--by", "ana"), "nothing to promote for python"),
