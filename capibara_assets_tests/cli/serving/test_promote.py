@@ -102,10 +102,7 @@ def test_by_hand_there_and_back_again(published: Published, tmp_path: Path):
     assert (
         "| MIT | 1 |" in card and "-0.010 to 0.070" in card and "Promoted by ana" in card and "a customer asked" in card
     )
-    assert (
-        run(promote, "--verify", str(out)).output
-        == f"{len(check_export(out)['files'])} files match their digests\n"
-    )
+    assert run(promote, "--verify", str(out)).output == f"{len(check_export(out)['files'])} files match their digests\n"
     back = run(rollback, "--reason", "worse", "--by", "bo", "--json")
     assert json.loads(back.output)["moved"]["sql"][1] is None
     told = run(promote, "--history").output
