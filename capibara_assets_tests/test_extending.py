@@ -24,6 +24,7 @@ from safetensors.numpy import load_file, save_file
 from capibara_assets_tests.executions.conftest import envelope, line
 
 ROOT = Path(__file__).resolve().parents[1]
+pytestmark = pytest.mark.slow
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,6 @@ def train_newest(run, strategy):
 """
 
 
-@pytest.mark.slow
 def test_a_training_strategy_is_a_class_and_its_trainer(checkout: Checkout, tmp_path: Path) -> None:
     """`training/strategy.py` names the class and its trainer; a recipe of `recipes/strategies` is a profile."""
     checkout.add("capibara_assets/training/strategies/newest.py", TRAINER)

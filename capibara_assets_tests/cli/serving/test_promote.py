@@ -102,10 +102,7 @@ def test_by_hand_there_and_back_again(published: Published, tmp_path: Path):
     assert (
         "| MIT | 1 |" in card and "-0.010 to 0.070" in card and "Promoted by ana" in card and "a customer asked" in card
     )
-    assert (
-        run(promote, "--verify", str(out)).output
-        == f"{len(check_export(out)['files'])} files are as they were exported\n"
-    )
+    assert run(promote, "--verify", str(out)).output == f"{len(check_export(out)['files'])} files match their digests\n"
     back = run(rollback, "--reason", "worse", "--by", "bo", "--json")
     assert json.loads(back.output)["moved"]["sql"][1] is None
     told = run(promote, "--history").output
@@ -127,8 +124,8 @@ def test_an_adapter_of_another_base_is_not_laid_out(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "the gate promotes by itself"),
-        (("--reason", "x", "--history"), "the gate promotes by itself"),
+        ((), "give one of --reason TEXT"),
+        (("--reason", "x", "--history"), "give one of --reason TEXT"),
         (("--history", "--quantise", "int8"), "--quantise goes with --export"),
         (("--reason", "x", "--domain", "cobol", "--by", "ana"), "'cobol' is not served"),
         (("--reason", "x", "--domain", "python", "--by", "ana"), "nothing to promote for python"),
