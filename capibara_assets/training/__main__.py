@@ -66,8 +66,8 @@ def _log() -> Iterator[tuple[Say, Say, Publish | None]]:
     the file that JOB_LOG names, which `capibara jobs logs` reads.
     """
     with contextlib.ExitStack() as stack:
-        beside = os.environ.get(JOB_LOG)
-        file = stack.enter_context(Path(beside).open("a", encoding="utf-8", buffering=1)) if beside else None
+        job_log = os.environ.get(JOB_LOG)
+        file = stack.enter_context(Path(job_log).open("a", encoding="utf-8", buffering=1)) if job_log else None
 
         def also(say: Say) -> Say:
             if file is None:
