@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _log() -> Iterator[tuple[Say, Say, Publish | None]]:
-    """Functions that log a line, log an error, and publish a message.
+    """Context with the functions that log a line, log an error, and publish a message (None: not supported).
 
     They write to the run's event log when Dagster started this process, else to stdout and stderr; and in both cases to
     the file that JOB_LOG names, which `capibara jobs logs` reads.
