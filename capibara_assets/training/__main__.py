@@ -60,14 +60,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _log() -> Iterator[tuple[Say, Say, Publish | None]]:
-    """Functions that log a line, log an error, and publish a message.
+    """Context with the functions that log a line, log an error, and publish a message (None: not supported).
 
     They write to the run's event log when Dagster started this process, else to stdout and stderr; and in both cases to
     the file that JOB_LOG names, which `capibara jobs logs` reads.
     """
     with contextlib.ExitStack() as stack:
-        beside = os.environ.get(JOB_LOG)
-        file = stack.enter_context(Path(beside).open("a", encoding="utf-8", buffering=1)) if beside else None
+        job_log = os.environ.get(JOB_LOG)
+        file = stack.enter_context(Path(job_log).open("a", encoding="utf-8", buffering=1)) if job_log else None
 
         def also(say: Say) -> Say:
             if file is None:

@@ -147,8 +147,8 @@ class Supervised:
 
     def __init__(self, request: TrainingRequest):
         request.work.mkdir(parents=True, exist_ok=True)
-        letter = request.work / "request.json"
-        letter.write_text(request.model_dump_json())
+        request_file = request.work / "request.json"
+        request_file.write_text(request.model_dump_json())
         (self._spec,) = request.recipe.voters
         self._total = request.recipe.training.max_steps
         self._every = request.recipe.training.evaluate_every
@@ -157,7 +157,7 @@ class Supervised:
         self._seen = self._events.stat().st_size if self._events.is_file() else 0
         self._struck: set[int] = set()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "capibara_assets.training", "--request", str(letter)],
+            [sys.executable, "-m", "capibara_assets.training", "--request", str(request_file)],
             stdout=subprocess.DEVNULL, stderr=self._errors,
         )  # fmt: skip
 

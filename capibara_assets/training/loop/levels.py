@@ -93,7 +93,7 @@ def _general(examples: VoterExamples) -> Chosen:
 
 
 def _hard(examples: VoterExamples, strategy: HierarchicalStrategy) -> Chosen:
-    """Repairs, and examples of difficulty `hard_from` and more; none if the table lacks these columns and may."""
+    """Repairs, and examples of difficulty `hard_from` and more; none if the table may and does lack the columns."""
     ids, dataset = examples.ids, examples.run.request.dataset
     lenient = strategy.without_hard == "leave_out"
     if lenient and not {"kind", "difficulty"} <= pl.read_parquet_schema(dataset).keys():

@@ -43,27 +43,27 @@ def write_result(run: VoterRun, result: VoterResult, log: EventLog) -> Path:
     """Write a finished voter's result folder, which appears whole; returns it."""
     request, voter, folder = run.request, run.voter, run.folder
     progress, counts = result.progress, result.counts
-    beside, target = folder / f".{RESULT}.part", folder / RESULT
+    staging, target = folder / f".{RESULT}.part", folder / RESULT
     others = {domain.value: one.digest for domain, one in request.further.items()}
-    shutil.rmtree(beside, ignore_errors=True)
-    write_adapter(result.adapter, beside)
+    shutil.rmtree(staging, ignore_errors=True)
+    write_adapter(result.adapter, staging)
     log.write("finished", progress.step, validation_loss=counts["validation_loss"], seconds=round(progress.seconds, 3))
-    shutil.copyfile(folder / EVENTS, beside / EVENTS)
-    write_json_atomic(beside / METRICS, metrics_of(read_events(beside / EVENTS)))
-    write_json_atomic(beside / "curve.json", progress.curve)
+    shutil.copyfile(folder / EVENTS, staging / EVENTS)
+    write_json_atomic(staging / METRICS, metrics_of(read_events(staging / EVENTS)))
+    write_json_atomic(staging / "curve.json", progress.curve)
     if request.checkpoints:
-        write_json_atomic(beside / CHECKPOINTS, list(result.checkpoints))
+        write_json_atomic(staging / CHECKPOINTS, list(result.checkpoints))
     write_json_atomic(
-        beside / "timings.json",
+        staging / "timings.json",
         {"seconds": round(progress.seconds, 3), "cpu_seconds": round(time.process_time(), 3), "attempts": log.attempt},
     )
     write_json_atomic(
-        beside / "manifest.json",
+        staging / "manifest.json",
         {
             "voter": voter.name,
             "domain": request.domain,
             "status": "finished",
-            "digest": sha256_file(beside / ADAPTER_WEIGHTS),
+            "digest": sha256_file(staging / ADAPTER_WEIGHTS),
             "base_digest": request.base_digest,
             "dataset_digest": request.dataset_digest,
             "input_digest": request.input_digest(),
@@ -83,8 +83,8 @@ def write_result(run: VoterRun, result: VoterResult, log: EventLog) -> Path:
             **counts,
         },
     )
-    sync_folder(beside)
+    sync_folder(staging)
     shutil.rmtree(target, ignore_errors=True)  # a result of other inputs: one of these inputs would have been reused
-    beside.rename(target)
+    staging.rename(target)
     sync_folder(folder)
     return target

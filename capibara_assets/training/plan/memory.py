@@ -45,7 +45,7 @@ class MemoryPlan:
 
     @property
     def together(self) -> int:
-        """Bytes of all processes that share the device or machine together."""
+        """Bytes of all processes that share the device or machine."""
         return self.total * self.processes
 
 

@@ -59,14 +59,13 @@ class EpochFolders:
         if self.folder is None or not self.writes:
             return
         target = epoch_folder(self.folder, epoch)
-        beside = (
-            self.folder / f".epoch-{epoch}.part"
-        )  # not named as a resume point's part: those are removed while one is saved
-        shutil.rmtree(beside, ignore_errors=True)
-        write_adapter(adapter, beside)
-        sync_folder(beside)
+        # Not named as a resume point in the making: those are removed while one is saved.
+        staging = self.folder / f".epoch-{epoch}.part"
+        shutil.rmtree(staging, ignore_errors=True)
+        write_adapter(adapter, staging)
+        sync_folder(staging)
         shutil.rmtree(target, ignore_errors=True)
-        beside.rename(target)
+        staging.rename(target)
         sync_folder(self.folder)
         rows = [row for row in read_epoch_info(self.folder) if row["epoch"] < epoch]
         rows.append(

@@ -190,9 +190,9 @@ def _examples(files: Sequence[Path], validation: Sequence[Path], work: Path) -> 
     recipe = shipped_recipe("dataset", DatasetRecipe)
     made_of = [digest_of(files, validation), recipe.model_dump(mode="json"), _DATA_VERSION]
     table = work / f"examples-{sha256_bytes(canonical_json(made_of))[:16]}.parquet"
-    beside = table.with_suffix(".json")
-    if table.is_file() and beside.is_file():
-        counts = json.loads(beside.read_bytes())
+    counts_file = table.with_suffix(".json")
+    if table.is_file() and counts_file.is_file():
+        counts = json.loads(counts_file.read_bytes())
         if counts["digest"] == sha256_file(table):
             return table, counts
     own = read_own(files, validation, recipe)
@@ -201,5 +201,5 @@ def _examples(files: Sequence[Path], validation: Sequence[Path], work: Path) -> 
     own.examples.write_parquet(part)
     part.replace(table)
     counts = own.counts | {"digest": sha256_file(table)}
-    write_json_atomic(beside, counts)
+    write_json_atomic(counts_file, counts)
     return table, counts

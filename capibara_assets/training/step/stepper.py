@@ -45,7 +45,7 @@ class Stepper(Protocol):
         """Whole optimizer state by `<parameter>.<field>`."""
 
     def restore(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
-        """Restore weights and optimizer state, exactly; an empty state leaves the optimizer's."""
+        """Restore weights and optimizer state, exactly."""
 
 
 class PlainStepper:

@@ -148,7 +148,7 @@ def fusible(base: Base, request: TrainingRequest, settings: Settings, device: to
 
 
 def quantised_loading(settings: Settings, device: torch.device) -> QuantisedLoading | None:
-    """The quantisation of the base; None for bf16 and float32.
+    """The quantisation of the base; None unless it is int8 or nf4.
 
     Raises:
         InputError: bitsandbytes is not installed.
@@ -165,7 +165,7 @@ def keep_every_nth(model: nn.Module, n: int) -> None:
 
 
 def with_lora(base: Base, settings: Settings, seed: int) -> Any:
-    """The base under PEFT, its LoRA weights drawn from the seed."""
+    """Wrap the base with PEFT; the LoRA weights are drawn from the seed."""
     config = LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha if settings.alpha % 1 else int(settings.alpha),

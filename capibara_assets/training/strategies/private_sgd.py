@@ -240,7 +240,7 @@ def privacy_of(source: PrivateGradients, strategy: PrivateStrategy) -> dict[str,
 
 
 def add_clipped(total: Coordinates, gradient: Coordinates, clip: float) -> None:
-    """Add a gradient, scaled to a 2-norm of at most `clip` in place; one that is not finite adds zero."""
+    """Add a gradient in place, scaled to a total 2-norm of at most `clip`; one that is not finite adds zero."""
     norm = length(gradient)
     if math.isfinite(norm):
         factor = clip_factor(norm, clip)

@@ -80,7 +80,7 @@ def test_shares() -> None:
     assert shares_of([1e6, 1e6], weighted=True) == [0.5, 0.5]
 
 
-def kitchen(subject: Subject, average: str, losses: Mapping[int, float], ingredients: int = 5) -> SoupTactic:
+def soup_tactic(subject: Subject, average: str, losses: Mapping[int, float], ingredients: int = 5) -> SoupTactic:
     """With the weights of seed `step` at each step."""
     made = SoupTactic(SoupStrategy(average=average, ingredients=ingredients), subject)
     for step, loss in losses.items():
@@ -99,19 +99,21 @@ def same(one: LoraAdapter, other: LoraAdapter) -> bool:
 
 def test_uniform_takes_the_newest_and_weighted_counts_by_perplexity(subject: Subject) -> None:
     losses = {3: 2.0, 6: 1.5, 9: 1.5 + math.log(3)}
-    published = kitchen(subject, "uniform", losses, ingredients=2).result({}, lambda weights: 1.4)
+    published = soup_tactic(subject, "uniform", losses, ingredients=2).result({}, lambda weights: 1.4)
     assert same(published.adapter, delta_of(subject, [6, 9], [0.5, 0.5])) and published.loss == 1.4
     assert published.report["used"] == [6, 9] and published.report["published"] == "soup"
-    published = kitchen(subject, "weighted", losses, ingredients=2).result({}, lambda weights: 1.4)
+    published = soup_tactic(subject, "weighted", losses, ingredients=2).result({}, lambda weights: 1.4)
     assert same(published.adapter, delta_of(subject, [6, 9], [0.75, 0.25]))
 
 
 def test_greedy_adds_what_does_not_harm_best_first(subject: Subject) -> None:
     scores = iter([1.6, 1.2, 1.3])  # with 9: worse; with 3: better; with 12: worse again
-    published = kitchen(subject, "greedy", {3: 2.0, 6: 1.5, 9: 1.7, 12: 3.0}).result({}, lambda weights: next(scores))
+    published = soup_tactic(subject, "greedy", {3: 2.0, 6: 1.5, 9: 1.7, 12: 3.0}).result(
+        {}, lambda weights: next(scores)
+    )
     assert published.report["used"] == [3, 6] and published.loss == 1.2
     assert same(published.adapter, delta_of(subject, [6, 3], [0.5, 0.5]))
-    alone = kitchen(subject, "greedy", {3: 2.0, 6: 1.5}).result(random_weights(subject, 6), lambda weights: 9.9)
+    alone = soup_tactic(subject, "greedy", {3: 2.0, 6: 1.5}).result(random_weights(subject, 6), lambda weights: 9.9)
     assert alone.report["used"] == [6] and alone.loss == 1.5
     assert all(torch.equal(alone.adapter.tensors[subject.peft_names[name]], value)
                for name, value in random_weights(subject, 6).items())  # fmt: skip
@@ -121,7 +123,7 @@ def test_greedy_adds_what_does_not_harm_best_first(subject: Subject) -> None:
 def test_a_soup_worse_than_the_best_validation_is_not_published(subject: Subject, score: float) -> None:
     best = random_weights(subject, 3)
     losses = {3: 1.5, 6: 1.6, 9: 1.7}
-    published = kitchen(subject, "uniform", losses, ingredients=2).result(best, lambda weights: score)
+    published = soup_tactic(subject, "uniform", losses, ingredients=2).result(best, lambda weights: score)
     assert published.loss is None and published.report["published"] == "best validation"
     assert published.report["best_validation"] == {"step": 3, "validation_loss": 1.5}
     assert published.report["best_ingredient_validation_loss"] == 1.6
@@ -130,7 +132,7 @@ def test_a_soup_worse_than_the_best_validation_is_not_published(subject: Subject
 
 
 def test_its_state_comes_back_to_the_bit(subject: Subject) -> None:
-    one = kitchen(subject, "uniform", {3: 0.1 + 0.2, 12: 1.5, 6: 1 / 3}, ingredients=2)
+    one = soup_tactic(subject, "uniform", {3: 0.1 + 0.2, 12: 1.5, 6: 1 / 3}, ingredients=2)
     other = SoupTactic(SoupStrategy(ingredients=2), subject)
     other.restore(one.state())
     assert one.state().keys() == other.state().keys()
