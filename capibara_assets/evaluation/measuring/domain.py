@@ -12,6 +12,7 @@ from capibara_assets.evaluation.contenders.contenders import (
     PLAYBOOK_ARM,
     Contender,
     Framing,
+    LossContenders,
     ModelContender,
     RoutedContender,
     contender_losses,
@@ -126,12 +127,15 @@ def domain_losses(
     """Rows of `ExampleLoss` of the named contenders; nothing is computed twice for `routed`."""
     adapters = {name: adapter for name, adapter in models.adapters().items() if name in names}
     in_context = [CONSENSUS] if CONSENSUS + PLAYBOOK_ARM in names else []
-    merged = models.merged if MERGED in names else None
+    merged = {MERGED: models.merged} if MERGED in names and models.merged is not None else {}
     needed = adapters
     if ROUTED in names and models.router is not None:
         needed = models.adapters() | adapters
     losses = contender_losses(
-        models.base, examples_of_items(items), models.playbook, needed, merged, recipe, in_context=in_context
+        models.base,
+        examples_of_items(items),
+        LossContenders(playbook=models.playbook, adapters=needed, in_context=in_context, models=merged),
+        recipe,
     )
     if ROUTED in names and models.router is not None:
         losses = pl.concat([losses, routed_losses(losses, _picks(models, models.router, items))])
