@@ -17,7 +17,7 @@ End = float | Literal["base"]
 
 
 class ScoreRule(Declared):
-    """What is measured, how it becomes a score between 0 and 1, and what the score has to reach.
+    """The metric of a domain, how it becomes a score between 0 and 1, and the score that is needed.
 
     A point is a hundredth of the range. A loss's bad end may be `base`: the base model's own loss on the same items, so
     that a score is the share of it that is saved.
@@ -63,7 +63,7 @@ class ScoreRule(Declared):
 
 
 class DecisionRule(Declared):
-    """When a domain's consensus adapter takes the base model's place."""
+    """The rule by which a domain's consensus adapter is promoted over the base model."""
 
     default: ScoreRule = Field(default_factory=ScoreRule, description="The score of every domain …")
     domains: dict[Domain, ScoreRule] = Field(
@@ -90,5 +90,5 @@ class DecisionRule(Declared):
         return {**values, "domains": own}
 
     def score(self, domain: str) -> ScoreRule:
-        """The score that decides about a domain, or about a benchmark of another name (the default)."""
+        """The score rule of a domain, or the default for a benchmark of another name."""
         return next((rule for known, rule in self.domains.items() if known.value == domain), self.default)

@@ -1,4 +1,4 @@
-"""How answers are chosen: a setting of recipes, which are read where no model runs. Imports no torch."""
+"""Decoding settings of recipes. Imports no torch, since recipes are read where no model runs."""
 
 from pydantic import Field
 
@@ -6,7 +6,7 @@ from capibara_assets.deployment.declarations import Declared
 
 
 class Decoding(Declared):
-    """How every contender answers: the same for all of them."""
+    """How answers are decoded, the same for all contenders."""
 
     max_new_tokens: int = Field(default=256, ge=1, description="Budget of an answer, its end-of-turn token included.")
     temperature: float = Field(default=0.0, ge=0, description="0: greedy, always the likeliest token.")

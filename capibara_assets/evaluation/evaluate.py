@@ -1,4 +1,4 @@
-"""A whole evaluation: items, leaks, losses, answers, grades, scores, figures, decision; read it from top to bottom."""
+"""Run a whole evaluation: items, leaks, losses, answers, grades, scores, figures, decision (in this order)."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ GRADES = "grades.jsonl"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result: tables with a row per contender and item, figures with intervals, and what was decided."""
+    """The result of an evaluation: tables per contender and item, figures with intervals, and the decision."""
 
     items: Sequence[Item]
     measured: Measurements
@@ -58,7 +58,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Terms:
-    """By what contenders are measured and judged.
+    """The recipe by which contenders are measured, and the rule by which they are judged.
 
     Attributes:
         test_use: this use of the test items, from the ledger; None: uses are not counted.
@@ -78,16 +78,16 @@ def evaluate_domain(
     near: NearDuplicates,
     work: Path | None = None,
 ) -> Evaluation:
-    """Everything about one domain: refuse leaks, measure every contender, grade, compare, decide.
+    """Evaluate one domain: refuse leaks, measure every contender, grade, compare, decide.
 
     Args:
         items: the held-out items.
         training: rows of `Example` that any contender was trained, voted or selected on.
         near: when texts are nearly the same.
-        work: folder for journals, from which a killed evaluation goes on at the next answer or grade.
+        work: folder for journals, from which an interrupted evaluation resumes; None: no journals.
 
     Raises:
-        InputError: an item was trained on (they are named), or what `measure` and `judge` raise.
+        InputError: an item was trained on (the message names them), or as `measure` and `judge`.
     """
     near_training = refuse_leaks(
         find_leaks(items, training, near), len(items), "the training examples of the contenders"
@@ -99,14 +99,14 @@ def evaluate_domain(
 
 
 def without(items: Sequence[Item], leaks: Sequence[Leak]) -> list[Item]:
-    """The items that are not nearly training items."""
+    """The items that are in no leak."""
     leaking = {leak.item_id for leak in leaks}
     return [item for item in items if item.item_id not in leaking]
 
 
 @dataclass(frozen=True)
 class Graded:
-    """Every answer's grade, and rows of `Score` in every metric there is."""
+    """The grades of all answers, and rows of `Score` in every metric that the items give."""
 
     grades: Sequence[Grade]
     scores: pl.DataFrame
@@ -120,11 +120,11 @@ def grade_and_score(
     work: Path | None = None,
     allow_weak_isolation: bool = False,
 ) -> Graded:
-    """Run the answers and make scores of everything.
+    """Grade the answers by running them, and compute the scores.
 
     Args:
         items: at least those that were scored or answered.
-        work: folder for the journal of grades, from which a killed grading goes on; None: nothing is kept.
+        work: folder for the journal of grades, from which an interrupted grading resumes; None: no journal.
     """
     answered = {answer.item_id for answer in measured.answers}
     grades = grade(
@@ -145,14 +145,14 @@ def judge(
     terms: Terms,
     arms: Arms | None = ARMS,
 ) -> Evaluation:
-    """Figures with intervals, comparisons, the worst examples, and the decision.
+    """Compute figures with intervals, comparisons, the worst examples, and the decision.
 
     Args:
-        domain: whose score of the rule decides; of a file its name.
-        arms: who is judged against whom; None: nothing is to be decided, the first contender is the reference.
+        domain: name of the domain or file, which selects the score rule.
+        arms: the contenders of the decision; None: no decision, and the first contender is the reference.
 
     Raises:
-        InputError: the rule's metric is one that nobody has.
+        InputError: no contender has the rule's metric.
     """
     rule = terms.rule
     scores, metric = graded.scores, rule.score(domain).metric
@@ -160,12 +160,12 @@ def judge(
         known = ", ".join(sorted(set(scores["metric"]))) or "none"
         raise InputError(
             f"{domain}: the decision's metric is {metric}, which no item here gives (there are: {known}); "
-            "name another in decision.yaml, or give items and answers that it can be taken of"
+            "name another in decision.yaml, or give items and answers that have it"
         )
     reference = arms.base if arms else measured.contenders[0]
     judged = arms.tuned if arms else measured.contenders[-1]
     references = (arms.base, arms.playbook) if arms else (reference,)
-    found, comparisons, crashed = _figures(scores, rule, measured, references)
+    figures_of_all, comparisons, crashed = _figures(scores, rule, measured, references)
     decision = None
     if arms:
         decision = decide(domain, of_metric(scores, metric), rule, arms=arms, crashed=crashed, test_use=terms.test_use)
@@ -175,7 +175,7 @@ def judge(
         measured=measured,
         grades=graded.grades,
         scores=scores,
-        figures=found,
+        figures=figures_of_all,
         comparisons=comparisons,
         decision=decision,
         judged=judged,
@@ -194,22 +194,22 @@ def judge(
 def score_table(
     items: Mapping[str, Item], measured: Measurements, grades: Sequence[Grade], recipe: EvaluationRecipe
 ) -> pl.DataFrame:
-    """Rows of `Score` in every metric there is."""
+    """Rows of `Score` in every metric that the items give."""
     kinds = {item_id: item.kind for item_id, item in items.items()}
     rows = [
         *graded_scores(list(items.values()), grades, recipe.generation.k),
         *prose_scores(list(items.values()), measured.answers),
     ]
-    found = pl.concat([of_losses(measured.losses, kinds), table(Score, rows)])
+    scores = pl.concat([of_losses(measured.losses, kinds), table(Score, rows)])
     for name, (metric, own) in measured.stored.items():
-        found = _with_stored(found, items, name, metric, own)
-    return found
+        scores = _with_stored(scores, items, name, metric, own)
+    return scores
 
 
 def _with_stored(
     scores: pl.DataFrame, items: Mapping[str, Item], name: str, metric: str, own: Mapping[str, float]
 ) -> pl.DataFrame:
-    """With the scores of a former run; of its metric only the items remain that it holds."""
+    """Add the scores of an earlier run; of its metric only the items that it holds remain."""
     rows = [
         Score(
             metric=metric,
@@ -230,7 +230,7 @@ def _with_stored(
 def notes(
     items: Sequence[Item], measured: Measurements, grades: Sequence[Grade], crashed: Mapping[str, str]
 ) -> list[str]:
-    """What a reader has to know of the figures: what was left out, not judged, or crashed."""
+    """Notes on the figures: contenders that crashed, items left out, answers not graded."""
     said = [f"{name} crashed: {why}" for name, why in sorted(crashed.items())]
     said += [
         f"{name} has no losses here: its tokenizer makes other tokens of the answers" for name in measured.other_tokens
@@ -251,24 +251,24 @@ def notes(
 
 
 def _grouped(reasons: Mapping[str, str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    by_reason: dict[str, list[str]] = {}
     for item_id, why in sorted(reasons.items()):
-        found.setdefault(why, []).append(item_id)
-    return found
+        by_reason.setdefault(why, []).append(item_id)
+    return by_reason
 
 
 def _figures(
     scores: pl.DataFrame, rule: DecisionRule, measured: Measurements, references: Sequence[str]
 ) -> tuple[Figures, list[Comparison], dict[str, str]]:
-    """Figures of the contenders that can be compared; the others are named with why."""
+    """(figures, comparisons, contender -> why it could not be compared)."""
     crashed = dict(measured.crashed)
     names = [name for name in measured.contenders if name not in crashed]
     while names and names[0] == measured.contenders[0]:
         try:
-            found, comparisons = figures(scores.filter(pl.col("contender").is_in(names)), rule, names, references)
+            own, comparisons = figures(scores.filter(pl.col("contender").is_in(names)), rule, names, references)
         except NotComparable as unfit:
             crashed[unfit.contender] = unfit.why
             names.remove(unfit.contender)
         else:
-            return found, comparisons, crashed
+            return own, comparisons, crashed
     return {}, [], crashed

@@ -1,4 +1,4 @@
-"""What an evaluation measures, of whom and how much: `resources/recipes/evaluation.yaml`."""
+"""The evaluation recipe, `resources/recipes/evaluation.yaml`: contenders, items and decoding."""
 
 from typing import Literal, Self
 
@@ -17,7 +17,7 @@ NEEDED = frozenset({"base", "playbook", "consensus"})  # without them there is n
 
 
 class GenerationRecipe(Declared):
-    """Who answers, and which items: the same for every contender."""
+    """Which contenders generate answers, and to how many items."""
 
     contenders: tuple[Arm, ...] = Field(
         default=("base", "playbook", "consensus", "consensus+playbook"),
@@ -30,7 +30,7 @@ class GenerationRecipe(Declared):
 
 
 class EvaluationRecipe(Declared):
-    """What is measured of each contender on the held-out examples of a domain."""
+    """What is measured for each contender on the held-out examples of a domain."""
 
     contenders: tuple[Arm, ...] = Field(
         default=ARMS, description="Who is compared; those that do not exist are left out."

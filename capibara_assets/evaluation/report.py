@@ -1,4 +1,4 @@
-"""What a report of an evaluation shows, as plain data: figures, comparisons, curves, the worst examples, lineage."""
+"""The data of an evaluation report: figures, comparisons, curves, worst examples, sources."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,12 +7,11 @@ from typing import Any
 from capibara_assets.evaluation.schema import Interval
 
 SHOWN_CHARACTERS = 1_500  # of a prompt or an answer: hostile output may be endless
-WORST = 8
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A score as the report writes it.
+    """How the report shows a metric.
 
     Attributes:
         name: as tables call it, e.g. `loss`, `pass@1`.
@@ -44,7 +43,7 @@ METRICS = {
 
 
 def metric_of(name: str) -> Metric:
-    """How a score of this name is written; pass@k for any k."""
+    """How a metric is shown, by name; pass@k for any k."""
     if name.startswith("pass@"):
         return Metric(name, name, "code that runs and passes its check", "higher", True)
     return METRICS.get(name, Metric(name, name, "", "higher", False))
@@ -52,7 +51,7 @@ def metric_of(name: str) -> Metric:
 
 @dataclass(frozen=True)
 class AnsweringCost:
-    """What answering cost a contender: answers, their tokens, seconds, peak memory (of the process or its GPU)."""
+    """The cost of answering: answers, their tokens, seconds, peak memory (of the process or its GPU)."""
 
     answers: int
     tokens: int
@@ -73,7 +72,7 @@ class Comparison:
         metric: the score.
         difference: candidate minus reference, or the share of the reference's loss that is saved; with its paired
             interval, p-value and the smallest difference that these items could have shown.
-        adjusted: the p-value after Holm over the contenders compared.
+        adjusted: the p-value after Holm over the compared contenders.
     """
 
     metric: str
@@ -85,7 +84,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class ShownAnswer:
-    """What one contender made of an item: its loss on the recorded answer; text and verdict where it was asked."""
+    """One contender's result on an item: its loss on the recorded answer; text and verdict where it answered."""
 
     contender: str
     loss: float | None
@@ -96,7 +95,7 @@ class ShownAnswer:
 
 @dataclass(frozen=True)
 class WorstExample:
-    """An item on which the judged model did badly, with everybody's answers."""
+    """An item on which the judged model did badly, with the answers of all contenders."""
 
     item_id: str
     kind: str
@@ -109,7 +108,7 @@ class WorstExample:
 
 @dataclass(frozen=True)
 class ReportSource:
-    """One result that the evaluation was made of; `url` is its page in Dagster's UI, relative to the UI's address."""
+    """An artifact that the evaluation was made from; `url` is its page in Dagster's UI, without the host."""
 
     name: str
     digest: str
@@ -119,11 +118,11 @@ class ReportSource:
 
 @dataclass(frozen=True)
 class EvaluationReport:
-    """Everything that one page shows. Whatever is empty is left out of the page, and `notes` say why where it matters.
+    """Everything that the report page shows. Empty parts are left out; `notes` say why where it matters.
 
     Attributes:
         title: what was evaluated, e.g. a domain.
-        verdict: promote, reject or inconclusive; empty where nothing was to decide.
+        verdict: promote, reject or inconclusive; empty where there was no decision.
         paragraph: the decision in words.
         figures: contender -> metric -> estimate with interval.
         judged: the contender that the decision is about.
@@ -148,15 +147,15 @@ class EvaluationReport:
     notes: Sequence[str] = ()
 
     def metrics(self) -> list[str]:
-        """The scores that any contender has: losses first, then what ran, then likeness of texts."""
-        found = dict.fromkeys(name for row in self.figures.values() for name in row)
-        passes = sorted((name for name in found if name.startswith("pass@")), key=lambda name: int(name[5:]))
+        """Names of the metrics that any contender has: losses first, then metrics of runs, then text similarity."""
+        names = dict.fromkeys(name for row in self.figures.values() for name in row)
+        passes = sorted((name for name in names if name.startswith("pass@")), key=lambda name: int(name[5:]))
         order = ["loss_per_assistant_token", "perplexity", *passes, *METRICS]
-        return sorted(found, key=lambda name: order.index(name) if name in order else len(order))
+        return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 
 
 def shown(words: str, most: int = SHOWN_CHARACTERS) -> str:
-    """The beginning of a long text, and how much of it is not shown."""
+    """A text cut to `most` characters, with the number of characters cut."""
     if len(words) <= most:
         return words
     return f"{words[:most]}\n… {len(words) - most:,} more characters"

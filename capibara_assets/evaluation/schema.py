@@ -1,4 +1,4 @@
-"""Tables and documents of an evaluation: each contender's loss and score on each held-out item, what was decided."""
+"""Tables and documents of an evaluation: losses and scores per contender and held-out item, and the decision."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
@@ -78,7 +78,7 @@ class Interval(pydantic.BaseModel):
 
 
 class ArmScore(pydantic.BaseModel):
-    """One arm: the metric's own figure, and the score that is made of it."""
+    """The result of one arm: the metric, and its score on the rule's range."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
@@ -87,7 +87,7 @@ class ArmScore(pydantic.BaseModel):
 
 
 class SliceResult(pydantic.BaseModel):
-    """Whether a slice (a kind of items, another domain) got worse."""
+    """The result on a slice (a kind of items, another domain): whether it got worse."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
@@ -97,7 +97,7 @@ class SliceResult(pydantic.BaseModel):
 
 
 class Decision(pydantic.BaseModel):
-    """What was decided about one domain's consensus adapter, by how much, and why."""
+    """The decision about one domain's consensus adapter, with its figures and reason."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
@@ -125,10 +125,10 @@ class Decision(pydantic.BaseModel):
 
 
 def read_decision(document: Mapping[str, Any]) -> Decision:
-    """A published decision; one of version 1 gets what it did not say as null.
+    """Read a published decision; fields that version 1 lacks are null.
 
     Raises:
-        pydantic.ValidationError: it is of neither version.
+        pydantic.ValidationError: the document is of neither version.
     """
     if "schema_version" in document:
         return Decision.model_validate(document)

@@ -1,4 +1,4 @@
-"""What an evaluation leaves behind: typed tables, JSON documents, and the data of its report."""
+"""The output of an evaluation: typed tables, JSON documents, and the data of its report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,11 +19,11 @@ from capibara_assets.evaluation.statistics.scores import Score
 from capibara_assets.storage.records import Record, table
 
 VOLATILE = ("usage.json", "report/*")
-"""Files outside the data version: speeds and memory, and the page that shows them beside what is in the tables."""
+"""Files outside the data version: speeds and memory, and the page that shows them."""
 
 
 def tables_of(evaluation: Evaluation) -> dict[str, tuple[type[Record], pl.DataFrame]]:
-    """Name -> (row type, table): a row per contender and item."""
+    """The tables of an evaluation: name -> (row type, table), a row per contender and item."""
     return {
         "losses": (ExampleLoss, evaluation.measured.losses),
         "answers": (Answer, table(Answer, evaluation.measured.answers)),
@@ -53,34 +53,34 @@ def documents_of(evaluation: Evaluation) -> dict[str, Any]:
 def validity_problems(
     tables: Mapping[str, pl.DataFrame], metrics: Mapping[str, Any], decision: Mapping[str, Any]
 ) -> list[str]:
-    """What makes an evaluation worth nothing, in words; that a model lost is none of it.
+    """Problems that make an evaluation invalid, in words; a model that lost is not one of them.
 
     Args:
         tables: losses, answers and grades, as published.
         metrics, decision: the documents.
     """
     losses, answers, grades = tables["losses"], tables["answers"], tables["grades"]
-    found = [f"{name} crashed: {why}" for name, why in sorted(metrics["crashed"].items())]
-    if decision["outcome"] == "crashed_arm" and not found:
-        found.append(decision["reason"])
+    problems = [f"{name} crashed: {why}" for name, why in sorted(metrics["crashed"].items())]
+    if decision["outcome"] == "crashed_arm" and not problems:
+        problems.append(decision["reason"])
     if not losses.height and not answers.height:  # models behind an endpoint have answers alone
-        found.append("nothing was scored")
+        problems.append("nothing was scored")
     if not losses["nll"].is_finite().all():
         bad = losses.filter(~pl.col("nll").is_finite())["contender"].unique().sort().to_list()
-        found.append(f"losses that are not finite: {', '.join(bad)}")
+        problems.append(f"losses that are not finite: {', '.join(bad)}")
     items = {str(name): frozenset(rows["example_id"].to_list()) for (name,), rows in losses.group_by("contender")}
     if len(set(items.values())) > 1:
         counts = ", ".join(f"{name} {len(own)}" for name, own in sorted(items.items()))
-        found.append(f"not all contenders were scored on the same examples: {counts}")
+        problems.append(f"not all contenders were scored on the same examples: {counts}")
     key = ["contender", "item_id", "sample"]
     if (ungraded := answers.join(grades, on=key, how="anti")).height:
-        found.append(f"{ungraded.height} answers have no grade, such as {ungraded.row(0)[:3]}")
-    return found
+        problems.append(f"{ungraded.height} answers have no grade, such as {ungraded.row(0)[:3]}")
+    return problems
 
 
 @dataclass(frozen=True)
 class ReportContext:
-    """What a report shows beside the evaluation itself.
+    """What a report shows besides the evaluation itself.
 
     Attributes:
         curves: voter -> (step, validation loss).
@@ -101,11 +101,11 @@ def report_of(
     beside: ReportContext | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> EvaluationReport:
-    """The data of the page.
+    """The data of the report page.
 
     Args:
-        beside: what else a domain's results say; None: nothing.
-        settings: more of them, shown before the recipe's.
+        beside: further results of the domain; None: none.
+        settings: further settings, shown before the recipe's.
     """
     beside = beside or ReportContext()
     return EvaluationReport(
@@ -128,7 +128,7 @@ def report_of(
 
 
 def _resumed(evaluation: Evaluation) -> list[str]:
-    """Said on the page alone: whether a run was interrupted is no part of its content."""
+    """A note for the page only: whether a run was interrupted is not part of its content."""
     measured = evaluation.measured
     silent = {answer.contender for answer in measured.answers} - measured.usage.keys()
     if not silent:
@@ -146,10 +146,10 @@ def curves_of(summary: Mapping[str, Any]) -> dict[str, list[tuple[float, float]]
 
 
 def _settings(recipe: EvaluationRecipe, rule: DecisionRule, domain: str) -> dict[str, Any]:
-    asked = recipe.generation
+    generation = recipe.generation
     score = rule.score(domain)
     return {
-        "items answered, at most": asked.max_items,
+        "items answered, at most": generation.max_items,
         **{name.replace("_", " "): value for name, value in recipe.decoding.model_dump().items()},
         "longest example, tokens": recipe.max_length,
         "playbook budget, tokens": recipe.playbook_budget_tokens,

@@ -1,4 +1,4 @@
-"""From an adapter, or a model merged of adapters, back to what made it; and the proof that a record is not in it."""
+"""The provenance of an adapter or merged model, its certificate, and the proof that a record is not in it."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,10 +19,11 @@ from capibara_assets.lineage.records import MANY, ONE, Results
 from capibara_assets.lineage.voters import SEEN, Voter, dataset, voters_of
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.removal import removed
-from capibara_assets.storage.store import MissingArtifact
+from capibara_assets.storage.store import ArtifactStore, MissingArtifact
 
 if TYPE_CHECKING:
     from capibara_assets.checkpoints.store.store import Checkpoint
+    from capibara_assets.consensus.certificates.certificate import Verification
 
 _SOURCE = re.compile(r"(?P<asset>[^\[\]]+)(\[(?P<partition>[^\[\]]+)\])?")
 _VOTERS = "voters/"
@@ -31,7 +32,7 @@ _MODELS = ("trained_adapters", "consensus_checkpoint", "merged_checkpoint", "moe
 
 @dataclass(frozen=True)
 class DatasetState:
-    """A dataset that a model was made from."""
+    """A dataset that a model was made from, and whether it is still in the store."""
 
     domain: str
     digest: str
@@ -41,7 +42,7 @@ class DatasetState:
 
 @dataclass(frozen=True)
 class AdapterTrail:
-    """What made an adapter."""
+    """The provenance of an adapter: voters, datasets, licences, settings and certificates."""
 
     what: str
     """voter, trained_adapters, consensus_checkpoint, merged_checkpoint or moe_checkpoint; checkpoint: one that no
@@ -76,15 +77,17 @@ class Absence:
 
     absent: bool
     found: tuple[str, ...]
-    """Those that are in a dataset; ids, or keyed digests of tombstones."""
+    """Executions that are in a dataset: ids, or keyed digests of tombstones."""
     unknown: tuple[str, ...]
-    """Datasets that are not in the store, so that nothing can be said of them."""
+    """Datasets that are not in the store, so that they cannot be checked."""
     datasets: tuple[str, ...]
     executions_checked: int
 
 
 @dataclass(frozen=True)
 class _ResolvedModel:
+    """The model that a name or digest refers to, with the voters and datasets it comes from."""
+
     what: str
     name: str
     digest: str
@@ -95,7 +98,7 @@ class _ResolvedModel:
 
 
 def adapter_trail(results: Results, wanted: str) -> AdapterTrail:
-    """What made an adapter.
+    """Find the provenance of an adapter.
 
     Args:
         wanted: `domain`, `domain/voter`, `merged_checkpoint`, `moe_checkpoint`, `domain/consensus`, a checkpoint
@@ -103,7 +106,7 @@ def adapter_trail(results: Results, wanted: str) -> AdapterTrail:
             the first characters do.
 
     Raises:
-        InputError: there is none, or several.
+        InputError: no adapter matches, or several do.
     """
     chosen = _choose(results, wanted)
     states = _datasets(results, chosen)
@@ -145,20 +148,20 @@ def adapter_trail(results: Results, wanted: str) -> AdapterTrail:
 
 
 def absence(results: Results, wanted: str, execution_ids: Sequence[str], forgotten: Forgotten) -> Absence:
-    """Whether executions are in no dataset that an adapter or model was made from, whatever the split.
+    """Check that executions are in no split of any dataset that an adapter or model was made from.
 
     The datasets are read whole and checked against their manifests, whose digests the certificate names.
 
     Args:
-        execution_ids: those asked about.
-        forgotten: all tombstones: none of what they stand for may be in it either.
+        execution_ids: ids to check.
+        forgotten: all tombstones, whose executions may not be in a dataset either.
 
     Raises:
         InputError: no such adapter.
         IntegrityError: a dataset is not what was published.
     """
     chosen = _choose(results, wanted)
-    asked, found, unknown, checked, read = set(execution_ids), set[str](), list[str](), set[str](), list[str]()
+    wanted_ids, found, unknown, checked, read = set(execution_ids), set[str](), list[str](), set[str](), list[str]()
     for state in _datasets(results, chosen):
         name = f"moe_dataset|{state.domain} {state.digest}"
         artifact = dataset(results.store, state.domain, state.digest)
@@ -169,19 +172,52 @@ def absence(results: Results, wanted: str, execution_ids: Sequence[str], forgott
         read.append(name)
         inside = executions_in(artifact)
         checked |= inside
-        found |= inside & asked
+        found |= inside & wanted_ids
         found |= set(forgotten.among(inside))
     return Absence(not found and not unknown, tuple(sorted(found)), tuple(unknown), tuple(read), len(checked))
 
 
+def verify_published(
+    store: ArtifactStore, consensus: Artifact, keys: Mapping[str, str] | None = None
+) -> "Verification":
+    """Verify a `consensus_checkpoint`: its certificate, its adapter, and its voters where they are still in the store.
+
+    Args:
+        keys: signer -> public key that is known from elsewhere.
+
+    Returns:
+        The verification; voters that were removed because a record was forgotten are in `forgotten`.
+
+    Raises:
+        IntegrityError: the artifact is not what was published.
+    """
+    from capibara_assets.consensus.certificates.certificate import parse_certificate, verify_certificate
+
+    certificate = parse_certificate(consensus.document("certificate"))
+    try:
+        adapters = store.open("trained_adapters", consensus.partition, certificate.context["trained_adapters"])
+    except (MissingArtifact, KeyError):
+        voters = None
+    else:
+        folder = adapters.directory("voters")
+        voters = {voter.name: folder / voter.name for voter in certificate.voters}
+    return verify_certificate(
+        certificate,
+        voters,
+        result=consensus.directory("adapter"),
+        forgotten={gone.digest for gone in removed(store)},
+        keys=keys,
+    )
+
+
 def executions_in(artifact: Artifact) -> set[str]:
-    """Every execution that a table of the artifact names."""
-    found: set[str] = set()
+    """Ids of all executions in the tables of an artifact."""
+    ids: set[str] = set()
     for relative in artifact.manifest.files:
         if relative.endswith(".parquet") and "/" not in relative:
             for column in columns(artifact, relative.removesuffix(".parquet"), [*ONE, *MANY]).get_columns():
-                found |= set((column.explode() if column.dtype == pl.List else column).drop_nulls())
-    return found
+                ids |= set((column.explode() if column.dtype == pl.List else column).drop_nulls())
+    return ids
 
 
 def forgotten_datasets(results: Results) -> set[tuple[str, str]]:
@@ -208,7 +244,7 @@ def _choose(results: Results, wanted: str) -> _ResolvedModel:
 
 
 def _by_digest(results: Results, wanted: str) -> _ResolvedModel:
-    """By a digest, or a checkpoint's id; those that no artifact names are looked for where nothing else fits."""
+    """Resolve a digest or a checkpoint's id; checkpoints that no artifact names are searched last."""
     every = {(a.name, a.partition, a.digest): a for name in _MODELS for a in results.store.list(name)}
     voters = {
         voter.digest: (artifact, voter)
@@ -250,7 +286,7 @@ def _judged_by(artifact: Artifact) -> frozenset[tuple[str, str]]:
 
 
 def _of_checkpoint(results: Results, checkpoint: "Checkpoint") -> _ResolvedModel:
-    """A checkpoint by what it says of itself: its sources, and the voter of its recipe that a tag names."""
+    """Resolve a checkpoint by its manifest: its sources, and the voter of its recipe that a tag names."""
     about, voters, datasets = checkpoint.manifest.about, list[tuple[Artifact | None, Voter]](), set[tuple[str, str]]()
     for source, digest in about.sources.items():
         asset, partition = _parsed(source)
@@ -282,10 +318,10 @@ def _of_checkpoint(results: Results, checkpoint: "Checkpoint") -> _ResolvedModel
 
 
 def _with_domain(results: Results, model: str, digest: str) -> set[tuple[str, str]]:
-    """A dataset of which only the digest is stated: models of the graph are called `domain/voter`."""
+    """(domain, digest) of a dataset given by digest only; models of the graph are named `domain/voter`."""
     domain = model.partition("/")[0]
-    found = [domain] if domain in DOMAINS else [one.value for one in DOMAINS if dataset(results.store, one, digest)]
-    return {(one, digest) for one in found[:1]}
+    domains = [domain] if domain in DOMAINS else [one.value for one in DOMAINS if dataset(results.store, one, digest)]
+    return {(one, digest) for one in domains[:1]}
 
 
 def _parsed(source: str) -> tuple[str, str | None]:
@@ -302,7 +338,7 @@ def _opened(results: Results, asset: str, partition: str | None, digest: str) ->
 
 
 def _voters_behind(results: Results, artifact: Artifact) -> Iterable[tuple[Artifact, Voter]]:
-    """The voters that an artifact holds, or that those upstream of it accepted."""
+    """The voters that an artifact holds, or that the consensus upstream of it accepted."""
     if artifact.name == "trained_adapters":
         yield from ((artifact, voter) for voter in voters_of(artifact))
         return
@@ -322,7 +358,7 @@ def _voters_behind(results: Results, artifact: Artifact) -> Iterable[tuple[Artif
 
 
 def _datasets(results: Results, chosen: _ResolvedModel) -> tuple[DatasetState, ...]:
-    """The datasets it was trained on; of a model of several adapters also those that judged them."""
+    """The datasets a model was trained on; of a model of several adapters also those that judged them."""
     named = chosen.datasets | {one for _, voter in chosen.voters for one in voter.datasets}
     gone = forgotten_datasets(results)
     return tuple(
@@ -339,13 +375,13 @@ def _datasets(results: Results, chosen: _ResolvedModel) -> tuple[DatasetState, .
 
 
 def _certificates(results: Results, chosen: _ResolvedModel) -> dict[str, str]:
-    found = {}
+    digests = {}
     trained = {(voter.domain, artifact.digest) for artifact, voter in chosen.voters if artifact is not None}
     for artifact in results.store.list("consensus_checkpoint"):
         certificate = artifact.document("certificate")
         if (str(artifact.partition), certificate["context"].get("trained_adapters")) in trained:
-            found[str(artifact.partition)] = certificate["digest"]
-    return found
+            digests[str(artifact.partition)] = certificate["digest"]
+    return digests
 
 
 def _all(frame: pl.DataFrame | None, column: str) -> tuple[str, ...]:

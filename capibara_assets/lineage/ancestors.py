@@ -1,7 +1,7 @@
-"""From an artifact to everything it was made from, and to everything that was made from it, by the manifests' inputs.
+"""Ancestors and descendants of an artifact, by the inputs in the manifests.
 
 A manifest's `inputs` hold `{"upstream": {"<asset>|<partition or _>": "<digest>"}, "recipes": {...}, ...}`.
-Content that is published again unchanged keeps its first manifest, so these are the inputs that first gave the content.
+Content that is published again unchanged keeps its first manifest: these are the inputs that first produced it.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ UNPARTITIONED = "_"
 
 @dataclass(frozen=True, order=True)
 class ArtifactNode:
-    """An artifact by name."""
+    """The key of an artifact in the lineage graph."""
 
     asset: str
     partition: str
@@ -26,13 +26,13 @@ class ArtifactNode:
 
 @dataclass(frozen=True)
 class LineageStep:
-    """An artifact on the way, and through which artifact nearer the start it was reached."""
+    """An artifact reached by a walk, and the artifact through which it was reached."""
 
     asset: str
     partition: str | None
     digest: str
     depth: int
-    """Edges from the start on the shortest way."""
+    """Edges from the start on the shortest path."""
     via: str
     """`asset|partition` of the neighbour nearer the start."""
     artifact: Artifact | None
@@ -45,20 +45,20 @@ def upstream_key(asset: str, partition: str | None) -> str:
 
 
 def ancestors(store: ArtifactStore, artifact: Artifact) -> list[LineageStep]:
-    """Everything the artifact was made from, nearest first, then by asset, partition and digest; each once.
+    """All artifacts that this one was made from, nearest first, then by asset, partition and digest.
 
     Raises:
-        IntegrityError: a manifest on the way is damaged or names an input in another form.
+        IntegrityError: a manifest on the path is damaged or names an input in another form.
     """
 
-    def inputs(node: ArtifactNode, found: Artifact | None) -> Iterable[ArtifactNode]:
-        return upstream(found.manifest) if found is not None else ()
+    def inputs(node: ArtifactNode, artifact: Artifact | None) -> Iterable[ArtifactNode]:
+        return upstream(artifact.manifest) if artifact is not None else ()
 
     return _walk(store, artifact, inputs)
 
 
 def descendants(store: ArtifactStore, artifact: Artifact) -> list[LineageStep]:
-    """Everything in the store that was made from the artifact, nearest first; reads every manifest once.
+    """All artifacts in the store made from this one, nearest first; reads every manifest once.
 
     Raises:
         IntegrityError: a manifest in the store is damaged or names an input in another form.
@@ -72,7 +72,7 @@ def descendants(store: ArtifactStore, artifact: Artifact) -> list[LineageStep]:
 
 
 def upstream(manifest: Manifest) -> list[ArtifactNode]:
-    """The artifacts that a manifest names as inputs, sorted; one that was not there when it was asked for is none.
+    """The artifacts that a manifest names as inputs, sorted; inputs that were missing then are left out.
 
     Raises:
         IntegrityError: a name has another form.
@@ -94,7 +94,7 @@ def upstream(manifest: Manifest) -> list[ArtifactNode]:
 def _walk(
     store: ArtifactStore, start: Artifact, neighbours: Callable[[ArtifactNode, Artifact | None], Iterable[ArtifactNode]]
 ) -> list[LineageStep]:
-    """Breadth first, each artifact once."""
+    """Walk breadth first, each artifact once."""
     first = _node(start)
     seen, steps = {first}, list[LineageStep]()
     frontier: list[tuple[ArtifactNode, Artifact | None]] = [(first, start)]
@@ -108,10 +108,10 @@ def _walk(
                     continue
                 seen.add(neighbour)
                 partition = None if neighbour.partition == UNPARTITIONED else neighbour.partition
-                found = _open(store, neighbour.asset, partition, neighbour.digest)
+                opened = _open(store, neighbour.asset, partition, neighbour.digest)
                 via = f"{node.asset}|{node.partition}"
-                steps.append(LineageStep(neighbour.asset, partition, neighbour.digest, depth, via, found))
-                reached.append((neighbour, found))
+                steps.append(LineageStep(neighbour.asset, partition, neighbour.digest, depth, via, opened))
+                reached.append((neighbour, opened))
         frontier = sorted(reached, key=lambda pair: pair[0])
     return sorted(steps, key=lambda step: (step.depth, step.asset, step.partition or "", step.digest))
 

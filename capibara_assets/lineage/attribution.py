@@ -1,4 +1,4 @@
-"""To whom training examples are owed: counts per licence and source, and the words that a licence asks for."""
+"""Attribution of training examples: counts per licence and source, and the credits that licences require."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _ASKS = ("cc-by", "cc by", "creative commons attribution", "odc-by")
 
 @dataclass(frozen=True)
 class Attribution:
-    """What a set of examples was made of."""
+    """Counts of a set of examples by domain, language, licence, source and tenant."""
 
     examples: int
     executions: int
@@ -30,18 +30,18 @@ class Attribution:
 
     @property
     def credits(self) -> tuple[str, ...]:
-        """One line for each source whose licence asks for attribution."""
-        asked = sorted((source, licence) for source, licence in self.sources if asks_for_attribution(licence))
-        return tuple(f"{source} ({licence})" for source, licence in asked)
+        """One line for each source whose licence requires attribution."""
+        required = sorted((source, licence) for source, licence in self.sources if asks_for_attribution(licence))
+        return tuple(f"{source} ({licence})" for source, licence in required)
 
 
 def asks_for_attribution(licence: str) -> bool:
-    """Whether a licence asks that its source be named (the CC-BY family, ODC-BY)."""
+    """Whether a licence requires attribution (the CC-BY family, ODC-BY)."""
     return any(name in licence.lower() for name in _ASKS)
 
 
 def attribution(examples: pl.DataFrame) -> Attribution:
-    """Counts over examples (COLUMNS of Example); each count sorted by name, so that equal data gives equal text."""
+    """Count examples (rows with COLUMNS of Example); counts are sorted by name, so that equal data gives equal text."""
     licences, sources = Counter[str](), Counter[tuple[str, str]]()
     for licence, source in examples.select("licence", "source").iter_rows():
         stated = licence.split(_SEPARATOR) if licence else [NONE_STATED]

@@ -1,7 +1,7 @@
-"""Model cards in the Hub's format: base model, licences and sources of the data, and where the proof lies.
+"""Model cards in the Hub's format: base model, licences and sources of the data, and the certificate.
 
-A card depends on what was trained on and nothing else (no time, no path), so it belongs to the content: it changes when
-a licence does.
+A card depends only on the training data (no time, no path), so it is part of the content: it changes when a licence
+does.
 """
 
 import re
@@ -40,7 +40,7 @@ _HUB = {
 
 @dataclass(frozen=True)
 class CardSubject:
-    """What a card is about."""
+    """The model that a card describes."""
 
     title: str
     what: str
@@ -58,10 +58,10 @@ class CardSubject:
 
 
 def write_card(subject: CardSubject, examples: pl.DataFrame, folder: Path) -> None:
-    """Writes README.md into a model's folder.
+    """Write README.md into a model's folder.
 
     Args:
-        examples: what it was trained on (attribution.COLUMNS of Example).
+        examples: its training examples (attribution.COLUMNS of Example).
     """
     (folder / CARD).write_text(card(subject, attribution(examples)), "utf-8")
 
@@ -74,11 +74,11 @@ def write_voter_cards(
     base_digest: str,
     further: Mapping[str, Mapping[Domain, Artifact]] | None = None,
 ) -> None:
-    """A card for each voter below `folder`, about the part of the dataset that it was given.
+    """Write a card for each voter below `folder`, about its part of the dataset.
 
     Args:
         shards: voter -> (its shard, registered voters).
-        further: voter -> other domains' datasets that it was trained on, too.
+        further: voter -> other domains' datasets that it was also trained on.
     """
     named = list(dict.fromkeys([*SEEN, *COLUMNS]))
     examples = columns(trained_on, "examples", named)
@@ -104,10 +104,10 @@ def write_voter_cards(
 def write_model_card(
     folder: Path, store: ArtifactStore, made_from: Mapping[Domain, Artifact], subject: CardSubject
 ) -> None:
-    """A card of a model made of trained adapters, about the train splits behind them.
+    """Write the card of a model made of trained adapters, about the train splits behind them.
 
     Args:
-        made_from: domain -> its `trained_adapters` or `consensus_checkpoint`; whichever datasets those name count.
+        made_from: domain -> its `trained_adapters` or `consensus_checkpoint`, whose datasets count.
         subject: the model, without the datasets and tags: these follow from what it was made from.
     """
     digests = {str(domain): dataset_of(artifact) for domain, artifact in sorted(made_from.items())}
@@ -124,7 +124,7 @@ def write_model_card(
 
 
 def consensus_subject(domain: str, base_model: str, base_digest: str, certificate: str) -> CardSubject:
-    """What the card of a domain's consensus adapter is about.
+    """The card subject of a domain's consensus adapter.
 
     Args:
         certificate: digest of its certificate.
@@ -140,7 +140,7 @@ def consensus_subject(domain: str, base_model: str, base_digest: str, certificat
 
 
 def merged_subject(base_model: str, base_digest: str, consensus: Mapping[Domain, Artifact]) -> CardSubject:
-    """What the card of the dense model out of every domain's `consensus_checkpoint` is about."""
+    """The card subject of the dense model merged from every domain's `consensus_checkpoint`."""
     digests = {str(domain): artifact.document("certificate")["digest"] for domain, artifact in consensus.items()}
     proofs = ", ".join(f"`consensus_checkpoint[{domain}]` `{digest}`" for domain, digest in sorted(digests.items()))
     return CardSubject(
@@ -154,12 +154,12 @@ def merged_subject(base_model: str, base_digest: str, consensus: Mapping[Domain,
 
 
 def base_name(location: str, path: Path) -> str:
-    """What a card calls a base model: its id on the Hub, else the name of its folder."""
+    """The name of a base model on a card: its id on the Hub, else the name of its folder."""
     return path.name if Path(location).expanduser().exists() else location.partition("@")[0]
 
 
 def card(subject: CardSubject, owed: Attribution) -> str:
-    """The card as text: YAML front matter, then what a reader needs in words."""
+    """Write a card: YAML front matter, then sections for readers."""
     front = {
         "base_model": subject.base_model,
         "library_name": subject.library,
@@ -203,9 +203,9 @@ def hub_licences(stated: Sequence[str]) -> str | list[str]:
     known = sorted({name for name in stated if name != NONE_STATED})
     if not known:
         return "unknown"
-    found = [_HUB.get(re.sub(r"[\s_]+|licen[cs]e", "", name.lower())) for name in known]
-    identified = sorted({name for name in found if name is not None})
-    if None in found or NONE_STATED in stated:
+    ids = [_HUB.get(re.sub(r"[\s_]+|licen[cs]e", "", name.lower())) for name in known]
+    identified = sorted({name for name in ids if name is not None})
+    if None in ids or NONE_STATED in stated:
         return "other"
     return identified[0] if len(identified) == 1 else identified
 
@@ -216,7 +216,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _inline(text: str) -> str:
-    """Words of a record as they may stand in a table: on one line, no bar, no markup."""
+    """Text of a record escaped for a table cell: on one line, no bar, no markup."""
     return _flat(text).replace("|", "\\|").replace("<", "&lt;")
 
 

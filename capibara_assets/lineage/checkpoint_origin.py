@@ -1,4 +1,4 @@
-"""Where a checkpoint came from: from the artifacts it names to their datasets, and to the executions those hold."""
+"""The origin of a checkpoint: the artifacts it was made from, their datasets, and the executions in them."""
 
 import re
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ class OriginArtifact:
 
 @dataclass(frozen=True)
 class ExecutionSource:
-    """One of those executions."""
+    """An execution in one of the datasets, and its log line."""
 
     execution_id: str
     file: str | None
@@ -49,7 +49,7 @@ class ExecutionSource:
 
 @dataclass(frozen=True)
 class CheckpointOrigin:
-    """Everything a checkpoint was made from, as far as the artifact store still knows."""
+    """Everything a checkpoint was made from, as far as the artifact store still has it."""
 
     artifacts: tuple[OriginArtifact, ...]
     """Nearest first."""
@@ -60,10 +60,10 @@ class CheckpointOrigin:
 
 
 def origin(store: ArtifactStore, about: About) -> CheckpointOrigin:
-    """Walk from a checkpoint's sources to the executions.
+    """Trace a checkpoint from its sources to executions.
 
     Raises:
-        IntegrityError: a manifest or table on the way is not what was published.
+        IntegrityError: a manifest or table on the path is not what was published.
     """
     gone = {(one.asset, one.partition, one.digest) for one in removed(store)}
     reached: dict[tuple[str, str | None, str], tuple[int, Artifact | None]] = {}
@@ -74,7 +74,7 @@ def origin(store: ArtifactStore, about: About) -> CheckpointOrigin:
             key = (step.asset, step.partition, step.digest)
             if key not in reached or step.depth < reached[key][0]:
                 reached[key] = (step.depth, step.artifact)
-    found, everything = [], set[str]()
+    artifacts, everything = [], set[str]()
     for key, (depth, artifact) in sorted(reached.items(), key=lambda item: (item[1][0], str(item[0]))):
         state = "present" if artifact is not None else ("forgotten" if key in gone else "missing")
         examples = executions = None
@@ -83,11 +83,11 @@ def origin(store: ArtifactStore, about: About) -> CheckpointOrigin:
             everything |= inside
             splits = columns(artifact, "examples", ["split"])["split"]
             examples, executions = int(splits.is_in(["train", "validation"]).sum()), len(inside)
-        found.append(OriginArtifact(*key, depth, state, examples, executions))
-    read = any(one.executions is not None for one in found)
+        artifacts.append(OriginArtifact(*key, depth, state, examples, executions))
+    read = any(one.executions is not None for one in artifacts)
     logs = [artifact for (asset, *_), (_, artifact) in reached.items() if asset == _LOGS and artifact is not None]
     first = tuple(_places(sorted(everything)[:_FIRST], logs))
-    return CheckpointOrigin(tuple(found), len(everything) if read else None, first, str(store.root))
+    return CheckpointOrigin(tuple(artifacts), len(everything) if read else None, first, str(store.root))
 
 
 def _starts(store: ArtifactStore, about: About) -> Iterable[tuple[str, str | None, str]]:

@@ -1,4 +1,4 @@
-"""Which checkpoints the graph's results need and why, and which ones a forgotten record is behind."""
+"""Checkpoints that the graph's results need, and checkpoints that contain a forgotten record."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,10 +39,10 @@ def named_checkpoints(store: ArtifactStore) -> list[NamedCheckpoint]:
 
 
 def needed_checkpoints(store: ArtifactStore) -> dict[str, str]:
-    """Id -> why it must stay: all that an artifact names, first of all what was promoted or a certificate attests.
+    """Checkpoints that must stay, since an artifact names, a certificate attests or a promotion serves them: id -> why.
 
     Raises:
-        IntegrityError: a manifest, certificate or promotion is damaged, so that what it needs cannot be told.
+        IntegrityError: a manifest, certificate or promotion is damaged, so that its needs are unknown.
         MissingArtifact: a promoted model is not in the store.
     """
     named = named_checkpoints(store)
@@ -57,7 +57,7 @@ def needed_checkpoints(store: ArtifactStore) -> dict[str, str]:
                 reasons[one.id] = f"attested by the certificate of {_title(consensus)}"
     latest = store.latest_digest("promoted_model", None)
     promotions = sorted(store.list("promoted_model"), key=lambda artifact: artifact.digest == latest)
-    for promoted in promotions:  # what serves now comes last, and its reason stays
+    for promoted in promotions:  # the current promotion comes last, and its reason stays
         now = "promoted" if promoted.digest == latest else "promoted before"
         for what, identity in serving_checkpoints(store, promoted.document("promotion")).items():
             reasons[identity] = f"{now}: {what}"
@@ -65,9 +65,9 @@ def needed_checkpoints(store: ArtifactStore) -> dict[str, str]:
 
 
 def serving_checkpoints(store: ArtifactStore, promotion: Mapping[str, Any]) -> dict[str, str]:
-    """`domain/consensus` and `merged_checkpoint` -> id of the checkpoint, of what a promotion has serving load.
+    """Checkpoints of what a promotion serves: `domain/consensus` or `merged_checkpoint` -> id.
 
-    What was published before there were checkpoints has none.
+    Results published before there were checkpoints have none.
     """
     serving = promotion["serving"]
     owners = {f"{domain}/consensus": ("consensus_checkpoint", domain, it) for domain, it in serving["experts"].items()}
@@ -81,12 +81,12 @@ def serving_checkpoints(store: ArtifactStore, promotion: Mapping[str, Any]) -> d
 
 
 def has_checkpoints(store: ArtifactStore) -> bool:
-    """Whether there is a checkpoint store beside it; asking does not make one."""
+    """Whether there is a checkpoint store beside the artifact store; does not create one."""
     return bool((store.root / FOLDER).exists())
 
 
 def require_readable(store: ArtifactStore) -> None:
-    """Raises InputError: the checkpoints are encrypted, and their key is not given."""
+    """Check that checkpoints can be read. Raises InputError: they are encrypted and no key is given."""
     if has_checkpoints(store):
         checkpoints_of(store).list()
 
@@ -94,15 +94,15 @@ def require_readable(store: ArtifactStore) -> None:
 def behind(
     store: ArtifactStore, removed: Sequence[Artifact], digests: Collection[str], needles: Sequence[str]
 ) -> list["Checkpoint"]:
-    """The checkpoints that go with removed artifacts: nothing that stays names them, and a record is behind them.
+    """The checkpoints to remove with artifacts: they contain a forgotten record, and no remaining artifact names them.
 
-    A record is behind a checkpoint that was trained on a removed dataset or made of another removed artifact, that
-    went on from such a checkpoint, or that holds a piece of the record's text in a file or in its description.
-    Adapters that a published artifact names are not among these: they are stale, and trained anew at the next run.
+    A checkpoint contains a record if it was trained on a removed dataset or made from another removed artifact,
+    continues such a checkpoint, or holds a piece of the record's text in a file or in its description. Adapters that a
+    published artifact names are not among these: they are stale, and retrained at the next run.
 
     Args:
         removed: artifacts that are about to be removed.
-        digests: theirs, and those of what was removed before.
+        digests: their digests, and those of artifacts removed before.
     """
     if not has_checkpoints(store):
         return []
@@ -115,23 +115,23 @@ def behind(
     theirs = {identity for artifact in removed for identity in artifact.checkpoints.values()}
     every = checkpoints.list()
     telling = {one.id for one in holding_checkpoints(store, needles)}
-    found = {
+    doomed = {
         identity
         for one in every
         if not (telling | theirs).isdisjoint(_ids(one)) or not gone.isdisjoint(_made_from(one))
         for identity in _ids(one)
     }
-    while more := {name for one in every if one.manifest.about.parent in found for name in _ids(one)} - found:
-        found |= more
-    return [one for one in every if not found.isdisjoint(_ids(one)) and named.isdisjoint(_ids(one))]
+    while more := {name for one in every if one.manifest.about.parent in doomed for name in _ids(one)} - doomed:
+        doomed |= more
+    return [one for one in every if not doomed.isdisjoint(_ids(one)) and named.isdisjoint(_ids(one))]
 
 
-def purge(store: ArtifactStore, found: Iterable["Checkpoint"]) -> list[str]:
-    """Takes checkpoints away, and every byte that no other checkpoint holds; returns what could not go, and why."""
+def purge(store: ArtifactStore, doomed: Iterable["Checkpoint"]) -> list[str]:
+    """Delete checkpoints and every byte that no other checkpoint uses; returns what could not be deleted, and why."""
     if not has_checkpoints(store):
         return []
     checkpoints = checkpoints_of(store)
-    checkpoints.retire(sorted({one.id for one in found}))
+    checkpoints.retire(sorted({one.id for one in doomed}))
     collected = checkpoints.collect(thorough=True)
     return [
         f"{checkpoints.root}/{item.name} is not deleted yet: {item.why}"
@@ -140,32 +140,32 @@ def purge(store: ArtifactStore, found: Iterable["Checkpoint"]) -> list[str]:
 
 
 def holding_checkpoints(store: ArtifactStore, needles: Sequence[str]) -> list["Checkpoint"]:
-    """The checkpoints in whose files or description one of the needles stands; tensors are numbers.
+    """The checkpoints whose files or description contain one of the needles; tensors are not searched.
 
-    One with a file that cannot be read, since its pack is damaged, counts: nobody can tell.
+    A checkpoint with an unreadable file (a damaged pack) counts, since it may contain one.
     """
     if not needles:
         return []
     known: dict[tuple[str, ...], bool] = {}
-    found = []
+    holding = []
     store.work.mkdir(parents=True, exist_ok=True)
-    # in the work folder: what a killed process leaves there is found by the next forget
+    # in the work folder, where the next forget finds the files of a killed process
     with TemporaryDirectory(dir=store.work) as folder:
         for checkpoint in checkpoints_of(store).list():
-            said = checkpoint.manifest.model_dump_json(exclude={"tensors", "files", "packs"})
-            told = any(needle in said for needle in needles)
+            description = checkpoint.manifest.model_dump_json(exclude={"tensors", "files", "packs"})
+            holds_one = any(needle in description for needle in needles)
             for name, source in checkpoint.content().files.items():
                 pieces = checkpoint.manifest.files[name].pieces
                 if pieces not in known:
                     known[pieces] = _holds(source, Path(folder) / f"file{Path(name).suffix}", needles)
-                told = told or known[pieces]
-            if told:
-                found.append(checkpoint)
-    return found
+                holds_one = holds_one or known[pieces]
+            if holds_one:
+                holding.append(checkpoint)
+    return holding
 
 
 def still_holding(store: ArtifactStore, needles: Sequence[str]) -> list[str]:
-    """Checkpoints that hold a needle after all, such as a published model's, by what a report calls them."""
+    """Titles of the checkpoints that still contain a needle, such as those of published models."""
     return [title(one) for one in holding_checkpoints(store, needles)] if has_checkpoints(store) else []
 
 

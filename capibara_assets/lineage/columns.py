@@ -1,4 +1,4 @@
-"""Some columns of a published table, and rows found by an id that may be shortened."""
+"""Read columns of a published table, and resolve abbreviated ids."""
 
 import difflib
 import io
@@ -14,7 +14,7 @@ _NAMED = 5
 
 
 def columns(artifact: Artifact, table: str, names: Sequence[str]) -> pl.DataFrame:
-    """Those of the columns that the table has; a local file is read no further than that."""
+    """Read the named columns of a table, as far as it has them; nothing else of a local file is read."""
     relative = f"{table}.parquet"
     if artifact.path.protocol in ("", "file", "local"):
         source: Path | io.BytesIO = Path(artifact.path.path) / relative
@@ -29,7 +29,7 @@ def one_of(what: str, wanted: str, known: Iterable[str], hint: str) -> str:
     """The one id that is, or begins with, `wanted`.
 
     Raises:
-        InputError: none, or several; names the nearest and what there is.
+        InputError: no id matches, or several do; the message names the nearest ones.
     """
     ids = sorted(set(known))
     if wanted in ids:

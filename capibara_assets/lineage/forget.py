@@ -1,7 +1,7 @@
-"""Forgets executions: finds all that holds them, and deletes it in an order that can be resumed.
+"""Forget executions: find everything that contains them, and delete it in an order that can be resumed.
 
-What recognises a record is its text, so the artifacts that hold it go last: until then an interrupted forget can be run
-again and knows what to look for.
+A record is recognised by its text, so the artifacts that hold the text are removed last: until then an interrupted
+forget can run again and still knows what to search for.
 """
 
 import json
@@ -30,9 +30,9 @@ from capibara_assets.storage.removal import finish_removals, remove_artifact, re
 from capibara_assets.storage.store import ArtifactStore
 
 REMADE = ("e2b_logs", "e2b_executions", "e2b_patterns", "example_groups", "moe_dataset", "routing_dataset")
-"""What is upstream of training and holds records: made anew without them, in this order."""
+"""Assets upstream of training that hold records: rematerialized without them, in this order."""
 KEPT_UNTIL_REMADE = "example_groups"
-"""Holds ids and no text; the others' splits are only remembered there."""
+"""Holds ids and no text, and is the only record of the splits."""
 LEDGERS = ("e2b_logs", "_")
 _ROWS = ("e2b_logs", "e2b_executions", "e2b_patterns")  # with whole executions, the ledger's source first
 _NEEDLES = 96
@@ -41,7 +41,7 @@ _PIECES_OF_A_LINE = 3
 
 @dataclass(frozen=True)
 class LogLine:
-    """A line of a log that holds a forgotten record: the user's file, which is never changed."""
+    """A line of a user's log file that holds a forgotten record; the file is never changed."""
 
     execution_id: str
     file: str
@@ -50,28 +50,28 @@ class LogLine:
 
 @dataclass(frozen=True)
 class ForgetFindings:
-    """All that is known of some executions before they are forgotten."""
+    """Everything that contains some executions, before they are forgotten."""
 
     execution_ids: tuple[str, ...]
     before: tuple[str, ...]
-    """Those that were forgotten earlier."""
+    """Ids that were forgotten earlier."""
     rows: pl.DataFrame
-    """Execution rows, one for each id that some table still holds."""
+    """Rows of Execution, one for each id that a table still holds."""
     lines: tuple[LogLine, ...]
     artifacts: tuple[Artifact, ...]
-    """Everything in the store that holds them, in the order in which it is removed."""
+    """Artifacts that hold the executions, in the order of removal."""
     tombstones: tuple[Tombstone, ...]
     quarantined: int
     needles: tuple[str, ...]
-    """Pieces of text that nothing else holds."""
+    """Pieces of the executions' text that nothing else holds."""
     domains: tuple[str, ...]
 
 
 def find(results: Results, execution_ids: Sequence[str]) -> ForgetFindings:
-    """What is there of these executions.
+    """Find everything that contains these executions.
 
     Raises:
-        InputError: an id that no table, ledger or tombstone knows; names all of them.
+        InputError: ids that no table, ledger or tombstone has; the message names them.
     """
     store, wanted = results.store, sorted(set(execution_ids))
     earlier = read_forgotten(store)
@@ -91,7 +91,7 @@ def find(results: Results, execution_ids: Sequence[str]) -> ForgetFindings:
     quarantine = _quarantine(every, ledgers, wanted, needles)
     holding_lines = [a for a in every if a.name == "e2b_logs" and a not in direct and _has_lines(a, quarantine)]
     tainted = _with_routes([*direct, *holding_lines], every, store)
-    places = [(ledger, found) for ledger in ledgers if (found := _places(ledger, wanted)).height]
+    places = [(ledger, lines) for ledger in ledgers if (lines := _places(ledger, wanted)).height]
     return ForgetFindings(
         execution_ids=tuple(wanted),
         before=tuple(before),
@@ -107,18 +107,18 @@ def find(results: Results, execution_ids: Sequence[str]) -> ForgetFindings:
 
 @contextmanager
 def alone(store: ArtifactStore) -> Any:
-    """One forget at a time; another one waits."""
+    """Hold the lock that lets one forget run at a time; others wait."""
     store.work.mkdir(parents=True, exist_ok=True)
     with (store.work / "forget.lock").open("a") as lock:
-        flock(lock, LOCK_EX)  # let go by the system however the process ends
+        flock(lock, LOCK_EX)  # released by the system however the process ends
         yield
 
 
 def purge_ledgers(store: ArtifactStore, found: ForgetFindings, current: Path | None) -> list[str]:
-    """Leaves of each ledger only what was made without the records; returns the folders that were deleted.
+    """Delete the generations of ledgers that contain the records; returns the folders that were deleted.
 
     The deployment's own ledger keeps its last generation, made after the tombstones. A ledger of another folder of
-    logs, which is read no more, is emptied where it holds one of the records.
+    logs, which is no longer read, is emptied where it holds one of the records.
     """
     deleted = []
     for ledger in ledgers_of(store):
@@ -133,11 +133,11 @@ def purge_ledgers(store: ArtifactStore, found: ForgetFindings, current: Path | N
 
 
 def work_folders(store: ArtifactStore, digests: Collection[str], needles: Sequence[str]) -> list[Path]:
-    """Work in progress and caches that were made from removed artifacts, or hold a piece of a record.
+    """Work in progress and caches to delete: made from removed artifacts, or holding a piece of a record.
 
-    Tokenised sets are gone whatever they hold: their text cannot be searched, and they are made again from what stays.
+    Tokenised sets are always deleted: their text cannot be searched, and they can be made again.
     """
-    found: set[Path] = set()
+    doomed: set[Path] = set()
     ledgers = store.work.joinpath(*LEDGERS)
     for request in store.work.glob("*/*/*/request.json"):
         try:
@@ -145,25 +145,25 @@ def work_folders(store: ArtifactStore, digests: Collection[str], needles: Sequen
         except ValueError:
             stated = {}
         if not isinstance(stated, dict) or _datasets(stated) & {"", *digests}:
-            found.add(request.parent)
+            doomed.add(request.parent)
     for path in store.work.rglob("*"):
-        if path.is_relative_to(ledgers) or any(path.is_relative_to(folder) for folder in found):
+        if path.is_relative_to(ledgers) or any(path.is_relative_to(folder) for folder in doomed):
             continue
         made_from_it = path.is_dir() and path.name in digests
         if made_from_it or (path.is_file() and (path.suffix == ".arrow" or holds(path, needles))):
-            found.add(path)
-    return sorted(path for path in found if not any(path != other and path.is_relative_to(other) for other in found))
+            doomed.add(path)
+    return sorted(path for path in doomed if not any(path != other and path.is_relative_to(other) for other in doomed))
 
 
 def _datasets(request: dict[str, Any]) -> set[str]:
-    """Digests of the datasets that a training request names, other domains' among them; "" where it names none."""
+    """Digests of all datasets that a training request names; "" where it names none."""
     further = request.get("further") or {}
     others = {str(one.get("digest", "")) for one in further.values()} if isinstance(further, dict) else {""}
     return {str(request.get("dataset_digest", "")), *others}
 
 
 def delete(paths: Iterable[Path]) -> None:
-    """Deletes files and folders; what is gone already is fine."""
+    """Delete files and folders; missing ones are ignored."""
     for path in paths:
         if path.is_dir():
             shutil.rmtree(path)
@@ -172,10 +172,10 @@ def delete(paths: Iterable[Path]) -> None:
 
 
 def doomed(results: Results, found: ForgetFindings) -> tuple[list[Artifact], list[Artifact]]:
-    """(What has to be removed, in this order; what holds a record and has to wait).
+    """(artifacts to remove, in this order; artifacts that hold a record and have to wait).
 
-    What counts now and was made anew without the records stays, though an older artifact had the same content. The
-    groups wait until they were made anew: without them the others' splits would be lost.
+    A current artifact that was rematerialized without the records stays, even if an older artifact had the same
+    content. The groups wait until they are rematerialized, since they are the only record of the splits.
     """
     gone, waiting = list[Artifact](), list[Artifact]()
     for artifact in found.artifacts:
@@ -190,14 +190,14 @@ def doomed(results: Results, found: ForgetFindings) -> tuple[list[Artifact], lis
 
 
 def remove(store: ArtifactStore, artifacts: Iterable[Artifact]) -> None:
-    """Removes artifacts in their order, and finishes what an earlier removal left."""
+    """Remove artifacts in their order, and finish earlier removals that were interrupted."""
     for artifact in artifacts:
         remove_artifact(store, artifact.name, artifact.partition, artifact.digest)
     finish_removals(store)
 
 
 def all_removed(store: ArtifactStore) -> frozenset[str]:
-    """Digests of everything that was ever removed."""
+    """Digests of all artifacts that were ever removed."""
     return frozenset(one.digest for one in removed(store))
 
 
@@ -208,7 +208,7 @@ def ledgers_of(store: ArtifactStore) -> list[Ledger]:
 
 
 def _rows(artifacts: Sequence[Artifact], ledgers: Sequence[Ledger], wanted: Sequence[str]) -> pl.DataFrame:
-    """Whole Execution rows, one for each id, wherever one still is."""
+    """Whole rows of Execution, one for each id, from any table or ledger that still has it."""
     named = [
         "execution_id",
         *TEXTS,
@@ -238,7 +238,7 @@ def _named(artifact: Artifact, wanted: Sequence[str]) -> set[str]:
 
 
 def _others(results: Results, wanted: Sequence[str]) -> list[pl.DataFrame]:
-    """The text of every execution and bullet that stays."""
+    """The text of all executions and bullets that stay."""
     logs, books = results.get("e2b_logs"), results.get("ace_playbooks")
     frames = [columns(books, "bullets", ["content"])] if books is not None else []
     if logs is not None:
@@ -264,7 +264,7 @@ def _quarantine(
     ids = [f'"{name}' for name in wanted]
     named_there = pl.col("text").str.contains_any([f'{name}"' for name in ids] + [f"{name}\\" for name in ids])
     several = pl.lit(False)
-    if needles:  # one piece may be a common phrase; several are the record
+    if needles:  # one piece may be a common phrase; several pieces are the record
         matched = pl.col("text").str.extract_many(list(needles), overlapping=True).list.n_unique()
         several = matched >= min(_PIECES_OF_A_LINE, len(needles))
     return rows.filter(named_there | several).drop("text").unique(maintain_order=True)
@@ -276,7 +276,7 @@ def _has_lines(artifact: Artifact, quarantine: pl.DataFrame) -> bool:
 
 
 def _with_routes(direct: Sequence[Artifact], every: Sequence[Artifact], store: ArtifactStore) -> list[Artifact]:
-    """And the prompts that were made of those datasets, or of datasets removed before: they carry no ids."""
+    """Add the routing datasets made from those datasets, or from removed ones; their prompts carry no ids."""
     datasets = {(a.partition, a.digest) for a in direct if a.name == "moe_dataset"}
     datasets |= {(one.partition, one.digest) for one in removed(store, "moe_dataset")}
     routes = [
@@ -301,7 +301,7 @@ def _places(ledger: Ledger, wanted: Sequence[str]) -> pl.DataFrame:
 
 
 def _lines(places: Sequence[tuple[Ledger, pl.DataFrame]], rows: pl.DataFrame) -> Iterable[LogLine]:
-    """Every line that holds one of them, also duplicates; from the table where no ledger knows."""
+    """Every line that holds one of the executions, duplicates included; from the table where no ledger has it."""
     known = {LogLine(*row) for _, frame in places for row in frame.select("execution_id", "name", "line").iter_rows()}
     if "source_file" in rows.columns:
         known |= {LogLine(*row) for row in rows.select("execution_id", "source_file", "source_line").iter_rows()}
@@ -320,7 +320,7 @@ def _tombstone(
 
 
 def _as_indexed(row: dict[str, Any]) -> pl.DataFrame:
-    """A row of a table as the ledger would have it (exactly so where it held no secrets)."""
+    """A row of a table as a row of the ledger's index (equal to it where the record held no secrets)."""
     key = digest_key()
     values = {
         "execution_id": row["execution_id"],
@@ -344,13 +344,13 @@ def _in_ledger(ledger: Ledger, wanted: Sequence[str]) -> bool:
 
 
 def _removal_order(artifact: Artifact) -> tuple[int, str, str, str]:
-    """Whole executions last, of them the logs."""
+    """Sort key of removal: artifacts with whole executions last, the logs at the end."""
     last = (*reversed(REMADE), "").index(artifact.name) if artifact.name in REMADE else -1
     return (last, artifact.name, artifact.partition or "", artifact.digest)
 
 
 def examples_of(found: ForgetFindings) -> dict[str, set[str]]:
-    """Domain -> examples made of the records, in any dataset of the store."""
+    """Examples made from the records in any dataset of the store: domain -> ids."""
     inside: dict[str, set[str]] = {}
     for artifact in found.artifacts:
         if artifact.name == "moe_dataset":

@@ -1,8 +1,8 @@
-"""A record's traces in the database of runs and events: rewritten to a note, and no old page keeps them.
+"""Remove a record's traces from Dagster's run and event databases: values are rewritten, and old pages emptied.
 
-Works on any SQL database through SQLAlchemy: every column of text of every table is read. Events keep their form, so
-that their reader still understands them; of an event that published an artifact which was removed, all previews go,
-whether they show the record or its neighbours.
+Works on any SQL database through SQLAlchemy: every text column of every table is read. Events keep their form, so that
+Dagster still reads them; an event that published a removed artifact loses all its previews, whether they show the
+record or others.
 """
 
 import json
@@ -28,13 +28,13 @@ _MAGIC = b"SQLite format 3\0"
 
 @dataclass(frozen=True)
 class Traces:
-    """What to look for: pieces of text that only the record holds, and digests of artifacts that were removed."""
+    """What to search for: pieces of text that only the record holds, and digests of removed artifacts."""
 
     needles: tuple[str, ...]
     digests: frozenset[str]
 
     def pattern(self) -> re.Pattern[str] | None:
-        """Matches every value that may need rewriting; None where there is nothing to look for."""
+        """A pattern of every value that may need rewriting; None where there is nothing to search for."""
         words = [*self.needles, *self.digests]
         return re.compile("|".join(re.escape(word) for word in words)) if words else None
 
@@ -42,8 +42,8 @@ class Traces:
 def rewritten(value: str, traces: Traces) -> str:
     """A stored value without the traces; the same object where it holds none.
 
-    JSON keeps its form: strings become the note, previews of removed artifacts become a text entry. Of other text the
-    lines that hold a trace become the note.
+    JSON keeps its form: strings become the note, previews of removed artifacts become a text entry. In other text the
+    lines with a trace become the note.
     """
     try:
         document = json.loads(value)
@@ -58,10 +58,10 @@ def rewritten(value: str, traces: Traces) -> str:
 
 
 def scrub(connection: sql.Connection, traces: Traces, *, write: bool = True) -> int:
-    """Rewrites every value that holds a trace, in every table with a primary key; returns how many there were.
+    """Rewrite every value that holds a trace, in every table with a primary key; returns their number.
 
     Args:
-        write: False only counts.
+        write: False: only count.
     """
     pattern = traces.pattern()
     if pattern is None:
@@ -74,21 +74,21 @@ def scrub(connection: sql.Connection, traces: Traces, *, write: bool = True) -> 
             continue
         for column in texts:
             rows = connection.execute(sql.select(*keys, column).where(column.is_not(None)))
-            found = []
+            changes = []
             for *key, value in rows.yield_per(1000):
                 if isinstance(value, str) and pattern.search(value):
                     new = rewritten(value, traces)
                     if new != value:
-                        found.append((key, new))
-            for key, new in found if write else ():
+                        changes.append((key, new))
+            for key, new in changes if write else ():
                 here = sql.and_(*(one == value for one, value in zip(keys, key, strict=True)))
                 connection.execute(sql.update(table).where(here).values({column.name: new}))
-            count += len(found)
+            count += len(changes)
     return count
 
 
 def scrub_text(path: Path, traces: Traces) -> None:
-    """Rewrites the lines of a log file that hold a trace to the note, in one step."""
+    """Replace the lines of a log file that hold a trace by the note, atomically."""
     text = path.read_text("utf-8", "surrogateescape")
     lines = [NOTE if _has_needle(line, traces) else line for line in text.split("\n")]
     write_bytes_atomic(path, "\n".join(lines).encode("utf-8", "surrogateescape"))
@@ -100,7 +100,7 @@ def databases(folder: Path) -> list[Path]:
 
 
 def scrub_files(folder: Path, traces: Traces, *, write: bool = True) -> dict[Path, int]:
-    """`scrub` of every SQLite file below a folder: file -> values rewritten; free pages and old logs are emptied, too.
+    """Scrub every SQLite file below a folder, free pages and old logs included: file -> values rewritten.
 
     Raises:
         InputError: another process holds a database open for longer than 20 seconds.
@@ -124,7 +124,7 @@ def scrub_files(folder: Path, traces: Traces, *, write: bool = True) -> dict[Pat
 
 
 def compact(path: Path) -> None:
-    """Writes a SQLite file anew without its free pages, and empties its write-ahead log.
+    """Rewrite a SQLite file without its free pages, and empty its write-ahead log.
 
     Raises:
         InputError: another process holds the database open for longer than 20 seconds.
@@ -149,7 +149,7 @@ def _held_open(path: Path) -> InputError:
 
 
 def _has_slack(path: Path, traces: Traces) -> bool:
-    """Whether old bytes lie in it: free pages, a write-ahead log, or a trace between the values that count."""
+    """Whether a SQLite file holds old bytes: free pages, a write-ahead log, or a trace outside of values."""
     log = path.with_name(f"{path.name}-wal")
     if log.exists() and log.stat().st_size:
         return True
@@ -166,11 +166,11 @@ def _tables(connection: sql.Connection) -> Iterator[sql.Table]:
 
 def _walk(value: Any, traces: Traces) -> Any:
     if isinstance(value, dict):
-        found = {(NOTE if _has_needle(key, traces) else key): _walk(item, traces) for key, item in value.items()}
-        entries = found.get("metadata_entries")
+        changed = {(NOTE if _has_needle(key, traces) else key): _walk(item, traces) for key, item in value.items()}
+        entries = changed.get("metadata_entries")
         if isinstance(entries, list) and _published_removed(entries, traces.digests):
-            found["metadata_entries"] = [_without_preview(entry) for entry in entries]
-        return found
+            changed["metadata_entries"] = [_without_preview(entry) for entry in entries]
+        return changed
     if isinstance(value, list):
         return [_walk(item, traces) for item in value]
     if isinstance(value, str) and _has_needle(value, traces):

@@ -1,4 +1,4 @@
-"""From one record to all it went into, and from an example, adapter or bullet back to the records it was made of."""
+"""Trace an execution, example, bullet or tenant through the artifacts, to its sources and to its results."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -35,30 +35,32 @@ _MODELS = ("consensus_checkpoint", "merged_checkpoint", "moe_checkpoint", "evalu
 
 @dataclass(frozen=True)
 class Results:
-    """A store, and the artifacts in it that count: (asset, partition or None) -> artifact."""
+    """An artifact store and its current artifacts: (asset, partition or None) -> artifact."""
 
     store: ArtifactStore
     current: Mapping[tuple[str, str | None], Artifact]
 
     def get(self, asset: str, partition: str | None = None) -> Artifact | None:
+        """The current artifact of an asset; None: not materialized."""
         return self.current.get((asset, partition))
 
     def every(self, asset: str) -> dict[str, Artifact]:
-        """Domain -> artifact."""
-        return {domain: found for domain in DOMAINS if (found := self.get(asset, domain.value)) is not None}
+        """The current artifacts of a partitioned asset: domain -> artifact."""
+        return {domain: artifact for domain in DOMAINS if (artifact := self.get(asset, domain.value)) is not None}
 
     def is_current(self, artifact: Artifact) -> bool:
-        found = self.get(artifact.name, artifact.partition)
-        return found is not None and found.digest == artifact.digest
+        """Whether an artifact is the current one of its asset and partition."""
+        current = self.get(artifact.name, artifact.partition)
+        return current is not None and current.digest == artifact.digest
 
 
 def example_trail(results: Results, wanted: str) -> ExampleTrail:
-    """Raises InputError: no such example, or several."""
+    """Trace an example by its id or the beginning of it. Raises InputError: no such example, or several."""
     tables = {d: columns(a, "examples", _EXAMPLE) for d, a in results.every("moe_dataset").items()}
     ids = (name for frame in tables.values() for name in frame["example_id"])
     example_id = one_of("example", wanted, ids, "`capibara run --select moe_dataset` makes them")
     domain, rows = next(
-        (d, found) for d, frame in tables.items() if (found := frame.filter(example_id=example_id)).height
+        (d, matching) for d, frame in tables.items() if (matching := frame.filter(example_id=example_id)).height
     )
     row = rows.row(0, named=True)
     places = execution_places(results, row["execution_ids"])
@@ -85,7 +87,7 @@ def example_trail(results: Results, wanted: str) -> ExampleTrail:
 
 
 def execution_trail(results: Results, wanted: str) -> ExecutionTrail:
-    """Raises InputError: no such execution, or several."""
+    """Trace an execution by its id or the beginning of it. Raises InputError: no such execution, or several."""
     execution_id = one_of("execution", wanted, known_executions(results), "`capibara run --select e2b_logs` reads them")
     place = execution_places(results, [execution_id]).get(execution_id)
     groups = results.get("example_groups")
@@ -114,7 +116,7 @@ def execution_trail(results: Results, wanted: str) -> ExecutionTrail:
 
 
 def bullet_trail(results: Results, wanted: str) -> BulletTrail:
-    """Raises InputError: no such bullet, or several."""
+    """Trace a bullet by its id or the beginning of it. Raises InputError: no such bullet, or several."""
     books = results.get("ace_playbooks")
     named = ["bullet_id", "agent_id", "source_file", "source_line", "content"]
     frame = columns(books, "bullets", named) if books else pl.DataFrame(schema=dict.fromkeys(named, pl.String))
@@ -138,7 +140,7 @@ def bullet_trail(results: Results, wanted: str) -> BulletTrail:
 
 
 def tenant_trail(results: Results, wanted: str) -> TenantTrail:
-    """Raises InputError: no row names this tenant."""
+    """Trace the rows of a tenant. Raises InputError: no row names this tenant."""
     logs = results.get("e2b_logs")
     frame = columns(logs, "executions", ["execution_id", "tenant", "domains"]) if logs else None
     known: Iterable[str] = frame["tenant"].drop_nulls().unique() if frame is not None else ()
@@ -162,17 +164,17 @@ def tenant_trail(results: Results, wanted: str) -> TenantTrail:
 
 
 def known_executions(results: Results) -> set[str]:
-    """Ids of the executions in the current tables, before and after selection."""
-    found: set[str] = set()
+    """Ids of all executions in the current tables, before and after selection."""
+    ids: set[str] = set()
     if (logs := results.get("e2b_logs")) is not None:
-        found |= set(columns(logs, "executions", ["execution_id"])["execution_id"])
+        ids |= set(columns(logs, "executions", ["execution_id"])["execution_id"])
     for artifact in results.every("moe_dataset").values():
-        found |= set(columns(artifact, "examples", ["execution_ids"])["execution_ids"].explode().drop_nulls())
-    return found
+        ids |= set(columns(artifact, "examples", ["execution_ids"])["execution_ids"].explode().drop_nulls())
+    return ids
 
 
 def execution_places(results: Results, execution_ids: Iterable[str]) -> dict[str, ExecutionPlace]:
-    """Where executions stand; those that are in no table any more are missing."""
+    """Log lines of executions by id; executions that are in no table any more are missing."""
     logs = results.get("e2b_logs")
     if logs is None:
         return {}
@@ -182,7 +184,7 @@ def execution_places(results: Results, execution_ids: Iterable[str]) -> dict[str
 
 
 def bullet_places(results: Results, bullet_ids: Iterable[str]) -> list[BulletPlace]:
-    """Where bullets stand, by id."""
+    """Playbook lines of bullets, sorted by id."""
     wanted, books = sorted(set(bullet_ids)), results.get("ace_playbooks")
     if not wanted or books is None:
         return []
@@ -211,8 +213,8 @@ def holds_execution(artifact: Artifact, execution_ids: Iterable[str]) -> bool:
 
 
 def exposures(results: Results, inside: Mapping[str, set[str]]) -> tuple[VoterExposure, ...]:
-    """The voters, of every training in the store whose dataset is there, that saw one of these examples by domain."""
-    found = []
+    """The voters in the store that saw one of these examples (domain -> ids), where their datasets remain."""
+    exposed = []
     for artifact in results.store.list("trained_adapters"):
         upstream = artifact.manifest.inputs.get("upstream", {})
         if not any(names and upstream.get(upstream_key("moe_dataset", domain)) for domain, names in inside.items()):
@@ -226,32 +228,32 @@ def exposures(results: Results, inside: Mapping[str, set[str]]) -> tuple[VoterEx
                 parts = [("train", voter.trained(table))]
                 if domain == voter.domain:
                     parts.append(("validation", voter.validated(table)))
-                found += [
+                exposed += [
                     VoterExposure(voter.domain, voter.name, voter.digest, voter.artifact, digest, part, now)
                     for part, rows in parts
                     if rows["example_id"].is_in(names).any()
                 ]
-    return tuple(sorted(found, key=lambda one: (one.domain, not one.current, one.artifact, one.voter, one.part)))
+    return tuple(sorted(exposed, key=lambda one: (one.domain, not one.current, one.artifact, one.voter, one.part)))
 
 
 def _seen(
     results: Results, inside: Mapping[str, set[str]], dataset_digest: str | None = None
 ) -> tuple[tuple[VoterExposure, ...], tuple[PublishedResult, ...]]:
-    """Who saw these examples, and the models made with an adapter that did."""
-    found = exposures(results, inside)
+    """(voters that saw these examples, models made from their adapters)."""
+    exposed = exposures(results, inside)
     if dataset_digest is not None:
-        found = tuple(one for one in found if one.dataset == dataset_digest)
+        exposed = tuple(one for one in exposed if one.dataset == dataset_digest)
     models = {
         PublishedResult(
             step.asset, step.partition, step.digest, step.artifact is not None and results.is_current(step.artifact)
         )
-        for domain, digest in {(one.domain, one.artifact) for one in found}
+        for domain, digest in {(one.domain, one.artifact) for one in exposed}
         for artifact in results.store.list("trained_adapters")
         if (artifact.partition, artifact.digest) == (domain, digest)
         for step in descendants(results.store, artifact)
         if step.asset in _MODELS
     }
-    return found, tuple(sorted(models, key=lambda m: (_MODELS.index(m.asset), m.partition or "", m.digest)))
+    return exposed, tuple(sorted(models, key=lambda m: (_MODELS.index(m.asset), m.partition or "", m.digest)))
 
 
 @lru_cache(maxsize=32)
@@ -263,7 +265,7 @@ def _examples_of(store: ArtifactStore, domain: str, digest: str) -> pl.DataFrame
 def _uses(
     results: Results, execution_id: str
 ) -> tuple[list[ExampleUse], dict[str, str], dict[str, str], dict[str, set[str]]]:
-    """Examples, reasons for none, digests of datasets, and example ids, by domain."""
+    """(examples with the execution; then by domain: reasons for none, dataset digests, example ids)."""
     uses, left_out, datasets, inside = [], dict[str, str](), dict[str, str](), dict[str, set[str]]()
     for domain, artifact in results.every("moe_dataset").items():
         rows = columns(artifact, "examples", ["example_id", "kind", "split", "execution_ids"])

@@ -1,4 +1,4 @@
-"""Traces of a record: pieces of its text that nothing else holds, and every file in which one of them stands."""
+"""Traces of a record: pieces of its text that nothing else holds, and the files that contain one of them."""
 
 import gzip
 import json
@@ -17,27 +17,27 @@ TEXTS = ("code", "task", "stdout", "stderr", "result_text", "error_value", "trac
 _PLAIN = re.compile(r"[A-Za-z0-9_ .,:;=()\[\]{}+*/%@#!?$^~|-]{12,}")  # the same in UTF-8, JSON, HTML and SQL
 _PIECE = 40  # characters of a piece: previews cut long cells
 _SHORTEST = 12
-_PHRASES = ("Traceback (most recent call last)",)  # of no record in particular
-_EACH = 24  # pieces that are looked for, of each record and column
+_PHRASES = ("Traceback (most recent call last)",)  # common to many records
+_EACH = 24  # pieces to search for, per record and column
 _GZIP, _ZSTD, _PARQUET, _ARROW, _SQLITE = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1", b"SQLite format 3\0"
 _ROWS = 16_384
 _BLOCK = 1 << 20
 
 
 def pieces(executions: pl.DataFrame) -> list[str]:
-    """Stretches of the records' text by which a copy is recognised, longest first; also their ids."""
-    found: set[str] = {name for name in executions["execution_id"] if len(name) >= _SHORTEST}
+    """Pieces of the records' text by which a copy is recognised, and their ids; longest first."""
+    by_text: set[str] = {name for name in executions["execution_id"] if len(name) >= _SHORTEST}
     for row in executions.select(column for column in TEXTS if column in executions.columns).iter_rows():
         for text in row:
-            found |= set(sorted(_of_text(text or ""), key=lambda piece: (-len(piece), piece))[:_EACH])
-    return sorted(found, key=lambda piece: (-len(piece), piece))
+            by_text |= set(sorted(_of_text(text or ""), key=lambda piece: (-len(piece), piece))[:_EACH])
+    return sorted(by_text, key=lambda piece: (-len(piece), piece))
 
 
 def telling(candidates: Sequence[str], others: Iterable[pl.DataFrame]) -> list[str]:
-    """Those of the pieces that occur nowhere in other tables: wherever they stand, they come from the record.
+    """The pieces that occur nowhere in other tables, so that every occurrence comes from the record.
 
     Args:
-        others: tables with what stays (any of their columns of text count).
+        others: tables that stay; all their text columns are searched.
     """
     left = [piece for piece in candidates if len(piece) >= _SHORTEST]
     for frame in others:
@@ -51,7 +51,7 @@ def telling(candidates: Sequence[str], others: Iterable[pl.DataFrame]) -> list[s
 
 
 def holding(folder: Path, needles: Sequence[str], skip: Sequence[Path] = ()) -> list[Path]:
-    """Files below a folder that hold one of the needles, as they are or decompressed and decoded; sorted.
+    """Files below a folder that contain one of the needles, raw or decompressed and decoded; sorted.
 
     Args:
         skip: folders and files that are left out.
@@ -67,7 +67,7 @@ def holding(folder: Path, needles: Sequence[str], skip: Sequence[Path] = ()) -> 
 
 
 def holds(path: Path, needles: Sequence[str]) -> bool:
-    """Whether a file holds one of the needles: in its bytes, and in what gzip, zstd, Parquet, Arrow or SQLite make."""
+    """Whether a file contains one of the needles: in its bytes, or decoded (gzip, zstd, Parquet, Arrow, SQLite)."""
     wanted = [needle.encode("utf-8") for needle in needles]
     try:
         if path.stat().st_size == 0:
@@ -83,7 +83,7 @@ def holds(path: Path, needles: Sequence[str]) -> bool:
 
 
 def _text_of_tensors(data: mmap.mmap) -> int:
-    """Where the header of a safetensors file ends: what follows are numbers."""
+    """Offset at which the header of a safetensors file ends; numbers follow."""
     return min(len(data), 8 + int.from_bytes(data[:8], "little"))
 
 
@@ -106,7 +106,7 @@ def _decoded(path: Path, head: bytes) -> Iterator[bytes]:
 
 
 def _blocks(stream: object) -> Iterator[bytes]:
-    """Overlapping blocks, so that nothing is missed at a border."""
+    """Overlapping blocks, so that no needle is missed at a border."""
     before = b""
     while block := stream.read(_BLOCK):  # type: ignore[attr-defined]
         yield before + block
@@ -124,7 +124,7 @@ def _texts(frame: pl.DataFrame) -> Iterator[bytes]:
 
 
 def _rows(path: Path) -> Iterator[bytes]:
-    """Long values of SQLite lie on several pages: read through SQL they are whole."""
+    """Rows read through SQL, since long values of SQLite are split over pages."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
         tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for name in tables:
@@ -133,12 +133,12 @@ def _rows(path: Path) -> Iterator[bytes]:
 
 
 def _of_text(text: str) -> set[str]:
-    found = set()
+    stretches = set()
     for line in text.splitlines():
         for match in _PLAIN.findall(line):
             stretch = match.strip()
-            found |= {stretch[at : at + _PIECE].strip() for at in range(0, len(stretch), _PIECE)}
-    whole = {piece for piece in found if len(piece) >= _SHORTEST and not piece.startswith(_PHRASES)}
+            stretches |= {stretch[at : at + _PIECE].strip() for at in range(0, len(stretch), _PIECE)}
+    whole = {piece for piece in stretches if len(piece) >= _SHORTEST and not piece.startswith(_PHRASES)}
     if not whole and len(text.strip()) >= _SHORTEST:
         line = max(text.splitlines(), key=len).strip()
         return {piece for piece in (line[:_PIECE], json.dumps(line)[1 : _PIECE + 1]) if len(piece) >= _SHORTEST}

@@ -1,4 +1,4 @@
-"""What the walks along records find: plain values, whose JSON is what `capibara lineage --json` prints."""
+"""The results of tracing records: plain values, whose JSON `capibara lineage --json` prints."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class ExecutionPlace:
-    """Where an execution stands, and to whom it belongs."""
+    """The log line of an execution, and to whom it belongs."""
 
     execution_id: str
     file: str
@@ -22,7 +22,7 @@ class ExecutionPlace:
 
 @dataclass(frozen=True)
 class BulletPlace:
-    """A playbook bullet and where it stands."""
+    """A playbook bullet and its line."""
 
     bullet_id: str
     file: str
@@ -32,7 +32,7 @@ class BulletPlace:
 
 @dataclass(frozen=True)
 class ExampleUse:
-    """An example that an execution is in."""
+    """An example that was made from an execution or bullet."""
 
     domain: str
     example_id: str
@@ -44,7 +44,7 @@ class ExampleUse:
 
 @dataclass(frozen=True)
 class VoterExposure:
-    """A voter that saw it."""
+    """A voter that saw an example."""
 
     domain: str
     voter: str
@@ -58,7 +58,7 @@ class VoterExposure:
 
 @dataclass(frozen=True)
 class PublishedResult:
-    """A published result."""
+    """A published artifact."""
 
     asset: str
     partition: str | None
@@ -68,7 +68,7 @@ class PublishedResult:
 
 @dataclass(frozen=True)
 class ExampleTrail:
-    """An example, what it was made of, and what was trained on it."""
+    """An example, what it was made from, and what was trained on it."""
 
     example_id: str
     domain: str
@@ -91,7 +91,7 @@ class ExampleTrail:
 
 @dataclass(frozen=True)
 class ExecutionTrail:
-    """An execution, and everything that it ended up in."""
+    """An execution, and everything made from it."""
 
     execution_id: str
     place: ExecutionPlace | None
@@ -122,7 +122,7 @@ class BulletTrail:
 
 @dataclass(frozen=True)
 class TenantTrail:
-    """What is there of one tenant, and which adapters saw its rows."""
+    """The rows of one tenant, and the adapters that saw them."""
 
     tenant: str
     executions: int

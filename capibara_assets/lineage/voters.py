@@ -1,4 +1,4 @@
-"""What each voter of a published training really saw: its part of the train groups, and the shard that it judged by."""
+"""The data that each voter of a published training saw: its part of the train groups, and its validation shard."""
 
 import json
 import re
@@ -31,24 +31,24 @@ class Voter:
     """Digest of the `moe_dataset` it was trained on."""
     shard: int = field(compare=False)
     of: int = field(compare=False)
-    """Voters that were registered: so many parts the groups were dealt into."""
+    """Number of registered voters, and so of the parts that groups are divided into."""
     seed: int = field(compare=False)
     voter_seed: int = field(compare=False)
     base: str = field(compare=False)
     further: tuple[tuple[str, str], ...] = field(compare=False, default=())
-    """Domain and digest of other domains' datasets that its strategy trained on, too."""
+    """Domain and digest of other domains' datasets that its strategy also trained on."""
 
     @property
     def datasets(self) -> tuple[tuple[str, str], ...]:
-        """Domain and digest of all that it was trained on, its own first."""
+        """Domain and digest of all its training datasets, its own first."""
         return ((self.domain, self.dataset), *self.further)
 
     def trained(self, examples: pl.DataFrame) -> pl.DataFrame:
-        """Rows of one of its datasets' train split that it was given (what did not fit may have been left out)."""
+        """Rows of a dataset's train split in its part (rows that did not fit may have been left out)."""
         return training_part(examples, self.shard, self.of)
 
     def validated(self, examples: pl.DataFrame) -> pl.DataFrame:
-        """Rows of its own domain's validation split that it was judged by; none where the split is empty."""
+        """Rows of its own domain's validation split in its shard; none where the split is empty."""
         try:
             return validation_shard(examples, self.shard, self.of)
         except InputError:
@@ -59,11 +59,11 @@ def voters_of(artifact: Artifact) -> list[Voter]:
     """The voters of a `trained_adapters`, by name. Raises IntegrityError (damaged)."""
     names = [match.group(1) for match in map(_MANIFEST.fullmatch, artifact.manifest.files) if match]
     registered = len(names) + len(artifact.document("summary").get("missing", {}))
-    found = []
+    voters = []
     for name in sorted(names):
         manifest = VoterManifest(json.loads(artifact.read_bytes(f"voters/{name}/{MANIFEST}")))
         stated = manifest.stated
-        found.append(
+        voters.append(
             Voter(
                 domain=str(artifact.partition),
                 name=name,
@@ -78,7 +78,7 @@ def voters_of(artifact: Artifact) -> list[Voter]:
                 further=manifest.further_datasets,
             )
         )
-    return found
+    return voters
 
 
 def dataset_of(artifact: Artifact) -> str:

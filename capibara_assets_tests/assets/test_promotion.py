@@ -219,7 +219,7 @@ def test_back_to_any_number_and_to_the_base(published: Published):
     assert serving(published) == {"experts": {"python": None}, "merged": None, "router": None}
     with pytest.raises(InputError, match="number 9: there are 0 to 5"):
         back(published, to=9)
-    with pytest.raises(InputError, match="serves now"):
+    with pytest.raises(InputError, match="is served now"):
         back(published, to=0)
 
 

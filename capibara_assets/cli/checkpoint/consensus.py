@@ -73,7 +73,7 @@ def _published(cert: Path, keys: dict[str, str] | None) -> "Verification | None"
     if folder.parent.parent.name != "consensus_checkpoint" or not (folder / "manifest.json").is_file():
         return None
     from capibara_assets.cli.graph.results import open_results
-    from capibara_assets.lineage.certificates import verify_published
+    from capibara_assets.lineage.adapters import verify_published
 
     with open_results(Deployment.from_environment()) as results:
         for artifact in results.store.list("consensus_checkpoint"):

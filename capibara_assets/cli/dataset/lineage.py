@@ -153,7 +153,7 @@ def tenant(name: str, as_json: bool) -> None:
 def certificate(domain: str, as_json: bool) -> None:
     """Verify the certificate of DOMAIN's consensus, or of a former one by its digest."""
     from capibara_assets.cli.graph.results import open_results
-    from capibara_assets.lineage.certificates import verify_published
+    from capibara_assets.lineage.adapters import verify_published
     from capibara_assets.lineage.columns import one_of
 
     with open_results(Deployment.from_environment()) as results:

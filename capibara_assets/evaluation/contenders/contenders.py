@@ -1,6 +1,6 @@
-"""Who answers held-out items: models with an adapter, a prompt around them, routed experts, endpoints, former answers.
+"""The contenders of an evaluation: models with adapters and prompts, routed experts, endpoints, stored answers.
 
-And their losses on the same held-out examples, which need no answers.
+Also their losses on the same held-out examples, which need no answers.
 """
 
 import json
@@ -29,11 +29,11 @@ Route = Callable[[Sequence[str]], Sequence[str | None]]
 """Prompts (what the user says last) to the names of experts; None: the base answers."""
 
 PLAYBOOK_ARM = "+playbook"
-"""Behind the name of an adapter that is asked with the playbook in context."""
+"""Suffix of an adapter's name where it is evaluated with the playbook in context."""
 
 
 class ItemLimits(Protocol):
-    """What an evaluation's recipe says of the held-out examples."""
+    """Limits of the held-out examples, from the evaluation recipe."""
 
     @property
     def max_test_examples(self) -> int: ...
@@ -44,7 +44,7 @@ class ItemLimits(Protocol):
 
 @dataclass(frozen=True)
 class Framing:
-    """What a prompt is put into before a model sees it.
+    """The system message and demonstrations that are put around every prompt.
 
     Attributes:
         system: a system message, before the prompt's own; empty: none.
@@ -55,7 +55,7 @@ class Framing:
     demos: tuple[Message, ...] = ()
 
     def around(self, prompt: Sequence[Message]) -> list[Message]:
-        """The messages that the model is asked with."""
+        """The messages that the model gets for a prompt."""
         messages = with_system(prompt, self.system)
         at = 1 if messages and messages[0]["role"] == "system" else 0
         return [*messages[:at], *self.demos, *messages[at:]]
@@ -63,11 +63,11 @@ class Framing:
 
 @dataclass(frozen=True)
 class ModelContender:
-    """A model in this process: a base or merged model, perhaps with an adapter, perhaps with a prompt around it.
+    """A model in this process: a base or merged model, optionally with an adapter and a framing.
 
     Attributes:
-        model: loaded, or its folder, which is loaded while it answers.
-        adapter: applied to it while it answers.
+        model: loaded, or a folder that is loaded while the contender answers.
+        adapter: applied to the model while it answers.
     """
 
     name: str
@@ -97,18 +97,18 @@ class RoutedContender:
         Raises:
             InputError: the router names an expert that has no adapter here.
         """
-        found = list(self.route([last_user_message(prompt) for prompt in prompts]))
-        if unknown := sorted({name for name in found if name is not None} - self.adapters.keys()):
+        picks = list(self.route([last_user_message(prompt) for prompt in prompts]))
+        if unknown := sorted({name for name in picks if name is not None} - self.adapters.keys()):
             raise InputError(
                 f"{self.name}: the router picks {', '.join(unknown)}, but there are adapters of "
                 f"{', '.join(sorted(self.adapters)) or 'nobody'} only: train the router on these experts"
             )
-        return found
+        return picks
 
 
 @dataclass(frozen=True)
 class EndpointContender:
-    """A model behind an HTTP interface."""
+    """A model behind an HTTP endpoint."""
 
     name: str
     endpoint: Endpoint
@@ -117,10 +117,10 @@ class EndpointContender:
 
 @dataclass(frozen=True)
 class StoredContender:
-    """What a former run answered or scored: a reference that is not asked again.
+    """Answers or scores of an earlier run: a reference that does not run again.
 
     Attributes:
-        answers: (item, sample) -> (text, tokens, finish); tokens None where the file does not say.
+        answers: (item, sample) -> (text, tokens, finish); tokens None where the file does not give them.
         scores: item -> score, for a file that holds scores only.
     """
 
@@ -134,7 +134,7 @@ Contender = ModelContender | RoutedContender | EndpointContender | StoredContend
 
 
 def identity(contender: Contender) -> str:
-    """Digest of what decides its answers besides the item and the decoding; the name does not count."""
+    """Digest of everything that determines a contender's answers besides item and decoding; its name is not part."""
     if isinstance(contender, EndpointContender):
         parts = {"endpoint": contender.endpoint.identity, "framing": _framing_digest(contender.framing)}
         return combine(parts)
@@ -154,15 +154,15 @@ def identity(contender: Contender) -> str:
 
 @contextmanager
 def loaded(model: Base | Path) -> Iterator[Base]:
-    """The model; one that was given as a folder is let go afterwards."""
+    """The model, loaded where it is given as a folder, and released afterwards."""
     yield model if isinstance(model, Base) else load_base(model)
 
 
 def last_user_message(prompt: Sequence[Message]) -> str:
-    """What the user says last: what a router is trained on.
+    """The last user message of a prompt, which routers are trained on.
 
     Raises:
-        InputError: the user says nothing.
+        InputError: there is no user message.
     """
     for message in reversed(prompt):
         if message["role"] == "user":
@@ -192,30 +192,33 @@ def held_out(examples: pl.DataFrame, rule: ItemLimits) -> pl.DataFrame:
     )
 
 
-def contender_losses(
-    base: Base,
-    test: pl.DataFrame,
-    playbook: str,
-    adapters: Mapping[str, LoraAdapter],
-    merged: Path | None,
-    rule: ItemLimits,
-    *,
-    in_context: Sequence[str] = (),
-    models: Mapping[str, Path] | None = None,
-) -> pl.DataFrame:
-    """Losses of every contender on every held-out example, as a table of `ExampleLoss`.
+@dataclass(frozen=True)
+class LossContenders:
+    """The contenders beside the base model whose losses are computed.
 
-    Args:
-        test: rows of `Example`. An example that does not fit `max_length`, playbook included, is left out of all arms.
+    Attributes:
         playbook: the system message of the playbook arm; empty: there is no such arm (contract 3).
         adapters: contender → adapter on the base.
-        merged: directory of the merged model; None where there is none.
-        in_context: adapters that are scored with the playbook, too, as `<name>+playbook`.
-        models: contender → directory of another whole model with the base's tokenizer, such as the promoted one.
+        in_context: adapters that are also scored with the playbook, as `<name>+playbook`.
+        models: contender → folder of another whole model with the base's tokenizer, such as the merged one.
+    """
+
+    playbook: str = ""
+    adapters: Mapping[str, LoraAdapter] = field(default_factory=dict)
+    in_context: Sequence[str] = ()
+    models: Mapping[str, Path] = field(default_factory=dict)
+
+
+def contender_losses(base: Base, test: pl.DataFrame, contenders: LossContenders, rule: ItemLimits) -> pl.DataFrame:
+    """Losses of the base and of every contender on every held-out example, as a table of `ExampleLoss`.
+
+    Args:
+        test: rows of `Example`. An example that does not fit `max_length`, playbook included, is left out for all.
 
     Raises:
         InputError: a name of `in_context` is no adapter; a whole model with another vocabulary.
     """
+    playbook, adapters, in_context = contenders.playbook, contenders.adapters, contenders.in_context
     if unknown := sorted(set(in_context) - adapters.keys()):
         raise InputError(f"no adapter of that name to ask with the playbook: {', '.join(unknown)}")
     plain, with_playbook, kept = _encode(base, test, playbook, rule)
@@ -232,7 +235,7 @@ def contender_losses(
             rows += _rows(name, kept, losses_of(base.model, plain))
             if playbook and name in in_context:
                 rows += _rows(name + PLAYBOOK_ARM, kept, losses_of(base.model, with_playbook))
-    for name, folder in (({"merged": merged} if merged is not None else {}) | dict(models or {})).items():
+    for name, folder in contenders.models.items():
         other = load_base(folder)
         if other.model.config.vocab_size != base.model.config.vocab_size:
             raise InputError(
@@ -244,11 +247,10 @@ def contender_losses(
 
 
 def routed_losses(losses: pl.DataFrame, picks: Mapping[str, str], name: str = "routed") -> pl.DataFrame:
-    """The losses of whoever a router picked for each example, as rows of `ExampleLoss` under one name; nothing is
-    computed again.
+    """Losses of a router: each example's loss under the contender that was picked, from losses already computed.
 
     Args:
-        losses: rows of `ExampleLoss`, those of the picked contenders among them.
+        losses: rows of `ExampleLoss`, including those of the picked contenders.
         picks: example → contender (`consensus`, `expert:<domain>`, `base`).
 
     Raises:
@@ -262,11 +264,11 @@ def routed_losses(losses: pl.DataFrame, picks: Mapping[str, str], name: str = "r
         schema={"example_id": pl.String, "contender": pl.String},
         orient="row",
     )
-    found = wanted.join(losses, on=["example_id", "contender"], how="left")
-    if (lost := found.filter(pl.col("nll").is_null())).height:
+    picked = wanted.join(losses, on=["example_id", "contender"], how="left")
+    if (lost := picked.filter(pl.col("nll").is_null())).height:
         row = lost.row(0, named=True)
         raise InputError(f"{row['contender']}, picked for example {row['example_id']}, was not scored on it")
-    return found.with_columns(contender=pl.lit(name)).select(losses.columns).sort("example_id")
+    return picked.with_columns(contender=pl.lit(name)).select(losses.columns).sort("example_id")
 
 
 def mean_losses(losses: pl.DataFrame) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Models behind HTTP: OpenAI-compatible servers and Ollama, with retries, time limits, and no answer made up."""
+"""Models behind HTTP endpoints, OpenAI-compatible servers and Ollama: requests with retries and time limits."""
 
 import os
 import time
@@ -25,19 +25,19 @@ _LONGEST_WAIT_S = 60.0
 
 
 class EndpointError(InputError):
-    """An endpoint that did not answer, or not as its protocol says."""
+    """An endpoint failed to answer, or its answer does not follow the protocol."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a model answers.
+    """The address of a model behind HTTP, and how it is requested.
 
     Attributes:
-        protocol: which requests it takes.
+        protocol: the form of its requests.
         url: the part before `/chat/completions` (OpenAI) or `/api/chat` (Ollama).
         model: its name there.
         timeout_s: of one request, until its last byte.
-        attempts: requests for one answer; what fails for good ends the evaluation, which can be resumed.
+        attempts: requests for one answer; after the last one the evaluation ends, and can be resumed.
         first_wait_s: before the second attempt, doubled before each further one.
         concurrent: requests under way at once.
     """
@@ -52,13 +52,13 @@ class Endpoint:
 
     @property
     def identity(self) -> str:
-        """Digest of what is asked; what stands behind an address may still change."""
+        """Digest of protocol, address and model name; the model behind an address may still change."""
         return combine({"protocol": self.protocol, "url": self.url.rstrip("/"), "model": self.model})
 
 
 @dataclass(frozen=True)
 class Reply:
-    """An endpoint's answer; `tokens` is None where it does not count them."""
+    """One answer of an endpoint; `tokens` is None where it does not count them."""
 
     text: str
     tokens: int | None
@@ -66,7 +66,7 @@ class Reply:
 
 
 def client_of(endpoint: Endpoint) -> "httpx2.Client":
-    """A client for an endpoint's requests; to be closed. The key comes from the environment, and goes nowhere else."""
+    """An HTTP client for an endpoint, to be closed; its key comes from the environment and goes to no other host."""
     import httpx2
 
     key = os.environ.get(KEY)
@@ -84,10 +84,10 @@ def reply(
     seed: int,
     wait: Callable[[float], None] = time.sleep,
 ) -> Reply:
-    """One answer.
+    """Request one answer from an endpoint.
 
     Raises:
-        EndpointError: it refuses the request, keeps failing, or its answer is empty or not of the protocol.
+        EndpointError: the endpoint refuses the request, keeps failing, or answers empty or against its protocol.
     """
     path, body = _request(endpoint, messages, decoding, seed)
     return _read(endpoint, _sent(client, endpoint, path, body, wait))
@@ -118,7 +118,7 @@ def _request(
 def _sent(
     client: "httpx2.Client", endpoint: Endpoint, path: str, body: Mapping[str, Any], wait: Callable[[float], None]
 ) -> Any:
-    """The JSON of the response, after as many attempts as it takes."""
+    """The JSON of the response, with retries."""
     import httpx2
 
     url, problem = endpoint.url.rstrip("/") + path, ""
@@ -141,12 +141,12 @@ def _sent(
             problem = f"HTTP {response.status_code}: {response.text[:300]}"
             if response.status_code not in _RETRIED:
                 raise EndpointError(f"{url} refuses the request for model {endpoint.model}: {problem}{_hint(response)}")
-            pause = _asked_pause(response, pause)
+            pause = _requested_pause(response, pause)
         if attempt + 1 < endpoint.attempts:
             wait(min(pause, _LONGEST_WAIT_S))
     raise EndpointError(
-        f"{url} gave no answer in {endpoint.attempts} attempts ({problem}): start it, or try again later; what was "
-        "answered so far is kept"
+        f"{url} gave no answer in {endpoint.attempts} attempts ({problem}): start it, or try again later; the "
+        "answers so far are kept"
     )
 
 
@@ -156,25 +156,25 @@ def _hint(response: Any) -> str:
     return "; is the model's name right?" if response.status_code == 404 else ""
 
 
-def _asked_pause(response: Any, otherwise: float) -> float:
-    """Seconds that a Retry-After header asks for."""
-    asked = response.headers.get("retry-after", "")
-    return float(asked) if asked.replace(".", "", 1).isdigit() else otherwise
+def _requested_pause(response: Any, otherwise: float) -> float:
+    """Seconds of a Retry-After header, else `otherwise`."""
+    seconds = response.headers.get("retry-after", "")
+    return float(seconds) if seconds.replace(".", "", 1).isdigit() else otherwise
 
 
-def _read(endpoint: Endpoint, found: Any) -> Reply:
-    """The reply in a response of the protocol."""
+def _read(endpoint: Endpoint, body: Any) -> Reply:
+    """The reply in a response body."""
     where = f"{endpoint.url} ({endpoint.model})"
     try:
         if endpoint.protocol == "openai":
-            choice = found["choices"][0]
+            choice = body["choices"][0]
             text, reason = choice["message"].get("content"), choice.get("finish_reason")
-            tokens = (found.get("usage") or {}).get("completion_tokens")
+            tokens = (body.get("usage") or {}).get("completion_tokens")
         else:
-            text, reason = found["message"].get("content"), found.get("done_reason")
-            tokens = found.get("eval_count")
+            text, reason = body["message"].get("content"), body.get("done_reason")
+            tokens = body.get("eval_count")
     except (AttributeError, IndexError, KeyError, TypeError) as error:
-        raise EndpointError(f"{where} answers with no message in it: {str(found)[:300]}") from error
+        raise EndpointError(f"{where} answers with no message in it: {str(body)[:300]}") from error
     if reason not in ("stop", "length"):
         raise EndpointError(f"{where} ended an answer for the reason {reason!r}: expected stop or length")
     if not isinstance(text, str) or (not text and not (reason == "stop" and tokens is not None and tokens <= 1)):

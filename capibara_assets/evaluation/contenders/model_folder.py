@@ -1,4 +1,4 @@
-"""A model somebody points at: a whole model or an adapter in a folder, the base it belongs to, and both loaded."""
+"""A folder with a whole model or an adapter: what it holds, the base it belongs to, and loading both."""
 
 import json
 import re
@@ -19,14 +19,14 @@ _ON_CARD = re.compile(r"^`[^`]+`, digest `([0-9a-f]{64})`", re.MULTILINE)  # as 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """What was pointed at.
+    """A folder that holds a model or an adapter, and its base.
 
     Attributes:
         folder: of the model or adapter.
-        base: folder of the base that an adapter changes, or that a whole model is compared with; None: not known.
+        base: folder of the base of an adapter, or of the model that a whole model is compared with; None: unknown.
         is_adapter: whether it is a LoRA adapter in PEFT's format, else a model in Transformers'.
-        base_digest: of the base that it was made from, as it is written beside it; None where nothing says.
-        digest_from: where that is written.
+        base_digest: digest of the base it was made from, as recorded beside it; None: not recorded.
+        digest_from: the file that records it.
     """
 
     folder: Path
@@ -52,10 +52,10 @@ class ModelFolder:
 def model_folder(
     folder: Path, base: Path | None = None, *, default_base: str | None = None, digest: str | None = None
 ) -> ModelFolder:
-    """What lies in a folder, and its base.
+    """Find out what a folder holds, and its base.
 
-    An adapter's base is the one given, else the one that its config names if it is here, else `default_base`; of the
-    latter two the one with the digest that is written beside the adapter.
+    An adapter's base is the one given, else the one that its config names if it is on this machine, else
+    `default_base`; of the latter two the one with the digest that is recorded beside the adapter.
 
     Args:
         folder: a model in Transformers' format, or an adapter in PEFT's.
@@ -64,19 +64,19 @@ def model_folder(
         digest: of the adapter's base, where the caller knows it.
 
     Raises:
-        InputError: neither a model nor an adapter lies there; what does is named.
+        InputError: the folder holds neither a model nor an adapter; names those below it.
     """
     if (folder / ADAPTER_CONFIG).is_file() or (folder / ADAPTER_WEIGHTS).is_file():
         known, source = (digest, "the checkpoint store") if digest else _written_digest(folder)
-        found = ModelFolder(folder, base, True, known, source)
-        return found if base is not None else replace(found, base=_base_of(found, default_base))
+        model = ModelFolder(folder, base, True, known, source)
+        return model if base is not None else replace(model, base=_base_of(model, default_base))
     if (folder / CONFIG).is_file():
         return ModelFolder(folder, base, False, digest, "the checkpoint store" if digest else "")
     raise InputError(f"{folder} holds neither {CONFIG} nor {ADAPTER_CONFIG}{_instead(folder)}")
 
 
 def require_its_base(model: ModelFolder) -> None:
-    """Raises InputError: an adapter whose base is not here, or is another than the one it was trained on."""
+    """Check that an adapter's base is the one it was trained on. Raises InputError: it is another, or missing."""
     if not model.is_adapter:
         return
     there = base_digest(model.whole)
@@ -89,7 +89,7 @@ def require_its_base(model: ModelFolder) -> None:
 
 @contextmanager
 def opened(model: ModelFolder) -> Iterator[Base]:
-    """The model, loaded; an adapter is added to its base.
+    """Load the model; an adapter is applied to its base.
 
     Raises:
         InputError: it cannot be loaded, or the adapter does not fit its base.
@@ -105,13 +105,13 @@ def opened(model: ModelFolder) -> Iterator[Base]:
 
 
 def more_than_pairs(folder: Path) -> bool:
-    """Whether an adapter's config says that it is more than scale * B @ A, so that PEFT has to load it."""
+    """Whether an adapter is more than scale * B @ A (DoRA, biases, saved modules), so that PEFT has to load it."""
     config = adapter_config(folder)
     return bool(config.get("use_dora") or config.get("modules_to_save") or config.get("bias", "none") != "none")
 
 
 def adapter_config(folder: Path) -> dict[str, Any]:
-    """PEFT's `adapter_config.json`.
+    """Read PEFT's `adapter_config.json`.
 
     Raises:
         InputError: it is missing or not a JSON object.
@@ -138,7 +138,7 @@ def _base_of(model: ModelFolder, default: str | None) -> Path | None:
             continue
         try:
             candidates.append(base_folder(str(location)))
-        except InputError:  # not on this machine, or not whole: then it is not the one that can be loaded
+        except InputError:  # not on this machine, or incomplete: it cannot be loaded, so it is no candidate
             continue
     for candidate in candidates:
         if model.base_digest in (None, base_digest(candidate)):
@@ -176,4 +176,4 @@ def _instead(folder: Path) -> str:
         {path.parent for name in (CONFIG, ADAPTER_CONFIG) for path in folder.glob(f"*/{name}")}
         | {path.parent for path in folder.glob(f"voters/*/{ADAPTER_CONFIG}")}
     )
-    return f": take one of {', '.join(map(str, there[:6]))}" if there else ": give a model or an adapter"
+    return f": give one of {', '.join(map(str, there[:6]))}" if there else ": give a model or an adapter"

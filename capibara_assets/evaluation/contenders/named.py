@@ -1,4 +1,4 @@
-"""A contender from one line of text: a folder, a checkpoint, an endpoint, an optimised prompt, or a former run."""
+"""Parse a contender from text: a folder, a checkpoint, an endpoint, an optimised prompt, or an earlier run."""
 
 import json
 import math
@@ -26,7 +26,7 @@ from capibara_assets.training.standalone.run import base_folder
 
 FORMS = (
     "a folder (model or LoRA adapter), checkpoint:REF, https://HOST/v1#MODEL, openai:MODEL[@URL], ollama:MODEL[@URL], "
-    "a DSPy program (.json), or answers or scores of a former run (.json, .jsonl, .parquet, with #CONTENDER where it "
+    "a DSPy program (.json), or answers or scores of an earlier run (.json, .jsonl, .parquet, with #CONTENDER where it "
     "holds several)"
 )
 _ROWS = (".json", ".jsonl", ".parquet")
@@ -49,7 +49,7 @@ def contender_of(
         restore: checkpoint reference → folder with its files, in Hugging Face's format.
 
     Raises:
-        InputError: it has none of the forms, or what it names is not there or damaged.
+        InputError: the text has none of the forms, or names something that is missing or damaged.
     """
     name = name or text
     if text.startswith("checkpoint:"):
@@ -59,22 +59,22 @@ def contender_of(
     if endpoint := _endpoint(text):
         return EndpointContender(name, endpoint)
     path, _, part = (text, "", "") if Path(text).exists() else text.rpartition("#") if "#" in text else (text, "", "")
-    found = Path(path)
-    if found.is_dir():
-        return _of_folder(name, found, base)
-    if not found.exists():
+    file = Path(path)
+    if file.is_dir():
+        return _of_folder(name, file, base)
+    if not file.exists():
         raise InputError(f"no contender {text!r}: there is no such file or folder; a contender is {FORMS}")
-    if found.suffix not in _ROWS:
-        raise InputError(f"{found} is a file of no known kind; a contender is {FORMS}")
-    if found.suffix == ".json" and (program := _program(found)) is not None:
+    if file.suffix not in _ROWS:
+        raise InputError(f"{file} is a file of no known kind; a contender is {FORMS}")
+    if file.suffix == ".json" and (program := _program(file)) is not None:
         if base is None:
-            raise InputError(f"{found} is an optimised prompt: name the base model that it is put before")
-        return ModelContender(name, base, framing=dspy_framing(program, str(found)))
-    return _of_rows(name, found, part or None)
+            raise InputError(f"{file} is an optimised prompt: name the base model that it is put before")
+        return ModelContender(name, base, framing=dspy_framing(program, str(file)))
+    return _of_rows(name, file, part or None)
 
 
 def dspy_framing(program: Mapping[str, Any], source: str) -> Framing:
-    """A program that DSPy saved as a prompt: the signature's instructions, and its demonstrations as turns.
+    """Convert a saved DSPy program to a framing: the signature's instructions, and its demonstrations as turns.
 
     DSPy writes `program.save("x.json")`: one predictor at the top, or several by name, each with `signature`
     (`instructions`, `fields` in order: inputs first) and `demos`. The last field is the answer; reasoning before it is
@@ -138,7 +138,7 @@ def _of_folder(name: str, folder: Path, base: Base | Path | None) -> ModelConten
 
 
 def _program(file: Path) -> Mapping[str, Any] | None:
-    """What DSPy saved; None where the file holds something else."""
+    """The DSPy program of a file; None where it holds something else."""
     try:
         value = json.loads(file.read_text("utf-8"))
     except (UnicodeDecodeError, ValueError) as error:
@@ -168,18 +168,18 @@ def _demo_turns(demo: Mapping[str, Any], fields: Sequence[tuple[str, str]], wher
     inputs = [(name, prefix) for name, prefix in known[:-1] if name not in ("reasoning", "rationale")]
     if not inputs:
         raise InputError(f"{where}: there is no question, only an answer")
-    asked = str(demo[inputs[0][0]])
+    question = str(demo[inputs[0][0]])
     if len(inputs) > 1:
-        asked = "\n".join(f"{prefix or name + ':'} {demo[name]}" for name, prefix in inputs)
-    return [{"role": "user", "content": asked}, {"role": "assistant", "content": str(demo[known[-1][0]])}]
+        question = "\n".join(f"{prefix or name + ':'} {demo[name]}" for name, prefix in inputs)
+    return [{"role": "user", "content": question}, {"role": "assistant", "content": str(demo[known[-1][0]])}]
 
 
 def _of_rows(name: str, file: Path, part: str | None) -> StoredContender:
-    """Rows with `item_id` (or `example_id`) and `text` or `score`, and what else an `Answer` has."""
+    """A stored contender from rows with `item_id` (or `example_id`) and `text` or `score`, else as in `Answer`."""
     rows = list(_rows(file))
     names = sorted({str(row["contender"]) for row in rows if row.get("contender") is not None})
     if part is not None and part not in names:
-        raise InputError(f"{file} holds nothing of {part!r}, only of {', '.join(names) or 'nobody by name'}")
+        raise InputError(f"{file} holds nothing of {part!r}, only of {', '.join(names) or 'unnamed contenders'}")
     if part is None and len(names) > 1:
         raise InputError(f"{file} holds several contenders: choose one, as in {file}#{names[0]} ({', '.join(names)})")
     answers: dict[tuple[str, int], tuple[str, int | None, str]] = {}
@@ -211,10 +211,10 @@ def _of_rows(name: str, file: Path, part: str | None) -> StoredContender:
 
 
 def _finish(row: Mapping[str, Any], where: str) -> str:
-    found = row.get("finish") or "stop"
-    if found not in ("stop", "length"):
-        raise InputError(f"{where}: finish is {found!r}, expected stop or length")
-    return str(found)
+    finish = row.get("finish") or "stop"
+    if finish not in ("stop", "length"):
+        raise InputError(f"{where}: finish is {finish!r}, expected stop or length")
+    return str(finish)
 
 
 def _rows(file: Path) -> Iterable[Mapping[str, Any]]:

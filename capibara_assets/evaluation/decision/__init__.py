@@ -1,4 +1,4 @@
-"""Promote, reject or inconclusive: the decision, its explanation, and the ledger of uses of the test split.
+"""The decision (promote, reject or inconclusive), its explanation, and the ledger of uses of the test split.
 
 Imports `statistics` and `decision_rule`.
 """

@@ -11,8 +11,8 @@ with the playbook. Where the domain has no playbook (contract 3), B is A.
 | any | below 0 | keep B: `overfitting` | reject |
 
 Each condition is met when the interval's lower end reaches its bar, and failed when the upper end stays below it. One
-that is neither makes the verdict *inconclusive*, unless another one has failed. Beside that C must not be
-significantly worse than the base model, than what serves now, or in any slice (Holm over the slices).
+that is neither makes the verdict *inconclusive*, unless another one has failed. Also, C must not be significantly worse
+than the base model, than the promoted model, or in any slice (Holm over the slices).
 """
 
 from collections.abc import Mapping
@@ -55,7 +55,7 @@ class Arms:
     promoted: str = "promoted"
 
     def run(self, scores: pl.DataFrame, crashed: Mapping[str, str]) -> list[str]:
-        """Those that take part: base and tuned always, the others where they were run or crashed; the base first."""
+        """The arms to compare, base first: base and tuned always, the others where they were run or crashed."""
         there = {*scores["contender"].unique().to_list(), *crashed}
         names = (self.base, self.playbook, self.tuned, self.tuned_playbook, self.promoted)
         return [name for name in names if name in there or name in (self.base, self.tuned)]
@@ -74,7 +74,7 @@ def decide(
     """Judge the fine-tuned model against the base model and, where there is one, the base with the playbook in context.
 
     Args:
-        scores: rows of `ItemScore`, in the metric of `rule.score(domain)`. Contenders that are no arm have no say.
+        scores: rows of `ItemScore`, in the metric of `rule.score(domain)`. Contenders that are not arms are ignored.
         crashed: contender → why it has no scores. An arm that crashed is not promoted, nor is another over it.
         test_use: this use of the test items, from the ledger (test_uses.py): its level of significance replaces the
             rule's, and it may refuse the candidate.
@@ -138,7 +138,7 @@ def judge(score: Interval, gain: Interval) -> DecisionOutcome:
 
 
 def across_domains(decisions: Mapping[str, Decision], rule: DecisionRule) -> dict[str, Decision]:
-    """The decisions of several domains, taken together: who would be promoted must be significant after Holm, too.
+    """Adjust the decisions of several domains: a promotion has to be significant after Holm, too.
 
     A domain that is judged at a stricter level (a later use of its test items) keeps it: its p-value counts in units
     of that level.

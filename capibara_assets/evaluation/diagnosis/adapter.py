@@ -1,4 +1,4 @@
-"""What an adapter's own numbers say: never trained, switched off, made for another base."""
+"""Checks of an adapter: never trained, scaled to zero, or made for another base."""
 
 from pathlib import Path
 
@@ -15,12 +15,12 @@ _PREFIX = "base_model.model."
 
 
 def pairs_of(folder: Path) -> LoraAdapter:
-    """The adapter as its files say, also where they do not fit each other; torn files raise."""
+    """Read an adapter without checking that config and weights agree. Raises SafetensorError: torn files."""
     return LoraAdapter(adapter_config(folder), load_file(folder / ADAPTER_WEIGHTS))
 
 
 def check_factors(adapter: LoraAdapter) -> list[Diagnosis]:
-    """B not zero, a scale that is not zero, ranks as the config says."""
+    """Check that B and the scale are not zero, and that ranks are those of the config."""
     b = {name: tensor for name, tensor in adapter.tensors.items() if ".lora_B." in name}
     zero = [name for name, tensor in b.items() if not bool(tensor.any())]
     if b and len(zero) == len(b):
@@ -41,7 +41,7 @@ def check_factors(adapter: LoraAdapter) -> list[Diagnosis]:
 
 
 def check_fits(adapter: LoraAdapter, base: Path) -> list[Diagnosis]:
-    """Modules and shapes against the base's matrices; only names that the base's files spell the same are compared."""
+    """Check modules and shapes against the base's matrices, by the names in the base's files."""
     shapes = {name: shape for name, (shape, _) in shapes_of(base).items()}
     stems = {name.removesuffix(".weight") for name in shapes if name.endswith(".weight")}
     missing = [module for module in adapter.modules if module not in stems]
@@ -66,7 +66,7 @@ def check_fits(adapter: LoraAdapter, base: Path) -> list[Diagnosis]:
 
 
 def check_base(model: ModelFolder) -> list[Diagnosis]:
-    """The base's digest against the one written beside the adapter, else its name."""
+    """Check the base's digest against the one recorded beside the adapter, else its name."""
     base = model.whole
     if model.base_digest is not None:
         there = base_digest(base)
@@ -82,7 +82,7 @@ def check_base(model: ModelFolder) -> list[Diagnosis]:
 
 
 def check_effect(plain: torch.Tensor, adapted: torch.Tensor) -> list[Diagnosis]:
-    """Logits of the same tokens without and with the adapter, of any shape."""
+    """Check that logits of the same tokens differ without and with the adapter (equal shapes)."""
     apart = float((plain - adapted).abs().max())
     if apart > 0:
         return []

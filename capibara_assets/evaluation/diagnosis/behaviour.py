@@ -1,7 +1,7 @@
-"""How a loaded model behaves on short sane texts: finite, likely, ending, not looping."""
+"""Behaviour of a loaded model on short sane conversations: finite logits, low loss, answers that end, no loops."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,6 @@ from capibara_assets.datasets.tokens.tokenising import Encoded, encode
 from capibara_assets.evaluation.answering.streaming import answers, distinct, looping
 from capibara_assets.evaluation.decoding import Decoding
 from capibara_assets.evaluation.diagnosis.catalogue import Diagnosis
-from capibara_assets.evaluation.diagnosis.sane_texts import SANE
 from capibara_assets.modeling.losses import token_losses
 
 if TYPE_CHECKING:
@@ -31,13 +30,56 @@ _ENDS = 0.01
 _REPLACEMENT = "\ufffd"
 
 
+SANE: tuple[tuple[Mapping[str, str], ...], ...] = tuple(
+    ({"role": "user", "content": question}, {"role": "assistant", "content": reply})
+    for question, reply in (
+        (
+            "Write a Python function that returns the sum of the numbers in a list.",
+            "def total(numbers):\n    result = 0\n    for number in numbers:\n        result += number\n"
+            "    return result",
+        ),
+        (
+            "Write a SQL query that counts the orders of each customer.",
+            "SELECT customer_id, COUNT(*) AS orders\nFROM orders\nGROUP BY customer_id\nORDER BY customer_id;",
+        ),
+        (
+            "Write a JavaScript function that reverses a string.",
+            "function reverse(text) {\n  return text.split('').reverse().join('');\n}",
+        ),
+        (
+            "Read a JSON file in Python and print the names in it.",
+            "import json\n\nwith open('people.json') as file:\n    people = json.load(file)\n"
+            "for person in people:\n    print(person['name'])",
+        ),
+        (
+            "Why does this code raise a KeyError?\n\nages = {'ada': 36}\nprint(ages['bob'])",
+            "The dictionary has no key 'bob'. Use ages.get('bob') to get None instead.",
+        ),
+        (
+            "Compute the mean of each column of a NumPy array.",
+            "import numpy as np\n\nvalues = np.array([[1.0, 2.0], [3.0, 4.0]])\nprint(values.mean(axis=0))",
+        ),
+        (
+            "Explain what a list is.",
+            "A list is an ordered collection of values. You can add values to it and read them by position.",
+        ),
+        (
+            "Write a Python class for a stack with push and pop.",
+            "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n"
+            "        self.items.append(item)\n\n    def pop(self):\n        return self.items.pop()",
+        ),
+    )
+)
+"""Short conversations that any language model of code should find likely."""
+
+
 @dataclass(frozen=True)
 class Behaviour:
-    """What was measured.
+    """Measurements of a model on sane conversations.
 
     Attributes:
         loss: nats per token of sane answers.
-        guessing: that of a model that finds all tokens equally likely.
+        guessing: the loss of a model that finds all tokens equally likely.
         entropy: mean of the next token's distribution over the same tokens, nats.
         end_probability: largest probability of the end of turn where a sane answer ends.
         greedy_loops, drawn_loops: share of answers of which at least half is a loop.
@@ -60,7 +102,7 @@ class Behaviour:
 
 
 def sane_tokens(base: "Base") -> list[Encoded]:
-    """The sane texts as the model's own template and tokenizer write them. Raises InputError: it cannot."""
+    """Encode the sane conversations with the model's template and tokenizer. Raises InputError: they cannot."""
     limit = getattr(base.model.config, "max_position_embeddings", None) or 2048
     return [encode(messages, base.tokenizer, limit) for messages in SANE]
 
@@ -76,7 +118,7 @@ def logits_of(model: Any, examples: Sequence[Encoded]) -> list[torch.Tensor]:
 
 
 def check_logits(logits: Sequence[torch.Tensor]) -> list[Diagnosis]:
-    """No NaN and no infinity over sane texts."""
+    """Check that logits on sane texts are finite."""
     bad = sum(int((~torch.isfinite(one)).sum()) for one in logits)
     if not bad:
         return []
@@ -86,7 +128,7 @@ def check_logits(logits: Sequence[torch.Tensor]) -> list[Diagnosis]:
 
 
 def check_fp16(model: Any, examples: Sequence[Encoded]) -> list[Diagnosis]:
-    """Activations, in float32, that fp16 has no number for."""
+    """Check that activations, computed in float32, do not overflow fp16."""
     with _largest(model) as largest:
         logits_of(model, examples)
     over = {name: value for name, value in largest.items() if value > FP16_LARGEST}
@@ -98,7 +140,7 @@ def check_fp16(model: Any, examples: Sequence[Encoded]) -> list[Diagnosis]:
 
 
 def behaviour(base: "Base", examples: Sequence[Encoded]) -> Behaviour:
-    """Measure a model whose weights and logits are finite."""
+    """Measure the behaviour of a model whose weights and logits are finite."""
     losses = token_losses(base.model, examples)
     last = np.cumsum(losses.tokens) - 1
     entropies = []
@@ -125,10 +167,10 @@ def behaviour(base: "Base", examples: Sequence[Encoded]) -> Behaviour:
 
 
 def judge(own: Behaviour, base: Behaviour | None) -> list[Diagnosis]:
-    """Gibberish, else repetition and answers without end; a base that is no better excuses the model.
+    """Diagnose gibberish, else repetition and endless answers; not where the base is no better.
 
     Args:
-        base: behaviour of what it was made from, if that is known.
+        base: behaviour of the model it was made from, where that is known.
     """
     evidence: dict[str, Any] = asdict(own)
     beside = ""
@@ -139,31 +181,31 @@ def judge(own: Behaviour, base: Behaviour | None) -> list[Diagnosis]:
     if base is not None and base.loss < bar:
         bar = min(bar, base.loss + _LOST * (own.guessing - base.loss))
     if own.loss >= bar or own.broken >= _BROKEN:
-        found = (
+        words = (
             f"{own.loss:.2f} nats per token on sane texts{beside}, guessing {own.guessing:.2f}; entropy "
             f"{own.entropy:.2f}; {own.broken:.0%} of the characters of drawn answers are broken"
         )
-        return [Diagnosis("gibberish", found, evidence)]
-    found_all = []
+        return [Diagnosis("gibberish", words, evidence)]
+    diagnoses = []
     more_than_base = base is not None and own.greedy_loops - base.greedy_loops >= _LOOPING
     if own.drawn_loops >= _DRAWN_LOOPING or (more_than_base and own.greedy_loops >= _NEAR_GUESSING):
         against = f" (base {base.greedy_loops:.0%}, {base.drawn_loops:.0%})" if base is not None else ""
-        found = (
+        words = (
             f"{own.greedy_loops:.0%} of greedy and {own.drawn_loops:.0%} of drawn answers end in a loop{against}; "
             f"{own.distinct_2:.0%} of 2-grams differ"
         )
-        found_all.append(Diagnosis("repetition", found, evidence))
+        diagnoses.append(Diagnosis("repetition", words, evidence))
     elif own.end_probability < _ENDS and own.ended <= own.answers / 4:  # a draw may end one by chance
-        found = (
+        words = (
             f"the end of turn gets at most {own.end_probability:.2g} where {own.answers} sane answers end, and "
             f"{own.ended} of {2 * own.answers} answers ended within {ANSWER_TOKENS} tokens"
         )
-        found_all.append(Diagnosis("never_ends", found, evidence))
-    return found_all
+        diagnoses.append(Diagnosis("never_ends", words, evidence))
+    return diagnoses
 
 
 def figures(own: Behaviour, base: Behaviour | None) -> str:
-    """What was measured, in one line."""
+    """The measurements in one line."""
     beside = f" (base {base.loss:.2f})" if base is not None else ""
     return (
         f"loss {own.loss:.2f}{beside} of {own.guessing:.2f} nats, {own.greedy_loops:.0%} of greedy and "
@@ -177,13 +219,13 @@ def _loops(answers: Sequence[Sequence[int]]) -> float:
 
 @contextmanager
 def _largest(model: Any) -> Iterator[dict[str, float]]:
-    """Module → largest absolute value that it gave meanwhile."""
-    found: dict[str, float] = {}
+    """Record each module's largest absolute output in a block: module → value."""
+    largest: dict[str, float] = {}
 
     def note(name: str, output: Any) -> None:
         tensor = output[0] if isinstance(output, tuple | list) and output else output
         if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.numel():
-            found[name] = max(found.get(name, 0.0), float(tensor.abs().max()))
+            largest[name] = max(largest.get(name, 0.0), float(tensor.abs().max()))
 
     handles = [
         module.register_forward_hook(lambda _m, _i, output, name=name: note(name, output))
@@ -191,7 +233,7 @@ def _largest(model: Any) -> Iterator[dict[str, float]]:
         if name
     ]
     try:
-        yield found
+        yield largest
     finally:
         for handle in handles:
             handle.remove()

@@ -1,4 +1,4 @@
-"""What can be wrong with a model, by name: the symptom that people see, how bad it is, and the remedy."""
+"""The catalogue of diagnoses: for each its symptom, evidence, severity and remedy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,11 +9,11 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """One entry.
+    """The description of one diagnosis.
 
     Attributes:
-        symptom: what somebody sees who has it.
-        evidence: what is looked at.
+        symptom: what users notice.
+        evidence: what is checked.
         remedy: a command or a line of code; `{name}` stands for a figure of the evidence.
     """
 
@@ -25,7 +25,7 @@ class CatalogueEntry:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One thing that is wrong.
+    """One problem of a model, with its evidence.
 
     Attributes:
         id: its name in the catalogue.
@@ -39,13 +39,16 @@ class Diagnosis:
 
     @property
     def severity(self) -> Severity:
+        """From the catalogue."""
         return CATALOGUE[self.id].severity
 
     @property
     def remedy(self) -> str:
+        """From the catalogue, with the figures of the evidence filled in."""
         return CATALOGUE[self.id].remedy.format_map(_Named(self.evidence))
 
     def document(self) -> dict[str, Any]:
+        """As JSON."""
         return {
             "id": self.id,
             "severity": self.severity,
@@ -271,7 +274,7 @@ CATALOGUE: Mapping[str, CatalogueEntry] = {
 
 
 def table() -> str:
-    """The catalogue as a table in Markdown, as the guide has it."""
+    """The catalogue as a Markdown table, as in docs/debugging-models.md."""
     head = "| symptom | diagnosis | evidence | remedy |\n| --- | --- | --- | --- |\n"
     rows = [
         (known.symptom, f"`{name}`", known.evidence, Diagnosis(name, "").remedy.replace("|", "\\|"))

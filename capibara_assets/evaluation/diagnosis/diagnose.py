@@ -1,6 +1,6 @@
-"""What is wrong with a model, from evidence: files, tokenizer, template, adapter, placement, behaviour, in this order.
+"""Diagnose a model: files, tokenizer, template, adapter, placement and behaviour, in this order.
 
-What comes later is judged only where nothing before explains it: NaN in a weight is one finding, not five.
+A later check runs only where no earlier finding explains it, so that NaN in a weight is one finding, not five.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,11 +30,11 @@ _INFO = "training_info.json"
 
 @dataclass(frozen=True)
 class ExaminationStep:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        status: `skip` where what was found before makes it meaningless.
-        found: what was found, with figures; or why it was not looked at.
+        status: `skip` where an earlier finding makes the check meaningless.
+        found: the findings with figures, or why the check was skipped.
     """
 
     name: str
@@ -45,32 +45,35 @@ class ExaminationStep:
 
 @dataclass
 class Examination:
-    """All steps, in order."""
+    """The results of all checks, in order."""
 
     steps: list[ExaminationStep] = field(default_factory=list)
 
     @property
     def diagnoses(self) -> list[Diagnosis]:
+        """The diagnoses of all checks."""
         return [diagnosis for step in self.steps for diagnosis in step.diagnoses]
 
     @property
     def broken(self) -> str:
-        """Why the model's behaviour says nothing any more: the errors so far; empty where there are none."""
+        """The errors so far, which make further checks meaningless; empty where there are none."""
         return ", ".join(dict.fromkeys(one.id for one in self.diagnoses if one.severity == "error"))
 
-    def look(self, name: str, sound: str, check: Callable[[], list[Diagnosis]]) -> bool:
-        """Run a check and note what it found; whether it was sound. An unreadable file is a finding, too."""
+    def run(self, name: str, sound: str, check: Callable[[], list[Diagnosis]]) -> bool:
+        """Run a check and record its result; returns whether it passed. An unreadable file is a finding, too."""
         try:
-            found = check()
+            diagnoses = check()
         except (InputError, SafetensorError) as error:
-            found = [Diagnosis("does_not_load", str(error), {"step": name})]
-        if found:
-            self.steps.append(ExaminationStep(name, "fail", "; ".join(one.found for one in found), tuple(found)))
+            diagnoses = [Diagnosis("does_not_load", str(error), {"step": name})]
+        if diagnoses:
+            words = "; ".join(one.found for one in diagnoses)
+            self.steps.append(ExaminationStep(name, "fail", words, tuple(diagnoses)))
         else:
             self.steps.append(ExaminationStep(name, "pass", sound))
-        return not found
+        return not diagnoses
 
     def skip(self, *names: str, why: str) -> None:
+        """Record checks as skipped."""
         self.steps += [ExaminationStep(name, "skip", f"not judged: {why}") for name in names]
 
     def document(self) -> dict[str, Any]:
@@ -84,13 +87,13 @@ class Examination:
 
 @dataclass(frozen=True)
 class LoadingConditions:
-    """How somebody else loads the model.
+    """How the model is loaded elsewhere, where it fails.
 
     Attributes:
-        device_map: given to `from_pretrained`; None: none.
-        deepspeed: DeepSpeed's settings.
-        script: a training's source.
-        fp16: whether it is served in fp16 whatever its config says.
+        device_map: argument of `from_pretrained`; None: none.
+        deepspeed: file with DeepSpeed's settings.
+        script: source of a training script.
+        fp16: whether the model is served in fp16 regardless of its config.
     """
 
     device_map: DeviceMap | None = None
@@ -100,10 +103,10 @@ class LoadingConditions:
 
 
 def examine(model: ModelFolder, circumstances: LoadingConditions | None = None) -> Examination:
-    """Look at a model, or at an adapter and its base; nothing is changed, nothing fetched.
+    """Examine a model, or an adapter and its base, without changing or downloading anything.
 
     Raises:
-        InputError: a file of the circumstances that cannot be read.
+        InputError: a file of the loading conditions cannot be read.
     """
     how = circumstances or LoadingConditions()
     done = Examination()
@@ -111,7 +114,7 @@ def examine(model: ModelFolder, circumstances: LoadingConditions | None = None) 
     with quiet():
         if model.is_adapter and model.base is None:
             base = f"the base of {model.folder} is not here: give it with --base"
-            done.look(
+            done.run(
                 "base", "", lambda: [Diagnosis("base_mismatch", base, {"wanted": (model.base_digest or "?")[:12]})]
             )
         folders = [(model.folder, model.is_adapter)]
@@ -119,8 +122,8 @@ def examine(model: ModelFolder, circumstances: LoadingConditions | None = None) 
             folders.append((model.base, False))
         for folder, adapter in folders:
             name = "weights" if folder == model.folder else "base's weights"
-            if done.look(name, "whole", partial(files.check_whole, folder, adapter=adapter)):
-                done.look(f"{name}, values", "finite", partial(files.check_finite, folder, adapter=adapter))
+            if done.run(name, "whole", partial(files.check_whole, folder, adapter=adapter)):
+                done.run(f"{name}, values", "finite", partial(files.check_finite, folder, adapter=adapter))
         if any(one.id in ("weights_torn", "does_not_load") for one in done.diagnoses) or (
             model.is_adapter and model.base is None
         ):
@@ -128,21 +131,21 @@ def examine(model: ModelFolder, circumstances: LoadingConditions | None = None) 
         else:
             _examine_whole(done, model, how)
     if placed:
-        done.look("who places", "", lambda: placed)
+        done.run("who places", "", lambda: placed)
     elif how.device_map is not None or how.deepspeed or how.script:
-        done.look("who places", "one of them alone", list)
+        done.run("who places", "one of them alone", list)
     return done
 
 
 def _examine_whole(done: Examination, model: ModelFolder, how: LoadingConditions) -> None:
-    """All that needs whole files."""
+    """The checks that need complete weight files."""
     whole = model.whole
-    done.look("tied weights", "as config.json says", lambda: files.check_ties(whole))
+    done.run("tied weights", "as config.json says", lambda: files.check_ties(whole))
     pairs = None
     if model.is_adapter:
         pairs = _examine_adapter(done, model)
     merged = not model.is_adapter and files.is_merge(whole)
-    done.look("few bits", "nothing merged into them", lambda: files.check_quantised(whole, pairs, merged=merged))
+    done.run("few bits", "nothing merged into them", lambda: files.check_quantised(whole, pairs, merged=merged))
     _examine_text(done, model)
     if done.broken:
         done.skip("loading", "behaviour", why=f"first mend {done.broken}")
@@ -151,18 +154,18 @@ def _examine_whole(done: Examination, model: ModelFolder, how: LoadingConditions
 
 
 def _examine_adapter(done: Examination, model: ModelFolder) -> LoraAdapter | None:
-    """The adapter's own numbers; its pairs where they are whole."""
+    """Check the adapter; returns its pairs where they are sound."""
     pairs = adapters.pairs_of(model.folder)
     beyond = more_than_pairs(model.folder)
-    fits = done.look("base", "the one it was trained on", lambda: adapters.check_base(model))
-    sound = done.look("adapter", f"{len(pairs.modules)} modules, trained", lambda: adapters.check_factors(pairs))
+    fits = done.run("base", "the one it was trained on", lambda: adapters.check_base(model))
+    sound = done.run("adapter", f"{len(pairs.modules)} modules, trained", lambda: adapters.check_factors(pairs))
     if fits:
-        fits = done.look("targets", "all in the base", lambda: adapters.check_fits(pairs, model.whole))
+        fits = done.run("targets", "all in the base", lambda: adapters.check_fits(pairs, model.whole))
     return pairs if sound and fits and not beyond else None
 
 
 def _examine_text(done: Examination, model: ModelFolder) -> None:
-    """Tokenizer and template: the model's own, or what an adapter's folder brings, else its base's."""
+    """Check tokenizer and template: the model's own, or the adapter's where its folder has them, else the base's."""
     where = model.folder if (model.folder / "tokenizer_config.json").is_file() else model.whole
     try:
         tokenizer = texts.tokenizer_of(where)
@@ -170,31 +173,31 @@ def _examine_text(done: Examination, model: ModelFolder) -> None:
         reference = texts.tokenizer_of(compared) if compared else None
     except InputError as error:
         message = str(error)
-        done.look("tokenizer", "", lambda: [Diagnosis("does_not_load", message)])
+        done.run("tokenizer", "", lambda: [Diagnosis("does_not_load", message)])
         return
     if reference is not None and compared is not None:
-        sound = done.look("tokenizer", "the base's", lambda: texts.check_tokenizers(tokenizer, reference, compared))
+        sound = done.run("tokenizer", "the base's", lambda: texts.check_tokenizers(tokenizer, reference, compared))
         if not sound:
             done.skip("vocabulary", "special tokens", "template", why="the tokenizer is another model's")
             return
-    done.look("vocabulary", "as many rows as tokens", lambda: files.check_vocabulary(model.whole, tokenizer))
-    done.look("special tokens", "ids as config.json has them", lambda: texts.check_special_ids(model.whole, tokenizer))
-    if not done.look("template", "renders every turn", lambda: texts.check_template(tokenizer)):
+    done.run("vocabulary", "as many rows as tokens", lambda: files.check_vocabulary(model.whole, tokenizer))
+    done.run("special tokens", "ids as config.json has them", lambda: texts.check_special_ids(model.whole, tokenizer))
+    if not done.run("template", "renders every turn", lambda: texts.check_template(tokenizer)):
         return
     manifest = next((f / _INFO for f in (model.folder, model.folder.parent) if (f / _INFO).is_file()), None)
-    if done.look(
+    if done.run(
         "turns",
         "as the base's and the training's" if reference or manifest else "nothing to compare with",
         lambda: texts.check_template_against(tokenizer, reference, compared, manifest),
     ):
         tokens = texts.template_tokens(tokenizer)
-        done.look("turn tokens", f"{len(tokens)} trained", lambda: files.check_token_rows(model.whole, tokens))
-        done.look("end of turn", "stops generation", lambda: texts.check_end(tokenizer, _ends(model.whole)))
+        done.run("turn tokens", f"{len(tokens)} trained", lambda: files.check_token_rows(model.whole, tokens))
+        done.run("end of turn", "stops generation", lambda: texts.check_end(tokenizer, _ends(model.whole)))
 
 
 def _examine_loaded(done: Examination, model: ModelFolder, how: LoadingConditions) -> None:
     if how.device_map is not None:
-        done.look("placement", "one device", lambda: check_placement(_as_mapped(model.whole, how.device_map)))
+        done.run("placement", "one device", lambda: check_placement(_as_mapped(model.whole, how.device_map)))
     own: behaving.Behaviour | None = None
     other: behaving.Behaviour | None = None
 
@@ -206,20 +209,20 @@ def _examine_loaded(done: Examination, model: ModelFolder, how: LoadingCondition
         other = behaving.behaviour(base, examples) if base is not None and examples else None
         del base
         with opened(model) as loaded:
-            if found := _unfit(loaded) + check_placement(loaded.model):
-                return found
+            if diagnoses := _unfit(loaded) + check_placement(loaded.model):
+                return diagnoses
             mine = behaving.sane_tokens(loaded)
             logits = behaving.logits_of(loaded.model, mine)
-            if found := behaving.check_logits(logits):
-                return found
-            if plain is not None and model.is_adapter and (found := _effect(plain, logits)):
-                return found
+            if diagnoses := behaving.check_logits(logits):
+                return diagnoses
+            if plain is not None and model.is_adapter and (diagnoses := _effect(plain, logits)):
+                return diagnoses
             if _in_fp16(model.whole) or how.fp16:
-                found = behaving.check_fp16(loaded.model, mine)
+                diagnoses = behaving.check_fp16(loaded.model, mine)
             own = behaving.behaviour(loaded, mine)
-            return found + behaving.judge(own, other)
+            return diagnoses + behaving.judge(own, other)
 
-    done.look("behaviour", "", run)
+    done.run("behaviour", "", run)
     if own is not None and done.steps[-1].status == "pass":
         done.steps[-1] = ExaminationStep("behaviour", "pass", behaving.figures(own, other))
 
@@ -231,23 +234,23 @@ def _effect(plain: Any, logits: Any) -> list[Diagnosis]:
 
 
 def _unfit(loaded: Base) -> list[Diagnosis]:
-    """Parameters that no file holds, and tensors that no parameter takes."""
-    found = []
+    """Diagnose parameters that are in no file, and tensors that have no parameter."""
+    diagnoses = []
     if loaded.new_layers:
         output = getattr(loaded.model, "get_output_embeddings", lambda: None)()
         heads = {n for n, module in loaded.model.named_modules() if module is output}
         is_head = any(name.rpartition(".")[0] in heads for name in loaded.new_layers)
         words = f"{len(loaded.new_layers)} parameters are in no file: {', '.join(loaded.new_layers[:3])}"
         evidence = {"parameters": list(loaded.new_layers)}
-        found.append(Diagnosis("head_missing" if is_head else "weights_missing", words, evidence))
+        diagnoses.append(Diagnosis("head_missing" if is_head else "weights_missing", words, evidence))
     if loaded.unread:
         words = f"{len(loaded.unread)} tensors of the files have no place: {', '.join(loaded.unread[:3])}"
-        found.append(Diagnosis("weights_unread", words, {"tensors": list(loaded.unread)}))
-    return found
+        diagnoses.append(Diagnosis("weights_unread", words, {"tensors": list(loaded.unread)}))
+    return diagnoses
 
 
 def _as_mapped(folder: Path, device_map: DeviceMap | None) -> Any:
-    """The model as somebody loads it who gives this map."""
+    """Load the model with a device_map."""
     import tempfile
 
     from transformers import AutoModelForCausalLM

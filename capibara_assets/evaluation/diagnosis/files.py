@@ -1,4 +1,4 @@
-"""What a model's weight files say before anything is loaded: torn, not finite, untied, resized, in few bits."""
+"""Checks of weight files before anything is loaded: torn, not finite, untied, resized, quantised."""
 
 import json
 import math
@@ -22,11 +22,11 @@ from capibara_assets.modeling.files import (
 
 _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "embed_in.weight", "shared.weight", "word_embeddings.weight")
 _HEADS = ("lm_head.weight", "embed_out.weight")
-_PIECE = 1 << 24  # elements looked at together
+_PIECE = 1 << 24  # elements checked at once
 
 
 def files_of(folder: Path, *, adapter: bool) -> list[Path]:
-    """The weight files. Raises InputError: there are none, or one that the index names is missing."""
+    """Weight files of a model or adapter. Raises InputError: there are none, or one named by the index is missing."""
     if not adapter:
         return list(weight_files(folder))
     if not (folder / ADAPTER_WEIGHTS).is_file():
@@ -35,22 +35,22 @@ def files_of(folder: Path, *, adapter: bool) -> list[Path]:
 
 
 def check_whole(folder: Path, *, adapter: bool) -> list[Diagnosis]:
-    """Headers that can be read, and files as long as they say."""
+    """Check that headers can be read, and that files are as long as they say."""
     try:
         files = files_of(folder, adapter=adapter)
     except InputError as error:
         return [Diagnosis("weights_torn", str(error), {"file": str(folder)})]
-    found = []
+    diagnoses = []
     for file in files:
         try:
             check_safetensors(file)
         except InputError as error:
-            found.append(Diagnosis("weights_torn", str(error), {"file": file.name, "bytes": file.stat().st_size}))
-    return found
+            diagnoses.append(Diagnosis("weights_torn", str(error), {"file": file.name, "bytes": file.stat().st_size}))
+    return diagnoses
 
 
 def check_finite(folder: Path, *, adapter: bool) -> list[Diagnosis]:
-    """NaN and infinity in any tensor, by name."""
+    """Check every tensor for NaN and infinity."""
     bad: dict[str, dict[str, int]] = {}
     for name, tensor in _tensors(folder, adapter=adapter):
         if not tensor.is_floating_point():
@@ -72,7 +72,7 @@ def check_finite(folder: Path, *, adapter: bool) -> list[Diagnosis]:
 
 
 def check_vocabulary(folder: Path, tokenizer: Any) -> list[Diagnosis]:
-    """Rows of the embedding and of the head, the config's vocabulary and the tokenizer's."""
+    """Check that embedding and head have a row for every token of config and tokenizer."""
     rows = {name: shape[0] for name, (shape, _) in shapes_of(folder).items() if name.endswith(_EMBEDDINGS + _HEADS)}
     stated = read_config(folder).get("vocab_size")
     highest = max(tokenizer.get_vocab().values(), default=-1)
@@ -89,7 +89,7 @@ def check_vocabulary(folder: Path, tokenizer: Any) -> list[Diagnosis]:
 
 
 def check_ties(folder: Path) -> list[Diagnosis]:
-    """Two different matrices where the config says that embedding and head are one."""
+    """Check that embedding and head are equal where the config ties them."""
     if not read_config(folder).get("tie_word_embeddings", False):
         return []
     held = {name: tensor for name, tensor in _tensors(folder, adapter=False, only=_EMBEDDINGS + _HEADS) if tensor.ndim}
@@ -105,10 +105,10 @@ def check_ties(folder: Path) -> list[Diagnosis]:
 
 
 def check_token_rows(folder: Path, tokens: dict[str, int]) -> list[Diagnosis]:
-    """Rows of control tokens that were never trained: all zero, or equal to another one's.
+    """Check for control tokens with untrained rows: all zero, or equal to another one's.
 
     Args:
-        tokens: those that the chat template writes, and their ids.
+        tokens: control tokens of the chat template, and their ids.
     """
     held = [tensor for _, tensor in _tensors(folder, adapter=False, only=_EMBEDDINGS) if tensor.ndim == 2]
     if not held or not tokens or not held[0].is_floating_point():
@@ -125,11 +125,11 @@ def check_token_rows(folder: Path, tokens: dict[str, int]) -> list[Diagnosis]:
 
 
 def check_quantised(whole: Path, adapter: LoraAdapter | None, *, merged: bool) -> list[Diagnosis]:
-    """A model in few bits that an adapter was, or would be, merged into.
+    """Check for a quantised model that an adapter was, or would be, merged into.
 
     Args:
         whole: folder of the model, or of the adapter's base.
-        adapter: what would be merged into it; None: nothing.
+        adapter: the adapter that would be merged; None: none.
         merged: whether the model's own card says that it is a merge.
     """
     settings = read_config(whole).get("quantization_config")
@@ -158,13 +158,13 @@ def is_merge(folder: Path) -> bool:
 
 
 def shapes_of(folder: Path) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Tensor → shape and type, of all weight files of a model."""
-    found = {}
+    """Tensor → (shape, dtype) of all weight files of a model."""
+    shapes = {}
     for file in weight_files(folder):
         for name, entry in json.loads(read_safetensors_header(file)).items():
             if name != "__metadata__":
-                found[name] = (tuple(entry["shape"]), str(entry["dtype"]))
-    return found
+                shapes[name] = (tuple(entry["shape"]), str(entry["dtype"]))
+    return shapes
 
 
 def _tensors(folder: Path, *, adapter: bool, only: tuple[str, ...] | None = None) -> Iterator[tuple[str, torch.Tensor]]:

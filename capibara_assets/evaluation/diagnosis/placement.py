@@ -1,4 +1,4 @@
-"""Where a model's parts lie, and who places them: CPU and GPU at once, parts without storage, two who place."""
+"""Checks of device placement: several devices at once, parameters without storage, device_map under DeepSpeed."""
 
 import ast
 import json
@@ -16,7 +16,7 @@ DeviceMap = str | Mapping[str, Any]
 
 
 def check_placement(model: nn.Module) -> list[Diagnosis]:
-    """Devices of parameters and buffers, and the map by which parts were dispatched (`hf_device_map`)."""
+    """Check the devices of parameters and buffers, and the map by which parts were dispatched (`hf_device_map`)."""
     sizes: dict[str, int] = {}
     first: dict[str, str] = {}
     parameters = dict(model.named_parameters()) | dict(model.named_buffers())
@@ -39,7 +39,7 @@ def check_placement(model: nn.Module) -> list[Diagnosis]:
 
 
 def check_deepspeed(device_map: DeviceMap | None, deepspeed: Path | None, script: Path | None) -> list[Diagnosis]:
-    """A device map under DeepSpeed: both asked for here, or in one training script.
+    """Check for a device_map under DeepSpeed: both given here, or both in one training script.
 
     Args:
         device_map: that the model is loaded with.

@@ -1,4 +1,4 @@
-"""What tokenizer and chat template say: another model's, turns that nobody was trained on, ends that do not end."""
+"""Checks of tokenizer and chat template: another model's, untrained turn markers, ends that do not stop generation."""
 
 import json
 import re
@@ -23,7 +23,7 @@ _TURN = re.compile(r"user|assistant|system|im_start|header|INST|start_of_turn", 
 
 
 def tokenizer_of(folder: Path) -> Tokenizer:
-    """The tokenizer of a folder; never from the network.
+    """Load the tokenizer of a folder; never from the network.
 
     Raises:
         InputError: it cannot be loaded.
@@ -37,10 +37,10 @@ def tokenizer_of(folder: Path) -> Tokenizer:
 
 
 def check_tokenizers(tokenizer: Tokenizer, reference: Tokenizer, where: Path) -> list[Diagnosis]:
-    """Two tokenizers that give one text other ids.
+    """Check that a tokenizer gives the ids of its base's tokenizer.
 
     Args:
-        reference: of the base; a tokenizer that only adds tokens to it is none of another model.
+        reference: the base's tokenizer; only adding tokens to it is allowed.
         where: the base's folder.
     """
     own, other = tokenizer.get_vocab(), reference.get_vocab()
@@ -52,7 +52,7 @@ def check_tokenizers(tokenizer: Tokenizer, reference: Tokenizer, where: Path) ->
 
 
 def check_special_ids(folder: Path, tokenizer: Tokenizer) -> list[Diagnosis]:
-    """bos, eos and pad: the config's ids against the tokenizer's; what one of them leaves open is no difference."""
+    """Check the ids of bos, eos and pad in config against the tokenizer's, where both state one."""
     config = read_config(folder)
     in_config: dict[str, Any] = {}
     in_tokenizer: dict[str, int] = {}
@@ -69,7 +69,7 @@ def check_special_ids(folder: Path, tokenizer: Tokenizer) -> list[Diagnosis]:
 
 
 def check_template(tokenizer: Tokenizer) -> list[Diagnosis]:
-    """The template alone: there, renders every turn, and knows its own markers."""
+    """Check that there is a chat template, that it renders every turn, and that its markers are tokens."""
     if not getattr(tokenizer, "chat_template", None):
         return [Diagnosis("template_missing", "the tokenizer has no chat template")]
     try:
@@ -99,7 +99,7 @@ def check_template(tokenizer: Tokenizer) -> list[Diagnosis]:
 def check_template_against(
     tokenizer: Tokenizer, reference: Tokenizer | None, where: Path | None, manifest: Path | None
 ) -> list[Diagnosis]:
-    """A rendered turn against the base's, and the template's file against the digest that the training noted.
+    """Check a rendered turn against the base's, and the template's file against the digest recorded by the training.
 
     Args:
         reference: the base's tokenizer, if there is a base.
@@ -126,10 +126,10 @@ def check_template_against(
 
 
 def check_end(tokenizer: Tokenizer, ends: set[int]) -> list[Diagnosis]:
-    """Whether generation stops at what ends the assistant's turn in the template.
+    """Check that generation stops at the token that ends the assistant's turn in the template.
 
     Args:
-        ends: token ids at which it stops.
+        ends: token ids at which generation stops.
     """
     text = rendered(tokenizer, PROBE)
     after = text[text.rindex(PROBE[-1]["content"]) + len(PROBE[-1]["content"]) :]
@@ -154,10 +154,10 @@ def template_tokens(tokenizer: Tokenizer) -> dict[str, int]:
 
 
 def rendered(tokenizer: Tokenizer, messages: Any) -> str:
-    """A conversation as the template writes it.
+    """A conversation rendered by the chat template.
 
     Raises:
-        InputError: it refuses.
+        InputError: the template refuses it.
     """
     try:
         return str(tokenizer.apply_chat_template([dict(one) for one in messages], tokenize=False))

@@ -1,4 +1,4 @@
-"""Replace the assertions of JavaScript tests by reports (see `assertions.py`), as `assert.strictEqual(f(2), 3)`."""
+"""Replace the assertions of JavaScript tests (`assert.strictEqual(f(2), 3)`) by reports; see `assertions.py`."""
 
 import re
 from collections.abc import Collection
@@ -49,7 +49,7 @@ function _capibara_thrown(make) {
 
 
 def observed(tests: str, answers: Collection[str]) -> Observed:
-    """Tests, instrumented apart; `answers` are names that an answer or the cells before it give."""
+    """Replace the assertions of tests by reports; `answers` are names that an answer or the cells before it define."""
     root = parse(tests)
     if root.has_error:
         return Observed(tests, tests, (), "its tests do not parse")

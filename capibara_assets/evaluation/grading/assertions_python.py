@@ -19,11 +19,11 @@ _UNROLLED = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom)
 
 
 class _Entangled(Exception):
-    """Assertions that cannot be instrumented apart; says where they stand."""
+    """Assertions that cannot be replaced by reports; the message says where they are."""
 
 
 def observed(tests: str, answers: Collection[str], whole: Collection[int] = ()) -> Observed:
-    """Tests, instrumented apart.
+    """Replace the assertions of tests by reports.
 
     Args:
         tests: code that runs after the answer.

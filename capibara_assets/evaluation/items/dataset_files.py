@@ -1,4 +1,4 @@
-"""The questions that a file holds: examples of the graph, chats of one's own, or a benchmark's tasks."""
+"""Read evaluation items from a file: a table of examples, a file of chats, or a benchmark's tasks."""
 
 import json
 from collections.abc import Sequence
@@ -24,13 +24,13 @@ _NO_DOMAIN = Domain.PYTHON  # only names the language of answers that name none
 
 
 def read_items(path: Path, executions: Path | None = None) -> list[Item]:
-    """The items of a file, in the order of their ids.
+    """Read the items of a file, in the order of their ids.
 
-    Of a table of examples those of the test split, or all of them where it has none. Without the table of executions
-    that they were made of, their code cannot be run with its context: its answers are compared as texts.
+    A table of examples gives those of its test split, or all of them where it has none. Without the table of
+    executions that they were made from, code cannot run with its context, and answers are compared as texts.
 
     Raises:
-        InputError: no such file, one of no known format, one with faults, or one without items.
+        InputError: the file is missing, of no known format, has faults, or holds no item.
     """
     if not path.is_file():
         raise InputError(f"{path} is no file: give a table of examples, a file of chats, or one in HumanEval's format")
@@ -41,12 +41,12 @@ def read_items(path: Path, executions: Path | None = None) -> list[Item]:
     else:
         items = items_of(_chats(path), table(Execution, []))
     if not items:
-        raise InputError(f"{path} holds no item to evaluate on")
+        raise InputError(f"{path} holds no item to evaluate on: give a file with examples, chats or tasks")
     return sorted(items, key=lambda item: item.item_id)
 
 
 def is_benchmark(path: Path) -> bool:
-    """Whether a file's first entry is a task of a benchmark; a file of no JSON is none."""
+    """Whether a file's first entry is a task of a benchmark; False for a file that is not JSON."""
     try:
         first = next(iter(entries(path.stem, path)), None)
     except InputError:  # a Parquet table, say; whatever it is, its own reader says what is wrong with it
@@ -55,7 +55,10 @@ def is_benchmark(path: Path) -> bool:
 
 
 def examples_of_items(items: Sequence[Item]) -> pl.DataFrame:
-    """What losses are taken of: `example_id`, `group_id` and `messages`, the recorded answer last."""
+    """Items as the examples that losses are computed on, with the recorded answer as the last message.
+
+    Columns: `example_id`, `group_id`, `messages` (JSON).
+    """
     return pl.DataFrame(
         {
             "example_id": [item.item_id for item in items],

@@ -1,8 +1,8 @@
-"""Held-out questions with the check of their answers: what the recorded sessions asserted, or what they showed.
+"""Held-out items: questions with the check of their answers, taken from what recorded sessions asserted or printed.
 
-An answer stands for a piece of a recorded cell. What followed that piece in the cell, and the later cells that had to
-pass, are its tests; what the cell showed is the expected output. Whether a check can be trusted is not decided here:
-`grading.py` runs every reference first, and what its own recorded answer does not pass is not graded.
+An answer replaces a piece of a recorded cell. The rest of that cell and the later cells that had to pass are its tests;
+the cell's recorded output is the expected output. Whether a check can be trusted is decided by `grading`, which runs
+every reference first and grades no item whose own reference fails.
 """
 
 import ast
@@ -29,7 +29,7 @@ _BLANKS = re.compile(r"\n{3,}")
 
 @dataclass(frozen=True)
 class Check:
-    """How an answer is graded.
+    """How the answers to an item are graded.
 
     Attributes:
         kind: `assertions` (it runs, and the tests hold), `output` (it runs and shows what was recorded, and the tests
@@ -76,7 +76,7 @@ class Item:
 
 
 def items_of(examples: pl.DataFrame, executions: pl.DataFrame) -> list[Item]:
-    """One item per example, in their order.
+    """Make one item per example, in their order.
 
     Args:
         examples: rows of `Example`; the caller chooses the split.
@@ -125,15 +125,15 @@ def _check(
     places: Mapping[str, tuple[Sequence[Row], int]],
     question: str,
 ) -> Check:
-    """The check of code that was recorded; `text` where its cell is not there, or nothing was shown nor asserted."""
+    """The check of recorded code; `text` where its cell is missing, or printed and asserted nothing."""
     if not execution_ids or execution_ids[0] not in places:
         return Check("text")
     session, position = places[execution_ids[0]]
     row = session[position]
     later = [
-        found[0][found[1]]["code"]
+        place[0][place[1]]["code"]
         for i in execution_ids[1:]
-        if (found := places.get(i)) is not None and found[0] is session and found[1] > position
+        if (place := places.get(i)) is not None and place[0] is session and place[1] > position
     ]
     tests = "\n".join(part for part in (after(reference, row["code"], language), *later) if part.strip())
     context = needed(session, position)
@@ -147,18 +147,18 @@ def _check(
 
 
 def after(answer: str, code: str, language: str) -> str:
-    """What follows a piece of a cell in that cell: its demonstration and its assertions; "" when nothing does."""
+    """The code after a piece of a cell in that cell: its demonstration and assertions; "" where there is none."""
     if language == "python":
         return _after_statements(answer, code)
     if language == "javascript":
         whole = _BLANKS.sub("\n\n\n", code)
-        head, found, tail = whole.partition(answer)
-        return tail.strip("\n") if found and _is_whole(head, answer, tail) else ""
+        head, match, tail = whole.partition(answer)
+        return tail.strip("\n") if match and _is_whole(head, answer, tail) else ""
     return ""
 
 
 def _is_whole(head: str, answer: str, tail: str) -> bool:
-    """Whether a JavaScript cell falls apart into statements there: the pieces are statements of their own."""
+    """Whether a JavaScript cell splits into whole statements at these borders."""
     return not any(parse_javascript(part).has_error for part in (head, answer, tail))
 
 
@@ -175,7 +175,7 @@ def _after_statements(answer: str, code: str) -> str:
 
 
 def _ends(cell: Sequence[ast.stmt], piece: Sequence[ast.stmt]) -> Iterator[int]:
-    """Where a piece ends that begins the cell, perhaps after its docstring."""
+    """Indices at which a piece ends that starts the cell, perhaps after its docstring."""
     for skipped in (0, 1):
         part = cell[skipped : skipped + len(piece)]
         if [_kind(node) for node in part] == [_kind(node) for node in piece]:
@@ -183,6 +183,6 @@ def _ends(cell: Sequence[ast.stmt], piece: Sequence[ast.stmt]) -> Iterator[int]:
 
 
 def _kind(node: ast.stmt) -> tuple[str, str]:
-    """What tells statements apart although a docstring was taken out of one of them."""
+    """A key that compares statements, even where the docstring of one was removed."""
     name = getattr(node, "name", None)
     return type(node).__name__, str(name) if name is not None else ast.dump(node)

@@ -1,17 +1,17 @@
-"""An evaluation on what was trained on is refused, with the items named.
+"""Find test items that leak into training data; an evaluation on them is refused, with the items named.
 
-An item leaks where the training data holds, of it:
+An item leaks where the training data holds:
 
 - its example, one of its executions, or its group (one problem, its sandbox sessions and their near-duplicates): the
   provenance that every example carries;
 - its text: the same question with its answer, the same question of the same language, or the same answer, where those
   have substance; or code that is the same under other names (datasets/code/structure.py).
 
-What is only nearly the same (datasets/duplicates/near.py) may be another problem of the same shape. Such items are
-left out of the test and named; many of them are a leak of the whole.
+Texts that are only nearly the same (datasets/duplicates/near.py) may be another problem of the same shape. Such items
+are left out of the test and named; if more than a tenth are, the whole evaluation is refused.
 
-Items of benchmark files have no provenance: they leak as datasets are decontaminated, by runs of words and by their
-solutions' structure (datasets/duplicates/decontamination.py).
+Items of benchmark files have no provenance: leaks are found as in decontamination, by runs of words and by the
+structure of solutions (datasets/duplicates/decontamination.py).
 """
 
 import json
@@ -54,7 +54,7 @@ _WORDS: dict[How, str] = {
 
 
 class ItemLike(Protocol):
-    """What is read of a held-out item (`evaluation.items.Item`)."""
+    """The fields of a held-out item (`evaluation.items.items.Item`) that are compared."""
 
     @property
     def item_id(self) -> str: ...
@@ -74,7 +74,7 @@ class ItemLike(Protocol):
 
 @dataclass(frozen=True)
 class HeldOut:
-    """An item as an example states it, for evaluations that only take losses."""
+    """An item made from an example alone, for evaluations that only compute losses."""
 
     item_id: str
     group_id: str
@@ -87,7 +87,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Leak:
-    """An item, the training example that holds it, and how that shows."""
+    """A test item that the training data holds: the item, the training example, and how they match."""
 
     item_id: str
     example_id: str
@@ -95,7 +95,7 @@ class Leak:
 
     @property
     def certain(self) -> bool:
-        """It is a training item; else it is nearly one."""
+        """True: the item is a training item; False: it is nearly one."""
         return self.how != "near"
 
     def __str__(self) -> str:
@@ -104,7 +104,7 @@ class Leak:
 
 @dataclass(frozen=True)
 class _Text:
-    """One side of a comparison."""
+    """The texts of an item or training example that are compared."""
 
     kind: str
     language: str
@@ -118,17 +118,17 @@ def held_out_items(examples: pl.DataFrame) -> list[HeldOut]:
 
 
 def find_leaks(items: Sequence[ItemLike], training: pl.DataFrame, near: NearDuplicates) -> list[Leak]:
-    """One leak per leaking item, sorted by item: what proves most (provenance, same text, nearly the same text).
+    """Find leaking items: one leak per item, sorted by item; the strongest match counts (provenance, equal, near text).
 
     Args:
-        training: rows of `Example` that any of the models was trained, voted or selected on: of every domain where
-            experts of several are compared, train and validation split.
-        near: when texts are nearly the same (of the dataset recipe).
+        training: rows of `Example` of the train and validation splits that any of the models was trained, voted or
+            selected on; of every domain where experts of several are compared.
+        near: when texts are nearly the same (from the dataset recipe).
     """
-    found: dict[str, Leak] = {}
+    by_item: dict[str, Leak] = {}
     for leak in (*_by_provenance(items, training), *_by_text(items, training, near)):
-        found.setdefault(leak.item_id, leak)
-    return sorted(found.values(), key=lambda leak: leak.item_id)
+        by_item.setdefault(leak.item_id, leak)
+    return sorted(by_item.values(), key=lambda leak: leak.item_id)
 
 
 def find_benchmark_leaks(benchmarks: Mapping[str, Path], training: pl.DataFrame, ngram: int = NGRAM) -> list[Leak]:
@@ -139,18 +139,18 @@ def find_benchmark_leaks(benchmarks: Mapping[str, Path], training: pl.DataFrame,
     """
     items = [item for name, path in sorted(benchmarks.items()) for item in read_items(name, path)]
     rows = contaminated_by(training, items, ngram).sort("benchmark", "item", "example_id", "how")
-    found: dict[str, Leak] = {}
+    by_item: dict[str, Leak] = {}
     for row in rows.iter_rows(named=True):
         name = f"{row['benchmark']}/{row['item']}"
-        found.setdefault(name, Leak(name, row["example_id"], row["how"]))
-    return sorted(found.values(), key=lambda leak: leak.item_id)
+        by_item.setdefault(name, Leak(name, row["example_id"], row["how"]))
+    return sorted(by_item.values(), key=lambda leak: leak.item_id)
 
 
 def refuse_leaks(leaks: Sequence[Leak], items: int, source: str) -> list[Leak]:
-    """Refuse an evaluation on training items; what is nearly one is returned, to be left out of all arms.
+    """Refuse an evaluation on training items; returns items that are nearly training items, to be left out.
 
     Args:
-        items: number of items that were looked at.
+        items: number of items that were checked.
         source: where the training data comes from, for the message.
 
     Raises:
@@ -208,7 +208,7 @@ def _by_text(items: Sequence[ItemLike], training: pl.DataFrame, near: NearDuplic
 
 
 def _said(messages: Sequence[Mapping[str, str]]) -> str:
-    """What was asked; the system's message is nobody's question."""
+    """The conversation without its system message."""
     return "\n".join(message["content"] for message in messages if message["role"] != "system")
 
 
@@ -217,7 +217,7 @@ def _whole(one: _Text) -> str:
 
 
 def _question(one: _Text) -> str:
-    """Of a language: the same task in another one is another task. Empty where it has too few words."""
+    """The question with its language, since the same task in another language is another task; "" if too short."""
     return f"{one.language}\n{one.question}" if len(_WORD.findall(one.question)) >= _FEWEST_WORDS["question"] else ""
 
 
@@ -228,7 +228,7 @@ def _answer(one: _Text) -> str:
 
 
 def _same(ours: Sequence[str], theirs: Sequence[str], names: tuple[list[str], list[str]], how: How) -> Iterator[Leak]:
-    """Texts that are the same but for spacing; empty ones are the same as nothing."""
+    """Leaks by texts that are equal but for white space; empty texts match nothing."""
     first: dict[tuple[str, ...], str] = {}
     for example, text in zip(names[1], theirs, strict=True):
         first.setdefault(tuple(text.split()), example)

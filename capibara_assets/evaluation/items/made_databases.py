@@ -1,4 +1,4 @@
-"""A database for a query whose own is gone: the tables that its question names, filled by rules, the same each time.
+"""Generate a test database for a query whose own is gone: the tables that its question names, deterministic rows.
 
 Sessions that ask a database were often recorded without the cells that made it. What such a query means can still be
 tested: two queries that give the same rows on a database made to tell them apart most likely mean the same (Zhong et
@@ -26,7 +26,7 @@ _COMPARED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Betw
 
 @dataclass
 class _Column:
-    """What a query takes a column for."""
+    """How a query uses a column: the types and literals it is compared with."""
 
     numeric: bool = False
     dated: bool = False
@@ -36,7 +36,7 @@ class _Column:
 
 
 def made_database(question: str, query: str) -> str | None:
-    """Statements that make and fill the tables that a question names; None where it names none."""
+    """SQL statements that create and fill the tables a question names; None where it names none."""
     line = _TABLES.search(question)
     if line is None:
         return None
@@ -48,32 +48,32 @@ def made_database(question: str, query: str) -> str | None:
         return None
     if not tables or not trees:
         return None
-    columns = _taken_for(trees)
+    columns = _column_uses(trees)
     return "\n".join(statement for name in tables for statement in _filled(name, tables, columns))
 
 
-def _taken_for(trees: Sequence[exp.Expr]) -> Mapping[str, _Column]:
+def _column_uses(trees: Sequence[exp.Expr]) -> Mapping[str, _Column]:
     """Column by name, as the query uses it."""
-    found: dict[str, _Column] = defaultdict(_Column)
+    uses: dict[str, _Column] = defaultdict(_Column)
     for tree in trees:
         for node in tree.walk():
             columns = [each for each in node.args.values() if isinstance(each, exp.Column)]
             if isinstance(node, exp.Anonymous | exp.TimeToStr | exp.Func) and _is_dated(node):
                 columns += list(node.find_all(exp.Column))
                 for column in columns:
-                    found[column.name].dated = True
+                    uses[column.name].dated = True
             if isinstance(node, _NUMERIC):
                 for column in columns:
-                    found[column.name].numeric = True
+                    uses[column.name].numeric = True
             if isinstance(node, exp.Is | exp.Coalesce):
                 for column in columns:
-                    found[column.name].nullable = True
+                    uses[column.name].nullable = True
             if isinstance(node, _COMPARED):
                 literals = [each for each in node.walk() if isinstance(each, exp.Literal)]
                 for column in columns:
                     for literal in literals:
-                        _take(found[column.name], literal)
-    return found
+                        _add_literal(uses[column.name], literal)
+    return uses
 
 
 def _is_dated(node: exp.Expr) -> bool:
@@ -81,7 +81,7 @@ def _is_dated(node: exp.Expr) -> bool:
     return name.lower() in ("strftime", "date", "datetime", "julianday", "timetostr", "tsordstodate", "strtotime")
 
 
-def _take(column: _Column, literal: exp.Literal) -> None:
+def _add_literal(column: _Column, literal: exp.Literal) -> None:
     if not literal.is_string:
         column.numbers.add(float(literal.this))
     elif re.match(r"\d{4}-\d\d", literal.this):
@@ -103,22 +103,22 @@ def _filled(name: str, tables: Mapping[str, Sequence[str]], columns: Mapping[str
     yield f"INSERT INTO {name} VALUES {lines};"
 
 
-def _value(column: str, row: int, taken: _Column, chosen: random.Random) -> str | float | None:
+def _value(column: str, row: int, use: _Column, chosen: random.Random) -> str | float | None:
     if column == "id":
         return row
     if column.endswith("_id"):
         return 1 + int((_DIMENSIONS - 1) * chosen.random() ** 2)  # some by many, some by few, the last by none
-    if taken.nullable and chosen.random() < 0.2:
+    if use.nullable and chosen.random() < 0.2:
         return None
-    if taken.dated or _DATED.search(column):
+    if use.dated or _DATED.search(column):
         return f"2026-{chosen.randrange(1, 7):02d}-{chosen.randrange(1, 29):02d}"
-    if taken.texts and not taken.numbers:
-        return chosen.choice([*sorted(taken.texts), *_WORDS[:2]])
+    if use.texts and not use.numbers:
+        return chosen.choice([*sorted(use.texts), *_WORDS[:2]])
     if column == "name":
         return f"{_WORDS[(row * 5) % len(_WORDS)].capitalize()}{row // len(_WORDS) or ''}"
-    if taken.numbers or taken.numeric:
-        middle = max(taken.numbers, default=100.0)
-        return chosen.choice([*sorted(taken.numbers), *([round(middle * (0.2 + 1.6 * chosen.random()) * 4) / 4] * 7)])
+    if use.numbers or use.numeric:
+        middle = max(use.numbers, default=100.0)
+        return chosen.choice([*sorted(use.numbers), *([round(middle * (0.2 + 1.6 * chosen.random()) * 4) / 4] * 7)])
     return chosen.randrange(4, 360) / 4 if _is_measure(column) else chosen.choice(_WORDS[2:6])
 
 

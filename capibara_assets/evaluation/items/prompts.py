@@ -1,4 +1,4 @@
-"""Prompts to ask a model by hand: those that ship, and files of one's own."""
+"""Prompts for trying a model manually: the shipped ones, and files of prompts."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from capibara_assets.errors import InputError
 
 
 class PromptTurn(Declared):
-    """One message."""
+    """One message of a prompt."""
 
     role: str
     content: str
@@ -37,14 +37,14 @@ class Prompt(Declared):
 
     @property
     def conversation(self) -> tuple[Mapping[str, str], ...]:
-        """As messages."""
+        """The prompt as messages."""
         if self.text:
             return ({"role": "user", "content": self.text},)
         return tuple(turn.model_dump() for turn in self.messages)
 
 
 class Prompts(Declared):
-    """A file of them."""
+    """A file of prompts."""
 
     prompts: tuple[Prompt, ...] = Field(min_length=1)
 
@@ -57,15 +57,15 @@ class Prompts(Declared):
 
 
 def shipped_prompts() -> tuple[Prompt, ...]:
-    """Those that ship, a few of each domain."""
+    """The shipped prompts, a few for each domain."""
     return read_declared(resources_root() / "prompts.yaml", Prompts).prompts
 
 
 def read_prompts(file: Path) -> tuple[Prompt, ...]:
-    """Prompts of a YAML file (`prompts:`), of JSON lines (`prompt`, `text` or `messages`), or of a text's lines.
+    """Read prompts from a YAML file (`prompts:`), of JSON lines (`prompt`, `text` or `messages`), or of a text's lines.
 
     Raises:
-        InputError: it cannot be read, or a line is no prompt; the message names it.
+        InputError: the file cannot be read, or a line is not a prompt; the message names it.
     """
     if file.suffix in (".yaml", ".yml"):
         return read_declared(file, Prompts).prompts

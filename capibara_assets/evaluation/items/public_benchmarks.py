@@ -1,6 +1,6 @@
-"""Public code benchmarks as items, from files in HumanEval's or MBPP's format; and rows that lm-eval's harness logged.
+"""Public code benchmarks as items, from files in HumanEval's or MBPP's format.
 
-No benchmark is shipped: a file is given by its path, and its digest goes into the verdict, since versions differ.
+No benchmark is shipped: a file is given by its path, and its digest is recorded, since versions differ.
 """
 
 import ast
@@ -17,13 +17,11 @@ from capibara_assets.executions.parsing import python_tree
 from capibara_assets.storage.digests import sha256_file
 
 _SUFFIXES = (".gz", ".jsonl", ".json")
-#: Of a row that the harness logged: how often it was right, in the order of preference.
-_METRICS = ("pass@1", "pass_at_1", "exact_match", "acc", "acc_norm")
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """The items of one file.
+    """The items of one benchmark file.
 
     Attributes:
         name: the file's stem.
@@ -35,32 +33,24 @@ class Benchmark:
     items: tuple[Item, ...]
 
 
-@dataclass(frozen=True)
-class LoggedSample:
-    """One item as another harness scored it; `metric` names the score."""
-
-    item_id: str
-    metric: str
-    score: float
-    text: str
-
-
 def read_benchmark(path: Path, timeout_s: float = TIMEOUT_S) -> Benchmark:
-    """The items of a file: `task_id, prompt, entry_point, test, canonical_solution`; or MBPP's `text, code, test_list`.
+    """Read the items of a benchmark file.
+
+    HumanEval's fields: `task_id, prompt, entry_point, test, canonical_solution`; MBPP's: `text, code, test_list`.
 
     Raises:
         InputError: as `read_items`, or an item without tests or whose id occurs twice; the message names the line.
     """
     name = _stem(path)
     solutions = read_items(name, path)
-    found: dict[str, Item] = {}
+    items: dict[str, Item] = {}
     for (place, entry), solution in zip(entries(name, path), solutions, strict=True):
         item_id = f"{name}/{solution.item_id}"
-        if item_id in found:
+        if item_id in items:
             raise InputError(f"benchmark {name}: {place}: task_id {solution.item_id} occurs twice")
         of_shape = _human_eval if "canonical_solution" in entry else _mbpp
         prompt, check = of_shape(entry, solution.language, f"benchmark {name}: {place}", timeout_s)
-        found[item_id] = Item(
+        items[item_id] = Item(
             item_id,
             item_id,
             name,
@@ -71,34 +61,7 @@ def read_benchmark(path: Path, timeout_s: float = TIMEOUT_S) -> Benchmark:
             check,
             (),
         )
-    return Benchmark(name, sha256_file(path), tuple(found.values()))
-
-
-def read_logged_samples(path: Path, metric: str | None = None) -> list[LoggedSample]:
-    """Rows of lm-eval's `--log_samples`: any harness that writes them can be compared pairwise.
-
-    Args:
-        metric: which of the rows' figures; default: pass@1, exact_match, acc or acc_norm, the first that is there.
-
-    Raises:
-        InputError: no such file, no JSON, or a row without `doc_id` or the metric; the message names the line.
-    """
-    name = _stem(path)
-    found = []
-    for place, row in entries(name, path):
-        if not isinstance(row, dict) or not isinstance(row.get("doc_id"), int | str):
-            raise InputError(f"{place} is no logged sample: it has no doc_id")
-        chosen = metric or next((each for each in _METRICS if each in row), None)
-        if chosen is None or not isinstance(row.get(chosen), int | float):
-            raise InputError(f"{place} has no {metric or 'metric that is known (' + ', '.join(_METRICS) + ')'}")
-        said = row.get("filtered_resps") or row.get("resps") or [""]
-        while isinstance(said, list):
-            said = said[0] if said else ""
-        task_id = (
-            row.get("doc", {}).get("task_id", row["doc_id"]) if isinstance(row.get("doc"), dict) else row["doc_id"]
-        )
-        found.append(LoggedSample(f"{name}/{task_id}", chosen, float(row[chosen]), str(said)))
-    return found
+    return Benchmark(name, sha256_file(path), tuple(items.values()))
 
 
 def _human_eval(entry: Mapping[str, Any], language: str, place: str, timeout_s: float) -> tuple[str, Check]:

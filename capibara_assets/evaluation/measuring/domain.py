@@ -1,4 +1,4 @@
-"""The contenders of a domain, and what each of them does on its held-out items: losses of all, answers of some."""
+"""Measure the contenders of a domain on its held-out items: losses of all of them, answers of some."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +12,7 @@ from capibara_assets.evaluation.contenders.contenders import (
     PLAYBOOK_ARM,
     Contender,
     Framing,
+    LossContenders,
     ModelContender,
     RoutedContender,
     contender_losses,
@@ -35,13 +36,13 @@ ANSWERS = "answers.jsonl"
 
 @dataclass(frozen=True)
 class DomainModels:
-    """Everything that can answer a domain's items.
+    """The models of a domain, from which its contenders are made.
 
     Attributes:
         playbook: the system message of the playbook arms; empty: there are none (contract 3).
         experts: the other domains' consensus adapters, by domain.
         merged: folder of the merged model.
-        promoted: the adapter that serves the domain now, where it is another one than `consensus`.
+        promoted: the adapter that is served for the domain now, where it is not `consensus`.
     """
 
     domain: str
@@ -55,7 +56,7 @@ class DomainModels:
     promoted: LoraAdapter | None = None
 
     def names(self, arm: str) -> list[str]:
-        """The contenders that an arm of the recipe stands for, as far as they exist."""
+        """The names of the existing contenders of an arm of the recipe."""
         return {
             BASE: [BASE],
             PLAYBOOK: [PLAYBOOK] if self.playbook else [],
@@ -69,7 +70,7 @@ class DomainModels:
         }[arm]
 
     def contender(self, name: str) -> Contender:
-        """How a contender answers."""
+        """The contender of that name."""
         framed = Framing(self.playbook if name == PLAYBOOK or name.endswith(PLAYBOOK_ARM) else "")
         if name in (BASE, PLAYBOOK):
             return ModelContender(name, self.base, framing=framed)
@@ -82,18 +83,18 @@ class DomainModels:
 
     def adapters(self) -> dict[str, LoraAdapter]:
         """Contender → its adapter on the base."""
-        found = {CONSENSUS: self.consensus, **self.voters}
-        found |= {EXPERT + name: adapter for name, adapter in self.experts.items()}
-        return found | ({PROMOTED: self.promoted} if self.promoted is not None else {})
+        adapters = {CONSENSUS: self.consensus, **self.voters}
+        adapters |= {EXPERT + name: adapter for name, adapter in self.experts.items()}
+        return adapters | ({PROMOTED: self.promoted} if self.promoted is not None else {})
 
 
 def measure(
     models: DomainModels, items: Sequence[Item], recipe: EvaluationRecipe, work: Path | None = None
 ) -> Measurements:
-    """Losses of every contender of the recipe on every item, and answers of those it asks.
+    """Compute losses of every contender of the recipe on every item, and answers of those that generate.
 
     Args:
-        work: folder for the journal of answers, from which a killed evaluation goes on at the next answer.
+        work: folder for the journal of answers, from which an interrupted evaluation resumes; None: no journal.
     """
     names = [name for arm in recipe.contenders for name in models.names(arm)]
     losses = domain_losses(models, items, recipe, names)
@@ -105,33 +106,36 @@ def measure(
         over = set(too_long(contender, roomy, recipe.decoding))
         left_out |= dict.fromkeys(over, f"its prompt leaves no room for {recipe.decoding.max_new_tokens} tokens")
         roomy = [item for item in roomy if item.item_id not in over]
-    asked = items_to_answer(roomy, recipe.generation.max_items)
-    found: list[Answer] = []
+    chosen = items_to_answer(roomy, recipe.generation.max_items)
+    answers: list[Answer] = []
     usage: dict[str, AnsweringCost] = {}
-    for contender in answering if asked else ():
-        done = answer_items(contender, asked, recipe.decoding, work / ANSWERS if work is not None else None)
-        found += done.answers
+    for contender in answering if chosen else ():
+        done = answer_items(contender, chosen, recipe.decoding, work / ANSWERS if work is not None else None)
+        answers += done.answers
         usage |= {contender.name: usage_of(done.speed)} if done.speed.answers else {}
-    return Measurements(names, losses, found, usage=usage, left_out=left_out)
+    return Measurements(names, losses, answers, usage=usage, left_out=left_out)
 
 
 def usage_of(speed: AnsweringSpeed) -> AnsweringCost:
-    """What answering took, as the report shows it."""
+    """The speed of answering, as the report shows it."""
     return AnsweringCost(speed.answers, speed.tokens, speed.seconds, speed.peak_mib)
 
 
 def domain_losses(
     models: DomainModels, items: Sequence[Item], recipe: EvaluationRecipe, names: Sequence[str]
 ) -> pl.DataFrame:
-    """Rows of `ExampleLoss` of the named contenders; nothing is computed twice for `routed`."""
+    """Rows of `ExampleLoss` of the named contenders; `routed` reuses the losses of the experts."""
     adapters = {name: adapter for name, adapter in models.adapters().items() if name in names}
     in_context = [CONSENSUS] if CONSENSUS + PLAYBOOK_ARM in names else []
-    merged = models.merged if MERGED in names else None
+    merged = {MERGED: models.merged} if MERGED in names and models.merged is not None else {}
     needed = adapters
     if ROUTED in names and models.router is not None:
         needed = models.adapters() | adapters
     losses = contender_losses(
-        models.base, examples_of_items(items), models.playbook, needed, merged, recipe, in_context=in_context
+        models.base,
+        examples_of_items(items),
+        LossContenders(playbook=models.playbook, adapters=needed, in_context=in_context, models=merged),
+        recipe,
     )
     if ROUTED in names and models.router is not None:
         losses = pl.concat([losses, routed_losses(losses, _picks(models, models.router, items))])

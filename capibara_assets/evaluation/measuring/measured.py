@@ -1,4 +1,4 @@
-"""What contenders did on the items, before anything is judged."""
+"""The measurements of an evaluation: losses and answers of every contender, before grading."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,17 +13,17 @@ from capibara_assets.storage.digests import sha256_bytes
 
 @dataclass(frozen=True)
 class Measurements:
-    """What contenders did on the items, before anything is judged.
+    """Losses and answers of every contender on the items, before grading.
 
     Attributes:
         contenders: all of them, in the order in which they are shown.
         losses: rows of `ExampleLoss`.
-        answers: of the items that were asked.
-        crashed: contender -> why it has neither.
-        usage: what answering cost.
-        left_out: items that were taken out for all, and why.
-        other_tokens: contenders whose losses count other tokens, and so are not here.
-        stored: contender -> (metric, item -> score), of a former run that left scores alone.
+        answers: of the items that were answered.
+        crashed: contender -> why it has neither losses nor answers.
+        usage: contender -> tokens, time and memory of answering.
+        left_out: item -> why it was left out for all contenders.
+        other_tokens: contenders without losses here, since their tokenizer splits answers into other tokens.
+        stored: contender -> (metric, item -> score), of an earlier run that stored scores only.
     """
 
     contenders: Sequence[str]
@@ -37,6 +37,6 @@ class Measurements:
 
 
 def items_to_answer(items: Sequence[Item], most: int) -> list[Item]:
-    """The items that are answered: those whose id digests are smallest (stable as data grows), in the order of ids."""
+    """Sample the items to answer: those with the smallest id digests (stable as data grows), in the order of ids."""
     ranked = sorted(items, key=lambda item: sha256_bytes(f"asked:{item.item_id}".encode()))
     return sorted(ranked[:most], key=lambda item: item.item_id)

@@ -1,4 +1,4 @@
-"""Losses and answers of contenders that were named one by one: models of any kind, prompts, endpoints, former runs."""
+"""Measure contenders that are named one by one: models of any kind, prompts, endpoints, earlier runs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,14 +31,14 @@ def measure_named(
     metric: str,
     work: Path | None = None,
 ) -> Measurements:
-    """Losses of the models among them, answers of all; the first contender is what the others are compared with.
+    """Compute losses of the models, and answers of all contenders; the first one is the reference of the others.
 
-    A contender that fails (a model that does not load, an endpoint that does not answer) has crashed: it is named with
-    why, and the others go on. Losses that count other tokens than the first's (another tokenizer) are left out.
+    A contender that fails (a model that does not load, an endpoint that does not answer) is recorded as crashed with
+    the reason, and the others go on. Losses that count other tokens than the first's (another tokenizer) are left out.
 
     Args:
-        metric: what stored scores are scores of.
-        work: folder for the journal of answers, from which a killed evaluation goes on.
+        metric: the metric of stored scores.
+        work: folder for the journal of answers, from which an interrupted evaluation resumes; None: no journal.
     """
     crashed: dict[str, str] = {}
     left_out: dict[str, str] = {}
@@ -56,23 +56,23 @@ def measure_named(
             over = set(too_long(model, roomy, recipe.decoding))
             left_out |= dict.fromkeys(over, f"its prompt leaves no room for {recipe.decoding.max_new_tokens} tokens")
             roomy = [item for item in roomy if item.item_id not in over]
-    asked = items_to_answer(_held_by_all(contenders, roomy), recipe.generation.max_items)
-    found: list[Answer] = []
+    chosen = items_to_answer(_held_by_all(contenders, roomy), recipe.generation.max_items)
+    answers: list[Answer] = []
     usage: dict[str, AnsweringCost] = {}
-    for contender in contenders if asked else ():
+    for contender in contenders if chosen else ():
         if contender.name in crashed or (isinstance(contender, StoredContender) and not contender.answers):
             continue
         try:
-            done = answer_items(contender, asked, recipe.decoding, work / ANSWERS if work is not None else None)
+            done = answer_items(contender, chosen, recipe.decoding, work / ANSWERS if work is not None else None)
         except (InputError, ValueError) as error:
             crashed[contender.name] = str(error)
             continue
-        found += done.answers
+        answers += done.answers
         usage |= {contender.name: usage_of(done.speed)} if done.speed.answers else {}
     return Measurements(
         [one.name for one in contenders],
         losses.filter(~pl.col("contender").is_in(list(crashed))),
-        [answer for answer in found if answer.contender not in crashed],
+        [answer for answer in answers if answer.contender not in crashed],
         crashed,
         usage,
         left_out,
@@ -86,8 +86,10 @@ def measure_named(
 
 
 def model_losses(contender: ModelContender, items: Sequence[Item], max_length: int) -> dict[str, ExampleLoss]:
-    """Item → the loss of the recorded answer under the contender, its prompt around the item's; items that do not fit
-    `max_length` are not in it. Worked examples of the prompt are read, and have no loss."""
+    """Losses of the recorded answers under a contender with its framing, by item; items over `max_length` are missing.
+
+    Demonstrations of the framing are context and have no loss.
+    """
     with loaded(contender.model) as base:
         plain = _encoded(base, items, max_length)
         framed = [
@@ -122,7 +124,7 @@ def _encoded(base: Base, items: Sequence[Item], max_length: int) -> dict[str, En
 
 
 def _last_tokens(encoded: Encoded, count: int) -> Encoded:
-    """With a loss on the last so many of its supervised tokens alone."""
+    """The example with a loss on its last `count` supervised tokens only."""
     places = [place for place, label in enumerate(encoded.labels) if label != IGNORED]
     kept = set(places[len(places) - count :])
     labels = [label if place in kept else IGNORED for place, label in enumerate(encoded.labels)]
@@ -130,7 +132,7 @@ def _last_tokens(encoded: Encoded, count: int) -> Encoded:
 
 
 def _comparable(rows: dict[str, dict[str, ExampleLoss]]) -> tuple[pl.DataFrame, list[str]]:
-    """Losses on the items that all of them fit, and whose tokens are other ones than the first's: those have none."""
+    """(losses on the items that fit all contenders, contenders whose tokens differ from the first one's)."""
     if not rows:
         return table(ExampleLoss, []), []
     first, *others = rows
@@ -146,7 +148,7 @@ def _comparable(rows: dict[str, dict[str, ExampleLoss]]) -> tuple[pl.DataFrame, 
 
 
 def _held_by_all(contenders: Sequence[Contender], items: Sequence[Item]) -> list[Item]:
-    """The items to which every former run among them holds an answer."""
+    """The items to which every stored contender holds an answer."""
     stored = [
         {item for item, _ in one.answers} for one in contenders if isinstance(one, StoredContender) and one.answers
     ]

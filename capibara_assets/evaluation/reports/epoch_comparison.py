@@ -1,4 +1,4 @@
-"""A training's epochs side by side on the same validation examples: which to keep, and whether it matters."""
+"""Compare the epochs of a training on the same validation examples: which one to keep, and whether it matters."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -13,7 +13,7 @@ from capibara_assets.modeling.losses import Losses
 
 @dataclass(frozen=True)
 class EpochLosses:
-    """One epoch's losses.
+    """The losses of one epoch.
 
     Attributes:
         name: `0` is the base, before any step.
@@ -30,7 +30,7 @@ class EpochLosses:
 
 @dataclass(frozen=True)
 class EpochRow:
-    """What an epoch came to.
+    """The result of one epoch in a comparison.
 
     Attributes:
         loss: nats per validation token, with its interval over groups.
@@ -48,7 +48,7 @@ class EpochRow:
 
 @dataclass(frozen=True)
 class EpochComparison:
-    """All epochs.
+    """The comparison of all epochs.
 
     Attributes:
         keep: name of the one with the lowest loss, the earliest of equals.
@@ -120,7 +120,7 @@ def compare_epochs(
         for index in range(len(epochs))
         if index != kept
     }
-    adjusted = holm({index: found.p_value if found.p_value is not None else 1.0 for index, found in over.items()})
+    adjusted = holm({index: gain.p_value if gain.p_value is not None else 1.0 for index, gain in over.items()})
     rows = tuple(
         EpochRow(
             name=one.name,

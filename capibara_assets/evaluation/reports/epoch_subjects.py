@@ -1,4 +1,4 @@
-"""The epochs of a training, its base and its validation examples, as its output folder has them."""
+"""Read the epochs, base and validation examples of a training from its output folder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from capibara_assets.training.standalone.run import REQUEST_FILE, WORK
 
 @dataclass(frozen=True)
 class EpochFolder:
-    """One epoch's adapter; no folder is the base."""
+    """One epoch's adapter; without a folder it is the base."""
 
     name: str
     step: int
@@ -37,7 +37,7 @@ class EpochFolder:
 
 @dataclass(frozen=True)
 class Validation:
-    """The examples that epochs are compared on."""
+    """The validation examples that epochs are compared on."""
 
     encoded: list[Encoded]
     groups: list[str]
@@ -48,20 +48,20 @@ def voters_in(output: Path) -> dict[str, Path]:
     """Voter (or `.`) → its folder with epochs.
 
     Raises:
-        InputError: nothing was trained there, or no epoch is over yet.
+        InputError: nothing was trained there, or no epoch has finished yet.
     """
     places = [output, *sorted(path for path in output.glob("voters/*") if path.is_dir())]
-    found = {"." if place == output else place.name: place for place in places if read_epoch_info(place)}
-    if not found:
+    voters = {"." if place == output else place.name: place for place in places if read_epoch_info(place)}
+    if not voters:
         raise InputError(f"no epochs in {output}: give the output folder of `capibara train`, after its first epoch")
-    return found
+    return voters
 
 
 def epochs_in(folder: Path) -> list[EpochFolder]:
-    """The base, then every epoch whose weights are still there, by its step.
+    """The base, then every epoch whose weights still exist, by step.
 
     Raises:
-        InputError: none is there any more.
+        InputError: no epoch's weights exist.
     """
     rows = [row for row in read_epoch_info(folder) if (epoch_folder(folder, row["epoch"]) / ADAPTER_WEIGHTS).is_file()]
     if not rows:
@@ -76,13 +76,13 @@ def epochs_in(folder: Path) -> list[EpochFolder]:
 
 
 def request_of(output: Path) -> TrainingRequest | None:
-    """What the training was asked for; None where the folder was copied without its hidden part."""
-    letter = output / WORK / REQUEST_FILE
-    return read_request(letter) if letter.is_file() else None
+    """The training's request; None where the folder was copied without its hidden part."""
+    request = output / WORK / REQUEST_FILE
+    return read_request(request) if request.is_file() else None
 
 
 def require_base(request: TrainingRequest, base: Path) -> None:
-    """Raises InputError: another base than the one that was trained on."""
+    """Check that `base` is the base of the training. Raises InputError: it is another one."""
     there = base_digest(base)
     if there != request.base_digest:
         raise InputError(
@@ -92,10 +92,10 @@ def require_base(request: TrainingRequest, base: Path) -> None:
 
 
 def own_validation(request: TrainingRequest, voter: str, base: Base) -> Validation:
-    """The examples that a voter was validated on while it trained: the same ones, so that curves continue.
+    """The examples that a voter was validated on in training, so that the loss curves continue.
 
     Raises:
-        InputError: the examples are gone or others, no such voter, or a model that is not causal.
+        InputError: the examples are gone or have changed, there is no such voter, or the model is not causal.
     """
     if not request.dataset.is_file() or sha256_file(request.dataset) != request.dataset_digest:
         raise InputError(f"{request.dataset} is not there any more, or has changed: give examples with --data")
@@ -115,10 +115,10 @@ def own_validation(request: TrainingRequest, voter: str, base: Base) -> Validati
 
 
 def given_validation(data: Sequence[Path], base: Base) -> Validation:
-    """Examples of one's own: the validation split of a table of examples (all of it where it has none), else files.
+    """Validation examples from files; of a table of examples its validation split, or all of it where it has none.
 
     Raises:
-        InputError: none can be read or used.
+        InputError: no example can be read or used.
     """
     if len(data) == 1 and data[0].suffix == ".parquet":
         table = read_examples(data[0])
@@ -141,12 +141,12 @@ def losses_of(base: Base, epochs: Sequence[EpochFolder], validation: Validation)
     Raises:
         InputError: an adapter that cannot be read or does not fit the base.
     """
-    found = []
+    by_epoch = []
     for epoch in epochs:
         if epoch.folder is None:
             losses = assistant_losses(base.model, validation.encoded)
         else:
             with applied(base.model, read_adapter(epoch.folder)):
                 losses = assistant_losses(base.model, validation.encoded)
-        found.append(EpochLosses(epoch.name, epoch.step, epoch.train_loss, losses))
-    return found
+        by_epoch.append(EpochLosses(epoch.name, epoch.step, epoch.train_loss, losses))
+    return by_epoch

@@ -1,4 +1,4 @@
-"""The items on which the judged model did worst, with what every contender answered and how it was graded."""
+"""The items on which the judged model did worst, with the answers and grades of every contender."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ FAILED = frozenset({"failed", "error", "timeout"})
 
 @dataclass(frozen=True)
 class _Standing:
-    """How the judged model stands on an item: what sorts it, worst first."""
+    """The judged model's result on an item, by which items are sorted, worst first."""
 
     regressed: bool
     failed: bool
@@ -29,7 +29,7 @@ class _Standing:
 
 @dataclass(frozen=True)
 class Roles:
-    """Whose worst examples are shown beside whose.
+    """The contenders of the list of worst examples.
 
     Attributes:
         contenders: whose answers are shown, in this order.
@@ -49,13 +49,13 @@ def worst_examples(
     grades: Sequence[Grade],
     roles: Roles,
 ) -> list[WorstExample]:
-    """Failed where the reference passed first; then failed ones; then by how far the loss is above the reference's.
+    """The worst items: first failed where the reference passed, then failed, then by loss above the reference's.
 
     Args:
         losses: rows of `ExampleLoss`.
-        roles: who is judged, and what is shown of it.
+        roles: the judged model, its reference, and the contenders shown.
 
-    Of several samples the first that failed is shown, else the first.
+    Of several samples the first failed one is shown, else the first.
     """
     nats = {(row["contender"], row["example_id"]): row["nll"] / row["tokens"] for row in losses.iter_rows(named=True)}
     told = _told(answers, grades)
@@ -72,13 +72,13 @@ _Told = Mapping[tuple[str, str], tuple[Answer, Grade | None]]
 
 def _told(answers: Sequence[Answer], grades: Sequence[Grade]) -> _Told:
     graded = {(one.contender, one.item_id, one.sample): one for one in grades}
-    found: dict[tuple[str, str], tuple[Answer, Grade | None]] = {}
+    shown_answers: dict[tuple[str, str], tuple[Answer, Grade | None]] = {}
     for answer in sorted(answers, key=lambda one: one.sample):
         key, grade = (answer.contender, answer.item_id), graded.get((answer.contender, answer.item_id, answer.sample))
-        before = found.get(key)
+        before = shown_answers.get(key)
         if before is None or (not _failed(before) and grade is not None and grade.verdict in FAILED):
-            found[key] = (answer, grade)
-    return found
+            shown_answers[key] = (answer, grade)
+    return shown_answers
 
 
 def _failed(told: tuple[Answer, Grade | None] | None) -> bool:

@@ -1,4 +1,4 @@
-"""The router: which expert answers a prompt, how sure that is, and how good the router is.
+"""The router: picks the expert that answers a prompt, with its recipe, features, calibration and report.
 
 Imports `statistics`.
 """

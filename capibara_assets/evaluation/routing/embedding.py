@@ -1,4 +1,4 @@
-"""A prompt as the base model's mean hidden state: what a router of kind `embedding` reads."""
+"""Prompt features of routers of kind `embedding`: the base model's mean hidden state."""
 
 from collections.abc import Sequence
 
@@ -13,18 +13,20 @@ _ROWS = 16
 
 
 def embedder(base: Base, tokens: int) -> Embed:
-    """A function from prompts to (prompts, hidden) float32: the mean of the last layer's states over a prompt's last
-    `tokens` tokens. What a prompt gives does not depend on what it is read beside beyond rounding.
+    """A function from prompts to features, (prompts, hidden) float32.
+
+    The features of a prompt are the mean of the last layer's states over its last `tokens` tokens; but for rounding
+    they do not depend on the other prompts.
     """
 
     def embed(prompts: Sequence[str]) -> NDArray[np.float32]:
-        found = np.zeros((len(prompts), base.model.config.hidden_size), np.float32)
+        features = np.zeros((len(prompts), base.model.config.hidden_size), np.float32)
         ids = [base.tokenizer(prompt, add_special_tokens=True)["input_ids"][-tokens:] for prompt in prompts]
         order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
         for start in range(0, len(order), _ROWS):
             rows = order[start : start + _ROWS]
-            found[rows] = _means(base, [ids[i] for i in rows])
-        return found
+            features[rows] = _means(base, [ids[i] for i in rows])
+        return features
 
     return embed
 

@@ -1,4 +1,4 @@
-"""Mixing experts' LoRA deltas by a router's weights: one adapter per prompt, or token by token as the model runs."""
+"""Mix the LoRA deltas of experts by a router's weights: one adapter per prompt, or weights per token."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from capibara_assets.modeling.low_rank import MergedAdapter, merge_adapters
 def mixed_adapter(
     router: Router, experts: Mapping[str, LoraAdapter], prompt: str, *, top: int = 2, rank: int | None = None
 ) -> MergedAdapter | None:
-    """One adapter for a prompt: the router's `top` experts' deltas, weighted; None: the base answers.
+    """Merge the deltas of the router's `top` experts for a prompt into one adapter; None: the base answers.
 
     Exact on the deltas (ranks add up) unless a smaller `rank` is asked for.
 
@@ -34,7 +34,7 @@ def mixed_adapter(
 def prompt_weights(
     router: Router, experts: Mapping[str, LoraAdapter], prompts: Sequence[str], *, top: int = 2
 ) -> PromptWeights:
-    """The same for a batch, without making adapters: for `modeling.lora_mixture.mixed` with `experts` in this order.
+    """Weights of experts for a batch of prompts, (prompts, experts), for `modeling.lora_mixture.mixed`.
 
     A prompt that the router leaves to the base has weights of 0. Raises InputError as `mixed_adapter`.
     """
@@ -56,12 +56,12 @@ def token_gates(
     spread: float = 2.0,
     top: int | None = None,
 ) -> TokenGates:
-    """Gates per token from what enters each decoder layer on each expert's training prompts: linear discriminants.
+    """Fit gates per token: linear discriminants of the decoder layers' inputs on each expert's training prompts.
 
     Args:
-        prompts: expert -> prompts, in the order of the adapters that they will weigh.
-        tokens: of each prompt that count, its first ones.
-        shrinkage, spread, see `modeling.gates.gate_rows`.
+        prompts: expert -> prompts, in the order of the adapters that the gates weigh.
+        tokens: number of first tokens of each prompt that are used.
+        shrinkage, spread: see `modeling.gates.gate_rows`.
 
     Raises:
         InputError: an expert without a prompt.
@@ -78,11 +78,11 @@ def token_gates(
 
 
 def _entering(base: Base, layers: Sequence[Any], prompts: Sequence[str], tokens: int) -> list[Tensor]:
-    """What enters each layer on the prompts' tokens: per layer (tokens, hidden), float64."""
-    found: list[list[Tensor]] = [[] for _ in layers]
+    """Inputs of each layer on the prompts' tokens: per layer (tokens, hidden), float64."""
+    by_layer: list[list[Tensor]] = [[] for _ in layers]
 
     def keep(number: int, inputs: tuple[Tensor, ...]) -> None:
-        found[number].append(inputs[0][0].double().cpu())
+        by_layer[number].append(inputs[0][0].double().cpu())
 
     hooks = [
         layer.register_forward_pre_hook(lambda _, inputs, number=number: keep(number, inputs))
@@ -97,7 +97,7 @@ def _entering(base: Base, layers: Sequence[Any], prompts: Sequence[str], tokens:
     finally:
         for hook in hooks:
             hook.remove()
-    return [torch.cat(parts) for parts in found]
+    return [torch.cat(parts) for parts in by_layer]
 
 
 def _known(experts: Mapping[str, LoraAdapter], name: str) -> LoraAdapter:

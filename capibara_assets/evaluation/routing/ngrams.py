@@ -1,7 +1,7 @@
-"""A prompt as hashed n-grams (Weinberger et al. 2009, arXiv 0902.2206): of bytes and of words, by NumPy alone.
+"""Prompt features of routers of kind `ngrams`: hashed n-grams of bytes and words (arXiv 0902.2206), in NumPy.
 
-Built for one prompt at a time: every n-gram is a number that a few array operations make, so that a router answers in a
-fraction of a millisecond. White space of any kind counts as one blank. The same bytes in and out on every machine.
+Fast for single prompts: a few array operations compute the numbers of all n-grams, so that a router answers in a
+fraction of a millisecond. Any white space counts as one blank. Features are equal to the bit on every machine.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ FEATURES = 1 << 13
 BYTE_NGRAMS = (1, 2, 3, 4)
 WORD_NGRAMS = (1, 2)
 LONGEST = 8_192
-"""Bytes that are read of a prompt: the first and the last half of it, where prompts say what they want."""
+"""Bytes of a prompt that are read: half from its beginning and half from its end, where the request usually is."""
 
 _SHIFT = np.uint64(64 - (FEATURES.bit_length() - 1))
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -25,18 +25,18 @@ _WRAP = 1 << 64
 
 
 def hashed(prompt: str) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """The buckets a prompt's n-grams fall in, ascending, and their weights: roots of counts, of length 1 in all."""
+    """(buckets of a prompt's n-grams, ascending; their weights: square roots of counts, normalised to length 1)."""
     counts = np.bincount(_buckets(prompt), minlength=FEATURES)
-    found = np.flatnonzero(counts)
-    weights = np.sqrt(counts[found].astype(np.float32))
-    return found, weights / np.sqrt(np.square(weights).sum())
+    buckets = np.flatnonzero(counts)
+    weights = np.sqrt(counts[buckets].astype(np.float32))
+    return buckets, weights / np.sqrt(np.square(weights).sum())
 
 
 def hashed_rows(prompts: Sequence[str]) -> csr_array:
-    """The same of many prompts, (prompts, FEATURES) float32."""
+    """Hashed n-grams of many prompts, a sparse matrix (prompts, FEATURES) of float32."""
     rows = [hashed(prompt) for prompt in prompts]
-    ends = np.cumsum([0, *(len(found) for found, _ in rows)])
-    indices = np.concatenate([found for found, _ in rows]) if rows else np.empty(0, np.int64)
+    ends = np.cumsum([0, *(len(buckets) for buckets, _ in rows)])
+    indices = np.concatenate([buckets for buckets, _ in rows]) if rows else np.empty(0, np.int64)
     values = np.concatenate([weights for _, weights in rows]) if rows else np.empty(0, np.float32)
     return csr_array((values, indices, ends), shape=(len(rows), FEATURES))
 
@@ -85,10 +85,10 @@ def _word_bytes() -> NDArray[np.bool_]:
 def _powers() -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Powers of an odd number modulo 2**64, and of its inverse: 1 first."""
     inverse = pow(_PRIME, -1, _WRAP)
-    bases, found = (_PRIME, inverse), []
+    bases, tables = (_PRIME, inverse), []
     for base in bases:
         powers = [1]
         for _ in range(LONGEST + 2):
             powers.append(powers[-1] * base % _WRAP)
-        found.append(np.array(powers, np.uint64))
-    return found[0], found[1]
+        tables.append(np.array(powers, np.uint64))
+    return tables[0], tables[1]

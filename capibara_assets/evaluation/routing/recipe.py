@@ -1,4 +1,4 @@
-"""How the router is made: `resources/recipes/router.yaml`."""
+"""The recipe of the router: `resources/recipes/router.yaml`."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from capibara_assets.deployment.declarations import Declared
 
 
 class RouterRecipe(Declared):
-    """What a router sees of a prompt, how it is fitted and calibrated, and when it leaves a prompt to the base."""
+    """Features, fit and calibration of a router, and when it leaves a prompt to the base."""
 
     kind: Literal["ngrams", "embedding"] = Field(
         default="ngrams",

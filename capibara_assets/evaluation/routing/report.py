@@ -1,6 +1,6 @@
-"""How good a router is: accuracy, calibration, what it leaves to the base, load, drift, latency, and regret.
+"""Report on a router: accuracy, calibration, abstention, load, drift, latency and regret.
 
-Regret is that of a choice among experts: the loss under the expert that was picked less that under the best one.
+Regret is the loss under the expert that was picked minus the loss under the best one.
 """
 
 import time
@@ -16,11 +16,11 @@ from capibara_assets.evaluation.routing.recipe import RouterRecipe
 from capibara_assets.evaluation.routing.router import BASE, Router, accuracy, is_right, load
 from capibara_assets.evaluation.statistics.calibration import calibration, softmax
 
-_PRIOR = 0.5  # prompts that each share has beforehand in an index of stability (Jeffreys): no logarithm of nothing
+_PRIOR = 0.5  # pseudo-count of each share in the stability index (Jeffreys), so that no logarithm is of 0
 
 
 def report(router: Router, routes: pl.DataFrame, recipe: RouterRecipe, split: str = "test") -> dict[str, Any]:
-    """What the router is, and what it does on a split; a JSON document.
+    """Describe a router and its performance on a split, as a JSON document.
 
     Returns:
         "kind", "experts", "temperature", "abstain_below", "unlike_below"; "test_prompts" and "test_accuracy" (prompts
@@ -32,7 +32,7 @@ def report(router: Router, routes: pl.DataFrame, recipe: RouterRecipe, split: st
         "drift" of the split against the training prompts.
     """
     test_accuracy, count = accuracy(router, routes, split)
-    found = {
+    document = {
         "trained": True,
         "kind": router.kind,
         "experts": list(router.experts),
@@ -44,7 +44,7 @@ def report(router: Router, routes: pl.DataFrame, recipe: RouterRecipe, split: st
         "unlike_below": router.unlike_below,
     }
     rows = routes.filter(pl.col("split") == split).sort("route_id")
-    return found | (_judged(router, rows, recipe) if rows.height else {})
+    return document | (_judged(router, rows, recipe) if rows.height else {})
 
 
 def _judged(router: Router, rows: pl.DataFrame, recipe: RouterRecipe) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def _judged(router: Router, rows: pl.DataFrame, recipe: RouterRecipe) -> dict[st
 
 
 def entropy(shares: Mapping[str, float]) -> float:
-    """Of the experts' load, over that of equal shares: 1 where all are asked alike; the base's share does not count."""
+    """Entropy of the experts' load relative to equal shares: 1 for equal load; the base's share does not count."""
     values = np.array([share for name, share in shares.items() if name != BASE], float)
     if len(values) < 2 or values.sum() <= 0:
         return 1.0 if len(values) < 2 else 0.0
@@ -87,13 +87,13 @@ def entropy(shares: Mapping[str, float]) -> float:
 
 @dataclass(frozen=True)
 class Drift:
-    """How far the load on new prompts is from that on the training prompts.
+    """Distance of the load on new prompts from the load on the training prompts.
 
     Attributes:
         psi: population stability index, sum of (new - old) * log(new / old).
         jensen_shannon: divergence in bits, 0 to 1.
-        chance: the index that 95 of 100 samples of this size stay under when nothing drifts.
-        drifted: the index is over both the threshold and what chance explains.
+        chance: the 95th percentile of the index for samples of this size without drift.
+        drifted: whether the index exceeds both the threshold and `chance`.
     """
 
     prompts: int
@@ -110,7 +110,7 @@ class Drift:
 
 
 def drift(router: Router, prompts: Sequence[str], threshold: float = RouterRecipe().drift_psi) -> Drift:
-    """Compare where new prompts go with where the training prompts went.
+    """Compare the routing of new prompts with that of the training prompts.
 
     Without drift the index is distributed as (1/n + 1/m) times chi-squared with one degree of freedom less than there
     are shares (Yurdakul and Naranjo 2020), so that a few prompts alone raise no alarm.
@@ -135,7 +135,7 @@ def drift(router: Router, prompts: Sequence[str], threshold: float = RouterRecip
 
 @dataclass(frozen=True)
 class Latency:
-    """Milliseconds of routing one prompt at a time, on this machine as busy as it is."""
+    """Milliseconds of routing one prompt at a time, on this machine under its current load."""
 
     prompts: int
     median_ms: float
@@ -143,14 +143,14 @@ class Latency:
 
 
 def latency(router: Router, prompts: Sequence[str], repeats: int = 3) -> Latency:
-    """Time `route` for each prompt alone; of `repeats` rounds each prompt's fastest counts.
+    """Time `route` for single prompts; the fastest of `repeats` rounds counts.
 
     Raises:
         ValueError: no prompt.
     """
     if not prompts:
         raise ValueError("a latency needs prompts")
-    router.route(prompts[:1])  # what is made once
+    router.route(prompts[:1])  # warm up what is computed once
     best = np.full(len(prompts), np.inf)
     for _ in range(repeats):
         for number, prompt in enumerate(prompts):
@@ -162,12 +162,12 @@ def latency(router: Router, prompts: Sequence[str], repeats: int = 3) -> Latency
 
 @dataclass(frozen=True)
 class Regret:
-    """Nats per token over the same prompts under five choices of who answers.
+    """Nats per token over the same prompts under five ways to choose the answering model.
 
     Attributes:
-        routed: whom the router picks (the base where it abstains).
-        oracle: the best expert, or the base, of each prompt: no router does better.
-        own_domain: each domain's own expert: what perfect knowledge of the domain gives.
+        routed: the router's pick (the base where it abstains).
+        oracle: the best expert, or the base, for each prompt: a lower bound of any router.
+        own_domain: each domain's own expert: perfect knowledge of the domain.
         merged, base: always the merged model, always the base.
         regret, over_merged: routed less oracle, and merged less routed (positive: routing pays), each with a 95 %
             interval by a bootstrap over groups.
@@ -198,7 +198,7 @@ class Regret:
 def regret(
     router: Router, domains: Mapping[str, tuple[pl.DataFrame, Mapping[str, str]]], resamples: int = 2_000
 ) -> Regret | None:
-    """What the router's choices cost, from losses that are known for every expert on every prompt.
+    """Compute the router's regret from the losses of every expert on every prompt.
 
     Args:
         domains: domain -> its evaluation's table of `ExampleLoss`, and example id -> prompt. There "consensus" is the
@@ -253,7 +253,7 @@ class _ScoredPrompt:
 
 
 def _choices(domain: str, losses: pl.DataFrame, prompts: Mapping[str, str]) -> list[_ScoredPrompt]:
-    found = []
+    scored = []
     for (example,), rows in sorted(losses.partition_by("example_id", as_dict=True).items()):
         nll = dict(zip(rows["contender"], rows["nll"], strict=True))
         named = {name.removeprefix("expert:"): loss for name, loss in nll.items() if name.startswith("expert:")}
@@ -261,16 +261,16 @@ def _choices(domain: str, losses: pl.DataFrame, prompts: Mapping[str, str]) -> l
             continue
         candidates = {**named, domain: nll["consensus"], BASE: nll[BASE]}
         row = rows.row(0, named=True)
-        found.append(
+        scored.append(
             _ScoredPrompt(
                 prompts[str(example)], domain, row["group_id"], int(row["tokens"]), candidates, nll.get("merged")
             )
         )
-    return found
+    return scored
 
 
 def _interval(difference: Any, tokens: Any, groups: Any, resamples: int) -> tuple[float, float]:
-    """95 % of a paired bootstrap of the mean difference per token, whole groups drawn together."""
+    """95 % interval of the mean difference per token by a paired bootstrap over groups."""
     sums, sizes = np.bincount(groups, difference), np.bincount(groups, tokens)
     drawn = np.random.default_rng(20_261_121).integers(0, len(sums), (resamples, len(sums)))
     means = sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
@@ -284,17 +284,17 @@ def _smoothed(shares: Sequence[float], count: int) -> Any:
 
 def _by_domain(right: Any, domains: Sequence[Sequence[str]]) -> dict[str, dict[str, float]]:
     names = sorted({name for own in domains for name in own})
-    found = {}
+    rows = {}
     for name in names:
         own = right[np.array([name in one for one in domains])]
-        found[name] = {"prompts": len(own), "accuracy": float(own.mean())}
-    return found
+        rows[name] = {"prompts": len(own), "accuracy": float(own.mean())}
+    return rows
 
 
 def _confusion(routed: Sequence[str | None], domains: Sequence[Sequence[str]]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+    table: dict[str, dict[str, int]] = {}
     for name, own in zip(routed, domains, strict=True):
         row = name if name in own else (own[0] if own else "none")
-        cell = found.setdefault(str(row), {})
+        cell = table.setdefault(str(row), {})
         cell[name or BASE] = cell.get(name or BASE, 0) + 1
-    return {row: dict(sorted(cells.items())) for row, cells in sorted(found.items())}
+    return {row: dict(sorted(cells.items())) for row, cells in sorted(table.items())}

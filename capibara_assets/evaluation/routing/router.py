@@ -1,7 +1,7 @@
-"""The router: which expert answers a prompt, how sure that is, and when the base had better answer; no pickle.
+"""The router: picks an expert for a prompt with a calibrated confidence, or leaves the prompt to the base.
 
 A linear classifier over hashed n-grams, or over the base model's hidden states; its probabilities are calibrated on the
-validation split of the routing dataset.
+validation split of the routing dataset. Stored without pickle.
 """
 
 import json
@@ -39,18 +39,17 @@ Embed = Callable[[Sequence[str]], NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Router:
-    """Coefficients (experts, features) and intercepts (experts,), float32; `experts` names the rows.
+    """A linear classifier: coefficients (experts, features) and intercepts (experts,), float32; rows are `experts`.
 
     Attributes:
-        temperature: what logits are divided by.
-        confidence: from the picked expert's probability to the chance that it is one of the prompt's; None: not
-            calibrated, the probability itself.
+        temperature: divisor of the logits.
+        confidence: map from the picked expert's probability to the chance that it is right; None: not calibrated.
         abstain_below: confidence below which the base answers; None: never.
-        centres: (experts, features), float32: the mean direction of each expert's training prompts; None: not known.
+        centres: mean direction of each expert's training prompts, (experts, features) float32; None: unknown.
         unlike_below: likeness (cosine to the nearest centre) below which the base answers; None: never.
-        load: share of the training prompts that each expert is picked for, and the base.
-        trained_on: number of those prompts.
-        base_digest: of the model whose hidden states an embedding router reads.
+        load: share of the training prompts that go to each expert, and to the base.
+        trained_on: number of training prompts.
+        base_digest: digest of the model whose hidden states an embedding router reads.
         embed: prompts -> (prompts, features) for such a router.
     """
 
@@ -69,24 +68,24 @@ class Router:
     embed: Embed | None = field(default=None, repr=False, compare=False)
 
     def logits(self, prompts: Sequence[str]) -> NDArray[np.float32]:
-        """(prompts, experts), before the temperature; those of a prompt do not depend on the others.
+        """Logits before the temperature, (prompts, experts); a prompt's logits do not depend on the others.
 
         Raises:
             InputError: an embedding router that was read without its model.
         """
-        found = np.empty((len(prompts), len(self.experts)), np.float32)
+        logits = np.empty((len(prompts), len(self.experts)), np.float32)
         if self.kind == "embedding":
             if self.embed is None:
                 raise InputError(
                     f"this router reads hidden states of the base model {self.base_digest}: give Router.read its "
-                    "embedding (evaluation.embedding.embedder)"
+                    "embedding (evaluation.routing.embedding.embedder)"
                 )
-            found[:] = self.embed(prompts) @ self.coefficients.T
+            logits[:] = self.embed(prompts) @ self.coefficients.T
         else:
             for row, prompt in enumerate(prompts):
                 buckets, weights = ngrams.hashed(prompt)
-                found[row] = weights @ self._by_bucket[buckets]
-        return found + self.intercepts
+                logits[row] = weights @ self._by_bucket[buckets]
+        return logits + self.intercepts
 
     def probabilities(self, prompts: Sequence[str]) -> NDArray[np.float32]:
         """Calibrated distribution over experts, shape (prompts, experts)."""
@@ -97,23 +96,25 @@ class Router:
         return [self.experts[i] for i in self.logits(prompts).argmax(axis=1)]
 
     def confident(self, prompts: Sequence[str]) -> tuple[list[str], NDArray[np.float64]]:
-        """The picks, and the calibrated chance of each to be one of its prompt's experts."""
+        """(the most probable expert of each prompt, its calibrated chance of being right)."""
         probabilities = softmax(self.logits(prompts), self.temperature)
         best = probabilities.argmax(axis=1)
         chances = probabilities[np.arange(len(best)), best]
         return [self.experts[i] for i in best], chances if self.confidence is None else self.confidence(chances)
 
     def likeness(self, prompts: Sequence[str]) -> NDArray[np.float32]:
-        """Cosine of each prompt to the nearest expert's training prompts, 0 to 1; 1 where that is not known."""
+        """Cosine similarity of each prompt to the nearest expert's training prompts, 0 to 1; 1 where unknown."""
         if self.centres is None:
             return np.ones(len(prompts), np.float32)
         centres = self._centre_by_bucket
-        rows = [weights @ centres[found] for found, weights in map(ngrams.hashed, prompts)]
+        rows = [weights @ centres[buckets] for buckets, weights in map(ngrams.hashed, prompts)]
         return np.array([row.max() for row in rows], np.float32)
 
     def route(self, prompts: Sequence[str]) -> list[str | None]:
-        """The expert that answers each prompt; None: the base does, since no expert is likely enough, or the prompt is
-        unlike all that the experts were trained on."""
+        """The expert that answers each prompt; None: the base answers.
+
+        The base answers where no expert is likely enough, or the prompt is unlike all training prompts.
+        """
         picked, chances = self.confident(prompts)
         answered = np.ones(len(picked), bool)
         if self.abstain_below is not None:
@@ -123,17 +124,17 @@ class Router:
         return [name if yes else None for name, yes in zip(picked, answered, strict=True)]
 
     def shares(self, prompts: Sequence[str], top: int = 2) -> list[dict[str, float]]:
-        """For mixing: each prompt's `top` most probable experts with weights that sum to 1; empty: the base answers."""
+        """Each prompt's `top` most probable experts with weights that sum to 1, for mixing; empty: the base answers."""
         probabilities = self.probabilities(prompts).astype(np.float64)
-        found: list[dict[str, float]] = []
+        by_prompt: list[dict[str, float]] = []
         for row, routed in zip(probabilities, self.route(prompts), strict=True):
             best: list[int] = np.argsort(-row, kind="stable")[:top].tolist() if routed is not None else []
             whole = sum(row[i] for i in best)
-            found.append({self.experts[i]: float(row[i] / whole) for i in best})
-        return found
+            by_prompt.append({self.experts[i]: float(row[i] / whole) for i in best})
+        return by_prompt
 
     def write(self, folder: Path) -> None:
-        """`router.safetensors` and `router.json`."""
+        """Write `router.safetensors` and `router.json`."""
         tensors = {"coefficients": np.ascontiguousarray(self.coefficients), "intercepts": self.intercepts}
         if self.centres is not None:
             tensors["centres"] = np.ascontiguousarray(self.centres)
@@ -157,10 +158,10 @@ class Router:
 
     @classmethod
     def read(cls, folder: Path, embed: Embed | None = None) -> "Router":
-        """What `write` wrote.
+        """Read a router written by `write`.
 
         Raises:
-            InputError: it is of another version, or not a router.
+            InputError: the folder holds no router, a damaged one, or one of another version.
         """
         file = folder / "router.json"
         try:
@@ -215,8 +216,10 @@ def train_router(
     embed: Embed | None = None,
     base_digest: str | None = None,
 ) -> Router:
-    """Fit on the train split, with the weights of the routes: every domain counts the same, whatever its size,
-    and a prompt that two experts solve counts for both, half each. Calibrate on the validation split.
+    """Fit a router on the train split, and calibrate it on the validation split.
+
+    The weights of the routes make every domain count the same, whatever its size; a prompt that two experts solve
+    counts half for each.
 
     With one expert (a run of one domain) there is nothing to learn: it answers every prompt.
 
@@ -239,7 +242,7 @@ def train_router(
     if len(known) == 1:
         alone = Router((known[0],), np.zeros(shape, np.float32), np.zeros(1, np.float32))
         return replace(alone, load={known[0]: 1.0, BASE: 0.0}, trained_on=len(prompts))
-    # some prompts may have no expert: the rest weighs one each on the whole, which is what the penalty is set for
+    # some prompts may have no expert: rescale to a mean weight of 1, for which the penalty is tuned
     weights = rows["weights"].to_numpy() * (rows["route_id"].n_unique() / rows["weights"].sum())
     model = LogisticRegression(C=recipe.penalty, max_iter=recipe.max_iterations, random_state=seed)
     embedded = embed if recipe.kind == "embedding" else None
@@ -269,7 +272,7 @@ def train_router(
 
 
 def calibrated(router: Router, routes: pl.DataFrame, recipe: RouterRecipe) -> Router:
-    """The router with temperature, confidence and threshold from the validation split, where that has enough prompts.
+    """Calibrate temperature, confidence and threshold on the validation split, where it has enough prompts.
 
     Prompts that none of its experts solves count as wrong in confidence and threshold: the base has to answer them.
     """
@@ -308,7 +311,7 @@ def load(picked: Sequence[str | None], experts: Sequence[str]) -> dict[str, floa
 
 
 def accuracy(router: Router, routes: pl.DataFrame, split: str) -> tuple[float | None, int]:
-    """Share of the split's prompts sent to an expert that solves them (None without prompts), and their number."""
+    """(share of the split's prompts sent to an expert that solves them, or None without prompts; their number)."""
     rows = routes.filter(
         (pl.col("split") == split) & pl.col("domains").list.eval(pl.element().is_in(router.experts)).list.any()
     )
@@ -336,8 +339,8 @@ def _centres(features: Any, labels: Sequence[str], known: Sequence[str]) -> NDAr
 
 
 def _features(prompts: Sequence[str], embed: Embed | None) -> Any:
-    """Of a row per label: each distinct prompt is read once."""
+    """Features of prompts, a row each; each distinct prompt is computed once."""
     distinct = list(dict.fromkeys(prompts))
-    found = ngrams.hashed_rows(distinct) if embed is None else embed(distinct)
+    features = ngrams.hashed_rows(distinct) if embed is None else embed(distinct)
     place = {prompt: row for row, prompt in enumerate(distinct)}
-    return found[[place[prompt] for prompt in prompts]]
+    return features[[place[prompt] for prompt in prompts]]

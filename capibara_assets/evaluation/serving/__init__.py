@@ -1,4 +1,4 @@
-"""What is served: the promotion history, model cards, and exports for servers.
+"""What is served: the pointer document, the promotion log, model cards, and exports for servers.
 
 Imports nothing of its siblings.
 """

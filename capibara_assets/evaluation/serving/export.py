@@ -1,13 +1,13 @@
-"""What serving needs, laid out as it expects it: adapters for a multi-LoRA server, merged model, router, digests.
+"""Export what is served to a folder for servers: adapters for multi-LoRA, merged model, router, digests.
 
     README.md          the model card
-    promoted.json      what this is: digests of every file, what was promoted, how to start a server
+    promoted.json      digests of every file, what was promoted, how to start a server
     adapters/<domain>/ PEFT adapters of one rank and scale each (vLLM: --lora-modules <domain>=adapters/<domain>)
     router/            router.json, router.safetensors
-    merged/            the merged model, where it serves (Transformers, vLLM)
-    quantised/<kind>/  it in few bits, where asked for
+    merged/            the merged model, where it is served (Transformers, vLLM)
+    quantised/<kind>/  the merged model quantised, where asked for
 
-The folder appears whole or not at all.
+The folder is created atomically.
 """
 
 import json
@@ -29,19 +29,19 @@ from capibara_assets.storage.jsonfiles import write_bytes_atomic, write_json_ato
 PROMOTED = "promoted.json"
 SCHEMA_VERSION = 1
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM takes as --max-lora-rank."""
+"""Values that vLLM accepts as --max-lora-rank."""
 _ANEW = "export it again with `capibara promote --export`"
 
 
 @dataclass(frozen=True)
 class ExportParts:
-    """What is laid out.
+    """The content of an export.
 
     Attributes:
         promotion: the pointer document.
-        number: of the move that made it serve; 0: none.
+        number: number of its move in the promotion log; 0: none.
         adapters: domain -> (digest of its consensus checkpoint, folder in PEFT's format).
-        merged, router: digest and folder; None: none serves.
+        merged, router: digest and folder; None: none is served.
     """
 
     promotion: Mapping[str, Any]
@@ -55,10 +55,10 @@ class ExportParts:
 
 @dataclass(frozen=True)
 class ServedAdapter:
-    """An adapter as a multi-LoRA server takes it.
+    """An adapter in the form that multi-LoRA servers accept.
 
     Attributes:
-        adapter: None: the files serve as they are.
+        adapter: the rewritten adapter; None: its files can be served unchanged.
     """
 
     rank: int
@@ -72,14 +72,14 @@ def write_export(
     card: str,
     quantise: Mapping[str, Callable[[Path, Path], Mapping[str, Any]]] | None = None,
 ) -> dict[str, Any]:
-    """Write everything below `target`, a folder that does not exist or holds a former export.
+    """Write an export to `target`, a folder that does not exist or holds an earlier export.
 
-    Large files that serve as they are are linked, not copied, where the file system can: do not write into them.
+    Large unchanged files are hard-linked where the file system can, not copied: do not write into them.
 
     Args:
         card: text of README.md.
-        quantise: kind -> function that writes the merged model (first folder) in few bits into the second, and says
-            what it did.
+        quantise: kind -> function that quantises the merged model (first folder) into the second, and returns a
+            description.
 
     Returns:
         The document promoted.json.
@@ -109,10 +109,10 @@ def write_export(
 
 
 def check_export(folder: Path) -> dict[str, Any]:
-    """The document of an export, whose every file was compared with its digest.
+    """Check every file of an export against its digest, and return the export's document.
 
     Raises:
-        InputError: it is no export.
+        InputError: the folder is not an export.
         IntegrityError: a file is missing, has other bytes, or does not belong to it; names the file.
     """
     try:
@@ -130,13 +130,13 @@ def check_export(folder: Path) -> dict[str, Any]:
 
 
 def servable_adapter(folder: Path) -> ServedAdapter:
-    """An adapter as a multi-LoRA server reads it, which knows one rank and one scale per adapter.
+    """Convert an adapter for multi-LoRA servers, which support one rank and one scale per adapter.
 
-    Where ranks or scales differ from module to module, smaller ranks are filled up with zeros and the scale goes into
+    Where ranks or scales differ between modules, smaller ranks are padded with zeros and the scale is multiplied into
     B: the same change of the weights, in the same precision.
 
     Raises:
-        InputError: a DoRA or anything else than LoRA pairs, or a rank above what servers take.
+        InputError: a DoRA or anything but LoRA pairs, or a rank above what servers support.
     """
     adapter = read_adapter(folder)
     ranks = {module: len(adapter.a(module)) for module in adapter.modules}
@@ -169,29 +169,29 @@ def servable_adapter(folder: Path) -> ServedAdapter:
 
 
 def max_lora_rank(ranks: Sequence[int]) -> int:
-    """The smallest value of vLLM's --max-lora-rank that fits all."""
+    """The smallest value of vLLM's --max-lora-rank that fits all ranks."""
     return next(allowed for allowed in VLLM_RANKS if allowed >= max(ranks, default=1))
 
 
 def vllm_commands(adapters: Mapping[str, int], base: str, merged: bool, quantised: Sequence[str]) -> dict[str, str]:
-    """What to type in the folder to serve: name -> command.
+    """Commands that serve the export from its folder: name -> command.
 
     Args:
         adapters: domain -> rank.
     """
-    found = {}
+    commands = {}
     if adapters:
         modules = " ".join(f"{domain}=adapters/{domain}" for domain in sorted(adapters))
         rank = max_lora_rank(list(adapters.values()))
-        found["experts"] = (
+        commands["experts"] = (
             f"vllm serve ${{BASE_MODEL:-{base}}} --enable-lora --max-loras {len(adapters)} --max-lora-rank {rank} "
             f"--lora-modules {modules}"
         )
     if merged:
-        found["merged"] = "vllm serve merged --served-model-name merged"
+        commands["merged"] = "vllm serve merged --served-model-name merged"
     for kind in quantised:
-        found[kind] = f"vllm serve quantised/{kind} --served-model-name merged-{kind}"
-    return found
+        commands[kind] = f"vllm serve quantised/{kind} --served-model-name merged-{kind}"
+    return commands
 
 
 def _write(
@@ -239,7 +239,7 @@ def _write(
 
 
 def _place(source: Path, target: Path, leave: Sequence[str] = (), link: bool = True) -> None:
-    """Every file of a folder, linked where that can be, else copied."""
+    """Hard-link every file of a folder into another, or copy it where that is impossible."""
     for name, path in tree_files(source).items():
         if name in leave:
             continue

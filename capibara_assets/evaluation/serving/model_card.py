@@ -1,6 +1,6 @@
-"""The card of what serves, in the Hub's format: what it is, how good with intervals, whose data, and its limits.
+"""The model card of what is served, in the Hub's format: description, figures with intervals, licences, limits.
 
-Depends on what serves and nothing else (no time, no path).
+Depends only on what is served (no time, no path).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,12 +14,12 @@ _SHORT = 12
 
 @dataclass(frozen=True)
 class ServedDomain:
-    """A domain of what serves.
+    """What is served in one domain.
 
     Attributes:
         checkpoint: digest of the consensus checkpoint; None: the base model answers.
-        decision: the evaluation's decision about that checkpoint; empty: it is not in the store any more.
-        reason: why it serves, as the pointer says.
+        decision: the evaluation's decision about that checkpoint; empty: no longer in the store.
+        reason: why it is served, from the pointer document.
     """
 
     domain: str
@@ -30,12 +30,12 @@ class ServedDomain:
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What a card says.
+    """The facts that the card states.
 
     Attributes:
-        licence: the Hub's identifier (or several) of the data's licences, with the base model's.
-        licences: licence as it was stated -> training examples that hold such code.
-        credits: lines that the licences ask for.
+        licence: the Hub's identifier (or several) of the licences of data and base model.
+        licences: licence as stated -> training examples under it.
+        credits: attribution lines that the licences require.
         base_licence: as the base model's card states it.
         router: the report of `expert_router`.
         routing: the router beside its alternatives, with losses; empty: not measured.
@@ -60,7 +60,7 @@ class CardFacts:
 
 
 def card(facts: CardFacts) -> str:
-    """The card as text: YAML front matter for the Hub, then the same for people."""
+    """Write the card: YAML front matter for the Hub, then sections for readers."""
     results = [_result(one.domain, name, interval) for one in facts.domains for name, interval in _figures(one)]
     licence: Any = facts.licence if isinstance(facts.licence, str) else list(facts.licence)  # the Hub takes both
     data = ModelCardData(
@@ -104,7 +104,7 @@ def card(facts: CardFacts) -> str:
 
 
 def intervals(decision: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The figures of a decision that have an interval and a number of items, by name; those of its arms, too."""
+    """The figures of a decision and its arms that have an interval and a number of items, by name."""
     arms = {f"score_of_{arm}": one.get("score") for arm, one in (decision.get("arms") or {}).items()}
     return {
         name: value
@@ -165,15 +165,17 @@ def _evaluation(facts: CardFacts) -> str:
 def _router(facts: CardFacts) -> str:
     if not facts.router.get("trained"):
         return "There is none: name the adapter in each request."
-    found = facts.router
+    report = facts.router
     words = [
-        f"Reads {'hashed n-grams' if found.get('kind', 'ngrams') == 'ngrams' else 'hidden states of the base'}, knows "
-        f"{', '.join(found['experts'])}."
+        f"Reads {'hashed n-grams' if report.get('kind', 'ngrams') == 'ngrams' else 'hidden states of the base'}, knows "
+        f"{', '.join(report['experts'])}."
     ]
-    if found.get("test_accuracy") is not None:
-        words.append(f"Right for {found['test_accuracy']:.1%} of {found['test_prompts']} held-out prompts.")
-    if "ece" in found:
-        words.append(f"Expected calibration error {found['ece']:.3f}; leaves {1 - found['answered']:.1%} to the base.")
+    if report.get("test_accuracy") is not None:
+        words.append(f"Right for {report['test_accuracy']:.1%} of {report['test_prompts']} held-out prompts.")
+    if "ece" in report:
+        words.append(
+            f"Expected calibration error {report['ece']:.3f}; leaves {1 - report['answered']:.1%} to the base."
+        )
     if facts.routing:
         it = facts.routing
         words.append(
@@ -205,5 +207,5 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _flat(text: str) -> str:
-    """Words as they may stand in a table: on one line, no bar, no markup."""
+    """Text escaped for a table cell: on one line, no bar, no markup."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")

@@ -1,8 +1,8 @@
-"""What serving should load: moved by the gate where it passes, by a person with a reason, and back again.
+"""The pointer document of what is served, and its changes: by the gate, by manual promotion, and by rollback.
 
 A pointer document is plain JSON: `serving` (each domain's checkpoint digest, null for the base model; the merged
-model's and the router's digests), per domain the verdict and why, and `held`: digests that a person took back, which
-the gate does not promote again.
+model's and the router's digests), per domain the verdict and its reason, and `held`: digests that were rolled back,
+which the gate does not promote again.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,7 +16,7 @@ MERGED, ROUTER = "merged", "router"
 Document = dict[str, Any]
 Served = dict[str, str | None]
 NOTHING: Document = {"serving": {"experts": {}, MERGED: None, ROUTER: None}, "domains": {}}
-"""What serves before anything was promoted: the base model alone."""
+"""The state before the first promotion: only the base model is served."""
 
 
 def promote(
@@ -27,17 +27,16 @@ def promote(
     router: str | None,
     previous: Mapping[str, Any] | None,
 ) -> Document:
-    """The pointer document after the gate.
+    """The pointer document after the gate has promoted what passed.
 
     Args:
         decisions: `Decision` of each evaluated domain.
         checkpoints: digest of each domain's consensus checkpoint, as it was judged.
-        merged, router: digests; the merged model serves as soon as every domain is promoted, the router as soon as one
-            is; None: there is none, or not one that was judged.
-        previous: the pointer document that serves now; None at the first time.
+        merged, router: digests; the merged model is served as soon as every domain is promoted, the router as soon as
+            one is; None: there is none that was judged.
+        previous: the current pointer document; None: there is none yet.
 
-    Returns:
-        Whether the pointer moved is no part of it: the same decisions twice are the same document.
+    The same decisions twice give the same document.
     """
     before = served(previous)
     held = _held(previous)
@@ -62,10 +61,11 @@ def promote(
 
 
 def promote_manually(previous: Mapping[str, Any] | None, slot: str, digest: str, why: str) -> Document:
-    """The document after a person had `digest` serve in a slot (a domain, `merged` or `router`); no longer held there.
+    """The document after a manual promotion of `digest`, which is then no longer held.
 
     Args:
-        why: who and for which reason, as one sentence.
+        slot: a domain, `merged` or `router`.
+        why: who promoted it and why, as one sentence.
     """
     held = _held(previous)
     held.get(slot, {}).pop(digest, None)
@@ -78,13 +78,14 @@ def promote_manually(previous: Mapping[str, Any] | None, slot: str, digest: str,
 def roll_back(
     previous: Mapping[str, Any], target: Mapping[str, Any], slots: Collection[str] | None, why: str
 ) -> Document:
-    """The document after going back to what `target` had serving; what is left is held against the gate
-    (the router only where it was named: it goes with whichever experts serve).
+    """The document after rolling back to what `target` served; the gate will not promote the replaced digests again.
+
+    A replaced router is held only where it was named in `slots`, since a router goes with the experts served.
 
     Args:
-        slots: only these (domains, `merged`, `router`); None: all. With a domain the merged model goes back as well,
-            since it holds that domain's adapter.
-        why: who and for which reason, as one sentence.
+        slots: only these (domains, `merged`, `router`); None: all. With a domain the merged model is rolled back, too,
+            since it contains that domain's adapter.
+        why: who rolled back and why, as one sentence.
 
     Raises:
         InputError: nothing would change.
@@ -97,7 +98,7 @@ def roll_back(
     changed = [name for name in names if before.get(name) != wanted.get(name)]
     if not changed:
         raise InputError(
-            "nothing to take back: " + ("that state" if slots is None else ", ".join(sorted(slots))) + " serves now"
+            "nothing to roll back: " + ("that state" if slots is None else ", ".join(sorted(slots))) + " is served now"
         )
     for name in changed:
         left, after[name] = before.get(name), wanted.get(name)
@@ -110,24 +111,24 @@ def roll_back(
 
 
 def served(document: Mapping[str, Any] | None) -> Served:
-    """Slot (each domain, then `merged` and `router`) -> the digest that serves in it; None: the base model, or none."""
+    """Slot (each domain, then `merged` and `router`) -> the digest served in it; None: the base model, or none."""
     serving = (document or NOTHING)["serving"]
     return {**dict(sorted(serving["experts"].items())), MERGED: serving[MERGED], ROUTER: serving[ROUTER]}
 
 
 def moved(after: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, tuple[str | None, str | None]]:
-    """Slot -> (digest before, digest now), of all that changed."""
+    """Slot -> (digest before, digest now), of all slots that changed."""
     old, new = served(before), served(after)
     return {slot: (old.get(slot), digest) for slot, digest in new.items() if digest != old.get(slot)}
 
 
 def moves(promotion: Mapping[str, Any], previous: Mapping[str, Any] | None) -> list[str]:
-    """Domains whose serving expert is another one than before, sorted."""
+    """Domains whose served expert changed, sorted."""
     return sorted(slot for slot in moved(promotion, previous) if slot not in (MERGED, ROUTER))
 
 
 def same_state(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two documents serve and hold the same."""
+    """Whether two documents have the same served and held digests."""
     return served(one) == served(other) and _held(one) == _held(other)
 
 

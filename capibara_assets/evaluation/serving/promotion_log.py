@@ -1,7 +1,7 @@
-"""The history of what served: one numbered file per move, never changed; creating a number is what moves the pointer.
+"""The promotion log: one immutable numbered file per change of what is served; creating a file moves the pointer.
 
-`<store>/promotions/000001.json` and so on. A number can be created once, on a disk and on an object store alike: of two
-promotions at the same time one gets it, and the other sees what won before it tries again.
+`<store>/promotions/000001.json` and so on. A number can be created only once, on a disk and on an object store: of two
+concurrent promotions one creates it, and the other reads the winner before it tries again.
 """
 
 import json
@@ -26,7 +26,7 @@ _TRIES = 20
 
 
 class Move(pydantic.BaseModel):
-    """One move of the pointer: when, by whom, why, what, and the whole document that serves from then on."""
+    """One change of the pointer: time, author, reason, changed slots, and the whole pointer document afterwards."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
@@ -42,40 +42,40 @@ class Move(pydantic.BaseModel):
 
 
 class PromotionLog:
-    """The moves of one store."""
+    """The promotion log of one store."""
 
     def __init__(self, store: ArtifactStore) -> None:
         options = dict(getattr(store.root, "storage_options", {}) or {})
         self._place: StorePlace = open_place(store.root / FOLDER, work=store.work / FOLDER, storage_options=options)
 
     def moves(self) -> list[Move]:
-        """All, the oldest first.
+        """All moves, the oldest first.
 
         Raises:
-            IntegrityError: one is missing, damaged, or does not follow from the one before it.
+            IntegrityError: a move is missing, damaged, or does not follow from the one before it.
         """
         numbers = self._numbers()
         if numbers != list(range(1, len(numbers) + 1)):
             raise IntegrityError(f"{self._place.root}: moves {numbers} are not a whole history: one was removed")
-        found, digest = [], None
+        moves, digest = [], None
         for number in numbers:
             data = self._place.read(_name(number))
             move = _parse(data, f"{self._place.root}/{_name(number)}")
             if move.number != number or move.before != digest:
                 raise IntegrityError(f"{self._place.root}/{_name(number)} does not follow from the move before it")
             digest = sha256_bytes(data)
-            found.append(move)
-        return found
+            moves.append(move)
+        return moves
 
     def head(self) -> Move | None:
-        """The last one: what serves now. None before the first. Raises IntegrityError: it is damaged."""
+        """The last move, which holds what is served; None before the first. Raises IntegrityError: it is damaged."""
         numbers = self._numbers()
         if not numbers:
             return None
         return _parse(self._place.read(_name(numbers[-1])), f"{self._place.root}/{_name(numbers[-1])}")
 
     def find(self, number: int) -> Move:
-        """The move of that number. Raises InputError: there is none."""
+        """The move of a number. Raises InputError: there is none."""
         known = self._numbers()
         if number not in known:
             raise InputError(f"no promotion has number {number}: {_span(known)}; see `capibara promote --history`")
@@ -89,18 +89,18 @@ class PromotionLog:
         by: str,
         imported: Mapping[str, Any] | None = None,
     ) -> tuple[Document, Move | None]:
-        """Move the pointer: `change` says from what serves now, and the history, what serves then and why.
+        """Move the pointer: `change` maps the current document and the history to the next document and its reason.
 
-        Where another move comes in between, `change` is asked again with that one, so none is lost.
+        Where a concurrent move comes first, `change` is called again with it, so that none is lost.
 
         Args:
-            imported: what served before there was a history; noted as its first move.
+            imported: what was served before there was a log; recorded as its first move.
 
         Returns:
-            The new document, and the move that was noted; None where nothing moved.
+            The new document, and the recorded move; None where nothing changed.
 
         Raises:
-            InputError: what `change` raises, or others moved the pointer too often meanwhile.
+            InputError: as `change`, or concurrent moves came first too often.
         """
         for _ in range(_TRIES):
             known = self.moves()
@@ -113,13 +113,13 @@ class PromotionLog:
             if now is not None and same_state(document, now):
                 return document, None
             if now is None and not moved(document, None):
-                return document, None  # the base serves, as before: nothing to note
+                return document, None  # only the base is served, as before: nothing to record
             if (made := self._append(known[-1] if known else None, action, by, reason, document)) is not None:
                 return document, made
         raise InputError(f"others moved the pointer {_TRIES} times meanwhile: try again")
 
     def _append(self, last: Move | None, action: Action, by: str, reason: str, document: Document) -> Move | None:
-        """Note the move after `last`; None where somebody else noted one."""
+        """Record the move after `last`; None where a concurrent move was recorded first."""
         previous = None if last is None else self._place.read(_name(last.number))
         made = Move(
             number=1 if last is None else last.number + 1,
@@ -135,17 +135,17 @@ class PromotionLog:
         return made if self._place.create(_name(made.number), data) else None
 
     def _numbers(self) -> list[int]:
-        found = (_NAME.fullmatch(name) for name in self._place.list(""))
-        return sorted(int(match[1]) for match in found if match)
+        matches = (_NAME.fullmatch(name) for name in self._place.list(""))
+        return sorted(int(match[1]) for match in matches if match)
 
 
 def state_before(history: Sequence[Move], slots: Collection[str] | None = None) -> tuple[int, Document]:
-    """Where one step back leads: the number of the move (0: the base alone) and its document.
+    """The state one step back: the number of its move (0: the base alone) and its document.
 
-    Going back twice goes back two steps: a state that was taken back is not what was before.
+    Rolling back twice goes back two steps, since a state that was rolled back does not count as a step.
 
     Args:
-        slots: only what serves in these counts; None: all.
+        slots: only these slots count; None: all.
 
     Raises:
         InputError: nothing was promoted, or all of it was taken back.
@@ -160,7 +160,7 @@ def state_before(history: Sequence[Move], slots: Collection[str] | None = None) 
             steps.append((move.number, move.promotion))
     if len(steps) < 2:
         what = "nothing" if slots is None else f"nothing of {', '.join(sorted(slots))}"
-        raise InputError(f"{what} was promoted that could be taken back: see `capibara promote --history`")
+        raise InputError(f"{what} was promoted that could be rolled back: see `capibara promote --history`")
     return steps[-2]
 
 

@@ -1,9 +1,9 @@
-"""A merged model in 8 or 4 bits for serving, in the compressed-tensors format that vLLM and Transformers read.
+"""Quantise a merged model to 8 or 4 bits for serving, in the compressed-tensors format of vLLM and Transformers.
 
 int8: one scale per row of a matrix; int4: one per group of 128 weights of a row (64 or 32 where that does not divide
 the row, else the whole row); symmetric, packed. Weights are rounded to the nearest, or, with calibration texts, by GPTQ
-(Frantar et al. 2022, arXiv 2210.17323): what rounding a column loses, the columns after it make up for. Embeddings,
-norms and the output head stay as they are. The format, its scales and its packing are the library's.
+(Frantar et al. 2022, arXiv 2210.17323): later columns compensate the rounding errors of earlier ones. Embeddings,
+norms and the output head are not quantised. Format, scales and packing are the library's.
 """
 
 import math
@@ -26,21 +26,21 @@ KINDS: tuple[Kind, ...] = ("int8", "int4")
 _BITS = {"int8": 8, "int4": 4}
 _GROUPS = (128, 64, 32)
 _DAMPING = 0.01  # of the mean of the Hessian's diagonal, as published
-_COLUMNS = 128  # that are rounded before the rest of the matrix hears of it
+_COLUMNS = 128  # rounded before their errors are carried to the rest of the matrix
 _TOKENS = 512  # of a calibration text
 
 
 def exporter(kind: Kind, texts: Sequence[str] = ()) -> Callable[[Path, Path], Mapping[str, Any]]:
-    """A function that writes the model in its first folder in few bits into its second, and says what it did.
+    """A function that quantises the model in its first folder into its second, and returns a description.
 
     Args:
-        texts: what to calibrate on; none: rounding to the nearest.
+        texts: calibration texts; none: rounding to the nearest.
     """
     return partial(export, kind=kind, texts=texts)
 
 
 def export(source: Path, target: Path, *, kind: Kind, texts: Sequence[str] = ()) -> Mapping[str, Any]:
-    """Write the model in `source`, in few bits, into the new folder `target`.
+    """Quantise the model in `source` into the new folder `target`.
 
     Raises:
         InputError: compressed-tensors is not installed, or the model has no matrix to quantise.
@@ -76,7 +76,7 @@ def export(source: Path, target: Path, *, kind: Kind, texts: Sequence[str] = ())
 
 
 class _Library:
-    """compressed-tensors, which is imported only here."""
+    """The functions of compressed-tensors, an optional dependency that is imported only here."""
 
     def __init__(self) -> None:
         try:
@@ -93,7 +93,7 @@ class _Library:
 
     @contextmanager
     def plain(self, model: nn.Module) -> Iterator[None]:
-        """Meanwhile the model computes with its weights as they are, not with rounded ones."""
+        """Let the model compute with its unrounded weights in a block."""
         model.apply(self.quantization.disable_quantization)
         try:
             yield
@@ -117,8 +117,8 @@ def _scales(weight: Tensor, layer: Any) -> tuple[Tensor, Tensor]:
     scheme = layer.quantization_scheme.weights
     size = scheme.group_size if scheme.group_size and scheme.group_size > 0 else weight.shape[1]
     grouped = weight.reshape(weight.shape[0], -1, size)
-    found: tuple[Tensor, Tensor] = _library().qparams(grouped.amin(dim=-1), grouped.amax(dim=-1), scheme)
-    return found
+    qparams: tuple[Tensor, Tensor] = _library().qparams(grouped.amin(dim=-1), grouped.amax(dim=-1), scheme)
+    return qparams
 
 
 def _layers(model: nn.Module) -> dict[str, Any]:
@@ -129,10 +129,10 @@ def _layers(model: nn.Module) -> dict[str, Any]:
 
 def _leaves(layers: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Last part of the name -> its layers: servers fuse layers by these names and want one scheme for each."""
-    found: dict[str, list[Any]] = {}
+    leaves: dict[str, list[Any]] = {}
     for name, layer in layers.items():
-        found.setdefault(name.rpartition(".")[2], []).append(layer)
-    return found
+        leaves.setdefault(name.rpartition(".")[2], []).append(layer)
+    return leaves
 
 
 def _group(widths: Sequence[int], kind: Kind) -> int | None:
@@ -162,7 +162,7 @@ def _config(groups: Mapping[str, int | None], bits: int) -> dict[str, Any]:
 
 
 def _calibrate(base: Base, layers: Mapping[str, Any], texts: Sequence[str]) -> None:
-    """Round the layers in place, block by block, each seeing what the rounded blocks before it give."""
+    """Round the layers in place, block by block, each on the outputs of the rounded blocks before it."""
     ids = [base.tokenizer(text)["input_ids"][:_TOKENS] for text in texts]
     rows = [torch.tensor([row], device=base.model.device) for row in ids if len(row) > 1]
     if not rows:
@@ -178,11 +178,13 @@ def _calibrate(base: Base, layers: Mapping[str, Any], texts: Sequence[str]) -> N
 
 def _hessians(model: Any, layers: Mapping[str, Any], rows: Sequence[Tensor]) -> dict[str, Tensor]:
     """Sums of x x^T over what enters each layer, (in, in) float64."""
-    found = {name: torch.zeros(one.in_features, one.in_features, dtype=torch.float64) for name, one in layers.items()}
+    hessians = {
+        name: torch.zeros(one.in_features, one.in_features, dtype=torch.float64) for name, one in layers.items()
+    }
 
     def keep(name: str, inputs: tuple[Tensor, ...]) -> None:
         flat = inputs[0].reshape(-1, inputs[0].shape[-1]).double().cpu()
-        found[name] += flat.T @ flat
+        hessians[name] += flat.T @ flat
 
     hooks = [
         layer.register_forward_pre_hook(lambda _, inputs, name=name: keep(name, inputs))
@@ -195,7 +197,7 @@ def _hessians(model: Any, layers: Mapping[str, Any], rows: Sequence[Tensor]) -> 
     finally:
         for hook in hooks:
             hook.remove()
-    return found
+    return hessians
 
 
 def rounded(weight: Tensor, hessian: Tensor, scale: Tensor, layer: Any) -> Tensor:
@@ -208,7 +210,7 @@ def rounded(weight: Tensor, hessian: Tensor, scale: Tensor, layer: Any) -> Tenso
     limit = 2 ** (layer.quantization_scheme.weights.num_bits - 1)
     width = weight.shape[1]
     size = width // scale.shape[1]
-    left, found = weight.double().cpu().clone(), torch.empty_like(weight, dtype=torch.float64, device="cpu")
+    left, quantised = weight.double().cpu().clone(), torch.empty_like(weight, dtype=torch.float64, device="cpu")
     damped = hessian + torch.eye(width, dtype=torch.float64) * max(_DAMPING * float(hessian.diagonal().mean()), 1e-12)
     inverse = torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(damped)), upper=True)
     scales = scale.double().cpu()
@@ -217,13 +219,13 @@ def rounded(weight: Tensor, hessian: Tensor, scale: Tensor, layer: Any) -> Tenso
         errors = torch.zeros(weight.shape[0], end - start, dtype=torch.float64)
         for column in range(start, end):
             step = scales[:, column // size]
-            found[:, column] = (left[:, column] / step).round().clamp(-limit, limit - 1) * step
-            errors[:, column - start] = (left[:, column] - found[:, column]) / inverse[column, column]
+            quantised[:, column] = (left[:, column] / step).round().clamp(-limit, limit - 1) * step
+            errors[:, column - start] = (left[:, column] - quantised[:, column]) / inverse[column, column]
             left[:, column:end] -= errors[:, column - start, None] * inverse[column, None, column:end]
         left[:, end:] -= errors @ inverse[start:end, end:]
-    if not math.isfinite(float(found.abs().max())):
+    if not math.isfinite(float(quantised.abs().max())):
         raise InputError("a matrix could not be calibrated: its inputs have no finite second moments")
-    return found.to(weight.dtype)
+    return quantised.to(weight.dtype)
 
 
 def _bytes(folder: Path) -> int:

@@ -1,7 +1,7 @@
-"""Paired comparison of contenders that answered the same items: the cluster bootstrap, Holm, how many items it takes.
+"""Paired comparison of contenders on the same items: cluster bootstrap, Holm's correction, the items still needed.
 
-Items of one group (one problem, its sandbox sessions) are resampled together, so correlated items count for what they
-are worth. Pass/fail with one item per group is better served by the exact methods of `paired.py`.
+Items of one group (one problem, its sandbox sessions) are resampled together, since they are correlated. For
+pass/fail with one item per group, use the exact methods of `paired.py`.
 """
 
 import math
@@ -26,7 +26,7 @@ _POWER = 0.8  # of the smallest difference that is stated
 
 @dataclass(frozen=True)
 class Resamples:
-    """Figures of contenders on their items, and on resamples of whole groups; the same groups for all contenders.
+    """Figures of contenders on all items and on resamples of whole groups; the same resamples for all contenders.
 
     Attributes:
         estimates: Σ score / Σ weight of each contender, (contenders,).
@@ -42,11 +42,12 @@ class Resamples:
 
 
 def resample(scores: Array, weights: Array, groups: NDArray[np.str_], *, resamples: int, seed: int) -> Resamples:
-    """Draw whole groups with replacement, as many as there are (paired cluster bootstrap).
+    """Paired cluster bootstrap: draw whole groups with replacement, as many as there are.
 
     Args:
-        scores: of each item under each contender, (n, contenders): what is summed up (0 or 1, a share, nats).
-        weights: of each item, (n,), what the sum is divided by: ones for a mean, scored tokens for a mean loss.
+        scores: score of each item under each contender, (n, contenders): 0 or 1, a share, or nats.
+        weights: weight of each item, (n,), by whose sum the scores are divided: ones for a mean, scored tokens for a
+            mean loss.
         groups: group of each item, (n,).
 
     Raises:
@@ -73,42 +74,8 @@ def resample(scores: Array, weights: Array, groups: NDArray[np.str_], *, resampl
 
 
 def difference(candidate: Array, reference: Array) -> Array:
-    """How much higher the candidate's figure is."""
+    """Candidate minus reference."""
     return candidate - reference
-
-
-def saved_share(candidate: Array, reference: Array) -> Array:
-    """The share of the reference's loss that the candidate saves: 1 − candidate / reference."""
-    return 1 - candidate / reference
-
-
-def cluster_bootstrap(
-    candidate: Array,
-    reference: Array,
-    groups: NDArray[np.str_],
-    *,
-    statistic: Statistic = difference,
-    weights: Array | None = None,
-    resamples: int = 10_000,
-    confidence: float = 0.95,
-    seed: int = 0,
-) -> Interval:
-    """A statistic of two contenders' figures on the same items, with an interval over resampled groups.
-
-    Args:
-        candidate, reference: score of each item under the two, (n,).
-        statistic: of the two figures Σ score / Σ weight: `difference` of means, `saved_share` of losses, or another.
-        weights: of each item, (n,); None: ones.
-
-    Raises:
-        ValueError: as `resample`, or lengths differ.
-    """
-    if not len(candidate) == len(reference):
-        raise ValueError(f"need equally many, at least one: {len(candidate)}, {len(reference)}")
-    ones = np.ones(len(candidate)) if weights is None else weights
-    drawn = resample(np.column_stack([candidate, reference]), ones, groups, resamples=resamples, seed=seed)
-    estimate = statistic(drawn.estimates[:1], drawn.estimates[1:])
-    return interval(statistic(drawn.draws[:, 0], drawn.draws[:, 1]), float(estimate[0]), drawn, confidence)
 
 
 def interval(draws: Array, estimate: float, of: Resamples, confidence: float) -> Interval:
@@ -120,7 +87,7 @@ def interval(draws: Array, estimate: float, of: Resamples, confidence: float) ->
 
     Args:
         draws: the statistic on each resample, (resamples,).
-        estimate: on the items themselves.
+        estimate: the statistic on the items themselves.
     """
     rank = math.floor(_tail(confidence, of.groups) * (len(draws) + 1))
     if rank >= 1:
@@ -170,21 +137,21 @@ def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
     return {key: adjusted[key] for key in p_values}
 
 
-def items_needed(found: Interval, bar: float, most: float = 99.0) -> int:
-    """Items to add until the interval lies on one side of the bar, if the estimate stays (its width goes with 1/√n).
+def items_needed(figure: Interval, bar: float, most: float = 99.0) -> int:
+    """Items to add until the figure no longer straddles the bar, if the estimate stays (its width goes with 1/√n).
 
-    At most `most` times as many as there are: on the bar itself no number would do. 0: it does not straddle the bar.
+    At most `most` times as many as there are, since on the bar itself no number suffices. 0: it does not straddle.
     """
-    if not found.low < bar <= found.high:
+    if not figure.low < bar <= figure.high:
         return 0
-    reach = found.estimate - found.low if found.estimate >= bar else found.high - found.estimate
-    distance = abs(found.estimate - bar)
+    reach = figure.estimate - figure.low if figure.estimate >= bar else figure.high - figure.estimate
+    distance = abs(figure.estimate - bar)
     times = (reach / distance) ** 2 - 1 if distance > 0 else math.inf
-    return max(1, math.ceil(found.n * min(times, most)))
+    return max(1, math.ceil(figure.n * min(times, most)))
 
 
 def _times(groups: int, resamples: int, seed: int) -> Iterable[Array]:
-    """How often each group is in each resample, in parts of some rows each: (rows, groups)."""
+    """How often each group is in each resample, in chunks of shape (rows, groups)."""
     return _drawn(groups, resamples, seed) if groups * resamples <= _AT_ONCE else _draw(groups, resamples, seed)
 
 
@@ -202,7 +169,7 @@ def _draw(groups: int, resamples: int, seed: int) -> Iterator[Array]:
 
 
 def _tail(confidence: float, groups: int) -> float:
-    """Share of the resamples beyond each end; 0 where there is one group."""
+    """Share of the resamples beyond each end of the interval; 0 for a single group."""
     if groups < 2:
         return 0.0
     return float(stats.norm.sf(math.sqrt(groups / (groups - 1)) * _t(confidence, groups)))

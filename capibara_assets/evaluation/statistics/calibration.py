@@ -1,4 +1,4 @@
-"""Probabilities that mean what they say: temperature, isotonic confidence, abstaining, and how far off they are.
+"""Calibrated probabilities: temperature scaling, isotonic regression, the abstention threshold, calibration errors.
 
 Temperature scaling and the expected calibration error are those of Guo et al. 2017 (arXiv 1706.04599); the isotonic map
 is that of Zadrozny and Elkan 2002; the rule for abstaining is that of Chow 1970.
@@ -18,7 +18,7 @@ _LOG_RANGE = (-3.0, 3.0)  # of the temperature
 
 
 def softmax(logits: Floats, temperature: float = 1.0) -> NDArray[np.float64]:
-    """Over the last axis, float64."""
+    """Softmax over the last axis, float64."""
     scaled = np.asarray(logits, np.float64) / temperature
     shifted = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
     return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True))
@@ -41,13 +41,13 @@ def fit_temperature(logits: Floats, shares: Floats) -> float:
         probabilities = softmax(logits, float(np.exp(log_temperature)))
         return float(-(shares * np.log(np.maximum(probabilities, 1e-300))).sum() / len(shares))
 
-    found = minimize_scalar(loss, bounds=_LOG_RANGE, method="bounded", options={"xatol": 1e-6})
-    return float(np.exp(found.x))
+    minimum = minimize_scalar(loss, bounds=_LOG_RANGE, method="bounded", options={"xatol": 1e-6})
+    return float(np.exp(minimum.x))
 
 
 @dataclass(frozen=True)
 class Isotonic:
-    """A map that never falls: linear between its knots, flat beyond them."""
+    """A non-decreasing map: linear between its knots, constant beyond them."""
 
     x: tuple[float, ...]
     y: tuple[float, ...]
@@ -57,23 +57,23 @@ class Isotonic:
 
 
 def fit_isotonic(scores: Floats, right: NDArray[np.bool_]) -> Isotonic:
-    """The non-decreasing map of least squares from scores to how often they were right; never quite 0 or 1.
+    """Fit the non-decreasing least-squares map from scores to the frequency of being right; never exactly 0 or 1.
 
     Raises:
         ValueError: no score, or not one outcome each.
     """
     if not len(scores) or len(scores) != len(right):
         raise ValueError(f"{len(scores)} scores need as many outcomes, at least one, not {len(right)}")
-    edge = 1 / (len(scores) + 2)  # what n outcomes alike leave open (Laplace)
+    edge = 1 / (len(scores) + 2)  # n equal outcomes do not prove certainty (Laplace)
     model = IsotonicRegression(y_min=edge, y_max=1 - edge, out_of_bounds="clip")
     model.fit(np.asarray(scores, np.float64), np.asarray(right, np.float64))
     return Isotonic(tuple(map(float, model.X_thresholds_)), tuple(map(float, model.y_thresholds_)))
 
 
 def choose_threshold(confidence: Floats, right: NDArray[np.bool_], abstain_cost: float) -> float:
-    """The confidence below which abstaining costs least in all, where being wrong costs 1; 0: answer everything.
+    """The confidence below which to abstain at the least total cost, where a wrong answer costs 1; 0: never abstain.
 
-    Of equal costs the lowest threshold is taken. Equal confidences stand or fall together.
+    Of equal costs the lowest threshold is chosen. Equal confidences are treated alike.
     """
     levels, place = np.unique(np.asarray(confidence, np.float64), return_inverse=True)
     wrong = np.bincount(place, weights=~np.asarray(right, bool), minlength=len(levels))
@@ -89,7 +89,7 @@ def choose_threshold(confidence: Floats, right: NDArray[np.bool_], abstain_cost:
 
 @dataclass(frozen=True)
 class ConfidenceBin:
-    """Predictions of like confidence: how many, what they promised on the mean, and how often they held."""
+    """Predictions of similar confidence: their number, mean confidence and accuracy."""
 
     low: float
     high: float
@@ -100,10 +100,10 @@ class ConfidenceBin:
 
 @dataclass(frozen=True)
 class ConfidenceCalibration:
-    """How far confidences are from what happened.
+    """Calibration errors of confidences against outcomes.
 
     Attributes:
-        ece: mean distance of confidence and accuracy over the bins, by their sizes.
+        ece: expected calibration error: mean distance of confidence and accuracy, weighted by bin size.
         brier: mean squared distance of confidence and outcome.
         bins: those that are not empty: a reliability diagram.
     """
@@ -119,19 +119,19 @@ class ConfidenceCalibration:
 
 
 def calibration(confidence: Floats, right: Sequence[bool] | NDArray[np.bool_], bins: int) -> ConfidenceCalibration:
-    """Judge confidences in `bins` bins of equal width; those of 1 are in the last.
+    """Measure the calibration of confidences in `bins` bins of equal width; a confidence of 1 is in the last.
 
     Raises:
-        ValueError: nothing to judge.
+        ValueError: no confidences, or not one outcome each.
     """
     values, outcomes = np.asarray(confidence, np.float64), np.asarray(right, np.float64)
     if not len(values) or len(values) != len(outcomes):
         raise ValueError(f"{len(values)} confidences need as many outcomes, at least one, not {len(outcomes)}")
     place = np.clip((values * bins).astype(np.int64), 0, bins - 1)
-    found = []
+    filled = []
     for number in np.unique(place):
         own = place == number
-        found.append(
+        filled.append(
             ConfidenceBin(
                 float(number / bins),
                 float((number + 1) / bins),
@@ -140,5 +140,5 @@ def calibration(confidence: Floats, right: Sequence[bool] | NDArray[np.bool_], b
                 int(own.sum()),
             )
         )
-    ece = sum(one.count * abs(one.confidence - one.accuracy) for one in found) / len(values)
-    return ConfidenceCalibration(len(values), float(ece), float(np.square(values - outcomes).mean()), tuple(found))
+    ece = sum(one.count * abs(one.confidence - one.accuracy) for one in filled) / len(values)
+    return ConfidenceCalibration(len(values), float(ece), float(np.square(values - outcomes).mean()), tuple(filled))

@@ -1,4 +1,4 @@
-"""Every contender's figures with intervals, and each one compared with the references on the same items."""
+"""Figures of every contender with intervals, and paired comparisons with the references on the same items."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ Figures = dict[str, dict[str, Interval]]
 def figures(
     scores: pl.DataFrame, rule: DecisionRule, contenders: Sequence[str], references: Sequence[str]
 ) -> tuple[Figures, list[Comparison]]:
-    """(contender -> metric -> figure, comparisons with each reference, adjusted by Holm within metric and reference).
+    """Figures by contender and metric, and comparisons with each reference, adjusted by Holm per metric and reference.
 
     Losses are nats per token, compared by the share of the first contender's loss that is saved; perplexity is exp of
     the loss and of its ends. Other scores are shares, compared by their difference.
@@ -30,12 +30,12 @@ def figures(
     Args:
         scores: rows of `Score`.
         contenders: in the order wanted, the base model first; those without a metric are left out of it.
-        references: with whom the others are compared, where they have the metric.
+        references: contenders with which the others are compared, where they have the metric.
 
     Raises:
         NotComparable: a contender was scored on other items than the first (a crashed arm).
     """
-    found: Figures = {name: {} for name in contenders}
+    by_contender: Figures = {name: {} for name in contenders}
     comparisons: list[Comparison] = []
     for metric in scores["metric"].unique(maintain_order=True).to_list():
         rows = of_metric(scores, metric)
@@ -45,7 +45,7 @@ def figures(
         points = ContenderPoints.of(rows, names, score_rule, rule, rule.confidence)
         own = _losses(points, rule) if metric == LOSS else {name: {metric: points.score(name)} for name in names}
         for name, figure in own.items():
-            found[name] |= {key: _alone(one) for key, one in figure.items()}
+            by_contender[name] |= {key: _alone(one) for key, one in figure.items()}
         for place, reference in enumerate(references):
             if reference in names:
                 comparisons += [
@@ -53,15 +53,15 @@ def figures(
                     for name, (gain, adjusted) in compared(points, reference).items()
                     if name not in references[:place]  # that pair is there already, the other way round
                 ]
-    return {name: row for name, row in found.items() if row}, comparisons
+    return {name: row for name, row in by_contender.items() if row}, comparisons
 
 
-def as_document(found: Mapping[str, Mapping[str, Interval]], comparisons: Sequence[Comparison]) -> dict[str, Any]:
+def as_document(figures: Mapping[str, Mapping[str, Interval]], comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """As JSON: `figures` by contender and metric, `comparisons` as a list."""
     return {
         "figures": {
             name: {metric: one.model_dump(mode="json", exclude_none=True) for metric, one in row.items()}
-            for name, row in found.items()
+            for name, row in figures.items()
         },
         "comparisons": [
             {
@@ -82,14 +82,14 @@ def _loss_rule() -> ScoreRule:
 
 def _losses(points: ContenderPoints, rule: DecisionRule) -> dict[str, dict[str, Interval]]:
     drawn = resample(points.scores, points.weights, points.groups, resamples=rule.resamples, seed=rule.seed)
-    found = {}
+    intervals = {}
     for place, name in enumerate(points.names):
         loss = interval(drawn.draws[:, place], float(drawn.estimates[place]), drawn, rule.confidence)
         ends = {end: math.exp(getattr(loss, end)) for end in ("estimate", "low", "high")}
-        found[name] = {LOSS: loss, PERPLEXITY: loss.model_copy(update=ends)}
-    return found
+        intervals[name] = {LOSS: loss, PERPLEXITY: loss.model_copy(update=ends)}
+    return intervals
 
 
 def _alone(figure: Interval) -> Interval:
-    """Without what only a difference has: a p-value, and the smallest one that could have shown."""
+    """The interval without the fields of a difference: p-value and smallest detectable difference."""
     return figure.model_copy(update={"p_value": None, "detectable": None})

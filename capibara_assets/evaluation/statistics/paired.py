@@ -1,8 +1,7 @@
-"""Pass/fail of two contenders on the same items, one item a group: exact tests and score intervals of 2 × 2 tables.
+"""Pass/fail of two contenders on the same items, one item per group: exact tests and intervals of 2 × 2 tables.
 
-The table counts items: `a` both pass, `b` only the first, `c` only the second, `d` neither. All of this takes the items
-for independent; where several items share a group (one sandbox session, one problem), it is not valid, and the cluster
-bootstrap of `statistics.py` takes its place.
+The table counts items: `a` both pass, `b` only the first, `c` only the second, `d` neither. These methods assume
+independent items; where several items share a group (one sandbox session, one problem), use `bootstrap.py`.
 """
 
 import math
@@ -17,7 +16,7 @@ from scipy.optimize import brentq
 Method = Literal["newcombe", "tango"]
 
 _EXACT_UP_TO = 300  # items: beyond, the normal approximation of the smallest difference is as good
-_STEPS = 40  # halvings when a number is looked for
+_STEPS = 40  # halvings of a bisection
 
 
 @dataclass(frozen=True)
@@ -119,8 +118,8 @@ def minimum_detectable_difference(discordance: float, n: int, alpha: float = 0.0
         raise ValueError(f"discordance {discordance} must be a share, {n} items at least one")
     if n > _EXACT_UP_TO:
         z = float(stats.norm.isf(alpha / 2) + stats.norm.isf(1 - power))
-        found = z * math.sqrt(discordance / n)
-        return found if 0 < found <= discordance else z**2 / n
+        approximate = z * math.sqrt(discordance / n)
+        return approximate if 0 < approximate <= discordance else z**2 / n
     if _power(1.0, 1.0, n, alpha) < power:
         return None
     low, high = 0.0, 1.0

@@ -1,4 +1,4 @@
-"""From scores of items to points of contenders: the metric's figure, placed on the rule's range, with its interval.
+"""Points of contenders from scores of items: the metric on the decision rule's range, with intervals.
 
 Pass or fail with one item per group is compared by exact McNemar with Tango's interval, and a single share by Wilson's;
 everything else by the cluster bootstrap over groups, because McNemar counts correlated items as if they were
@@ -33,7 +33,7 @@ _ALIKE = 1e-12  # resamples that differ by less do not differ
 
 
 class NotComparable(ValueError):
-    """A contender cannot be compared: it is missing, or was scored on other items; `contender` says which."""
+    """A contender cannot be compared: it is missing, or was scored on other items. `contender` names it."""
 
     def __init__(self, contender: str, why: str) -> None:
         super().__init__(f"{contender}: {why}")
@@ -41,7 +41,7 @@ class NotComparable(ValueError):
 
 
 def loss_scores(losses: pl.DataFrame, kinds: Mapping[str, str] | None = None) -> pl.DataFrame:
-    """Losses (`ExampleLoss`) as `ItemScore`s: nats, weighted by tokens.
+    """Convert losses (`ExampleLoss`) to `ItemScore` rows: nats, weighted by tokens.
 
     Args:
         kinds: example → its kind, which becomes the slice.
@@ -59,7 +59,7 @@ def loss_scores(losses: pl.DataFrame, kinds: Mapping[str, str] | None = None) ->
 
 @dataclass(frozen=True)
 class ContenderPoints:
-    """Contenders scored on the same items.
+    """The points of contenders that were scored on the same items.
 
     Attributes:
         names: contenders, the base model first.
@@ -80,11 +80,11 @@ class ContenderPoints:
     def of(
         cls, scores: pl.DataFrame, names: Collection[str], score_rule: ScoreRule, rule: DecisionRule, confidence: float
     ) -> "ContenderPoints":
-        """The rows (`ItemScore`) of `names`, of which the first is the base model.
+        """From rows of `ItemScore` of `names`, of which the first is the base model.
 
         Raises:
-            NotComparable: one has no rows, an item twice, other items, groups or weights than the base, or a score not
-                finite or, where the metric is a share, outside 0..1.
+            NotComparable: a contender has no rows, an item twice, other items, groups or weights than the base, or a
+                score that is not finite or, where the metric is a share, outside 0..1.
         """
         parts = {name: scores.filter(pl.col("contender") == name).sort("item_id") for name in names}
         base = next(iter(parts.values()))
@@ -107,14 +107,14 @@ class ContenderPoints:
         return len(np.unique(self.groups))
 
     def value(self, name: str) -> float:
-        """The metric's own figure over all items."""
+        """The metric over all items."""
         return float(self._figures(self._means)[self.names.index(name)])
 
     def score(self, name: str, needed: float | None = None) -> Interval:
         """The contender's score, 0..1 along the rule's range.
 
         Args:
-            needed: a bar, whose p-value is wanted, too.
+            needed: a bar; the interval then has the p-value against it.
         """
         place = self.names.index(name)
         estimate = float(self._along(self._means, place))
@@ -124,12 +124,12 @@ class ContenderPoints:
             if not self._alike(draws):
                 return self._bootstrapped(draws, estimate, needed)
         passed = estimate * n
-        found = Interval(
+        result = Interval(
             **self._about(estimate, wilson_interval(passed, n, self.confidence)),
             method="Wilson" if draws is None else "Wilson, of groups",
             p_value=wilson_p_value(passed, n, 0.0),
         )
-        return found if needed is None else _held(found, needed, wilson_p_value(passed, n, needed))
+        return result if needed is None else _with_needed(result, needed, wilson_p_value(passed, n, needed))
 
     def gain(self, name: str, over: str, needed: float | None = None) -> Interval:
         """The score of one contender minus that of another."""
@@ -147,13 +147,13 @@ class ContenderPoints:
             n = self.group_count
             b, c = max(estimate, 0.0) * n, max(-estimate, 0.0) * n
             p_zero = tango_p_value(b, c, n, 0.0)
-        found = Interval(
+        result = Interval(
             **self._about(estimate, paired_difference_interval(n - b - c, b, c, 0, self.confidence)),
             method="exact McNemar, Tango's interval" if draws is None else "Tango, of groups",
             p_value=p_zero,
             detectable=minimum_detectable_difference((b + c) / n, n, 1 - self.confidence),
         )
-        return found if needed is None else _held(found, needed, tango_p_value(b, c, n, needed))
+        return result if needed is None else _with_needed(result, needed, tango_p_value(b, c, n, needed))
 
     @cached_property
     def _means(self) -> Array:
@@ -169,12 +169,12 @@ class ContenderPoints:
 
     @cached_property
     def _exact(self) -> bool:
-        """Pass or fail, one item a group."""
+        """Whether the scores are pass or fail, with one item per group."""
         alone = self._share and self.group_count == len(self.groups)
         return alone and bool(np.isin(self.scores, (0.0, 1.0)).all() and (self.weights == 1).all())
 
     def _alike(self, draws: Array) -> bool:
-        """Shares that are the same in all groups: resampling cannot know how much they would differ in others."""
+        """Whether a share is equal in all groups, so that resampling cannot estimate its variance."""
         return self._share and float(np.ptp(draws)) < _ALIKE
 
     def _figures(self, means: Array) -> Array:
@@ -193,25 +193,25 @@ class ContenderPoints:
         return {"estimate": estimate, "low": ends[0], "high": ends[1], **counts}
 
     def _bootstrapped(self, draws: Array, estimate: float, needed: float | None) -> Interval:
-        found = interval(draws, estimate, self._drawn, self.confidence)
+        result = interval(draws, estimate, self._drawn, self.confidence)
         if needed is None:
-            return found
-        return _held(found, needed, p_value(draws, estimate, self._drawn.groups, needed))
+            return result
+        return _with_needed(result, needed, p_value(draws, estimate, self._drawn.groups, needed))
 
 
 def compared(points: ContenderPoints, reference: str) -> dict[str, tuple[Interval, float]]:
-    """Every other contender's gain over the reference, and its p-value adjusted for their number (Holm)."""
+    """Gain of every other contender over the reference, with p-values adjusted by Holm."""
     gains = {name: points.gain(name, reference) for name in points.names if name != reference}
     adjusted = holm({name: gain.p_value if gain.p_value is not None else 1.0 for name, gain in gains.items()})
     return {name: (gain, adjusted[name]) for name, gain in gains.items()}
 
 
-def _held(found: Interval, needed: float, p_of_needed: float) -> Interval:
-    return found.model_copy(update={"needed": needed, "needed_p_value": p_of_needed})
+def _with_needed(interval: Interval, needed: float, p_of_needed: float) -> Interval:
+    return interval.model_copy(update={"needed": needed, "needed_p_value": p_of_needed})
 
 
 def _unfit(part: pl.DataFrame, base: pl.DataFrame, score_rule: ScoreRule) -> str | None:
-    """Why a contender cannot stand beside the base model; None: it can."""
+    """Why a contender cannot be compared with the base model; None: it can."""
     if part.is_empty():
         return "was not scored"
     if part["item_id"].is_duplicated().any():

@@ -1,8 +1,9 @@
-"""From losses, answers and grades to scores per item: what statistics and the decision work on.
+"""Scores per item from losses, answers and grades: the input of the statistics and the decision.
 
 A contender's figure is Σ score / Σ weight over the items, so that losses per token and shares of items are one thing.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
@@ -13,7 +14,6 @@ from capibara_assets.errors import InputError
 from capibara_assets.evaluation.answering.answer import Answer
 from capibara_assets.evaluation.grading.grade import Grade
 from capibara_assets.evaluation.items.items import Item
-from capibara_assets.evaluation.statistics.pass_at_k import pass_at_k
 from capibara_assets.evaluation.statistics.points import loss_scores
 from capibara_assets.evaluation.statistics.text_metrics import TextScores, text_scores
 from capibara_assets.storage.records import Record, conform
@@ -24,7 +24,7 @@ REPAIRS = "repair_rate"
 LIKENESS = {"chrf": "chrf", "bleu": "bleu", "rouge_l": "rougeL"}
 """Metric of prose -> its field of `TextScores`."""
 UNJUDGED = frozenset({"refused", "ungraded"})
-"""Verdicts that say nothing of the answer: it was not run, or its item cannot be checked."""
+"""Verdicts that do not judge the answer: it was not run, or its item cannot be checked."""
 
 
 class Score(Record):
@@ -46,7 +46,7 @@ class Score(Record):
 
 
 def of_losses(losses: pl.DataFrame, kinds: Mapping[str, str]) -> pl.DataFrame:
-    """Rows of `Score`: of each example its summed loss, weighted with its tokens.
+    """Rows of `Score` from losses: each example's summed loss, weighted with its tokens.
 
     Args:
         losses: rows of `ExampleLoss`.
@@ -56,9 +56,7 @@ def of_losses(losses: pl.DataFrame, kinds: Mapping[str, str]) -> pl.DataFrame:
 
 
 def graded_scores(items: Sequence[Item], grades: Iterable[Grade], ks: Sequence[int]) -> list[Score]:
-    """pass@k of what was run, repairs that run, and exact matches; items that anybody's grade does not judge are out.
-
-    pass@k is the unbiased estimate of each item (Chen et al. 2021, arXiv 2107.03374) over its samples.
+    """pass@k, repair rate and exact match from grades; an item that is unjudged for any contender is left out.
 
     Raises:
         InputError: contenders have different numbers of graded samples for an item, or fewer than k.
@@ -66,7 +64,7 @@ def graded_scores(items: Sequence[Item], grades: Iterable[Grade], ks: Sequence[i
     verdicts: dict[str, dict[str, list[str]]] = {}
     for grade in grades:
         verdicts.setdefault(grade.item_id, {}).setdefault(grade.contender, []).append(grade.verdict)
-    found = []
+    scores = []
     for item in items:
         of_item = verdicts.get(item.item_id, {})
         if not of_item or UNJUDGED & {verdict for one in of_item.values() for verdict in one}:
@@ -80,22 +78,45 @@ def graded_scores(items: Sequence[Item], grades: Iterable[Grade], ks: Sequence[i
         for contender, one in sorted(of_item.items()):
             passed = sum(verdict == "passed" for verdict in one)
             for metric, score in _graded(item, len(one), passed, ks):
-                found.append(_score(metric, contender, item, score))
-    return found
+                scores.append(_score(metric, contender, item, score))
+    return scores
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """pass@k of one item, without bias: 1 − C(n−c, k) / C(n, k) (Chen et al. 2021, arXiv 2107.03374).
+
+    The share of all draws of k from n answers that hold at least one of the c answers that passed.
+
+    The quotient is a product of min(c, k) factors, summed as logarithms: exact to rounding for any counts.
+
+    Args:
+        n: answers to one item.
+        c: those of them that passed.
+        k: answers that may be drawn, at most n.
+
+    Raises:
+        ValueError: k is not within 1..n, or c not within 0..n.
+    """
+    if not 1 <= k <= n or not 0 <= c <= n:
+        raise ValueError(f"pass@k needs 1 <= k <= n and 0 <= c <= n; got n={n}, c={c}, k={k}")
+    if n - c < k:
+        return 1.0
+    fewer, more = sorted((c, k))
+    return -math.expm1(math.fsum(math.log1p(-more / (n - i)) for i in range(fewer)))
 
 
 def prose_scores(items: Sequence[Item], answers: Iterable[Answer]) -> list[Score]:
-    """Likeness of answers to the recorded ones for items whose answers are prose; the mean over an item's samples."""
+    """Text similarity of prose answers to the recorded ones; the mean over an item's samples."""
     prose = {item.item_id: item for item in items if item.check.kind == "text"}
-    found: dict[tuple[str, str], list[TextScores]] = {}
+    by_answer: dict[tuple[str, str], list[TextScores]] = {}
     for answer in answers:
         if answer.item_id in prose:
             likeness = text_scores(answer.text, prose[answer.item_id].reference)
-            found.setdefault((answer.contender, answer.item_id), []).append(likeness)
+            by_answer.setdefault((answer.contender, answer.item_id), []).append(likeness)
     return [
         _score(metric, contender, prose[item_id], sum(getattr(one, field) for one in samples) / len(samples))
         for metric, field in LIKENESS.items()
-        for (contender, item_id), samples in sorted(found.items())
+        for (contender, item_id), samples in sorted(by_answer.items())
     ]
 
 

@@ -81,7 +81,7 @@ def test_another_base_than_its_own_is_refused(adapter: Path, base: Path, tmp_pat
     (other / "chat_template.jinja").write_text((base / "chat_template.jinja").read_text() + "{# another #}")
     with pytest.raises(InputError, match=r"was trained on the base \w{12} \(training_info.json\), but .*--base"):
         ask("--model", adapter, "--base", other, "--domain", "sql")
-    with pytest.raises(InputError, match=r"holds neither config.json nor adapter_config.json: take one of .*adapter"):
+    with pytest.raises(InputError, match=r"holds neither config.json nor adapter_config.json: give one of .*adapter"):
         ask("--model", tmp_path)
 
 

@@ -17,6 +17,7 @@ from capibara_assets.datasets.schema import Example
 from capibara_assets.datasets.tokens.tokenising import encode
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.contenders.contenders import (
+    LossContenders,
     contender_losses,
     held_out,
     mean_losses,
@@ -124,7 +125,14 @@ def test_the_choice_stays_as_data_grows_and_does_not_depend_on_order(numbers: se
 
 
 def test_every_contender_scores_the_same_examples_and_tokens(base: Base, held: pl.DataFrame, folder: Path):
-    losses = contender_losses(base, held, PLAYBOOK, {"voter-0": adapter(1), "consensus": adapter(2)}, folder, LIMITS)
+    losses = contender_losses(
+        base,
+        held,
+        LossContenders(
+            playbook=PLAYBOOK, adapters={"voter-0": adapter(1), "consensus": adapter(2)}, models={"merged": folder}
+        ),
+        LIMITS,
+    )
     assert set(losses["contender"]) == {"base", "playbook", "voter-0", "consensus", "merged"}
     reference = of(losses, "base").drop("nll")
     assert reference["example_id"].to_list() == held["example_id"].to_list()
@@ -140,7 +148,7 @@ def test_losses_are_those_that_transformers_computes(
     """Independently: Transformers' own loss over the tokens of the assistant's turn, one example at a time."""
     monkeypatch.setattr("capibara_assets.evaluation.contenders.contenders.fast_precision", lambda _: "fp32")
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    found = of(contender_losses(base, held, "", {}, None, LIMITS), "base")
+    found = of(contender_losses(base, held, LossContenders(), LIMITS), "base")
     for row, messages in zip(found.to_dicts(), held["messages"], strict=True):
         turns = json.loads(messages)
         prompt = base.tokenizer.apply_chat_template(turns[:1], tokenize=True, add_generation_prompt=True)["input_ids"]
@@ -156,13 +164,15 @@ def test_losses_are_those_that_transformers_computes(
 
 def test_adapters_are_taken_off_exactly(base: Base, held: pl.DataFrame):
     before = bits(base)
-    alone = contender_losses(base, held, "", {}, None, LIMITS)
-    losses = contender_losses(base, held, "", {"big": adapter(1, 1e4), "small": adapter(2, 1e-6)}, None, LIMITS)
+    alone = contender_losses(base, held, LossContenders(), LIMITS)
+    losses = contender_losses(
+        base, held, LossContenders(adapters={"big": adapter(1, 1e4), "small": adapter(2, 1e-6)}), LIMITS
+    )
     assert bits(base) == before
     assert of(losses, "base").equals(of(alone, "base"))
-    assert of(contender_losses(base, held, "", {"small": adapter(2, 1e-6)}, None, LIMITS), "small").equals(
-        of(losses, "small")
-    )
+    assert of(
+        contender_losses(base, held, LossContenders(adapters={"small": adapter(2, 1e-6)}), LIMITS), "small"
+    ).equals(of(losses, "small"))
 
 
 def test_an_adapter_that_does_not_fit_leaves_no_trace_either(base: Base, held: pl.DataFrame):
@@ -171,27 +181,31 @@ def test_an_adapter_that_does_not_fit_leaves_no_trace_either(base: Base, held: p
         adapter(1).config, {name.replace("layers.0", "layers.9"): t for name, t in adapter(1).tensors.items()}
     )
     with pytest.raises(InputError, match=r"layers\.9"):
-        contender_losses(base, held, "", {"voter-0": adapter(1), "voter-1": foreign}, None, LIMITS)
+        contender_losses(base, held, LossContenders(adapters={"voter-0": adapter(1), "voter-1": foreign}), LIMITS)
     assert bits(base) == before
 
 
 def test_a_zero_adapter_and_an_unchanged_merge_equal_the_base(base: Base, held: pl.DataFrame, folder: Path):
-    losses = contender_losses(base, held, "", {"zero": adapter(1, 0.0)}, folder, LIMITS)
+    losses = contender_losses(
+        base, held, LossContenders(adapters={"zero": adapter(1, 0.0)}, models={"merged": folder}), LIMITS
+    )
     for name in ("zero", "merged"):
         assert of(losses, name).equals(of(losses, "base")), name
 
 
 def test_without_a_playbook_there_is_no_such_arm(base: Base, held: pl.DataFrame):
-    assert set(contender_losses(base, held, "", {}, None, LIMITS)["contender"]) == {"base"}
+    assert set(contender_losses(base, held, LossContenders(), LIMITS)["contender"]) == {"base"}
 
 
 def test_what_fits_only_without_the_playbook_is_left_out_of_all_arms(base: Base, held: pl.DataFrame):
     words = " ".join(random.Random(1).choices(["list", "dict", "print", "return"], k=80))
     turns = [{"role": "user", "content": words}, {"role": "assistant", "content": "return 1"}]
     rows = pl.concat([held, table(Example, [example(900, messages=json.dumps(turns))])])
-    alone = contender_losses(base, rows, "", {"consensus": adapter(1)}, None, LIMITS)
+    alone = contender_losses(base, rows, LossContenders(adapters={"consensus": adapter(1)}), LIMITS)
     assert "e900" in of(alone, "base")["example_id"]
-    losses = contender_losses(base, rows, " ".join([PLAYBOOK] * 4), {"consensus": adapter(1)}, None, LIMITS)
+    losses = contender_losses(
+        base, rows, LossContenders(playbook=" ".join([PLAYBOOK] * 4), adapters={"consensus": adapter(1)}), LIMITS
+    )
     assert "e900" not in losses["example_id"] and losses["example_id"].n_unique() == 6
 
 
@@ -214,23 +228,27 @@ def test_the_playbook_is_the_one_system_message():
 
 def test_an_adapter_with_the_playbook_is_scored_on_the_same_tokens(base: Base, held: pl.DataFrame):
     adapters = {"consensus": adapter(2), "voter-0": adapter(1)}
-    losses = contender_losses(base, held, PLAYBOOK, adapters, None, LIMITS, in_context=["consensus"])
+    losses = contender_losses(
+        base, held, LossContenders(playbook=PLAYBOOK, adapters=adapters, in_context=["consensus"]), LIMITS
+    )
     assert set(losses["contender"]) == {"base", "playbook", "consensus", "voter-0", "consensus+playbook"}
     assert of(losses, "consensus+playbook").drop("nll").equals(of(losses, "base").drop("nll"))
     with applied(base.model, adapter(2)):
-        by_hand = contender_losses(base, held, PLAYBOOK, {}, None, LIMITS)
+        by_hand = contender_losses(base, held, LossContenders(playbook=PLAYBOOK), LIMITS)
     assert of(losses, "consensus+playbook").equals(of(by_hand, "playbook"))
     assert "consensus+playbook" not in set(
-        contender_losses(base, held, "", adapters, None, LIMITS, in_context=["consensus"])["contender"]
+        contender_losses(base, held, LossContenders(adapters=adapters, in_context=["consensus"]), LIMITS)["contender"]
     )
     with pytest.raises(InputError, match="nobody"):
-        contender_losses(base, held, PLAYBOOK, adapters, None, LIMITS, in_context=["nobody"])
+        contender_losses(
+            base, held, LossContenders(playbook=PLAYBOOK, adapters=adapters, in_context=["nobody"]), LIMITS
+        )
 
 
 def test_other_whole_models_are_scored_with_the_bases_tokens(
     base: Base, held: pl.DataFrame, folder: Path, tmp_path: Path
 ):
-    losses = contender_losses(base, held, "", {}, None, LIMITS, models={"promoted": folder})
+    losses = contender_losses(base, held, LossContenders(models={"promoted": folder}), LIMITS)
     assert of(losses, "promoted").equals(of(losses, "base"))
     other = AutoModelForCausalLM.from_pretrained(folder)
     other.resize_token_embeddings(5000)
@@ -238,11 +256,13 @@ def test_other_whole_models_are_scored_with_the_bases_tokens(
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     with pytest.raises(InputError, match="vocabulary of 5000"):
-        contender_losses(base, held, "", {}, None, LIMITS, models={"promoted": tmp_path})
+        contender_losses(base, held, LossContenders(models={"promoted": tmp_path}), LIMITS)
 
 
 def test_routed_losses_are_those_of_whoever_was_picked(base: Base, held: pl.DataFrame):
-    losses = contender_losses(base, held, "", {"consensus": adapter(2), "expert:sql": adapter(1)}, None, LIMITS)
+    losses = contender_losses(
+        base, held, LossContenders(adapters={"consensus": adapter(2), "expert:sql": adapter(1)}), LIMITS
+    )
     picks = {f"e{n:03}": ("base", "consensus", "expert:sql")[n % 3] for n in range(6)} | {"elsewhere": "consensus"}
     routed = routed_losses(losses, picks)
     assert routed.schema == losses.schema and routed["contender"].unique().to_list() == ["routed"]
@@ -266,7 +286,7 @@ def test_perplexity_is_that_of_transformers_to_five_digits(
     """The shipped base, and Transformers' own mean cross-entropy over the assistant's tokens of all examples."""
     monkeypatch.setattr("capibara_assets.evaluation.contenders.contenders.fast_precision", lambda _: "fp32")
     shipped = load_base(nano)
-    mean = mean_losses(contender_losses(shipped, held, "", {}, None, LIMITS))["base"]
+    mean = mean_losses(contender_losses(shipped, held, LossContenders(), LIMITS))["base"]
     sums, tokens = 0.0, 0
     for messages in held["messages"]:
         found = encode(json.loads(messages), shipped.tokenizer, LIMITS.max_length)

@@ -16,11 +16,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from capibara_assets.datasets.tokens.tokenising import encode
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.contenders.model_folder import model_folder, require_its_base
+from capibara_assets.evaluation.diagnosis.behaviour import SANE
 from capibara_assets.evaluation.diagnosis.catalogue import CATALOGUE, Diagnosis
 from capibara_assets.evaluation.diagnosis.diagnose import Examination, LoadingConditions, examine
 from capibara_assets.evaluation.diagnosis.files import check_quantised
 from capibara_assets.evaluation.diagnosis.placement import check_deepspeed, check_placement
-from capibara_assets.evaluation.diagnosis.sane_texts import SANE
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.base import load_base
 from capibara_assets.modeling.files import base_digest

@@ -1,4 +1,4 @@
-"""Files in HumanEval's and MBPP's format as items, and rows that a harness logged."""
+"""Files in HumanEval's and MBPP's format as items."""
 
 import gzip
 import hashlib
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.items.public_benchmarks import read_benchmark, read_logged_samples
+from capibara_assets.evaluation.items.public_benchmarks import read_benchmark
 
 HUMAN_EVAL: dict[str, Any] = {
     "task_id": "HumanEval/0",
@@ -66,19 +66,3 @@ def test_mbpp(tmp_path: Path) -> None:
 def test_what_is_wrong_is_said(tmp_path: Path, rows: list[dict[str, Any]], said: str) -> None:
     with pytest.raises(InputError, match=said):
         read_benchmark(written(tmp_path / "b.jsonl", *rows))
-
-
-def test_rows_of_a_harness(tmp_path: Path) -> None:
-    rows = [
-        {"doc_id": 0, "doc": {"task_id": "HumanEval/0"}, "filtered_resps": [["    return 1"]], "pass@1": 1.0},
-        {"doc_id": 1, "doc": {"task_id": "HumanEval/1"}, "filtered_resps": ["    return 2"], "pass@1": 0.0},
-    ]
-    found = read_logged_samples(written(tmp_path / "samples.jsonl", *rows))
-    assert [(each.item_id, each.metric, each.score, each.text) for each in found] == [
-        ("samples/HumanEval/0", "pass@1", 1.0, "    return 1"),
-        ("samples/HumanEval/1", "pass@1", 0.0, "    return 2"),
-    ]
-    with pytest.raises(InputError, match="has no bleu"):
-        read_logged_samples(tmp_path / "samples.jsonl", metric="bleu")
-    with pytest.raises(InputError, match="no doc_id"):
-        read_logged_samples(written(tmp_path / "other.jsonl", {"a": 1}))

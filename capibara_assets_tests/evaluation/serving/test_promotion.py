@@ -110,7 +110,7 @@ def test_a_domain_goes_back_alone_but_with_the_merged_model():
     taken = roll_back(second, first, ["python"], "by ana: why")
     assert taken["serving"]["experts"] == {"python": "python-1", "sql": "sql-2"}
     assert taken["serving"]["merged"] == "merged-1" and taken["serving"]["router"] == "router-2"
-    with pytest.raises(InputError, match="nothing to take back: python"):
+    with pytest.raises(InputError, match="nothing to roll back: python"):
         roll_back(taken, first, ["python"], "again")
 
 

@@ -74,7 +74,7 @@ def test_going_back_twice_goes_back_two_steps(log: PromotionLog):
     for expected in ("b", "a", None):
         document, _ = log.move("rollback", going_back(), by="ana")
         assert served(document).get("sql") == expected
-    with pytest.raises(InputError, match="nothing was promoted that could be taken back"):
+    with pytest.raises(InputError, match="nothing was promoted that could be rolled back"):
         log.move("rollback", going_back(), by="ana")
     log.move("promote", putting("sql", "d"), by="ana")
     assert served(log.move("rollback", going_back(), by="ana")[0]).get("sql") is None  # not "a": that was taken back

@@ -9,18 +9,42 @@ from numpy.typing import NDArray
 from capibara_assets.evaluation.schema import Interval
 from capibara_assets.evaluation.statistics.bootstrap import (
     Resamples,
-    cluster_bootstrap,
+    Statistic,
+    difference,
     holm,
     interval,
     items_needed,
     p_value,
-    saved_share,
+    resample,
 )
 
 Array = NDArray[np.float64]
 losses = st.lists(
     st.tuples(st.floats(0.5, 50), st.floats(0.5, 50), st.sampled_from("abcdef")), min_size=1, max_size=30
 ).map(lambda rows: [np.array(column) for column in zip(*rows, strict=True)])
+
+
+def saved_share(candidate: Array, reference: Array) -> Array:
+    """The share of the reference's loss that the candidate saves: 1 − candidate / reference."""
+    return 1 - candidate / reference
+
+
+def cluster_bootstrap(
+    candidate: Array,
+    reference: Array,
+    groups: NDArray[np.str_],
+    *,
+    statistic: Statistic = difference,
+    weights: Array | None = None,
+    resamples: int = 10_000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """A statistic of two contenders' figures on the same items, with an interval over resampled groups."""
+    ones = np.ones(len(candidate)) if weights is None else weights
+    drawn = resample(np.column_stack([candidate, reference]), ones, groups, resamples=resamples, seed=seed)
+    estimate = statistic(drawn.estimates[:1], drawn.estimates[1:])
+    return interval(statistic(drawn.draws[:, 0], drawn.draws[:, 1]), float(estimate[0]), drawn, confidence)
 
 
 def gain(candidate: Array, reference: Array, groups: NDArray[np.str_] | None = None, **options: float) -> Interval:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capibara_assets.evaluation.statistics.pass_at_k import mean_pass_at_k, pass_at_k
+from capibara_assets.evaluation.statistics.scores import pass_at_k
 
 
 def exact(n: int, c: int, k: int) -> float:
@@ -48,9 +48,3 @@ def test_small_chances_keep_their_digits() -> None:
 def test_counts_that_make_no_sense(n: int, c: int, k: int) -> None:
     with pytest.raises(ValueError, match=f"n={n}, c={c}, k={k}"):
         pass_at_k(n, c, k)
-
-
-def test_the_mean_over_items() -> None:
-    assert mean_pass_at_k([(4, 4), (4, 0), (4, 2)], 1) == pytest.approx(0.5)
-    with pytest.raises(ValueError, match="no items"):
-        mean_pass_at_k([], 1)
