@@ -201,7 +201,7 @@ def test_a_checkpoint_is_named_by_the_beginning_of_its_digest(published: Publish
     for named, slot, message in (
         ("zz", "", "names no checkpoints"),
         ("", "sql", "nothing to promote for sql"),
-        ("", "s", "'s' is nothing"),
+        ("", "s", "'s' is not served"),
     ):
         with pytest.raises(InputError, match=message):
             by_hand(published, slot, named)
