@@ -28,12 +28,12 @@ OWNERS = ["team:ml-platform"]
 
 
 def with_policies(spec: dg.AssetSpec) -> dg.AssetSpec:
-    """Cross-cutting policy, once for every asset: owners and when it re-materializes by itself."""
+    """The asset with the policies that all assets share: owners and automation condition."""
     return spec.replace_attributes(owners=OWNERS, automation_condition=CONDITIONS.get(spec.key.to_user_string()))
 
 
 def deployment_resources(deployment: Deployment) -> dict[str, Any]:
-    """What the assets of this deployment work with; credentials are needed only by what asks for them."""
+    """The Dagster resources of a deployment; credentials are read only when they are used."""
     overrides = {"training": {"seed": deployment.seed}} if deployment.seed is not None else {}
     return {
         "store": Store(root=deployment.store, work=str(deployment.work)),

@@ -1,4 +1,4 @@
-"""The six domains as Dagster's partitions, once for every asset."""
+"""The domains as Dagster partitions, shared by all partitioned assets."""
 
 import dagster as dg
 

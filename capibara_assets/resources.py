@@ -1,4 +1,4 @@
-"""With what: the deployment's choices as Dagster resources. Assets only differ between places by these."""
+"""Dagster resources: stores, recipes, models and hardware of a deployment; only these differ between deployments."""
 
 import json
 from pathlib import Path
@@ -26,14 +26,14 @@ class Store(dg.ConfigurableResource[Any]):
     work: str = pydantic.Field(description="Local folder for work in progress: resume points and caches.")
 
     def open(self) -> "ArtifactStore":
-        """The store itself, with the checkpoints beside it."""
+        """Open the artifact store, with the checkpoint store beside it."""
         from capibara_assets.checkpoints.artifacts import open_artifacts
 
         return open_artifacts(self.root, Path(self.work))
 
 
 class Experience(dg.ConfigurableResource[Any]):
-    """Where agents' playbooks and execution logs arrive."""
+    """The folder or bucket where agents' playbooks and execution logs arrive."""
 
     folder: str = pydantic.Field(
         description="Folder or gs://bucket/prefix with e2b_logs/ and playbooks/, or with any such files."
@@ -43,10 +43,10 @@ class Experience(dg.ConfigurableResource[Any]):
 
     @property
     def path(self) -> Path:
-        """The folder; of a remote one its local copy, brought up to date.
+        """The local folder; for a remote one an updated local copy.
 
         Raises:
-            InputError: it does not exist, or is remote and no mirror is named.
+            InputError: the folder does not exist, or it is remote and no mirror is given.
         """
         from capibara_assets.storage.mirror import is_remote, mirror
 
@@ -61,22 +61,29 @@ class Experience(dg.ConfigurableResource[Any]):
 
 
 class Recipes(dg.ConfigurableResource[Any]):
-    """The recipes of a profile: every number a stage uses, as validated YAML."""
+    """The recipes (parameters of all stages) of a profile, as validated YAML."""
 
-    profile: str = pydantic.Field(default="demo", description="demo (capped steps), full, or a strategy's name.")
+    profile: str = pydantic.Field(default="demo", description="demo (limited steps), full, or a strategy's name.")
     folder: str = pydantic.Field(default="", description="Folder of recipes; empty: those that ship.")
     overrides: dict[str, Any] = pydantic.Field(default={}, description="Recipe name → values that replace the file's.")
-    faults: dict[str, Any] = pydantic.Field(default={}, description="Drill: voter → sign_flip, nan or norm_100x.")
+    faults: dict[str, Any] = pydantic.Field(
+        default={}, description="Fault injection for tests: voter → sign_flip, nan or norm_100x."
+    )
 
     def load(self, name: str, model: type[RecipeModel]) -> RecipeModel:
-        """The recipe `name-<profile>.yaml`, else `name.yaml`, validated; for training also `strategies/<profile>.yaml`.
+        """Read and validate a recipe (see `file`).
 
         Raises:
-            InputError: no such file, no YAML mapping, or a key or value that the recipe does not know.
+            InputError: no such file, not a YAML mapping, or an unknown key or invalid value.
         """
         return declared(model, self._read(name), self.file(name))
 
     def file(self, name: str) -> Path:
+        """The recipe's file: `name-<profile>.yaml`, for training `strategies/<profile>.yaml`, else `name.yaml`.
+
+        Raises:
+            InputError: none of these exists.
+        """
         folder = Path(self.folder) if self.folder else resources_root() / "recipes"
         strategies = [folder / "strategies" / f"{self.profile}.yaml"] if name == "training" else []
         for candidate in (folder / f"{name}-{self.profile}.yaml", *strategies, folder / f"{name}.yaml"):
@@ -85,7 +92,7 @@ class Recipes(dg.ConfigurableResource[Any]):
         raise InputError(f"no recipe {name!r} for profile {self.profile!r} in {folder}")
 
     def digest(self, name: str) -> str:
-        """Digest of what `load` would read: part of what an artifact was made from."""
+        """Digest of the recipe's values, overrides included; recorded as an input of artifacts."""
         plain = json.loads(
             json.dumps(self._read(name), default=lambda date: date.isoformat())
         )  # YAML has dates of its own
@@ -96,7 +103,7 @@ class Recipes(dg.ConfigurableResource[Any]):
 
 
 class BaseModel(dg.ConfigurableResource[Any]):
-    """The causal language model that adapters are trained on."""
+    """The causal language model that adapters are trained for."""
 
     location: str = pydantic.Field(
         description="Directory of a Transformers causal LM, or a Hub id@revision fetched before."
@@ -104,10 +111,10 @@ class BaseModel(dg.ConfigurableResource[Any]):
 
     @property
     def path(self) -> Path:
-        """Local directory of the model, checked to be readable.
+        """Local directory of the model, validated.
 
         Raises:
-            InputError: it does not exist, is damaged, or was not fetched yet (`capibara model fetch`).
+            InputError: the model does not exist, is damaged, or was not fetched yet (`capibara model fetch`).
         """
         from capibara_assets.modeling.files import validate_base
         from capibara_assets.modeling.hub import resolve_base
@@ -118,14 +125,14 @@ class BaseModel(dg.ConfigurableResource[Any]):
 
     @property
     def card_name(self) -> str:
-        """What a model card calls it: its id on the Hub, else the name of its folder."""
+        """The model's name in model cards: its id on the Hub, else the name of its folder."""
         from capibara_assets.lineage.card import base_name
 
         return base_name(self.location, self.path)
 
 
 def declared_targets() -> list[str]:
-    """Names of the hardware targets that have a file; what they declare is read when one is used."""
+    """Names of the hardware targets that have a file; the declarations are read only when used."""
     return sorted(path.stem for path in (resources_root() / "hardware").glob("*.yaml"))
 
 
@@ -136,23 +143,27 @@ class Hardware(dg.ConfigurableResource[Any]):
 
     @property
     def target(self) -> "HardwareTarget":
-        """Raises InputError for a name that no file declares and no family has."""
+        """The target's declaration.
+
+        Raises:
+            InputError: no file and no chip family has this name.
+        """
         from capibara_assets.planning.hardware.targets import find_target
 
         return find_target(self.name)
 
 
 class GoogleCloud(dg.ConfigurableResource[Any]):
-    """Project and zone for gs:// stores, TPU slices and GKE; needed only by what talks to Google Cloud."""
+    """Google Cloud project and zone, for gs:// stores, TPU slices and GKE."""
 
     project: str
     zone: str
 
     def check_bucket(self, store: str) -> None:
-        """See that the bucket of a gs:// store is there and readable, before anything runs.
+        """Check that the bucket of a gs:// store is readable, before anything runs.
 
         Raises:
-            InputError: it is not.
+            InputError: it does not exist or is not readable.
         """
         from dagster_gcp import GCSResource
         from google.cloud.exceptions import GoogleCloudError
@@ -167,7 +178,7 @@ class GoogleCloud(dg.ConfigurableResource[Any]):
 
 
 class E2BSandboxes(dg.ConfigurableResource[Any]):
-    """Remote sandboxes, recorded as every sandbox is; needed only where agents' code runs at E2B."""
+    """Recorded sandboxes at E2B; needed only where agents' code runs there."""
 
     api_key: str
 
@@ -181,6 +192,6 @@ class E2BSandboxes(dg.ConfigurableResource[Any]):
 
 
 class ModelHub(dg.ConfigurableResource[Any]):
-    """Access to gated models on the Hub; needed only by `capibara model fetch` of those."""
+    """Token for gated models on the Hub; needed only by `capibara model fetch`."""
 
     token: str

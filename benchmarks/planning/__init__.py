@@ -1,1 +1,1 @@
-"""Benches of plans, and the fit to published runs that made `resources/planning/calibration.yaml`."""
+"""Benches of plans, and the tools that made tables in `resources/`: the calibration, compiled cases, T5X's names."""

@@ -59,13 +59,13 @@ def _configurables(file: str, source: str) -> dict[str, list[str]]:
     module = file.removesuffix(".py").replace("/", ".")
     tree = ast.parse(source)
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-    found = {}
+    parameters = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-            found[f"{module}.{node.name}"] = sorted(_arguments(node))
+            parameters[f"{module}.{node.name}"] = sorted(_arguments(node))
         elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            found[f"{module}.{node.name}"] = sorted(_constructor(node, classes))
-    return found
+            parameters[f"{module}.{node.name}"] = sorted(_constructor(node, classes))
+    return parameters
 
 
 def _constructor(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> set[str]:

@@ -1,4 +1,4 @@
-"""Steps that XLA has been asked about: known answers for our memory figure, and the fit of its few numbers."""
+"""Training steps with the compiler's verdict: reference cases for our memory model, and the fit of its numbers."""
 
 import json
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ Role = Literal["calibration", "judged", "near the limit", "choice", "left out"]
 
 
 class KnownCase(BaseModel):
-    """A step and what the compiler said about it.
+    """A training step with the compiler's verdict.
 
     Our figures are fitted on `calibration` alone, in which no model is that is `judged`; `left out` are cases that were
     drawn for calibration and are of such a model: neither fitted nor counted. `choice` are the plans of
@@ -77,29 +77,29 @@ class KnownCase(BaseModel):
 
     @property
     def limit(self) -> int:
-        """Bytes that the compiler leaves a program on this chip."""
+        """Bytes available to a program on this chip, according to the compiler."""
         return int(USABLE_GIB[self.case.topology.split(":")[0]] * GIB)
 
     @property
     def taken(self) -> int:
-        """Bytes that the compiler allotted, or of a refusal those that it said it would need (0: it did not say)."""
+        """Bytes that the compiler allocated, or for a refusal the bytes it needs (0: not stated)."""
         return max(self.memory.get(name, 0) for name in ("allotted", "needed", "needed_temporaries"))
 
     @property
     def ours(self) -> Breakdown:
-        """Our figure for the case."""
+        """The memory of the case by our model."""
         one = self.case
         return tpu_memory(one.shape, one.mesh, step_of(one), micro_steps=one.micro_steps)
 
     @property
     def fits_by_ours(self) -> bool:
-        """Our verdict."""
+        """Whether the case fits by our model."""
         one = self.case
         return least_memory(one.shape, one.mesh, step_of(one), micro_steps=one.micro_steps).total <= self.limit
 
 
 class KnownCases(BaseModel):
-    """The file: where the answers come from, the numbers fitted on them, and the answers."""
+    """The file of reference cases: provenance, the fitted numbers of copies, and the cases."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -113,7 +113,7 @@ class KnownCases(BaseModel):
         return [one for one in self.cases if one.role in roles]
 
     def document(self) -> dict[str, Any]:
-        """The file's content; what was not measured of a case is left out."""
+        """The file's content as JSON types, without fields that were not measured."""
         cases = [{name: value for name, value in one.items() if value is not None} for one in self._cases()]
         return {**self.model_dump(mode="json", exclude={"cases"}), "cases": cases}
 
@@ -122,14 +122,14 @@ class KnownCases(BaseModel):
 
 
 def with_answers(known: KnownCases, answered: Sequence[KnownCase]) -> KnownCases:
-    """The file with these answers in place of those of the same names, new ones at the end."""
+    """A copy with these cases in place of those with the same names, and new ones at the end."""
     new = {one.name: one for one in answered}
     kept = tuple(new.pop(one.name, one) for one in known.cases)
     return known.model_copy(update={"cases": (*kept, *new.values())})
 
 
 def step_of(case: XlaCase) -> DeviceStep:
-    """What memory depends on of a case."""
+    """The settings of a case that memory depends on."""
     return DeviceStep(
         sequences=case.global_batch // case.mesh.batch_shards // case.micro_steps,
         sequence=case.sequence,
@@ -146,10 +146,10 @@ def step_of(case: XlaCase) -> DeviceStep:
 
 @cache
 def known_cases(file: Path | None = None) -> KnownCases:
-    """The cases that ship, or those of a file.
+    """The shipped reference cases, or those of a file.
 
     Raises:
-        InputError: not such a file.
+        InputError: the file cannot be read as such.
     """
     place = resources_root() / CASES if file is None else file
     try:
@@ -159,7 +159,7 @@ def known_cases(file: Path | None = None) -> KnownCases:
 
 
 def fit_copies(cases: Sequence[KnownCase]) -> Copies:
-    """The numbers of copies for which our figures come nearest to the compiler's: least squares of relative errors.
+    """Fit the numbers of copies to the compiler's memory by least squares of relative errors.
 
     Meant for the role `calibration`. With the fuller phase of every case given the figures are linear in the numbers:
     each round solves a bounded linear problem for the phases that the round before made the fuller ones. Deterministic.
@@ -189,16 +189,16 @@ def fit_copies(cases: Sequence[KnownCase]) -> Copies:
     return Copies(**{name: round(float(value), 2) for name, value in zip(BOUNDS, best, strict=True)})
 
 
-def _linear(found: Quantities) -> tuple[float, list[float], list[float]]:
+def _linear(each: Quantities) -> tuple[float, list[float], list[float]]:
     """Bytes that are there in any phase; and each phase as a constant and the factor of every number in BOUNDS."""
     nothing = Copies(**dict.fromkeys(BOUNDS, 0.0))
-    there = float(breakdown(found, nothing).total - found.gradients)
-    backward, loss = [float(found.gradients)], [0.0]
+    there = float(breakdown(each, nothing).total - each.gradients)
+    backward, loss = [float(each.gradients)], [0.0]
     for name in BOUNDS:
-        one = breakdown(found, nothing.model_copy(update={name: 1.0}))
+        one = breakdown(each, nothing.model_copy(update={name: 1.0}))
         if name == "hoisted":  # there in either phase
-            backward.append(float(found.narrow))
-            loss.append(float(found.narrow))
+            backward.append(float(each.narrow))
+            loss.append(float(each.narrow))
             continue
         passing = float(one.temporaries + (one.gathered if name.startswith("layer_") else 0))
         backward.append(passing)

@@ -1,4 +1,4 @@
-"""Steps to ask XLA about: near a chip's memory limit, drawn by a rule from a seed, and those that plans choose.
+"""Reference cases to compile: steps near a chip's memory limit, drawn from a seed, and the steps of plans.
 
 Every choice is the seed's; a draw is kept where OUR figure lies within BAND of the limit, whatever the compiler will
 say of it. So nobody picks the cases that come out right, and anyone can draw others
@@ -84,10 +84,10 @@ def _cases(seed: int, band: tuple[float, float]) -> Iterator[tuple[str, XlaCase]
 
 def _shapes() -> dict[str, list[ModelShape]]:
     """The models of the known cases that the JAX step has, by family; our own small base model is not among them."""
-    found: dict[str, list[ModelShape]] = {"decoder": [], "t5": []}
+    by_family: dict[str, list[ModelShape]] = {"decoder": [], "t5": []}
     for shape in {one.case.shape.name: one.case.shape for one in known_cases().of("calibration", "judged")}.values():
-        found[shape.family].append(shape)
-    return {family: sorted(shapes, key=lambda one: one.name) for family, shapes in found.items()}
+        by_family[shape.family].append(shape)
+    return {family: sorted(shapes, key=lambda one: one.name) for family, shapes in by_family.items()}
 
 
 def _case(chance: Random, shapes: dict[str, list[ModelShape]], band: tuple[float, float]) -> XlaCase | None:

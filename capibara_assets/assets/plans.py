@@ -56,8 +56,8 @@ def lora_config(
         artifact = inputs.publish("lora_config", domain, documents=documents, trees=trees)
     # Past times are shown, not published: otherwise each training would change its own input and trigger the next.
     outcomes, others = past_outcomes(context.instance), other_costs(context.instance, "lora_config", domain)
-    known = CostContext(len(recipes.load("training", TrainingRecipe).voters), outcomes, others, DOMAINS)
-    return materialized(artifact, inputs, lora_entries(plan, hardware, lora_cost(plan, shape, hardware, known)))
+    beside = CostContext(len(recipes.load("training", TrainingRecipe).voters), outcomes, others, DOMAINS)
+    return materialized(artifact, inputs, lora_entries(plan, hardware, lora_cost(plan, shape, hardware, beside)))
 
 
 @dg.asset(partitions_def=domains, group_name="plans", kinds={"json", "gin"}, code_version="2", deps=[moe_dataset])
@@ -97,8 +97,8 @@ def tpu_config(
     with TemporaryDirectory(prefix="capibara-plan-") as place:
         trees = {"files": write_files(Path(place) / "files", files)}
         artifact = inputs.publish("tpu_config", domain, documents=documents, trees=trees)
-    known = CostContext(others=other_costs(context.instance, "tpu_config", domain), domains=DOMAINS)
-    cost = tpu_cost(plan, hardware, known)
+    beside = CostContext(others=other_costs(context.instance, "tpu_config", domain), domains=DOMAINS)
+    cost = tpu_cost(plan, hardware, beside)
     return materialized(artifact, inputs, tpu_entries(plan, hardware, cost, files, verified.verdict))
 
 

@@ -1,4 +1,4 @@
-"""When an asset re-materializes by itself: on changed data versions that passed their checks, never on re-runs."""
+"""Automation conditions: an asset re-materializes when data versions change and checks pass, not on mere re-runs."""
 
 import dagster as dg
 
@@ -16,14 +16,14 @@ on_new_data = ((_changed | AC.newly_missing()) & _complete & _quiet).with_label(
 
 
 def on_new_data_without(*keys: str) -> dg.AutomationCondition:
-    """Like `on_new_data`, where the named inputs may be missing: nobody has to import anything."""
+    """Like `on_new_data`, where the named inputs may be missing: imports are optional."""
     others_missing = AC.any_deps_missing().ignore(dg.AssetSelection.assets(*keys))
     complete = ~others_missing & ~AC.any_deps_match(AC.execution_failed())
     return ((_changed | AC.newly_missing()) & complete & _quiet).with_label("on new data, with what was imported")
 
 
 def over_available(*keys: str) -> dg.AutomationCondition:
-    """Like `on_new_data`, over whichever partitions of the named inputs exist: a merge does not wait for all six."""
+    """Like `on_new_data`, over the available partitions of the named inputs: a merge does not wait for all domains."""
     others_missing = AC.any_deps_missing().ignore(dg.AssetSelection.assets(*keys))
     return (_changed & ~others_missing & _quiet).with_label("on new data, over the domains there are")
 

@@ -1,4 +1,4 @@
-"""Which results failed a blocking check: Dagster stops their dependents within a run, and this in the runs after it."""
+"""Results that failed a blocking check: Dagster skips their dependents within a run, this module in later runs."""
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
@@ -14,28 +14,28 @@ from dagster._core.storage.asset_check_execution_record import (
 
 def blocking_checks(graph: BaseAssetGraph) -> dict[str, list[dg.AssetCheckKey]]:
     """Asset → its blocking checks."""
-    found: dict[str, list[dg.AssetCheckKey]] = {}
+    checks: dict[str, list[dg.AssetCheckKey]] = {}
     for key in sorted(graph.asset_check_keys):
         if graph.get(key).blocking:
-            found.setdefault(key.asset_key.to_user_string(), []).append(key)
-    return found
+            checks.setdefault(key.asset_key.to_user_string(), []).append(key)
+    return checks
 
 
 def failed_partitions(
     instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckKey], partitions: Sequence[str | None]
 ) -> set[str | None]:
-    """The partitions (None: an asset without any) for which `failed` holds.
+    """The partitions (None: an unpartitioned asset) for which `failed` holds.
 
-    Most checks have never failed at all, which takes one query, not one per partition.
+    A check that has never failed, as most have not, costs one query instead of one per partition.
     """
     once_failed = [key for key in checks if _latest(instance, key, {AssetCheckExecutionRecordStatus.FAILED})]
     return {partition for partition in partitions if failed(instance, once_failed, partition)}
 
 
 def failed(instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckKey], partition: str | None) -> bool:
-    """Whether the latest verdict of one of the checks on an asset (partition) is a failure.
+    """Whether the latest result of one of the checks on an asset (partition) is a failure.
 
-    A check that was planned and never came to a verdict leaves the one before it standing.
+    A check that was planned but did not complete leaves its previous result valid.
     """
     of_it = PartitionKeyFilter(key=str(partition) if partition else None)
     return any(
@@ -51,7 +51,7 @@ def _latest(
     among: AbstractSet[AssetCheckExecutionRecordStatus],
     partition: PartitionKeyFilter | None = None,
 ) -> AssetCheckExecutionRecordStatus | None:
-    """The latest of a check's records whose status is among these, of all partitions where none is named."""
+    """Status of a check's latest record with one of these statuses, of one partition or of all."""
     records = instance.event_log_storage.get_asset_check_execution_history(
         key, limit=1, status=among, partition_filter=partition
     )

@@ -1,4 +1,4 @@
-"""The whole graph in one process, without a daemon: what `capibara run` does. Goes on where an earlier run stopped."""
+"""Materialization of the whole graph in one process, without a daemon (`capibara run`); resumes an interrupted run."""
 
 import json
 import re
@@ -19,7 +19,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Wave:
-    """Assets of one kind of partitioning that can be materialized together, upstream first."""
+    """Assets, all partitioned or all unpartitioned, that can be materialized together; upstream first."""
 
     assets: tuple[str, ...]
     partitioned: bool
@@ -27,22 +27,22 @@ class Wave:
 
 @dataclass
 class RunOutcome:
-    """What happened: seconds by (asset, partition), what was current already, and failures with their message."""
+    """Result of a run: seconds by (asset, partition), what was already current, and failures with their message."""
 
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)
     current: list[tuple[str, str]] = field(default_factory=list)
     failures: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def domain_seconds(self, domain: Domain) -> float:
-        """Time spent on the partitions of a domain."""
+        """Seconds spent on the partitions of a domain."""
         return sum(seconds for (_, partition), seconds in self.seconds.items() if partition == domain)
 
 
 @dataclass(frozen=True)
 class Graph:
-    """The asset graph reduced to names: parents and whether an asset is partitioned, in topological order.
+    """The asset graph as names: parents, partitioning, code versions and blocking checks, in topological order.
 
-    Assets that no run can make (imports, which a command brings) are not in it.
+    External assets (imports, which a command publishes) are not included.
     """
 
     parents: Mapping[str, frozenset[str]]
@@ -52,6 +52,7 @@ class Graph:
 
     @classmethod
     def of(cls, definitions: dg.Definitions) -> "Graph":
+        """The graph of a code location."""
         graph = definitions.resolve_asset_graph()
         order = [key for level in graph.toposorted_asset_keys_by_level for key in sorted(level)]
         nodes = {key.to_user_string(): graph.get(key) for key in order if graph.get(key).is_materializable}
@@ -64,21 +65,21 @@ class Graph:
         )
 
     def waves(self, selection: Sequence[str]) -> Iterator[Wave]:
-        """Alternating unpartitioned and partitioned closures of the selection, upstream first."""
+        """Split the selection into alternating unpartitioned and partitioned waves, upstream first."""
         remaining = [name for name in self.parents if name in set(selection)]
         while remaining:
             for partitioned in (False, True):
-                taken: list[str] = []
+                ready: list[str] = []
                 for name in remaining:
-                    waiting = self.parents[name] & set(remaining) - set(taken)
+                    waiting = self.parents[name] & set(remaining) - set(ready)
                     if self.partitioned[name] == partitioned and not waiting:
-                        taken.append(name)
-                remaining = [name for name in remaining if name not in taken]
-                if taken:
-                    yield Wave(tuple(taken), partitioned)
+                        ready.append(name)
+                remaining = [name for name in remaining if name not in ready]
+                if ready:
+                    yield Wave(tuple(ready), partitioned)
 
     def held(self, instance: dg.DagsterInstance, wave: Wave) -> set[str]:
-        """Results (`name|partition`) of the wave and its parents that failed a blocking check: nothing reads them."""
+        """Results (`name|partition`) of the wave and its parents that failed a blocking check and must not be read."""
         names = set(wave.assets).union(*(self.parents[name] for name in wave.assets))
         return {
             source_name(name, partition)
@@ -89,13 +90,26 @@ class Graph:
         }
 
     def joined(self, batch: set[str], pending: Sequence[str], sure: set[str]) -> set[str]:
-        """The batch, and those `sure` to be needed whose pending parents are all in it, directly or not."""
-        found = set(batch)
+        """The batch, extended by the assets in `sure` whose pending parents are all in it, directly or indirectly."""
+        extended = set(batch)
         for name in pending:  # topological order
             waiting = self.parents[name] & set(pending)
-            if name in sure and waiting and waiting <= found:
-                found.add(name)
-        return found
+            if name in sure and waiting and waiting <= extended:
+                extended.add(name)
+        return extended
+
+
+@dataclass(frozen=True)
+class _GraphRun:
+    """What all waves of one run share; `outcome` is filled while they run."""
+
+    graph: Graph
+    job: dg.JobDefinition
+    instance: dg.DagsterInstance
+    settings: Mapping[str, str]
+    report: Report
+    force: bool
+    outcome: RunOutcome = field(default_factory=RunOutcome)
 
 
 def run_graph(
@@ -107,58 +121,61 @@ def run_graph(
     report: Report,
     force: bool = False,
 ) -> RunOutcome:
-    """Materialize the selection for the domains; what is current already is left alone.
+    """Materialize the selected assets for the domains; those that are current are skipped.
+
+    A domain that fails does not stop the others; assets over all domains use the available ones. A result that fails a
+    blocking check is not read, in this run and later ones, until it is materialized again and passes.
 
     Args:
-        settings: name → digest of every setting an asset may record (recipes, base model, hardware): an asset whose
-            recorded settings, code version and upstream digests are those of now is current.
-        report: called with one line per failure; progress is the `progress` logger's.
-
-    A domain that fails does not hold the others back; what depends on it over all domains uses those there are. What
-    fails a blocking check is read by nothing, in this run and later ones, until it was made again and passed.
+        definitions: the code location.
+        instance: the Dagster instance.
+        selection: names of assets.
+        domains: partitions to materialize.
+        settings: name → digest of every setting that an asset may record (recipes, base model, hardware). An asset is
+            current if its recorded settings, code version and upstream digests equal today's.
+        report: called with one line per failure; progress is printed by the `progress` logger.
+        force: materialize assets that are current, too.
 
     Raises:
-        KeyboardInterrupt: a step was interrupted (Ctrl-C, SIGTERM); what it had finished is kept.
+        KeyboardInterrupt: a step was interrupted (Ctrl-C, SIGTERM); finished steps are kept.
     """
-    graph, outcome = Graph.of(definitions), RunOutcome()
-    job = definitions.resolve_implicit_global_asset_job_def()
+    graph, job = Graph.of(definitions), definitions.resolve_implicit_global_asset_job_def()
+    run = _GraphRun(graph, job, instance, settings, report, force)
     for wave in graph.waves(selection):
         held = graph.held(instance, wave)
         for partition in domains if wave.partitioned else (None,):
-            _run_wave(graph, job, instance, wave, partition, settings, held, report, force, outcome)
-    return outcome
+            _run_wave(run, wave, partition, held)
+    return run.outcome
 
 
-def _run_wave(
-    graph: Graph,
-    job: dg.JobDefinition,
-    instance: dg.DagsterInstance,
-    wave: Wave,
-    partition: Domain | None,
-    settings: Mapping[str, str],
-    held: set[str],
-    report: Report,
-    force: bool,
-    outcome: RunOutcome,
-) -> None:
+def _run_wave(run: _GraphRun, wave: Wave, partition: Domain | None, held: set[str]) -> None:
+    """Materialize a wave for one partition: stale assets, and those that depend on them, in as few runs as possible.
+
+    `held` results are not read; a result that is materialized again is removed from it.
+    """
+    graph, instance, outcome = run.graph, run.instance, run.outcome
     label = str(partition or WHOLE)
     pending = list(wave.assets)
     while pending:
         blocked = {name for name in pending if graph.parents[name] & set(pending)}
         frontier = [name for name in pending if name not in blocked]
-        stale = [name for name in frontier if force or not is_current(graph, instance, name, partition, settings, held)]
+        stale = [
+            name
+            for name in frontier
+            if run.force or not is_current(graph, instance, name, partition, run.settings, held)
+        ]
         for name in set(frontier) - set(stale):
             outcome.current.append((name, label))
-        # What was never made cannot turn out to be current: it joins the same Dagster run.
+        # An asset that was never materialized is not current in any case: it joins the same Dagster run.
         never = [name for name in pending if latest_digest(instance, name, partition) is None]
         pending = [name for name in pending if name not in frontier or name in stale]
-        batch = graph.joined(set(stale), pending, set(pending if force else never))
+        batch = graph.joined(set(stale), pending, set(pending if run.force else never))
         pending = [name for name in pending if name not in batch]
         if not batch:
             continue
-        held -= {source_name(name, partition) for name in batch}  # they are checked anew
+        held -= {source_name(name, partition) for name in batch}  # they are checked again
         started = time.monotonic()
-        result = job.execute_in_process(
+        result = run.job.execute_in_process(
             instance=instance,
             asset_selection=[dg.AssetKey(name) for name in sorted(batch)],
             partition_key=partition.value if partition else None,
@@ -172,7 +189,7 @@ def _run_wave(
             if name in graph.parents:
                 outcome.seconds[name, label] = duration
         if not result.success:
-            _failures(result, batch, label, outcome, report, time.monotonic() - started)
+            _record_failures(run, result, batch, label, time.monotonic() - started)
             return
 
 
@@ -184,9 +201,9 @@ def is_current(
     settings: Mapping[str, str],
     held: Collection[str] = (),
 ) -> bool:
-    """Whether the latest materialization was made from exactly what is there now, and passed its blocking checks.
+    """Whether the latest materialization has today's inputs, settings and code version, and passed its blocking checks.
 
-    Roots read files: never current. What is `held` counts as absent.
+    Root assets read files and are never current. Results in `held` count as absent.
     """
     if not graph.parents[name] or source_name(name, partition) in held:
         return False
@@ -203,9 +220,14 @@ def is_current(
     return True
 
 
-def _failures(
-    result: dg.ExecuteInProcessResult, batch: set[str], label: str, outcome: RunOutcome, report: Report, seconds: float
+def _record_failures(
+    run: _GraphRun, result: dg.ExecuteInProcessResult, batch: set[str], label: str, seconds: float
 ) -> None:
+    """Record and report the failed steps of a Dagster run.
+
+    Raises:
+        KeyboardInterrupt: a step was interrupted.
+    """
     steps = [event for event in result.all_events if event.is_step_failure]
     for event in steps:
         error = event.step_failure_data.error
@@ -214,12 +236,12 @@ def _failures(
         if error is not None and error.cls_name == dg.DagsterExecutionInterruptedError.__name__:
             raise KeyboardInterrupt
         message = _sentence(error.message) if error is not None else "no reason given"
-        outcome.failures[event.step_key or "run", label] = message
-        report(f"{label:<11} {event.step_key:<22} FAILED after {seconds:.1f} s: {message}")
+        run.outcome.failures[event.step_key or "run", label] = message
+        run.report(f"{label:<11} {event.step_key:<22} FAILED after {seconds:.1f} s: {message}")
     if not steps:
-        outcome.failures[",".join(sorted(batch)), label] = "the run did not succeed: see `capibara ui`"
+        run.outcome.failures[",".join(sorted(batch)), label] = "the run did not succeed: see `capibara ui`"
 
 
 def _sentence(message: str) -> str:
-    """An error's message on one line, without the class path that Dagster puts in front."""
+    """An error's message on one line, without the class path that Dagster prepends."""
     return " ".join(re.sub(r"^[\w.]+: ", "", message.strip()).split())

@@ -1,4 +1,4 @@
-"""Progress on the terminal while a run goes on: one line per finished step and per message that a step logs."""
+"""Terminal progress of `capibara run`: one line per finished step and per message that a step logs."""
 
 import logging
 import sys
@@ -8,7 +8,7 @@ import dagster as dg
 
 
 class ProgressHandler(logging.Handler):
-    """Prints steps as they finish, and what they say, with the domain in front."""
+    """Prints finished steps and their log messages, with time and domain."""
 
     def emit(self, record: logging.LogRecord) -> None:
         meta: dict[str, Any] = record.__dict__.get("dagster_meta", {})
@@ -30,7 +30,7 @@ class ProgressHandler(logging.Handler):
 
 @dg.logger(description="One line per finished step and per message of a step.")
 def progress(_: dg.InitLoggerContext) -> logging.Logger:
-    """The logger that `capibara run` asks for."""
+    """The logger of `capibara run`."""
     logger = logging.Logger("capibara", level=logging.DEBUG)  # Dagster logs its step events as debug messages
     logger.addHandler(ProgressHandler())
     return logger

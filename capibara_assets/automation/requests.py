@@ -1,4 +1,4 @@
-"""When new content asks for a run: what a sensor remembers between ticks, and what became of the run it asked for."""
+"""Run requests of the experience sensor: the state kept between ticks, and when to request or retry a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,12 +9,12 @@ import dagster as dg
 
 TAG = "capibara/experience"
 RETRY_SECONDS = 30
-"""Wait before the run of a failure is asked for again; doubles each time, up to an hour."""
+"""Wait before a failed run is requested again; doubles each time, up to an hour."""
 _LONGEST_WAIT = 3600
 
 
-class Fate(StrEnum):
-    """What became of a requested run."""
+class RunState(StrEnum):
+    """State of a requested run."""
 
     SUCCEEDED = "succeeded"
     QUEUED = "queued"
@@ -23,28 +23,29 @@ class Fate(StrEnum):
     UNKNOWN = "unknown"
 
 
-_FATES = {
-    dg.DagsterRunStatus.SUCCESS: Fate.SUCCEEDED,
-    dg.DagsterRunStatus.FAILURE: Fate.FAILED,
-    dg.DagsterRunStatus.CANCELED: Fate.FAILED,
-    dg.DagsterRunStatus.QUEUED: Fate.QUEUED,
+_STATES = {
+    dg.DagsterRunStatus.SUCCESS: RunState.SUCCEEDED,
+    dg.DagsterRunStatus.FAILURE: RunState.FAILED,
+    dg.DagsterRunStatus.CANCELED: RunState.FAILED,
+    dg.DagsterRunStatus.QUEUED: RunState.QUEUED,
 }
 
 
 @dataclass(frozen=True)
 class LastRequest:
-    """The last request for one asset, as the cursor holds it."""
+    """The last run request for one asset, as stored in the sensor's cursor."""
 
     fingerprint: str
     serial: int
-    """Requests so far: makes every run key new, also when the folder is as it was before."""
+    """Number of requests so far; makes every run key unique, even if the folder returns to an earlier content."""
     tries: int
-    """Requests for this content."""
+    """Number of requests for this content."""
     at: int
     """Unix time of the request."""
     done: bool = False
 
     def key(self, asset: str) -> str:
+        """The run key of the request."""
         return f"{asset}:{self.fingerprint}:{self.serial}"
 
     def __str__(self) -> str:
@@ -52,7 +53,7 @@ class LastRequest:
 
     @classmethod
     def read(cls, text: str) -> "LastRequest":
-        """The inverse of `str`; a lone fingerprint, as older cursors have it, was dealt with."""
+        """The inverse of `str`; a lone fingerprint (cursors of older versions) counts as done."""
         fingerprint, *numbers = text.split(" ")
         if len(numbers) != 4:
             return cls(fingerprint, 1, 1, 0, done=True)
@@ -62,48 +63,58 @@ class LastRequest:
 
 @dataclass(frozen=True)
 class RequestDecision:
-    """What to remember, whether to ask for a run now, and why (for people)."""
+    """The request to store in the cursor, whether to request a run now, and the reason in words."""
 
     asked: LastRequest | None
     request: bool
     reason: str
 
 
-def decide(asked: LastRequest | None, found: str, fate: Fate, *, now: float, patience: float) -> RequestDecision:
-    """Whether content with the fingerprint `found` needs a run.
+def decide(
+    asked: LastRequest | None, fingerprint: str, state: RunState, *, now: float, patience: float
+) -> RequestDecision:
+    """Whether content with this fingerprint needs a run.
 
-    One run at a time: while the last one is queued or going, what comes meanwhile waits for its end (of a started one
-    at most `patience` seconds: where no launcher notices a killed run, it stays "started" for ever). A run that failed
-    or got lost is asked for again, later each time; it never is forgotten.
+    One run at a time: while the last one is queued or going, new content waits for its end (for a started run at most
+    `patience` seconds, since a killed run can stay "started" for ever). A run that failed or got lost is requested
+    again after increasing waits.
+
+    Args:
+        asked: the last request, or None.
+        fingerprint: of the folder's current content.
+        state: state of the run of the last request.
+        now: Unix time.
+        patience: seconds after which a started run counts as lost.
     """
-    if asked is not None and not asked.done and fate is Fate.SUCCEEDED:
+    if asked is not None and not asked.done and state is RunState.SUCCEEDED:
         asked = replace(asked, done=True)
     if asked is None:
-        return _ask(None, found, now, "first look")
+        return _ask(None, fingerprint, now, "first content")
     waited = now - asked.at
-    if not asked.done and (fate is Fate.QUEUED or (fate is Fate.GOING and waited < patience)):
-        return RequestDecision(asked, False, f"run {asked.serial} is {fate}")
-    if asked.fingerprint != found:
-        return _ask(asked, found, now, "new content")
+    if not asked.done and (state is RunState.QUEUED or (state is RunState.GOING and waited < patience)):
+        return RequestDecision(asked, False, f"run {asked.serial} is {state}")
+    if asked.fingerprint != fingerprint:
+        return _ask(asked, fingerprint, now, "new content")
     if asked.done:
         return RequestDecision(asked, False, f"run {asked.serial} read it")
     pause = min(_LONGEST_WAIT, RETRY_SECONDS * 2 ** (asked.tries - 1))
     if waited < pause:
-        return RequestDecision(asked, False, f"run {asked.serial} {fate}, again in {pause - waited:.0f} s")
-    return _ask(asked, found, now, f"run {asked.serial} {fate}")
+        return RequestDecision(asked, False, f"run {asked.serial} {state}, again in {pause - waited:.0f} s")
+    return _ask(asked, fingerprint, now, f"run {asked.serial} {state}")
 
 
-def fate_of(instance: dg.DagsterInstance, key: str) -> Fate:
-    """What became of the run with this key, retries by Dagster included."""
+def run_state(instance: dg.DagsterInstance, key: str) -> RunState:
+    """State of the run with this key, Dagster's retries included."""
     runs = instance.get_runs(filters=dg.RunsFilter(tags={TAG: key}), limit=10)
-    fates = {_FATES.get(run.status, Fate.GOING) for run in runs}
+    states = {_STATES.get(run.status, RunState.GOING) for run in runs}
     return next(
-        (fate for fate in (Fate.SUCCEEDED, Fate.GOING, Fate.QUEUED, Fate.FAILED) if fate in fates), Fate.UNKNOWN
+        (state for state in (RunState.SUCCEEDED, RunState.GOING, RunState.QUEUED, RunState.FAILED) if state in states),
+        RunState.UNKNOWN,
     )
 
 
 def request(asset: str, asked: LastRequest, tags: Mapping[str, Any]) -> dg.RunRequest:
-    """One run of one asset."""
+    """A Dagster run request for one asset."""
     key = asked.key(asset)
     return dg.RunRequest(
         run_key=key,
@@ -112,8 +123,8 @@ def request(asset: str, asked: LastRequest, tags: Mapping[str, Any]) -> dg.RunRe
     )
 
 
-def _ask(asked: LastRequest | None, found: str, now: float, reason: str) -> RequestDecision:
-    same = asked is not None and asked.fingerprint == found
+def _ask(asked: LastRequest | None, fingerprint: str, now: float, reason: str) -> RequestDecision:
+    same = asked is not None and asked.fingerprint == fingerprint
     serial = asked.serial + 1 if asked is not None else 1
     tries = asked.tries + 1 if asked is not None and same else 1
-    return RequestDecision(LastRequest(found, serial, tries, int(now)), True, reason)
+    return RequestDecision(LastRequest(fingerprint, serial, tries, int(now)), True, reason)

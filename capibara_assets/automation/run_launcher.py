@@ -1,7 +1,7 @@
-"""Dagster's local run launcher, which also notices a run worker that was killed.
+"""Dagster's local run launcher, extended to detect run workers that were killed.
 
-Dagster's own one does not look: a run whose worker died with its code server stays "started" for a day, holds one of
-the places for concurrent runs, and everything behind it waits. Run monitoring asks this one instead.
+Dagster's own launcher does not check them: a run whose worker died with its code server stays "started" for a day and
+occupies a slot for concurrent runs, so that queued runs wait. Dagster's run monitoring asks this launcher instead.
 """
 
 import dagster as dg
@@ -13,14 +13,14 @@ _CLOCKS_APART = 5.0  # seconds between a process's start by the kernel and by th
 
 
 class WatchedRunLauncher(DefaultRunLauncher):
-    """Runs as processes of the code server on this machine; a run without its process has failed."""
+    """Launches runs as processes of the code server on this machine; a run whose process is gone has failed."""
 
     @property
     def supports_check_run_worker_health(self) -> bool:
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
-        """RUNNING unless the process that the run itself named is gone; a run that names none is not ours to judge."""
+        """RUNNING unless the process recorded for the run is gone; a run without a recorded process is left alone."""
         started = self._instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
         named = [(pid, entry.timestamp) for entry in started if (pid := _pid(entry)) is not None]
         if not named or not _is_here(run):
@@ -32,7 +32,7 @@ class WatchedRunLauncher(DefaultRunLauncher):
 
 
 def _pid(entry: dg.EventLogEntry) -> int | None:
-    """The process that an event says the run was started in."""
+    """Process id in the event of a run's start; None for other events."""
     event = entry.dagster_event
     if event is None or not (event.message or "").startswith("Started process for run"):
         return None
@@ -41,12 +41,12 @@ def _pid(entry: dg.EventLogEntry) -> int | None:
 
 
 def _is_here(run: dg.DagsterRun) -> bool:
-    """Whether the code server speaks over a socket, so is on this machine; process ids of another one say nothing."""
+    """Whether the run's code server uses a local socket, so that its process ids are of this machine."""
     return '"socket"' in run.tags.get(".dagster/grpc_info", "")
 
 
 def _lives(pid: int, timestamp: float) -> bool:
-    """Whether this process is there, and no later one with its number."""
+    """Whether this process is alive, and not a later one with the same id."""
     try:
         process = psutil.Process(pid)
         return bool(process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= timestamp + _CLOCKS_APART)

@@ -1,4 +1,4 @@
-"""New experience files: the sensor that turns them into one run of what reads them; automation does the rest."""
+"""Sensors: one requests a run when experience files arrive; the automation sensors materialize what depends on it."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from capibara_assets.automation.requests import Fate, LastRequest, decide, fate_of, request
+from capibara_assets.automation.requests import LastRequest, RunState, decide, request, run_state
 from capibara_assets.errors import InputError
 from capibara_assets.resources import Experience
 from capibara_assets.storage.arrivals import Lister, Sweep, local_lister, remote_lister, sweep
@@ -19,21 +19,21 @@ STATUS = (
     dg.DefaultSensorStatus.STOPPED if os.environ.get("CAPIBARA_AUTOMATION") == "off" else dg.DefaultSensorStatus.RUNNING
 )
 QUIET_SECONDS = 2.0  # a file younger than this may still be being written: it waits for the next tick
-SWEEP_SECONDS = 10.0  # a tick looks about this long at an asset's files; the next one goes on from there
+SWEEP_SECONDS = 10.0  # of a tick for listing an asset's files; the next tick continues from there
 PATIENCE_SECONDS = float(os.environ.get("CAPIBARA_RUN_PATIENCE_SECONDS") or 1800)
 SUBFOLDERS = {"e2b_logs": "e2b_logs", "ace_playbooks": "playbooks"}
 
 
 def open_root(location: str, asset: str) -> Lister:
-    """Lists what an asset reads: its own subfolder where there is one, else all.
+    """A lister of the files that an asset reads: its own subfolder if it exists, else the whole folder.
 
     Raises:
-        InputError: there is no such folder.
+        InputError: the folder does not exist.
     """
     if is_remote(location):
         system, root = file_system(location)
         own = f"{root.rstrip('/')}/{SUBFOLDERS[asset]}"
-        system.invalidate_cache()  # a listing from before says nothing of what is new
+        system.invalidate_cache()  # a cached listing would miss new files
         return remote_lister(system, own if system.isdir(own) else root)
     folder = Path(location).expanduser()
     if not folder.is_dir():
@@ -46,29 +46,32 @@ def open_root(location: str, asset: str) -> Lister:
     target=dg.AssetSelection.assets(*SUBFOLDERS),
     minimum_interval_seconds=TICK_SECONDS,
     default_status=STATUS,
-    description="Watches the experience folder; one run per change, for the ledger or the playbooks that changed.",
+    description="Watches the experience folder and requests one run per change of the logs or playbooks.",
 )
 def new_experience(context: dg.SensorEvaluationContext, experience: Experience) -> dg.SensorResult | dg.SkipReason:
-    """The cursor holds one fingerprint and one request per asset: it stays small with any number of files."""
+    """Request a run for each asset whose files changed.
+
+    The cursor holds one fingerprint and one request per asset, so that it stays small with any number of files.
+    """
     cursor = json.loads(context.cursor) if context.cursor else {}
     now, requests, lines = time.time(), [], []
     for asset in SUBFOLDERS:
         asked = LastRequest.read(cursor[asset]) if asset in cursor else None
         try:
-            look = open_root(experience.folder, asset)
+            lister = open_root(experience.folder, asset)
             begun = _sweep_from(cursor.pop(f"{asset}/sweep", None))
-            state = sweep(look, begun, now=now, quiet=QUIET_SECONDS, budget=SWEEP_SECONDS)
+            state = sweep(lister, begun, now=now, quiet=QUIET_SECONDS, budget=SWEEP_SECONDS)
         except InputError as error:
             return dg.SkipReason(str(error))
         lines.append(f"{asset}: {state.files:,} files, {state.waiting} still being written")
         if not state.done:
             cursor[f"{asset}/sweep"] = [f"{state.total:x}", state.files, state.waiting, state.after]
-            lines[-1] += f", looked as far as {'/'.join(state.after or ())!r}"
+            lines[-1] += f", listed as far as {'/'.join(state.after or ())!r}"
             continue
         if not state.files:
             continue
-        fate = fate_of(context.instance, asked.key(asset)) if asked is not None and not asked.done else Fate.UNKNOWN
-        decision = decide(asked, state.fingerprint, fate, now=now, patience=PATIENCE_SECONDS)
+        run = run_state(context.instance, asked.key(asset)) if asked and not asked.done else RunState.UNKNOWN
+        decision = decide(asked, state.fingerprint, run, now=now, patience=PATIENCE_SECONDS)
         cursor[asset] = str(decision.asked)
         lines[-1] += f", {decision.reason}"
         if decision.request and decision.asked is not None:
@@ -81,7 +84,7 @@ def new_experience(context: dg.SensorEvaluationContext, experience: Experience) 
 
 
 def _sweep_from(saved: list[Any] | None) -> Sweep:
-    """The sweep that the last tick did not end."""
+    """The file listing that the last tick did not finish, or a new one."""
     if saved is None:
         return Sweep()
     total, files, waiting, after = saved

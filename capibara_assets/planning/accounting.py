@@ -106,9 +106,9 @@ class Breakdown:
         parts = sorted(
             ((getattr(self, one.name), one.name) for one in fields(self) if one.name != "reused"), reverse=True
         )
-        said = " + ".join(f"{size(value)} {name}" for value, name in parts if value)
+        summands = " + ".join(f"{size(value)} {name}" for value, name in parts if value)
         less = f" - {size(-self.reused)} not at the same time" if self.reused else ""
-        return f"{said}{less} = {size(self.total)}"
+        return f"{summands}{less} = {size(self.total)}"
 
 
 def size(count: float) -> str:

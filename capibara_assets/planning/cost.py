@@ -213,23 +213,23 @@ class CostContext:
     domains: Sequence[str] = ()
 
 
-def plan_cost(training: PlannedTraining, known: CostContext) -> CostPlan:
-    """Costs of an adapter, of a domain (`known.voters` adapters) and of a backfill over all domains."""
+def plan_cost(training: PlannedTraining, context: CostContext) -> CostPlan:
+    """Costs of an adapter, of a domain (`context.voters` adapters) and of a backfill over all domains."""
     target, price = training.target, training.price
     raw = priced(training.predicted, training.note, price)
-    learnt = correction(known.outcomes, target)
+    learnt = correction(context.outcomes, target)
     if training.predicted is not None:
         note = f"{training.note}; {learnt.note}" if learnt.runs else training.note
         adapter = priced(corrected(training.predicted, learnt), note, price)
-    elif rate := measured_rate(known.outcomes, target, training.model):
+    elif rate := measured_rate(context.outcomes, target, training.model):
         speed, spread, runs = rate
         half, middle = exp(_Z80 * spread), training.flops / speed
         note = f"measured: {runs} runs of {training.model} on {target} sustained {speed / 1e9:.4g} GFLOP/s"
         adapter = priced((middle / half, middle, middle * half), note, price)
     else:
         adapter = raw
-    whole = adapter.times(known.voters)
-    backfill, note = _backfill(whole, training.domain, known)
+    whole = adapter.times(context.voters)
+    backfill, note = _backfill(whole, training.domain, context)
     return CostPlan(
         target=target,
         model=training.model,
@@ -238,17 +238,17 @@ def plan_cost(training: PlannedTraining, known: CostContext) -> CostPlan:
         adapter=adapter,
         domain=whole,
         backfill=backfill,
-        voters=known.voters,
+        voters=context.voters,
         backfill_note=note,
         correction=learnt,
     )
 
 
-def _backfill(whole: Cost, domain: str, known: CostContext) -> tuple[Cost, str]:
+def _backfill(whole: Cost, domain: str, context: CostContext) -> tuple[Cost, str]:
     """The cost of all domains, of which `whole` is one, and a note on how many of them have a plan."""
-    others = {name: cost for name, cost in known.others.items() if name in known.domains and name != domain}
-    missing = [name for name in known.domains if name != domain and name not in others]
-    note = f"{1 + len(others)} of {max(1, len(known.domains))} domains have a plan"
+    others = {name: cost for name, cost in context.others.items() if name in context.domains and name != domain}
+    missing = [name for name in context.domains if name != domain and name not in others]
+    note = f"{1 + len(others)} of {max(1, len(context.domains))} domains have a plan"
     if missing:
         note += f"; {', '.join(missing)} are taken to be as large as {domain or 'this one'}"
     return total([whole, *others.values(), *([whole.times(len(missing))] if missing else [])]), note

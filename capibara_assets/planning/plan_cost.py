@@ -44,7 +44,9 @@ def lora_prediction(plan: LoraPlan, shape: ModelShape, target: HardwareTarget) -
     return predict(lora_workload(plan, shape, target), target)
 
 
-def lora_cost(plan: LoraPlan, shape: ModelShape, target: HardwareTarget, known: CostContext | None = None) -> CostPlan:
+def lora_cost(
+    plan: LoraPlan, shape: ModelShape, target: HardwareTarget, context: CostContext | None = None
+) -> CostPlan:
     """Cost of one adapter of a LoRA plan, of its domain's voters, and of all domains."""
     estimates = plan.estimates
     predicted = lora_prediction(plan, shape, target)
@@ -66,10 +68,10 @@ def lora_cost(plan: LoraPlan, shape: ModelShape, target: HardwareTarget, known: 
         price=target.price,
         domain=plan.domain,
     )
-    return plan_cost(training, known or CostContext())
+    return plan_cost(training, context or CostContext())
 
 
-def tpu_cost(plan: TpuPlan, target: HardwareTarget, known: CostContext | None = None) -> CostPlan:
+def tpu_cost(plan: TpuPlan, target: HardwareTarget, context: CostContext | None = None) -> CostPlan:
     """Cost of one training on the slice; a TPU plan trains one model per domain."""
     tokens = plan.global_batch * plan.sequence * plan.steps
     training = PlannedTraining(
@@ -81,7 +83,7 @@ def tpu_cost(plan: TpuPlan, target: HardwareTarget, known: CostContext | None = 
         price=target.price,
         domain=plan.domain,
     )
-    return plan_cost(training, known or CostContext())
+    return plan_cost(training, context or CostContext())
 
 
 def _span(seconds: Sequence[float]) -> Span:

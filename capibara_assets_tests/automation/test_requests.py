@@ -2,7 +2,7 @@
 
 import pytest
 
-from capibara_assets.automation.requests import RETRY_SECONDS, Fate, LastRequest, decide
+from capibara_assets.automation.requests import RETRY_SECONDS, LastRequest, RunState, decide
 
 SEEN = LastRequest("f" * 24, 3, 1, 1000)
 
@@ -15,7 +15,7 @@ def test_the_cursor_form_is_small_and_exact() -> None:
 def test_every_request_has_a_key_of_its_own_also_when_content_returns() -> None:
     keys, asked, now = [], None, 0.0
     for fingerprint in ("one", "two", "one", "two", "one"):
-        decision = decide(asked, fingerprint, Fate.SUCCEEDED, now=now, patience=60)
+        decision = decide(asked, fingerprint, RunState.SUCCEEDED, now=now, patience=60)
         assert decision.request and decision.asked is not None
         asked = decision.asked
         keys.append(asked.key("e2b_logs"))
@@ -24,25 +24,25 @@ def test_every_request_has_a_key_of_its_own_also_when_content_returns() -> None:
 
 
 def test_what_was_read_is_not_asked_for_again() -> None:
-    first = decide(SEEN, SEEN.fingerprint, Fate.SUCCEEDED, now=1e9, patience=60)
+    first = decide(SEEN, SEEN.fingerprint, RunState.SUCCEEDED, now=1e9, patience=60)
     assert not first.request and first.asked is not None and first.asked.done
-    again = decide(first.asked, SEEN.fingerprint, Fate.UNKNOWN, now=2e9, patience=60)
+    again = decide(first.asked, SEEN.fingerprint, RunState.UNKNOWN, now=2e9, patience=60)
     assert not again.request and again.asked == first.asked
 
 
 def test_a_queued_run_will_see_what_comes_before_it_starts() -> None:
-    assert not decide(SEEN, "new", Fate.QUEUED, now=1e9, patience=60).request
+    assert not decide(SEEN, "new", RunState.QUEUED, now=1e9, patience=60).request
 
 
 def test_one_run_at_a_time_but_a_dead_one_does_not_block_for_ever() -> None:
-    assert not decide(SEEN, "new", Fate.GOING, now=1059, patience=60).request
-    late = decide(SEEN, "new", Fate.GOING, now=1061, patience=60)
+    assert not decide(SEEN, "new", RunState.GOING, now=1059, patience=60).request
+    late = decide(SEEN, "new", RunState.GOING, now=1061, patience=60)
     assert late.request and late.asked is not None and late.asked.serial == 4
-    assert decide(SEEN, SEEN.fingerprint, Fate.GOING, now=1061, patience=60).request
+    assert decide(SEEN, SEEN.fingerprint, RunState.GOING, now=1061, patience=60).request
 
 
-@pytest.mark.parametrize("fate", [Fate.FAILED, Fate.UNKNOWN])
-def test_a_failed_or_lost_run_is_asked_for_again_later_each_time(fate: Fate) -> None:
+@pytest.mark.parametrize("fate", [RunState.FAILED, RunState.UNKNOWN])
+def test_a_failed_or_lost_run_is_asked_for_again_later_each_time(fate: RunState) -> None:
     asked, now, waits = SEEN, 1000.0, []
     for _ in range(12):
         start = now

@@ -179,7 +179,7 @@ def test_a_tick_is_bounded_and_the_next_one_goes_on(tmp_path: Path, monkeypatch:
         if count == 1:
             assert json.loads(cursor or "")["e2b_logs/sweep"][3] == ["day-0"]
         if count == 2:
-            assert "looked as far as 'day-1'" in (skip or "")
+            assert "listed as far as 'day-1'" in (skip or "")
     assert assets(found) == {"e2b_logs", "ace_playbooks"}
     (request,) = [each for each in found if each.asset_selection == [dg.AssetKey("e2b_logs")]]
     assert request.tags["capibara/files"] == "3"

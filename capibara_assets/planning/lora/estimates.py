@@ -65,7 +65,7 @@ def estimates_of(
 def time_and_cost(flops: float, target: HardwareTarget) -> dict[str, Any]:
     """Seconds and dollars for `flops` on all chips of a target: from the family's best to its median efficiency.
 
-    Without a declared peak or price the value is None, and its note says why.
+    Without a declared peak or price the value is None, and its note gives the reason.
     """
     peak = target.peak("bf16")
     if peak is None or target.efficiency is None:

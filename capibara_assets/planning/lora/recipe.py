@@ -180,19 +180,19 @@ def _rank(
     base: ModelShape, figures: DatasetFigures, choices: LoraRecipe, own: DomainChoice, reasons: dict[str, str]
 ) -> int:
     rank = lookup(choices.ranks, figures.training_examples)
-    said = [f"{figures.training_examples} training examples: rank {rank}"]
+    steps = [f"{figures.training_examples} training examples: rank {rank}"]
     if figures.difficulty is not None and figures.difficulty >= choices.hard_difficulty:
         rank *= 2
-        said.append(f"mean difficulty {figures.difficulty:.2f} reaches {choices.hard_difficulty:g}: doubled to {rank}")
+        steps.append(f"mean difficulty {figures.difficulty:.2f} reaches {choices.hard_difficulty:g}: doubled to {rank}")
     if own.rank_factor != 1:
         rank = max(1, round(rank * own.rank_factor))
-        said.append(f"x {own.rank_factor:g} = {rank} for {figures.domain}: {own.reason}")
+        steps.append(f"x {own.rank_factor:g} = {rank} for {figures.domain}: {own.reason}")
     widest = max(SMALLEST_RANK, _power_of_two(base.hidden // choices.rank_per_hidden))
     limit = min(widest, choices.max_rank)
     if rank > limit:
         rank = limit
-        said.append(f"held to {limit} (width {base.hidden} / {choices.rank_per_hidden}, at most {choices.max_rank})")
-    reasons["rank"] = "; ".join(said)
+        steps.append(f"held to {limit} (width {base.hidden} / {choices.rank_per_hidden}, at most {choices.max_rank})")
+    reasons["rank"] = "; ".join(steps)
     return rank
 
 

@@ -220,16 +220,16 @@ def _entry(choice: FeasibleLayout, best: FeasibleLayout) -> FrontEntry:
 
 
 def _caution(base: ModelShape, choice: FeasibleLayout) -> str:
-    said = (
+    reason = (
         f"the efficiencies of published runs ({choice.prediction.coverage:.0%} of those whose model was left out lie in"
         f" such an interval); {choice.prediction.binds} takes most"
     )
     if base.parameters < SMALLEST_PUBLISHED:
-        return said + (
+        return reason + (
             f". {base.name} is far smaller than any published run on a TPU: fixed costs of a step (dispatch,"
             " latency of collectives), which the arithmetic leaves out, will dominate; the figures are lower bounds"
         )
-    return said
+    return reason
 
 
 def _lengths(

@@ -96,5 +96,5 @@ class TpuPlan(BaseModel):
     gin: str
     t5_model: str = Field(description="the T5 preset or model that the gin file fine-tunes")
     maxtext: str | None = Field(description="None for encoder-decoders, which MaxText does not train")
-    xla: dict[str, Any] = Field(description="what XLA said, or that it was not asked")
+    xla: dict[str, Any] = Field(description="XLA's verdict, or that it was not asked")
     reasons: dict[str, str]

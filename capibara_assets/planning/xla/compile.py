@@ -111,7 +111,7 @@ def compile_case(case: XlaCase, *, whole: bool) -> XlaVerdict:
     flops = flops_of(case)
     counted_at = time.monotonic()
 
-    def verdict(**said: Any) -> XlaVerdict:
+    def verdict(**result: Any) -> XlaVerdict:
         return XlaVerdict(
             lowered=True,
             versions=versions(),
@@ -119,7 +119,7 @@ def compile_case(case: XlaCase, *, whole: bool) -> XlaVerdict:
             lower_seconds=lowered_at - started,
             compile_seconds=time.monotonic() - counted_at,
             host_peak_bytes=host_peak_bytes(),
-            **said,
+            **result,
         )
 
     def placed(report: BufferReport) -> XlaVerdict:
