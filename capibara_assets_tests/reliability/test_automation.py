@@ -144,6 +144,7 @@ class Daemon:
             assert made.success
 
 
+@pytest.mark.extended
 def test_the_stages_of_a_dropped_file_are_asked_for_one_after_the_other(ready: MadeHome):
     """Sensor, conditions and assets, without the daemon's processes; with them in `make test-all`."""
     with open_instance(ready.deployment) as instance:

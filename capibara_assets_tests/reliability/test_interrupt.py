@@ -43,6 +43,7 @@ def test_interrupted_training_goes_on(own_home: MadeHome, tmp_path: Path):
     values = yaml.safe_load(recipe.read_text())
     # another recipe: adapters are trained again, and long enough to be interrupted
     values["training"]["max_steps"] = 40
+    values["voters"] = values["voters"][:2]  # this many processes are enough to leave orphans
     recipe.write_text(yaml.safe_dump(values))
     deployment, environment = own_home.deployment, own_home.environment
     store = open_artifacts(deployment.store, deployment.work)
