@@ -10,6 +10,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from capibara_assets.automation.conditions import CONDITIONS
 from capibara_assets.definitions import defs
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,6 +57,20 @@ def test_every_asset_is_described(name: str):
     spec = specs()[name]
     assert spec.description and len(spec.description) > 30
     assert spec.group_name != "default" and spec.kinds and spec.owners and spec.code_version
+
+
+def test_all_but_the_sources_wake_on_new_data_of_every_input():
+    """Partitioned assets wait for their own domain's inputs, the others take the domains there are."""
+    graph = defs.resolve_asset_graph()
+    sources = {"ace_playbooks", "e2b_logs"}
+    assert {key.to_user_string() for key in graph.materializable_asset_keys} == CONDITIONS.keys() | sources
+    for name, condition in CONDITIONS.items():
+        node = graph.get(dg.AssetKey(name))
+        assert node.automation_condition == condition, name
+        label = condition.get_label() or ""
+        partitioned_inputs = [key for key in node.parent_keys if graph.get(key).is_partitioned]
+        over_domains = bool(partitioned_inputs) and (not node.is_partitioned or name == "evaluation")
+        assert label.startswith("on new data") and ("over the domains there are" in label) == over_domains, name
 
 
 def test_every_table_has_its_blocking_schema_check():
