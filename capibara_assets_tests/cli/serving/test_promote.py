@@ -109,7 +109,7 @@ def test_by_hand_there_and_back_again(published: Published, tmp_path: Path):
     assert "promotion 2 (rollback by bo): sql" in told and "Back to number 0. worse" in told
     assert [move["number"] for move in json.loads(run(promote, "--history", "--json").output)] == [1, 2]
     nothing = run(promote, "--export", str(tmp_path / "other"))
-    assert "nothing is promoted that could be exported" in str(nothing.exception)
+    assert "nothing is promoted, so there is nothing to export" in str(nothing.exception)
 
 
 def test_an_adapter_of_another_base_is_not_laid_out(
