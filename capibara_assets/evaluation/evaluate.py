@@ -12,7 +12,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.evaluation.decision.decide import Arms, decide
 from capibara_assets.evaluation.decision.test_uses import TestUse
 from capibara_assets.evaluation.decision_rule import DecisionRule
-from capibara_assets.evaluation.grading.grade import Grade, grade
+from capibara_assets.evaluation.grading.grade import Grade, SandboxSettings, grade
 from capibara_assets.evaluation.items.items import Item
 from capibara_assets.evaluation.items.leaks import Leak, find_leaks, refuse_leaks
 from capibara_assets.evaluation.measuring.domain import DomainModels, measure
@@ -130,9 +130,8 @@ def grade_and_score(
     grades = grade(
         [item for item in items if item.item_id in answered],
         measured.answers,
-        workers=recipe.workers or os.cpu_count() or 1,
-        journal=work / GRADES if work is not None else None,
-        allow_weak_isolation=allow_weak_isolation,
+        SandboxSettings(recipe.workers or os.cpu_count() or 1, allow_weak_isolation=allow_weak_isolation),
+        work / GRADES if work is not None else None,
     )
     return Graded(grades, score_table({item.item_id: item for item in items}, measured, grades, recipe))
 

@@ -21,7 +21,7 @@ class GenerationRecipe(Declared):
 
     contenders: tuple[Arm, ...] = Field(
         default=("base", "playbook", "consensus", "consensus+playbook"),
-        description="Who is asked for answers; losses are taken of all contenders.",
+        description="Contenders that answer; losses are computed for all contenders.",
     )
     max_items: int = Field(
         default=16, ge=0, description="Items that are answered per domain, by smallest id digest; 0: none."

@@ -161,7 +161,7 @@ def absence(results: Results, wanted: str, execution_ids: Sequence[str], forgott
         IntegrityError: a dataset is not what was published.
     """
     chosen = _choose(results, wanted)
-    wanted_ids, found, unknown, checked, read = set(execution_ids), set[str](), list[str](), set[str](), list[str]()
+    wanted_ids, present, unknown, checked, read = set(execution_ids), set[str](), list[str](), set[str](), list[str]()
     for state in _datasets(results, chosen):
         name = f"moe_dataset|{state.domain} {state.digest}"
         artifact = dataset(results.store, state.domain, state.digest)
@@ -172,9 +172,9 @@ def absence(results: Results, wanted: str, execution_ids: Sequence[str], forgott
         read.append(name)
         inside = executions_in(artifact)
         checked |= inside
-        found |= inside & wanted_ids
-        found |= set(forgotten.among(inside))
-    return Absence(not found and not unknown, tuple(sorted(found)), tuple(unknown), tuple(read), len(checked))
+        present |= inside & wanted_ids
+        present |= set(forgotten.among(inside))
+    return Absence(not present and not unknown, tuple(sorted(present)), tuple(unknown), tuple(read), len(checked))
 
 
 def verify_published(

@@ -114,7 +114,7 @@ def alone(store: ArtifactStore) -> Any:
         yield
 
 
-def purge_ledgers(store: ArtifactStore, found: ForgetFindings, current: Path | None) -> list[str]:
+def purge_ledgers(store: ArtifactStore, findings: ForgetFindings, current: Path | None) -> list[str]:
     """Delete the generations of ledgers that contain the records; returns the folders that were deleted.
 
     The deployment's own ledger keeps its last generation, made after the tombstones. A ledger of another folder of
@@ -122,9 +122,9 @@ def purge_ledgers(store: ArtifactStore, found: ForgetFindings, current: Path | N
     """
     deleted = []
     for ledger in ledgers_of(store):
-        if ledger.root == current and not _in_ledger(ledger, found.execution_ids):
+        if ledger.root == current and not _in_ledger(ledger, findings.execution_ids):
             deleted += [str(path) for path in ledger.keep_last_only()]
-        elif _in_ledger(ledger, found.execution_ids) or holding(ledger.root, found.needles):
+        elif _in_ledger(ledger, findings.execution_ids) or holding(ledger.root, findings.needles):
             with ledger.locked():
                 for path in sorted(ledger.root.glob("generations/*")):
                     shutil.rmtree(path)
@@ -171,20 +171,20 @@ def delete(paths: Iterable[Path]) -> None:
             path.unlink(missing_ok=True)
 
 
-def doomed(results: Results, found: ForgetFindings) -> tuple[list[Artifact], list[Artifact]]:
+def doomed(results: Results, findings: ForgetFindings) -> tuple[list[Artifact], list[Artifact]]:
     """(artifacts to remove, in this order; artifacts that hold a record and have to wait).
 
     A current artifact that was rematerialized without the records stays, even if an older artifact had the same
     content. The groups wait until they are rematerialized, since they are the only record of the splits.
     """
     gone, waiting = list[Artifact](), list[Artifact]()
-    for artifact in found.artifacts:
+    for artifact in findings.artifacts:
         if not results.is_current(artifact):
             gone.append(artifact)
         elif artifact.name == "routing_dataset":
-            if any(holds_execution(one, found.execution_ids) for one in results.every("moe_dataset").values()):
+            if any(holds_execution(one, findings.execution_ids) for one in results.every("moe_dataset").values()):
                 gone.append(artifact)
-        elif holds_execution(artifact, found.execution_ids):
+        elif holds_execution(artifact, findings.execution_ids):
             (waiting if artifact.name == KEPT_UNTIL_REMADE else gone).append(artifact)
     return gone, waiting
 
@@ -349,12 +349,12 @@ def _removal_order(artifact: Artifact) -> tuple[int, str, str, str]:
     return (last, artifact.name, artifact.partition or "", artifact.digest)
 
 
-def examples_of(found: ForgetFindings) -> dict[str, set[str]]:
+def examples_of(findings: ForgetFindings) -> dict[str, set[str]]:
     """Examples made from the records in any dataset of the store: domain -> ids."""
     inside: dict[str, set[str]] = {}
-    for artifact in found.artifacts:
+    for artifact in findings.artifacts:
         if artifact.name == "moe_dataset":
             rows = columns(artifact, "examples", ["example_id", "execution_ids"])
-            of_them = pl.col("execution_ids").list.set_intersection(list(found.execution_ids)).list.len() > 0
+            of_them = pl.col("execution_ids").list.set_intersection(list(findings.execution_ids)).list.len() > 0
             inside.setdefault(str(artifact.partition), set()).update(rows.filter(of_them)["example_id"])
     return inside

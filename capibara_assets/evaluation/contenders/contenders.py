@@ -101,7 +101,7 @@ class RoutedContender:
         if unknown := sorted({name for name in picks if name is not None} - self.adapters.keys()):
             raise InputError(
                 f"{self.name}: the router picks {', '.join(unknown)}, but there are adapters of "
-                f"{', '.join(sorted(self.adapters)) or 'nobody'} only: train the router on these experts"
+                f"{', '.join(sorted(self.adapters)) or 'no expert'} only: train the router on these experts"
             )
         return picks
 

@@ -24,19 +24,21 @@ def check_factors(adapter: LoraAdapter) -> list[Diagnosis]:
     b = {name: tensor for name, tensor in adapter.tensors.items() if ".lora_B." in name}
     zero = [name for name, tensor in b.items() if not bool(tensor.any())]
     if b and len(zero) == len(b):
-        found = f"all {len(b)} B are zero: B @ A changes nothing"
-        return [Diagnosis("adapter_b_zero", found, {"zero": len(zero), "of": len(b)})]
+        words = f"all {len(b)} B are zero: B @ A changes nothing"
+        return [Diagnosis("adapter_b_zero", words, {"zero": len(zero), "of": len(b)})]
     stated = {module: (adapter.rank(module), adapter.a(module).shape[0]) for module in adapter.modules}
     other = {module: pair for module, pair in stated.items() if pair[0] != pair[1]}
     if other:
         module, (wanted, there) = next(iter(other.items()))
-        found = f"adapter_config.json says rank {wanted}, {module} has {there} ({len(other)} of {len(stated)} modules)"
-        return [Diagnosis("adapter_factors_differ", found, {"stated": wanted, "rank": there, "modules": len(other)})]
+        words = (
+            f"adapter_config.json says rank {wanted}, {module} has {there} ({len(other)} of {len(stated)} modules)"
+        )
+        return [Diagnosis("adapter_factors_differ", words, {"stated": wanted, "rank": there, "modules": len(other)})]
     off = [module for module in adapter.modules if adapter.scale(module) == 0]
     if adapter.modules and len(off) == len(adapter.modules):
-        found = f"lora_alpha is {adapter.config.get('lora_alpha')}: the change is multiplied by 0"
+        words = f"lora_alpha is {adapter.config.get('lora_alpha')}: the change is multiplied by 0"
         evidence = {"lora_alpha": adapter.config.get("lora_alpha"), "r": adapter.config.get("r")}
-        return [Diagnosis("adapter_scale_zero", found, evidence)]
+        return [Diagnosis("adapter_scale_zero", words, evidence)]
     return []
 
 
@@ -46,12 +48,12 @@ def check_fits(adapter: LoraAdapter, base: Path) -> list[Diagnosis]:
     stems = {name.removesuffix(".weight") for name in shapes if name.endswith(".weight")}
     missing = [module for module in adapter.modules if module not in stems]
     if missing and not any("experts" in name for name in shapes):  # experts' names change while they are loaded
-        found = (
+        words = (
             f"{len(missing)} of the adapter's {len(adapter.modules)} modules are not in the base: "
             f"{', '.join(missing[:3])}; the base has {', '.join(sorted(stems)[:3])}, …"
         )
         evidence = {"missing": len(missing), "of": len(adapter.modules), "first": missing[:5]}
-        return [Diagnosis("adapter_targets_missing", found, evidence)]
+        return [Diagnosis("adapter_targets_missing", words, evidence)]
     odd = {}
     for module in adapter.modules:
         shape = shapes.get(f"{module}.weight")
@@ -61,8 +63,8 @@ def check_fits(adapter: LoraAdapter, base: Path) -> list[Diagnosis]:
     if not odd:
         return []
     module, (change, shape) = next(iter(odd.items()))
-    found = f"{len(odd)} changes have other shapes than the base's weights: {module} {change}, the base {shape}"
-    return [Diagnosis("base_mismatch", found, {"modules": len(odd), "adapter": change, "base": shape})]
+    words = f"{len(odd)} changes have other shapes than the base's weights: {module} {change}, the base {shape}"
+    return [Diagnosis("base_mismatch", words, {"modules": len(odd), "adapter": change, "base": shape})]
 
 
 def check_base(model: ModelFolder) -> list[Diagnosis]:
@@ -72,12 +74,12 @@ def check_base(model: ModelFolder) -> list[Diagnosis]:
         there = base_digest(base)
         if there == model.base_digest:
             return []
-        found = f"trained on {model.base_digest[:12]} ({model.digest_from}), the base {base} is {there[:12]}"
-        return [Diagnosis("base_mismatch", found, {"wanted": model.base_digest[:12], "base": there})]
+        words = f"trained on {model.base_digest[:12]} ({model.digest_from}), the base {base} is {there[:12]}"
+        return [Diagnosis("base_mismatch", words, {"wanted": model.base_digest[:12], "base": there})]
     named = str(adapter_config(model.folder).get("base_model_name_or_path") or "")
     if named and Path(named).name != base.name:
-        found = f"adapter_config.json names {named}, the base is {base.name}, and no digest says which is right"
-        return [Diagnosis("base_unverified", found, {"named": named, "base": str(base)})]
+        words = f"adapter_config.json names {named}, the base is {base.name}, and no digest says which is right"
+        return [Diagnosis("base_unverified", words, {"named": named, "base": str(base)})]
     return []
 
 
@@ -86,5 +88,5 @@ def check_effect(plain: torch.Tensor, adapted: torch.Tensor) -> list[Diagnosis]:
     apart = float((plain - adapted).abs().max())
     if apart > 0:
         return []
-    found = f"{plain.numel():,} logits are the same with and without the adapter, to the bit"
-    return [Diagnosis("adapter_without_effect", found, {"logits": plain.numel(), "largest_difference": apart})]
+    words = f"{plain.numel():,} logits are the same with and without the adapter, to the bit"
+    return [Diagnosis("adapter_without_effect", words, {"logits": plain.numel(), "largest_difference": apart})]

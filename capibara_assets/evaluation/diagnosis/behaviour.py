@@ -123,8 +123,8 @@ def check_logits(logits: Sequence[torch.Tensor]) -> list[Diagnosis]:
     if not bad:
         return []
     total = sum(one.numel() for one in logits)
-    found = f"{bad:,} of {total:,} logits are not finite, though all weights are"
-    return [Diagnosis("logits_not_finite", found, {"not_finite": bad, "of": total})]
+    finding = f"{bad:,} of {total:,} logits are not finite, though all weights are"
+    return [Diagnosis("logits_not_finite", finding, {"not_finite": bad, "of": total})]
 
 
 def check_fp16(model: Any, examples: Sequence[Encoded]) -> list[Diagnosis]:
@@ -135,8 +135,8 @@ def check_fp16(model: Any, examples: Sequence[Encoded]) -> list[Diagnosis]:
     if not over:
         return []
     name, value = max(over.items(), key=lambda pair: pair[1])
-    found = f"{name} reaches {value:,.0f}, fp16 ends at {FP16_LARGEST:,.0f}: infinity in {len(over)} modules"
-    return [Diagnosis("fp16_overflow", found, {"module": name, "largest": value, "modules": len(over)})]
+    finding = f"{name} reaches {value:,.0f}, fp16 ends at {FP16_LARGEST:,.0f}: infinity in {len(over)} modules"
+    return [Diagnosis("fp16_overflow", finding, {"module": name, "largest": value, "modules": len(over)})]
 
 
 def behaviour(base: "Base", examples: Sequence[Encoded]) -> Behaviour:

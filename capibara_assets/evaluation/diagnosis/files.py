@@ -81,11 +81,11 @@ def check_vocabulary(folder: Path, tokenizer: Any) -> list[Diagnosis]:
     if not wrong and not outside:
         return []
     parts = ", ".join(f"{name} has {count} rows" for name, count in rows.items())
-    found = f"{parts}; config.json says {stated}, the tokenizer's highest id is {highest}"
+    finding = f"{parts}; config.json says {stated}, the tokenizer's highest id is {highest}"
     if outside:
-        found += f" ({len(outside)} tokens have no row: {', '.join(map(repr, sorted(outside)[:3]))})"
+        finding += f" ({len(outside)} tokens have no row: {', '.join(map(repr, sorted(outside)[:3]))})"
     evidence = {"rows": rows, "vocab_size": stated, "highest_id": highest, "tokens_without_row": len(outside)}
-    return [Diagnosis("vocabulary_resized", found, evidence)]
+    return [Diagnosis("vocabulary_resized", finding, evidence)]
 
 
 def check_ties(folder: Path) -> list[Diagnosis]:
@@ -100,8 +100,8 @@ def check_ties(folder: Path) -> list[Diagnosis]:
     apart = float((held[embedding].float() - held[head].float()).abs().max())
     if apart == 0:
         return []
-    found = f"config.json ties {head} to {embedding}, but they differ by up to {apart:.3g}"
-    return [Diagnosis("tied_weights_differ", found, {"embedding": embedding, "head": head, "largest": apart})]
+    finding = f"config.json ties {head} to {embedding}, but they differ by up to {apart:.3g}"
+    return [Diagnosis("tied_weights_differ", finding, {"embedding": embedding, "head": head, "largest": apart})]
 
 
 def check_token_rows(folder: Path, tokens: dict[str, int]) -> list[Diagnosis]:
@@ -120,8 +120,8 @@ def check_token_rows(folder: Path, tokens: dict[str, int]) -> list[Diagnosis]:
     if not bad:
         return []
     listed = ", ".join(sorted(bad))
-    found = f"embedding rows of {listed} are zero or equal to one another: they were added and never trained"
-    return [Diagnosis("token_rows_untrained", found, {"tokens": sorted(bad), "ids": sorted(tokens[t] for t in bad)})]
+    finding = f"embedding rows of {listed} are zero or equal to one another: they were added and never trained"
+    return [Diagnosis("token_rows_untrained", finding, {"tokens": sorted(bad), "ids": sorted(tokens[t] for t in bad)})]
 
 
 def check_quantised(whole: Path, adapter: LoraAdapter | None, *, merged: bool) -> list[Diagnosis]:
@@ -139,15 +139,15 @@ def check_quantised(whole: Path, adapter: LoraAdapter | None, *, merged: bool) -
     bits = 4 if settings.get("load_in_4bit") else settings.get("bits") or (8 if settings.get("load_in_8bit") else None)
     evidence: dict[str, Any] = {"quant_method": kind, "bits": bits}
     if adapter is None:
-        found = f"{whole} is a merged model kept in few bits ({kind}, {bits or 'unknown'} bits)"
-        return [Diagnosis("quantised_merge", found, evidence)]
+        finding = f"{whole} is a merged model kept in few bits ({kind}, {bits or 'unknown'} bits)"
+        return [Diagnosis("quantised_merge", finding, evidence)]
     change = {module: float(delta.abs().mean()) for module, delta in adapter.deltas().items()}
     evidence["mean_change"] = sum(change.values()) / len(change)
-    found = (
+    finding = (
         f"the base is kept in {bits or 'few'} bits ({kind}); the adapter's change is {evidence['mean_change']:.2g} per "
         "weight in the mean, and a merge rounds it to the base's few levels"
     )
-    return [Diagnosis("quantised_merge", found, evidence)]
+    return [Diagnosis("quantised_merge", finding, evidence)]
 
 
 def is_merge(folder: Path) -> bool:

@@ -33,8 +33,8 @@ def check_placement(model: nn.Module) -> list[Diagnosis]:
         evidence = {"parts": {kind: len(names) for kind, names in shares.items()}, "values": sizes}
         return [Diagnosis("split_devices", f"the model lies on {' and '.join(shares)} at once: {words}", evidence)]
     if sizes.get("meta"):
-        found = f"{sizes['meta']:,} values are without storage (meta), {first['meta']} the first"
-        return [Diagnosis("meta_parameters", found, {"values": sizes["meta"], "first": first["meta"]})]
+        words = f"{sizes['meta']:,} values are without storage (meta), {first['meta']} the first"
+        return [Diagnosis("meta_parameters", words, {"values": sizes["meta"], "first": first["meta"]})]
     return []
 
 
@@ -53,9 +53,11 @@ def check_deepspeed(device_map: DeviceMap | None, deepspeed: Path | None, script
     if device_map is not None and (deepspeed is not None or launched):
         stage = _stage(deepspeed) if deepspeed is not None else "unknown"
         by = str(deepspeed) if deepspeed is not None else "ACCELERATE_USE_DEEPSPEED"
-        found = f"device_map {device_map!r} is given and DeepSpeed is on ({by}, ZeRO stage {stage}): both place weights"
+        words = (
+            f"device_map {device_map!r} is given and DeepSpeed is on ({by}, ZeRO stage {stage}): both place weights"
+        )
         evidence = {"device_map": device_map, "stage": stage, "deepspeed": by}
-        return [Diagnosis("device_map_under_deepspeed", found, evidence)]
+        return [Diagnosis("device_map_under_deepspeed", words, evidence)]
     if script is None:
         return []
     maps, users = _in_script(script)
@@ -64,9 +66,9 @@ def check_deepspeed(device_map: DeviceMap | None, deepspeed: Path | None, script
     if not maps or not users:
         return []
     line, call = maps[0]
-    found = f"{script.name}:{line} gives {call} a device_map, and DeepSpeed is on ({users[0]})"
+    words = f"{script.name}:{line} gives {call} a device_map, and DeepSpeed is on ({users[0]})"
     evidence = {"script": str(script), "line": line, "call": call, "deepspeed": users}
-    return [Diagnosis("device_map_under_deepspeed", found, evidence)]
+    return [Diagnosis("device_map_under_deepspeed", words, evidence)]
 
 
 def _in_script(script: Path) -> tuple[list[tuple[int, str]], list[str]]:

@@ -47,8 +47,8 @@ def check_tokenizers(tokenizer: Tokenizer, reference: Tokenizer, where: Path) ->
     moved = sum(own.get(token) != number for token, number in other.items())
     if not moved:
         return []
-    found = f"{moved} of the base's {len(other)} tokens have another id, or none ({where})"
-    return [Diagnosis("tokenizer_of_another_model", found, {"moved": moved, "of": len(other), "base": str(where)})]
+    finding = f"{moved} of the base's {len(other)} tokens have another id, or none ({where})"
+    return [Diagnosis("tokenizer_of_another_model", finding, {"moved": moved, "of": len(other), "base": str(where)})]
 
 
 def check_special_ids(folder: Path, tokenizer: Tokenizer) -> list[Diagnosis]:
@@ -90,9 +90,9 @@ def check_template(tokenizer: Tokenizer) -> list[Diagnosis]:
     turns = [token for token in control if _TURN.search(token)]
     unused = [token for token in turns if token not in text and "system" not in token.lower()]
     if turns and len(unused) == len([token for token in turns if "system" not in token.lower()]) > 0:
-        found = f"the tokenizer has {', '.join(unused)}, the template writes none of them: {_short(text)}"
+        finding = f"the tokenizer has {', '.join(unused)}, the template writes none of them: {_short(text)}"
         evidence = {"unused": unused, "rendered": text, "reference": "the model that it was trained from"}
-        return [Diagnosis("template_wrong", found, evidence)]
+        return [Diagnosis("template_wrong", finding, evidence)]
     return []
 
 
@@ -110,18 +110,18 @@ def check_template_against(
     if reference is not None and getattr(reference, "chat_template", None):
         other = rendered(reference, PROBE)
         if own != other:
-            found = f"a turn is rendered as {_short(own)}, the base renders {_short(other)}"
+            finding = f"a turn is rendered as {_short(own)}, the base renders {_short(other)}"
             evidence = {"rendered": own, "expected": other, "reference": str(where)}
-            return [Diagnosis("template_wrong", found, evidence)]
+            return [Diagnosis("template_wrong", finding, evidence)]
     if manifest is None:
         return []
     noted = json.loads(manifest.read_bytes()).get("files", {})
     for name in _TEMPLATE_FILES:
         file = manifest.parent / name
         if name in noted and file.is_file() and sha256_file(file) != noted[name]:
-            found = f"{name} is {sha256_file(file)[:12]}, the training noted {noted[name][:12]}"
+            finding = f"{name} is {sha256_file(file)[:12]}, the training noted {noted[name][:12]}"
             evidence = {"file": name, "digest": sha256_file(file), "noted": noted[name], "reference": "the training"}
-            return [Diagnosis("template_wrong", found, evidence)]
+            return [Diagnosis("template_wrong", finding, evidence)]
     return []
 
 
@@ -136,15 +136,15 @@ def check_end(tokenizer: Tokenizer, ends: set[int]) -> list[Diagnosis]:
     control = set(control_ids(tokenizer).values())
     end = next((i for i in tokenizer(after, add_special_tokens=False)["input_ids"] if i in control), None)
     if end is None:
-        found = f"the template writes no control token after an answer ({after!r}): no answer could be seen to end"
-        return [Diagnosis("end_of_turn_not_eos", found, {"end_id": sorted(ends), "eos_token_ids": sorted(ends)})]
+        finding = f"the template writes no control token after an answer ({after!r}): no answer could be seen to end"
+        return [Diagnosis("end_of_turn_not_eos", finding, {"end_id": sorted(ends), "eos_token_ids": sorted(ends)})]
     if end in ends:
         return []
     token = tokenizer.convert_ids_to_tokens(end)
     stops = ", ".join(f"{i} ({tokenizer.convert_ids_to_tokens(i)})" for i in sorted(ends)) or "nothing"
-    found = f"an answer ends with {token} ({end}), generation stops at {stops}"
+    finding = f"an answer ends with {token} ({end}), generation stops at {stops}"
     evidence = {"end_token": token, "end_id": end, "eos_token_ids": sorted(ends)}
-    return [Diagnosis("end_of_turn_not_eos", found, evidence)]
+    return [Diagnosis("end_of_turn_not_eos", finding, evidence)]
 
 
 def template_tokens(tokenizer: Tokenizer) -> dict[str, int]:

@@ -95,34 +95,42 @@ class Grade(Record):
     isolation: str = Field(description="What the run was kept from, and how")
 
 
+@dataclass(frozen=True)
+class SandboxSettings:
+    """How answers are run.
+
+    Attributes:
+        workers: answers that run at a time.
+        memory_mib: memory of one answer in MiB, all its processes together.
+        isolation: how sandboxes are started; None: the strongest way that works here.
+        allow_weak_isolation: run answers even where this machine cannot isolate them; the verdicts say so.
+        patient: an answer that ran past its wall clock while the machine was busy runs again, alone.
+    """
+
+    workers: int
+    memory_mib: int = MEMORY_MIB
+    isolation: Isolation | None = None
+    allow_weak_isolation: bool = False
+    patient: bool = True
+
+
 def grade(
-    items: Sequence[Item],
-    answers: Sequence[AnswerLike],
-    *,
-    workers: int,
-    journal: Path | None = None,
-    allow_weak_isolation: bool = False,
-    isolation: Isolation | None = None,
-    memory_mib: int = MEMORY_MIB,
-    patient: bool = True,
+    items: Sequence[Item], answers: Sequence[AnswerLike], sandbox: SandboxSettings, journal: Path | None = None
 ) -> list[Grade]:
     """Grade answers, in their order. Equal answers to equal checks run once.
 
     Args:
-        workers: how many answers run at a time.
         journal: file (`.jsonl`) to which each verdict is appended, and from which an interrupted grading resumes;
             verdicts of other gradings in it are used as well, where everything they depend on is the same.
-        allow_weak_isolation: run answers even where this machine cannot isolate them; the verdicts say so.
-        isolation: how they are started (default: the strongest that works here).
-        memory_mib: most memory of one answer, all its processes together.
-        patient: an answer that ran past its wall clock while the machine was busy runs again, alone.
 
     Raises:
-        InputError: an answer to an item that is not given, two items of one id, or a parameter below one.
+        InputError: an answer to an item that is not given, two items of one id, or a setting below one.
         IsolationError: sandboxes do not start.
     """
-    if workers < 1 or memory_mib < 1:
-        raise InputError(f"grading needs workers and memory_mib above zero; got {workers}, {memory_mib}")
+    if sandbox.workers < 1 or sandbox.memory_mib < 1:
+        raise InputError(
+            f"grading needs workers and memory_mib above zero; got {sandbox.workers}, {sandbox.memory_mib}"
+        )
     by_id = {item.item_id: item for item in items}
     if len(by_id) != len(items):
         raise InputError("two items have the same item_id: an answer could not be told to which it belongs")
@@ -134,15 +142,15 @@ def grade(
     verdicts: dict[_Request, tuple[Verdict, str]] = {}
     ran_in = _NO_NEED
     if runs:
-        isolation = isolation or best_isolation()
+        isolation = sandbox.isolation or best_isolation()
         missing = _missing(isolation)
         ran_in = isolation_text(isolation, missing)
-        if missing and not allow_weak_isolation:
+        if missing and not sandbox.allow_weak_isolation:
             reason = f"this machine cannot isolate {', '.join(missing)}; install bubblewrap or allow user namespaces"
             verdicts = dict.fromkeys(runs, ("refused", reason))
         else:
             with_journal = GradeJournal(journal) if journal is not None else None
-            grader = _Grader(isolation, workers, memory_mib, with_journal, ran_in, patient)
+            grader = _Grader(sandbox, isolation, with_journal, ran_in)
             try:
                 verdicts = grader.run(runs)
             finally:
@@ -232,12 +240,10 @@ def _grade(
 class _Grader:
     """Runs references, then answers, and records both in the journal."""
 
+    sandbox: SandboxSettings
     isolation: Isolation
-    workers: int
-    memory_mib: int
     journal: GradeJournal | None
     ran_in: str
-    patient: bool
 
     def run(self, requests: Sequence[_Request]) -> dict[_Request, tuple[Verdict, str]]:
         """The verdict of each request whose answer holds code."""
@@ -325,14 +331,14 @@ class _Grader:
         return extracted.code if extracted.code is not None else item.reference
 
     def _sessions(self, sessions: Mapping[str, tuple[Session, float]], finished: "_Finished") -> None:
-        uncertain = _UNCERTAIN if self.patient else _UNCERTAIN - {"wall"}
+        uncertain = _UNCERTAIN if self.sandbox.patient else _UNCERTAIN - {"wall"}
         for timeout_s in sorted({timeout_s for _, timeout_s in sessions.values()}):
             keys = [key for key, (_, limit) in sessions.items() if limit == timeout_s]
             settings = PoolSettings(
                 self.isolation,
-                SessionLimits(timeout_s, self.memory_mib),
+                SessionLimits(timeout_s, self.sandbox.memory_mib),
                 times=1,
-                processes=self.workers,
+                processes=self.sandbox.workers,
                 rerun=RerunPolicy(uncertain, _PATIENCE, quiet_is_certain=True),
                 apart=frozenset({"javascript"}),  # a context of V8 is no boundary: what ran there is never asked again
             )
@@ -343,7 +349,7 @@ class _Grader:
             )
 
     def _key(self, what: str, item: Item, parts: list[str]) -> str:
-        place = [FORMAT, what, environment(item.language), self.ran_in, self.memory_mib]
+        place = [FORMAT, what, environment(item.language), self.ran_in, self.sandbox.memory_mib]
         return sha256_bytes(canonical_json([*place, *parts]))
 
 

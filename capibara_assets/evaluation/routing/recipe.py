@@ -19,7 +19,7 @@ class RouterRecipe(Declared):
     max_iterations: int = Field(default=100, ge=1)
     seed: int = 20_261_120
     min_validation: int = Field(
-        default=20, ge=2, description="Validation prompts without which nothing is calibrated, and nobody abstains."
+        default=20, ge=2, description="Validation prompts below which the router is not calibrated and never abstains."
     )
     abstain_cost: float | None = Field(
         default=0.5,

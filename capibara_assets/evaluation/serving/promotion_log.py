@@ -148,7 +148,7 @@ def state_before(history: Sequence[Move], slots: Collection[str] | None = None) 
         slots: only these slots count; None: all.
 
     Raises:
-        InputError: nothing was promoted, or all of it was taken back.
+        InputError: nothing was promoted, or all of it was rolled back.
     """
     steps = [(0, NOTHING)]
     for move in history:

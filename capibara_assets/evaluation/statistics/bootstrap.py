@@ -81,7 +81,7 @@ def difference(candidate: Array, reference: Array) -> Array:
 def interval(draws: Array, estimate: float, of: Resamples, confidence: float) -> Interval:
     """The expanded percentile interval of a statistic, and its p-value against 0.
 
-    Percentiles of a bootstrap over few groups lie too close together: they are taken further out, by Student's t and
+    Percentiles of a bootstrap over few groups lie too close together: they are moved outwards, by Student's t and
     the factor √(g / (g − 1)) (Hesterberg 2015, The American Statistician 69:371, section 4.2). Where that asks for a
     percentile beyond the last resample, the interval is that of their standard deviation, the range at least.
 

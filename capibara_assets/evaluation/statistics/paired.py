@@ -81,7 +81,7 @@ def paired_difference_interval(
     """Interval of the difference of two paired proportions, first minus second: (b − c) / n.
 
     Args:
-        a, b, c, d: items by who passed (see above); numbers that are not whole are taken as they are.
+        a, b, c, d: items by who passed (see above); need not be whole numbers.
         method: `tango`: inverts the score test under the constrained maximum likelihood (Tango 1998, Statistics in
             Medicine 17:891); `newcombe`: joins two Wilson intervals by their correlation, which is corrected for
             continuity (Newcombe 1998, Statistics in Medicine 17:2635, method 10).

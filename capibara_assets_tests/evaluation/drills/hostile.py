@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from capibara_assets.evaluation.grading.grade import Grade, counts, grade
+from capibara_assets.evaluation.grading.grade import Grade, SandboxSettings, counts, grade
 from capibara_assets.evaluation.items.items import Check, Item
 from capibara_assets.executions.replay.workers import node
 from capibara_assets_tests.evaluation.drills.hostile_programs import (
@@ -64,7 +64,7 @@ def run_hostile(workers: int = 2, only: Collection[str] = ()) -> dict[str, Any]:
         items, programs = _programs(places, secret, only)
         before = _children()
         with _Watch() as watch:
-            grades = grade(items, programs, workers=workers, memory_mib=MEMORY_MIB, patient=False)
+            grades = grade(items, programs, SandboxSettings(workers, MEMORY_MIB, patient=False))
         hostile = [each for each in grades if each.contender != HONEST]
         honest = [each for each in grades if each.contender == HONEST]
         harmed = [] if file.read_text() == secret else ["the file of the user was changed"]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from capibara_assets.evaluation.grading.grade import grade
+from capibara_assets.evaluation.grading.grade import SandboxSettings, grade
 from capibara_assets.evaluation.items.items import Item
 
 _OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
@@ -57,7 +57,7 @@ def run_mutants(items: Sequence[Item], workers: int = 2, most: int = 6, seed: in
         chosen = list(dict.fromkeys(mutants(item.reference, item.language)))
         random.Random(f"{seed} {item.item_id}").shuffle(chosen)
         answers += [_Answer("mutant", item.item_id, number, text) for number, text in enumerate(chosen[:most])]
-    grades = grade(run, answers, workers=workers)
+    grades = grade(run, answers, SandboxSettings(workers))
     by_id = {item.item_id: item for item in run}
     references = [each for each in grades if each.contender == "reference"]
     graded = {each.item_id for each in references if each.verdict != "ungraded"}

@@ -14,7 +14,7 @@ import pytest
 
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.grading import grade as grading
-from capibara_assets.evaluation.grading.grade import Grade, counts, extract_code, grade, plain_text
+from capibara_assets.evaluation.grading.grade import Grade, SandboxSettings, counts, extract_code, grade, plain_text
 from capibara_assets.evaluation.grading.journal import GradeJournal
 from capibara_assets.evaluation.items.items import Check, Item
 from capibara_assets.evaluation.items.public_benchmarks import read_benchmark
@@ -105,7 +105,7 @@ FAILS = [
 
 def graded(items: Sequence[Item], said: Sequence[tuple[str, str]], journal: Path | None = None) -> list[Grade]:
     answers = [Said("c", item_id, number, text) for number, (item_id, text) in enumerate(said)]
-    return grade(items, answers, workers=2, journal=journal)
+    return grade(items, answers, SandboxSettings(2), journal)
 
 
 @pytest.fixture(scope="module")
@@ -203,14 +203,18 @@ def weak() -> Isolation:
 
 def test_nothing_runs_where_it_cannot_be_isolated(tmp_path: Path) -> None:
     answers = [Said("c", "add", 0, f"open({str(tmp_path / 'ran')!r}, 'w')"), Said("c", "predicted", 0, "4")]
-    grades = grade(ITEMS, answers, workers=1, isolation=weak())
+    grades = grade(ITEMS, answers, SandboxSettings(1, isolation=weak()))
     assert [each.verdict for each in grades] == ["refused", "passed"]
     assert "cannot isolate network, files, processes, number of processes" in grades[0].detail
     assert not (tmp_path / "ran").exists()
 
 
 def test_weak_isolation_is_allowed_by_name_and_stands_in_every_verdict() -> None:
-    (found,) = grade(ITEMS, [Said("c", "add", 0, ADD)], workers=1, isolation=weak(), allow_weak_isolation=True)
+    (found,) = grade(
+        ITEMS,
+        [Said("c", "add", 0, ADD)],
+        SandboxSettings(1, isolation=weak(), allow_weak_isolation=True),
+    )
     assert found.verdict == "passed"
     assert "weak, allowed by name: network, files, processes, number of processes not isolated" in found.isolation
 
@@ -287,7 +291,7 @@ def test_what_makes_no_sense_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="same item_id"):
         graded([ITEMS[0], ITEMS[0]], [])
     with pytest.raises(InputError, match="above zero"):
-        grade(ITEMS, [], workers=0)
+        grade(ITEMS, [], SandboxSettings(0))
     with pytest.raises(InputError, match="jsonl"):
         GradeJournal(tmp_path / "grades.txt")
     assert graded(ITEMS, []) == []
