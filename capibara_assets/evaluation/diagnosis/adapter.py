@@ -30,9 +30,7 @@ def check_factors(adapter: LoraAdapter) -> list[Diagnosis]:
     other = {module: pair for module, pair in stated.items() if pair[0] != pair[1]}
     if other:
         module, (wanted, there) = next(iter(other.items()))
-        words = (
-            f"adapter_config.json says rank {wanted}, {module} has {there} ({len(other)} of {len(stated)} modules)"
-        )
+        words = f"adapter_config.json says rank {wanted}, {module} has {there} ({len(other)} of {len(stated)} modules)"
         return [Diagnosis("adapter_factors_differ", words, {"stated": wanted, "rank": there, "modules": len(other)})]
     off = [module for module in adapter.modules if adapter.scale(module) == 0]
     if adapter.modules and len(off) == len(adapter.modules):

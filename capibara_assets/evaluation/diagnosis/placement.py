@@ -53,9 +53,7 @@ def check_deepspeed(device_map: DeviceMap | None, deepspeed: Path | None, script
     if device_map is not None and (deepspeed is not None or launched):
         stage = _stage(deepspeed) if deepspeed is not None else "unknown"
         by = str(deepspeed) if deepspeed is not None else "ACCELERATE_USE_DEEPSPEED"
-        words = (
-            f"device_map {device_map!r} is given and DeepSpeed is on ({by}, ZeRO stage {stage}): both place weights"
-        )
+        words = f"device_map {device_map!r} is given and DeepSpeed is on ({by}, ZeRO stage {stage}): both place weights"
         evidence = {"device_map": device_map, "stage": stage, "deepspeed": by}
         return [Diagnosis("device_map_under_deepspeed", words, evidence)]
     if script is None:
