@@ -1,4 +1,4 @@
 """Held-out questions, answers, grades, statistics and the decision; the router; what is served.
 
-Imports `checkpoints`, `modeling`, `datasets`, `executions` and what lies below them; never Dagster.
+Imports `training`, `checkpoints`, `modeling`, `datasets`, `executions` and what lies below them; never Dagster.
 """

@@ -1,4 +1,4 @@
-"""From a record to everything made from it, and back; forgetting a record.
+"""Lineage of records, examples, adapters and checkpoints in both directions; forgetting a record.
 
 Imports every library below it; never Dagster at import.
 """

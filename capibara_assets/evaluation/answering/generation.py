@@ -1,6 +1,6 @@
 """Generate answers in batches: finished rows leave the batch, and waiting prompts take their place.
 
-Continuous batching (Orca, OSDI 2022) over any causal Transformers model with a key-value cache. Prompts are taken in
+Continuous batching (Orca, OSDI 2022) over any causal Transformers model with a key-value cache. Prompts are read in
 order of length; a prefix that all of them share (a playbook) and a prompt with several samples are prefilled once.
 Logits are computed only where a token is chosen. Every sample draws from a random generator of its own, so an answer
 is a function of prompt, decoding and seed, whatever else is in the batch; across batches only the last bits of a

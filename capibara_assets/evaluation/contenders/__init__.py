@@ -1,4 +1,4 @@
-"""Who answers: models with adapters, prompts, endpoints, earlier answers.
+"""Contenders: models with adapters, prompts, endpoints and stored answers, and their losses.
 
-Imports the schema only.
+Imports the schema and decoding settings only.
 """

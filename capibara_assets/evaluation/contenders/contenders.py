@@ -258,7 +258,7 @@ def routed_losses(losses: pl.DataFrame, picks: Mapping[str, str], name: str = "r
     """
     examples = set(losses["example_id"])
     if missing := sorted(examples - picks.keys()):
-        raise InputError(f"the router picked nobody for {len(missing)} examples, {missing[0]} the first")
+        raise InputError(f"the router picked no contender for {len(missing)} examples, {missing[0]} the first")
     wanted = pl.DataFrame(
         [(example, contender) for example, contender in picks.items() if example in examples],
         schema={"example_id": pl.String, "contender": pl.String},

@@ -223,8 +223,8 @@ class _InstrumentedTests:
         return Never().visit(copy.deepcopy(statement))  # type: ignore[no-any-return]
 
 
-def _report(number: int, letter: str, index: int, value: ast.expr) -> ast.Expr:
-    place = ast.Constant(f"{number}{letter}{index}")
+def _report(number: int, kind: str, index: int, value: ast.expr) -> ast.Expr:
+    place = ast.Constant(f"{number}{kind}{index}")
     return ast.Expr(ast.Call(ast.Name("_capibara_report", ast.Load()), [place, value], []))
 
 

@@ -15,7 +15,7 @@ class NotPlain(ValueError):
 
 @dataclass(frozen=True)
 class Text:
-    """What a value of another type looks like (a date, a fraction, a value of JavaScript): equal by its text alone."""
+    """The text form of a value of another type (a date, a fraction, a JavaScript value); equal if the texts are."""
 
     text: str
 

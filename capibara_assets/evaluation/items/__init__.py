@@ -1,4 +1,4 @@
-"""Held-out questions and where they come from: the graph's test split, files, public benchmarks; leaks into training.
+"""Held-out items from the graph's test split, files and public benchmarks; leaks of items into training data.
 
 Imports nothing of its siblings.
 """

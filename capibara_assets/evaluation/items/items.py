@@ -1,4 +1,4 @@
-"""Held-out items: questions with the check of their answers, taken from what recorded sessions asserted or printed.
+"""Held-out items: questions with the check of their answers, made from what recorded sessions asserted or printed.
 
 An answer replaces a piece of a recorded cell. The rest of that cell and the later cells that had to pass are its tests;
 the cell's recorded output is the expected output. Whether a check can be trusted is decided by `grading`, which runs

@@ -1,4 +1,4 @@
-"""Comparisons for people: the items a model did worst on, and a training's epochs side by side.
+"""Reports for readers: the items a model did worst on, and a comparison of a training's epochs.
 
 Imports `report`, `answering`, `grading` and `statistics`.
 """

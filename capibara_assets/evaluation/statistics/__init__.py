@@ -1,4 +1,4 @@
 """Scores and their uncertainty: bootstrap, paired tests, calibration, text metrics, figures per contender.
 
-Imports `answering`, `grading`, `items` and `decision_rule`.
+Imports `answering`, `grading`, `items`, `report`, `schema` and `decision_rule`.
 """

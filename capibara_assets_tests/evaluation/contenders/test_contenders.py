@@ -274,7 +274,7 @@ def test_routed_losses_are_those_of_whoever_was_picked(base: Base, held: pl.Data
             )["nll"].item()
         )
     assert table(ExampleLoss, [ExampleLoss(**row) for row in routed.to_dicts()]).height == 6
-    with pytest.raises(InputError, match="picked nobody for 1 examples, e003"):
+    with pytest.raises(InputError, match="picked no contender for 1 examples, e003"):
         routed_losses(losses, {key: value for key, value in picks.items() if key != "e003"})
     with pytest.raises(InputError, match="expert:ml, picked for example e000"):
         routed_losses(losses, picks | {"e000": "expert:ml"})
