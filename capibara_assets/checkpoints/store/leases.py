@@ -53,7 +53,7 @@ class Lease:
         """Raises LeaseExpired where the lease has expired, so that the writer has to start again."""
         if time.time() >= self._expires:
             raise LeaseExpired(
-                f"writing to {self._place.root} stood still for over {LIFE_S / 60:.0f} minutes (a suspended process?): "
+                f"writing to {self._place.root} stalled for over {LIFE_S / 60:.0f} minutes (a suspended process?): "
                 "nothing was published; save again"
             )
 

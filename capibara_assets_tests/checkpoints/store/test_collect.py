@@ -238,7 +238,7 @@ def test_a_writer_whose_lease_ran_out_does_not_publish(tmp_path: Path, monkeypat
     now = time.time()
     late = lambda: monkeypatch.setattr(time, "time", lambda: now + LIFE_S + 1)  # noqa: E731
     at(monkeypatch, "rename", lambda source, target: target.parent.name == "manifests", late)
-    with pytest.raises(LeaseExpired, match="stood still for over 15 minutes"):
+    with pytest.raises(LeaseExpired, match="stalled for over 15 minutes"):
         store.save(BIG, 1, "m")
     assert store.list() == []
 
@@ -263,7 +263,7 @@ def test_a_writer_that_was_suspended_at_the_last_moment(
     if collection == "none":
         assert same(store.load(store.save(BIG, 1, "m")), BIG)
     else:
-        with pytest.raises(InputError, match="stood still") as caught:
+        with pytest.raises(InputError, match="stalled") as caught:
             store.save(BIG, 1, "m")
         assert isinstance(caught.value, LeaseExpired) == (collection == "takes its pack")
         assert store.list() == []

@@ -88,7 +88,7 @@ def test_what_another_writer_has_not_synced_yet_is_settled_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settles: bool
 ) -> None:
     if not settles:
-        monkeypatch.setattr(LocalPlace, "settle", lambda self, folder: None)
+        monkeypatch.setattr(LocalPlace, "sync_names", lambda self, folder: None)
     found = []
     for at in range(44, 56):  # around the first writer's publishing
         changes = record_between(tmp_path / str(at), plain, seed=1000 + at, at=at)

@@ -222,7 +222,7 @@ def test_a_writer_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest
     ids = filled(tmp_path)
     with (
         hold(open_store(tmp_path).place, None, "save m step 3"),
-        pytest.raises(InputError, match=r"writers are still at work.*save m step 3"),
+        pytest.raises(InputError, match=r"writers are still active.*save m step 3"),
     ):
         encrypt(tmp_path, KEY)
     whole(tmp_path, KEY, ids)
