@@ -43,9 +43,9 @@ def test_a_wrong_recipe_is_refused_by_name(tmp_path: Path, change: Any, message:
 
 
 @given(st.integers(0, 10**9))
-def test_a_ladder_answers_every_count(count: int) -> None:
-    ladder = (ThresholdRow(below=10, value=1), ThresholdRow(below=100, value=2), ThresholdRow(value=3))
-    assert lookup(ladder, count) == (1 if count < 10 else 2 if count < 100 else 3)
+def test_a_threshold_table_answers_every_count(count: int) -> None:
+    table = (ThresholdRow(below=10, value=1), ThresholdRow(below=100, value=2), ThresholdRow(value=3))
+    assert lookup(table, count) == (1 if count < 10 else 2 if count < 100 else 3)
 
 
 def test_levels_go_from_much_room_to_little() -> None:
