@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _QUANTIZATIONS = {"none": "none", "bf16": "bf16", "int8": "int8", "int4": "nf4"}
 _SECTIONS = {
-    "epochs": "training.resume.epochs",
+    "epochs": "training.epochs",
     "batch_size": "training.micro_batch",
     "grad_accum": "training.accumulation",
     "global_batch": "training.global_batch",
