@@ -25,7 +25,7 @@ class Wishes:
     validation: tuple[Path, ...] = ()
     output: Path | None = None
     model: str | None = None
-    flags: Mapping[str, Any] = field(default_factory=dict)  # "training.resume.epochs" -> value
+    flags: Mapping[str, Any] = field(default_factory=dict)  # "training.epochs" -> value
     settings: tuple[str, ...] = ()  # "section.key=value"
     deepspeed: Path | None = None
     resume_from: str | None = None
@@ -75,7 +75,7 @@ def chosen_recipe(wishes: Wishes) -> TrainingRecipe:
             _put(values, "hardware.backend", "zero2")
     given = wishes.flags.keys() | {setting.partition("=")[0].strip() for setting in wishes.settings}
     _derive_batch(values, given)
-    if "training.resume.epochs" in wishes.flags:  # whoever says how many passes means whole ones
+    if "training.epochs" in wishes.flags:  # whoever says how many passes means whole ones
         for cap in {"training.max_steps", "training.max_tokens"} - given:
             _put(values, cap, None)
     return declared(TrainingRecipe, values, file)
