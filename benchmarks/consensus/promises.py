@@ -70,7 +70,7 @@ LINES = (
         tests(
             "consensus/aggregation/test_kernels.py", "consensus/aggregation/test_large_aggregation.py",
             "consensus/merging/test_checkpoint_merge.py",
-            "consensus/vote/test_ballots.py", "consensus/vote/test_voting.py",
+            "consensus/election/test_ballots.py", "consensus/election/test_voting.py",
         ),
         passed,
         all_passed,

@@ -32,7 +32,7 @@ LINES = (
     Line(
         "known answers: pass@k, perplexity, paired intervals; training items refused; a killed evaluation resumes",
         tests(
-            "evaluation/statistics/test_pass_at_k.py", "evaluation/statistics/test_paired.py",
+            "evaluation/statistics/test_scores.py", "evaluation/statistics/test_paired.py",
             "evaluation/statistics/test_bootstrap.py",
             "evaluation/decision/test_decide.py", "evaluation/items/test_leaks.py",
             "evaluation/contenders/test_contenders.py",

@@ -184,7 +184,7 @@ Strategy = Annotated[
 
 
 TRAINERS = {
-    "huggingface": "strategies.seeds:train_seeds",
+    "huggingface": "strategies.parts:train_seeds",
     "federated": "strategies.federated:train_federated",
     "private": "strategies.private_sgd:train_private",
 }

@@ -6,6 +6,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
+from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -17,10 +18,7 @@ from capibara_assets.training.monitoring.events import Report
 from capibara_assets.training.ranks import ALONE, Ranks
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.strategies.federated import train_federated
-from capibara_assets.training.strategies.parts import train_seeds
-from capibara_assets.training.strategies.private_sgd import train_private
-from capibara_assets.training.strategy import FederatedStrategy, PrivateStrategy, SeedsStrategy
+from capibara_assets.training.strategy import TRAINERS
 from capibara_assets.training.supervisor.signals import StopSignal, stop_signal
 from capibara_assets.training.supervisor.voter_process import FAILED, alone_in, follow_supervisor, reporter
 
@@ -76,11 +74,9 @@ def attempt(
 
 def train_by_strategy(run: VoterRun) -> Path:
     """Train a voter by its declared strategy; returns the result's folder. Raises as `train_voter`."""
-    match run.voter.strategy:
-        case SeedsStrategy() as strategy:
-            return train_seeds(run, strategy)
-        case FederatedStrategy() as strategy:
-            return train_federated(run, strategy)
-        case PrivateStrategy() as strategy:
-            return train_private(run, strategy)
-    return train_voter(run)
+    strategy = run.voter.strategy
+    if strategy.kind not in TRAINERS:
+        return train_voter(run)
+    module, name = TRAINERS[strategy.kind].split(":")
+    folder: Path = getattr(import_module(f"capibara_assets.training.{module}"), name)(run, strategy)
+    return folder

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from capibara_assets.checkpoints.inspect.verify import digest_of
-from capibara_assets.consensus.choose.choosing import BASE, choose, rebuild
+from capibara_assets.consensus.choose.choosing import BASE, ValidationLosses, choose, rebuild
 from capibara_assets.consensus.choose.integrated import integrated_verdict, read_strategies, strategy_weights
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.errors import InputError
@@ -41,7 +41,7 @@ def test_it_is_a_candidate_where_its_strategies_are(
     tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens]
 ) -> None:
     recipe = ConsensusRecipe()
-    found = choose(tiny, honest, validation, recipe, f=1, strategies=KINDS)
+    found = choose(ValidationLosses(tiny, validation), honest, recipe, f=1, strategies=KINDS)
     (entry,) = [one for one in found.tried if one.kind == "integrated"]
     assert dict(zip(entry.voters, entry.weights or (), strict=True)) == strategy_weights(KINDS)
     assert entry.passed
@@ -51,7 +51,7 @@ def test_it_is_a_candidate_where_its_strategies_are(
     assert entry.loss is not None
     gain = (found.losses[BASE] - entry.loss) / (found.losses[BASE] - best)
     assert entry.figures["quality"] == pytest.approx(min(gain, 1.0), abs=1e-6)
-    without = choose(tiny, honest, validation, recipe, f=1, strategies={**KINDS, "voter-3": "plain"})
+    without = choose(ValidationLosses(tiny, validation), honest, recipe, f=1, strategies={**KINDS, "voter-3": "plain"})
     assert "integrated" not in {one.kind for one in without.tried}
 
 
@@ -60,7 +60,7 @@ def test_below_its_threshold_it_does_not_pass_however_wide_the_tolerance(
 ) -> None:
     recipe = ConsensusRecipe(tolerance=10.0)
     weak = {name: adapter if name == "voter-3" else changed(adapter, 0.05) for name, adapter in honest.items()}
-    found = choose(tiny, weak, validation, recipe, f=1, strategies=KINDS)
+    found = choose(ValidationLosses(tiny, validation), weak, recipe, f=1, strategies=KINDS)
     (entry,) = [one for one in found.tried if one.kind == "integrated"]
     assert entry.loss is not None
     assert entry.loss < found.losses[BASE]
