@@ -153,13 +153,13 @@ def test_a_loss_that_is_not_finite_is_refused(where: int, value: float, side: bo
 
 
 @pytest.mark.parametrize(
-    ("candidate", "reference", "groups"),
+    ("scores", "weights", "groups"),
     [(0, 0, 0), (3, 2, 3), (2, 3, 2), (3, 3, 2)],
-    ids=["none", "reference short", "candidate short", "groups short"],
+    ids=["none", "weights short", "scores short", "groups short"],
 )
-def test_unequal_or_no_examples_are_refused(candidate: int, reference: int, groups: int):
+def test_unequal_or_no_examples_are_refused(scores: int, weights: int, groups: int):
     with pytest.raises(ValueError, match="equally many, at least one"):
-        gain(np.ones(candidate), np.ones(reference), np.array(["g"] * groups))
+        resample(np.ones((scores, 2)), np.ones(weights), np.array(["g"] * groups), resamples=10, seed=0)
 
 
 def resamples(draws: Array, groups: int) -> Resamples:
