@@ -124,6 +124,7 @@ def hold(folder: Path, shared: Path, connection: Connection) -> None:
     connection.recv()
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(not Path("/proc/self/smaps").is_file(), reason="asks Linux for shares of memory")
 def test_two_processes_hold_the_base_once(nano: Path, tmp_path: Path) -> None:
     folder = save_tiny(tmp_path / "base", nano)

@@ -164,6 +164,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.extended
 def test_shards_of_two_ranks_are_read_as_whole_tensors(tmp_path: Path) -> None:
     two_ranks(RANKS, str(tmp_path))
     assert {path.name for path in (tmp_path / "dcp").iterdir()} >= {"__0_0.distcp", "__1_0.distcp"}
@@ -311,6 +312,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.extended
 def test_converting_takes_memory_for_a_group_of_tensors_not_for_the_model(tmp_path: Path) -> None:
     huggingface.write(Content({"w": of_torch(torch.zeros(3))}), tmp_path / "small.safetensors")
     big = {f"layer.{i}": of_torch(torch.full((4 << 20,), float(i))) for i in range(16)}  # 16 MiB each

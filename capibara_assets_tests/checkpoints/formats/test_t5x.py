@@ -333,6 +333,7 @@ def test_without_the_extra_a_checkpoint_is_known_and_the_extra_is_named(theirs: 
     assert "needs msgpack, tensorstore" in done.stdout and "capibara-assets[tpu]" in done.stdout
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", ["t5x", "orbax"])
 def test_memory_stays_flat_whatever_the_size_of_a_tensor(tmp_path: Path, name: str):
     code = """
