@@ -33,10 +33,9 @@ pytest.importorskip("deepspeed", reason="deepspeed is an extra")
 
 # The losses, weights and resumes of the others are in `make test-all`; what is their own (shards, gradients of an empty
 # batch, what they refuse) is tested in one process.
-DDP = ("ddp",)
 OTHERS = ("fsdp2", "zero2", "accelerate")
-BACKENDS = (*DDP, *OTHERS)
-EACH = [pytest.param(DDP, "ddp"), *(pytest.param(OTHERS, name, marks=pytest.mark.extended) for name in OTHERS)]
+BACKENDS = ("ddp", *OTHERS)
+EACH = ["ddp", *(pytest.param(name, marks=pytest.mark.extended) for name in OTHERS)]
 # Five examples of a step, each alone in its micro-batch: the second process has an empty one.
 UNEVEN: dict[str, Any] = {
     "voters": [{"name": "voter-0", "seed": 0, "shard": 0}],
@@ -155,15 +154,31 @@ def trained_by(make: MakeRequest, backends: tuple[str, ...]) -> dict[str, Traini
     return requests
 
 
-@pytest.fixture(scope="module")
-def runs(
-    request: pytest.FixtureRequest, tiny_folder: Path, dataset: Path, tmp_path_factory: pytest.TempPathFactory
+def runs_by(
+    backends: tuple[str, ...], tiny_folder: Path, dataset: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Runs]:
-    """Trainings by some back ends, and by one process."""
-    requests = trained_by(request_maker(tiny_folder, dataset, tmp_path_factory.mktemp("backends")), request.param)
+    """Trainings by some back ends and by one process, for as long as a fixture lasts."""
+    requests = trained_by(request_maker(tiny_folder, dataset, tmp_path_factory.mktemp("backends")), backends)
     yield Runs(requests)
-    for done in requests.values():
-        shutil.rmtree(done.work)
+    for request in requests.values():
+        shutil.rmtree(request.work)
+
+
+@pytest.fixture(scope="module")
+def runs_by_ddp(tiny_folder: Path, dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    yield from runs_by(("ddp",), tiny_folder, dataset, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def runs_by_others(tiny_folder: Path, dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    yield from runs_by(OTHERS, tiny_folder, dataset, tmp_path_factory)
+
+
+@pytest.fixture
+def runs(name: str, request: pytest.FixtureRequest) -> Runs:
+    """Those that a test of this name looks at; only what is asked for is trained."""
+    found: Runs = request.getfixturevalue("runs_by_others" if name in OTHERS else "runs_by_ddp")
+    return found
 
 
 def train_in_ranks(processes: int, jobs: list[tuple[TrainingRequest, int]]) -> None:
@@ -185,7 +200,7 @@ def write(request: TrainingRequest) -> Path:
     return request.work / "request.json"
 
 
-@pytest.mark.parametrize(("runs", "name"), [*EACH, pytest.param(DDP, "moved")], indirect=["runs"])
+@pytest.mark.parametrize("name", [*EACH, "moved"])
 def test_two_processes_give_the_losses_and_weights_of_one(runs: Runs, name: str) -> None:
     one, two = runs.curve("single"), runs.curve(name)
     assert len(one) == len(two) >= 10
@@ -197,7 +212,7 @@ def test_two_processes_give_the_losses_and_weights_of_one(runs: Runs, name: str)
 
 
 @pytest.mark.resume
-@pytest.mark.parametrize(("runs", "name"), EACH, indirect=["runs"])
+@pytest.mark.parametrize("name", EACH)
 def test_stopped_in_a_step_and_resumed_by_two_processes_gives_the_same_bits(runs: Runs, name: str) -> None:
     assert digests(runs.result(f"{name}, stopped")) == digests(runs.result(name))
     (resumed,) = runs.events(f"{name}, stopped", "resumed")
@@ -206,11 +221,10 @@ def test_stopped_in_a_step_and_resumed_by_two_processes_gives_the_same_bits(runs
 
 
 @pytest.mark.resume
-@pytest.mark.parametrize("runs", [DDP], indirect=True)
-def test_resumed_by_another_number_of_processes_it_says_statistical(runs: Runs) -> None:
-    (resumed,) = runs.events("moved", "resumed")
+def test_resumed_by_another_number_of_processes_it_says_statistical(runs_by_ddp: Runs) -> None:
+    (resumed,) = runs_by_ddp.events("moved", "resumed")
     assert resumed["continuation"] == "statistical" and resumed["step"] > 0
-    assert [event["processes"] for event in runs.events("moved", "started")] == [2, 1]
+    assert [event["processes"] for event in runs_by_ddp.events("moved", "started")] == [2, 1]
 
 
 @pytest.mark.extended
