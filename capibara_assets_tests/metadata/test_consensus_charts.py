@@ -9,10 +9,10 @@ from typing import Any
 import dagster as dg
 import numpy as np
 import pytest
-from capibara_assets.consensus.vote.voting import Ballot, vote
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capibara_assets.consensus.election.voting import Ballot, vote
 from capibara_assets.metadata.consensus_charts import (
     ballot_matrix,
     distance_map,

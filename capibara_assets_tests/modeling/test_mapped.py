@@ -104,6 +104,23 @@ def test_a_full_disk_is_one_sentence(nano: Path, tmp_path: Path, monkeypatch: py
     assert not list((tmp_path / "shared").glob("*.safetensors"))
 
 
+def all_mapped(weights: list[torch.nn.Parameter]) -> bool:
+    """Whether all weights lie in files that are mapped into this process, and none in memory of its own."""
+    ranges = []
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if line.endswith(".safetensors"):
+            low, high = line.split()[0].split("-")
+            ranges.append((int(low, 16), int(high, 16)))
+    return all(any(low <= value.data_ptr() < high for low, high in ranges) for value in weights)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").is_file(), reason="asks Linux what is mapped")
+def test_all_weights_lie_in_mapped_files(nano: Path, tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "base", nano, torch.bfloat16)
+    assert all_mapped(list(load_base(folder, shared=tmp_path / "shared").model.parameters()))
+    assert not all_mapped(list(load_base(folder).model.parameters()))
+
+
 def hold(folder: Path, shared: Path, connection: Connection) -> None:
     """A process that holds a base: tells KiB of its mapped files in memory, and whether all weights lie there."""
     torch.set_num_threads(1)
@@ -112,18 +129,17 @@ def hold(folder: Path, shared: Path, connection: Connection) -> None:
         value.detach().sum()  # every page is read
     connection.send("ready")
     connection.recv()
-    figures, inside, ranges = {"Rss": 0, "Pss": 0}, False, []
+    figures, inside = {"Rss": 0, "Pss": 0}, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
-        if found := re.match("([0-9a-f]+)-([0-9a-f]+) ", line):
-            if inside := line.endswith(".safetensors"):
-                ranges.append((int(found[1], 16), int(found[2], 16)))
+        if re.match("[0-9a-f]+-[0-9a-f]+ ", line):
+            inside = line.endswith(".safetensors")
         elif inside and line.startswith(("Rss:", "Pss:")):
             figures[line[:3]] += int(line.split()[1])
-    mapped = all(any(low <= value.data_ptr() < high for low, high in ranges) for value in weights)
-    connection.send((figures["Rss"], figures["Pss"], mapped))
+    connection.send((figures["Rss"], figures["Pss"], all_mapped(weights)))
     connection.recv()
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(not Path("/proc/self/smaps").is_file(), reason="asks Linux for shares of memory")
 def test_two_processes_hold_the_base_once(nano: Path, tmp_path: Path) -> None:
     folder = save_tiny(tmp_path / "base", nano)

@@ -83,15 +83,17 @@ SPIKE = {"window": 4, "snapshot_every": 9, "max_rollbacks": 2}
 @pytest.mark.parametrize(
     ("what", "changes"),
     [
-        ("ema", {"ema": {"decay": 0.8, "every": 2}}),
+        # Two processes stop and resume with it in `parallel/test_backends.py`.
+        pytest.param("ema", {"ema": {"decay": 0.8, "every": 2}}, marks=pytest.mark.extended),
         ("roll-backs", {"spike": SPIKE, "max_steps": 13, "epochs": 3}),
         ("early stopping", {"early_stopping": {"patience": 1, "min_delta": 9.0}, "evaluate_every": 2}),
         ("fp16", {"precision": "fp16", "scaler": {"init_scale": 2.0**24, "growth_interval": 2}, "max_steps": 13,
                   "epochs": 3, "max_skipped_steps": 0, "evaluate_every": 7}),
     ],
 )  # fmt: skip
+@pytest.mark.parametrize("call", [13, pytest.param(4, marks=pytest.mark.extended)])
 def test_stopped_anywhere_it_is_the_same_to_the_bit_with(
-    make: Make, monkeypatch: pytest.MonkeyPatch, what: str, changes: dict[str, Any]
+    make: Make, monkeypatch: pytest.MonkeyPatch, what: str, changes: dict[str, Any], call: int
 ) -> None:
     if what == "roll-backs":
         spoil(monkeypatch, {5, 8})
@@ -109,16 +111,15 @@ def test_stopped_anywhere_it_is_the_same_to_the_bit_with(
         assert all(skipped["loss_scale"] for skipped in found["skipped_steps"]) and len(found["skipped_steps"]) > 5
         last = load_file(whole.work / "voter-0" / "checkpoint-13" / "optimizer.safetensors")
         assert 1 < float(last["loss_scaler.scale"]) < 2.0**24
-    for call in (4, 13):
-        request, stops = make(f"stopped-{call}", **changes), list[dict[str, Any]]()
-        if call == 4:  # as often as this it gets nowhere: once is enough
-            with pytest.raises(Interrupted):
-                train(request, poll=StopAt(call))
-            train(request)
-        else:
-            assert until_done(request, call, stops) >= 1
-            assert {event["continuation"] for event in kinds(stops, "resumed")} == {"exact"}
-        assert came(request) == expected, f"stopped at every poll number {call}"
+    request, stops = make("stopped", **changes), list[dict[str, Any]]()
+    if call == 4:  # as often as this it gets nowhere: once is enough
+        with pytest.raises(Interrupted):
+            train(request, poll=StopAt(call))
+        train(request)
+    else:
+        assert until_done(request, call, stops) >= 1
+        assert {event["continuation"] for event in kinds(stops, "resumed")} == {"exact"}
+    assert came(request) == expected
 
 
 def test_rolled_back_too_often_it_stops_with_a_diagnosis(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +198,7 @@ def test_a_finished_training_goes_on_when_it_is_made_longer(make: Make) -> None:
 
 
 def test_the_supervisor_knows_what_is_finished_and_what_became_longer(make: Make) -> None:
-    train_domain(make(max_steps=3), lambda event: None)
+    train(make(max_steps=3))
     events = list[dict[str, Any]]()
     train_domain(make(max_steps=3), events.append)
     assert [event["event"] for event in events] == ["reused"]

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.extended
 def test_shards_of_two_ranks_are_read_as_whole_tensors(tmp_path: Path) -> None:
     two_ranks(RANKS, str(tmp_path))
     assert {path.name for path in (tmp_path / "dcp").iterdir()} >= {"__0_0.distcp", "__1_0.distcp"}
@@ -177,6 +179,33 @@ def test_shards_of_two_ranks_are_read_as_whole_tensors(tmp_path: Path) -> None:
     assert len(moments) == 4
     for name, moment in moments.items():
         assert same(dict(sorted(state["optimizer"]["state"][name].items())), dict(sorted(moment.items())))
+
+
+def test_parts_in_the_files_of_two_ranks_are_read_as_one_tensor(tmp_path: Path) -> None:
+    """What two ranks save, put together of what one saves twice."""
+    whole = torch.randn(5, 3)
+    folder = saved_by_torch({"w": whole[:3].clone(), "v": torch.ones(2)}, tmp_path / "dcp")
+    other = saved_by_torch({"w": whole[3:].clone()}, tmp_path / "other")
+    (other / "__0_0.distcp").rename(folder / "__1_0.distcp")
+    theirs = pickle.loads((other / ".metadata").read_bytes())  # our own file of a moment ago
+    [(index, info)] = theirs.storage_data.items()
+    start = torch.Size([3, 0])
+
+    def joined(document: Any) -> None:
+        tensor, part = document.state_dict_metadata["w"], theirs.state_dict_metadata["w"].chunks[0]
+        tensor.size, part.offsets = whole.shape, start
+        tensor.chunks.append(part)
+        document.storage_data[replace(index, offset=start, index=1)] = replace(info, relative_path="__1_0.distcp")
+
+    edited(folder, joined)
+    state = torch.load(as_torch_has_it(folder, tmp_path / "all.pt"))
+    assert same(state["w"], whole)
+    assert same(dict(sorted(pytorch.state_of(kept(dcp.read(folder))).items())), dict(sorted(state.items())))
+
+
+def as_torch_has_it(folder: Path, file: Path) -> Path:
+    dcp_to_torch_save(folder, file)
+    return file
 
 
 # --- what is refused
@@ -311,6 +340,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.extended
 def test_converting_takes_memory_for_a_group_of_tensors_not_for_the_model(tmp_path: Path) -> None:
     huggingface.write(Content({"w": of_torch(torch.zeros(3))}), tmp_path / "small.safetensors")
     big = {f"layer.{i}": of_torch(torch.full((4 << 20,), float(i))) for i in range(16)}  # 16 MiB each

@@ -76,6 +76,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", ["zero1", "zero2", "zero2 bf16", "zero3"])
 def test_checkpoints_of_two_processes_come_out_as_deepspeeds_own_script_has_them(trained: Path, name: str) -> None:
     expected = torch.load(trained / f"{name}.pt")
@@ -92,6 +93,7 @@ def test_checkpoints_of_two_processes_come_out_as_deepspeeds_own_script_has_them
     assert deepspeed.read(trained / name / "step2").tensors.keys() == content.tensors.keys()
 
 
+@pytest.mark.extended
 def test_it_is_converted_with_the_files_beside_but_no_other_weights(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "zero2", tmp_path / "zero2")
     shutil.copytree(trained / "zero2" / "step2", tmp_path / "zero2" / "step1")
@@ -105,6 +107,7 @@ def test_it_is_converted_with_the_files_beside_but_no_other_weights(trained: Pat
         detect_format(tmp_path / "zero2")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", ["zero2", "zero3"])
 def test_an_incomplete_checkpoint_is_refused(trained: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(trained / name, tmp_path / "copy")

@@ -392,6 +392,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.extended
 def test_converting_takes_memory_for_a_piece_not_for_the_model(tmp_path: Path) -> None:
     save_file({"w": torch.zeros(3)}, tmp_path / "small.safetensors")
     save_file({"w": torch.arange(40 << 20, dtype=torch.float32)}, tmp_path / "big.safetensors")  # 160 MiB

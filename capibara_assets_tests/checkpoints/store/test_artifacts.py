@@ -237,6 +237,7 @@ print(victim, hits)
 """
 
 
+@pytest.mark.extended
 def test_a_killed_publisher_leaves_whole_artifacts_whose_checkpoints_are_whole(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True, timeout=180, check=False

@@ -68,7 +68,7 @@ def test_losses_of_power(tmp_path: Path, store_at: Callable[[Path], CheckpointSt
     assert found["damaging"] >= 8 and found["owed"] >= 12, "too little was at stake: the test proves nothing"
 
 
-@pytest.mark.parametrize("every", [15, pytest.param(5, marks=extended)])
+@pytest.mark.parametrize("every", [30, *(pytest.param(every, marks=extended) for every in (15, 5))])
 def test_another_process_between_any_two_calls_and_power_lost_right_after(tmp_path: Path, every: int) -> None:
     """What one writer relies on may be what another has made and not yet synced."""
     found: list[str] = []

@@ -111,7 +111,10 @@ def test_a_power_cut_finds_the_copy_on_disk_before_the_switch_and_the_switch_bef
 
 @pytest.mark.parametrize(
     "moments",
-    [(5, 20, 60), pytest.param((0, 5, 10, 20, 30, 40, 60, 80, 100, 150), marks=pytest.mark.extended)],
+    [
+        pytest.param((5, 20, 60), marks=pytest.mark.extended),
+        pytest.param((0, 5, 10, 20, 30, 40, 60, 80, 100, 150), marks=pytest.mark.extended),
+    ],
     ids=["three", "ten"],
 )
 def test_a_killed_process_is_finished_by_the_next(tmp_path: Path, moments: tuple[int, ...]) -> None:

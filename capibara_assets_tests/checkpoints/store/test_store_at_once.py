@@ -21,6 +21,7 @@ from capibara_assets.checkpoints.store import files
 from capibara_assets.checkpoints.store.store import CheckpointStore
 from capibara_assets.checkpoints.store.versions import Version, Versions
 from capibara_assets.errors import InputError
+from capibara_assets_tests.checkpoints.limits import files_of_at_most
 from capibara_assets_tests.checkpoints.states import adapter, same, unsynced  # noqa: F401 - a fixture
 
 WRITER = """
@@ -193,16 +194,10 @@ def test_every_other_call_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_real_limit_of_the_system(tmp_path: Path) -> None:
     """RLIMIT_FSIZE: the kernel itself cuts a write off in the middle."""
-    code = (
-        "import resource, signal, sys, torch; from capibara_assets.checkpoints.store.store import CheckpointStore\n"
-        "from capibara_assets.errors import InputError\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); store = CheckpointStore(sys.argv[1], compression='none')\n"
-        "store.save({'small': torch.ones(10)}, 1, 'm'); resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, -1))\n"
-        "try: store.save({'w': torch.rand(100_000)}, 2, 'm')\n"
-        "except InputError as error: print(error)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert "no room to write to" in done.stdout and "nothing was published" in done.stdout
+    store = CheckpointStore(tmp_path, compression="none")
+    store.save({"small": torch.ones(10)}, 1, "m")
+    with files_of_at_most(50_000), pytest.raises(InputError, match=r"no room to write to.*nothing was published"):
+        store.save({"w": torch.rand(100_000)}, 2, "m")
     assert [one.version for one in CheckpointStore(tmp_path).list()] == [1]
     assert list((tmp_path / "parts").iterdir()) == [] and CheckpointStore(tmp_path).verify() == []
 

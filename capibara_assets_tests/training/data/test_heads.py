@@ -41,6 +41,11 @@ def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return request.param, SAVE[request.param](tmp_path_factory.mktemp(request.param))
 
 
+masked_alone = pytest.mark.parametrize(  # in `make test`
+    "other", [pytest.param("seq2seq", marks=pytest.mark.extended), "masked"], indirect=True
+)
+
+
 def make(make_request: MakeRequest, base: tuple[str, Path], **changes: Any) -> TrainingRequest:
     modules = target_modules({"model_type": {"seq2seq": "t5", "masked": "bert"}[base[0]]})
     lora = {"rank": 4, "alpha": 8, "dropout": 0.0, "use_rslora": False, "modules": list(modules)}
@@ -81,6 +86,7 @@ def test_it_learns_and_peft_gives_the_same_loss(make_request: MakeRequest, other
 
 
 @pytest.mark.resume
+@masked_alone
 def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest, other: tuple[str, Path]) -> None:
     expected = digests(train(make(make_request, other, work="whole")))
     request, stops = make(make_request, other, work="stopped"), 0
@@ -93,6 +99,7 @@ def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest
     assert stops > 1 and digests(result) == expected
 
 
+@masked_alone
 def test_micro_batches_do_not_change_the_result(make_request: MakeRequest, other: tuple[str, Path]) -> None:
     by_one, by_two, by_six = (
         # Adam's first steps would make much of rounding, which differs between processors: gradients that are next to
@@ -118,6 +125,7 @@ def test_a_random_base_knows_nothing(make_request: MakeRequest, other: tuple[str
     assert found["base_validation_loss"] > 0.7 * math.log(words)
 
 
+@masked_alone
 def test_several_trainings_are_averaged_and_judged_with_that_head(
     make_request: MakeRequest, other: tuple[str, Path]
 ) -> None:

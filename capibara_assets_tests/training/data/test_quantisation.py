@@ -34,7 +34,9 @@ def wide(tmp_path_factory: pytest.TempPathFactory, nano: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kind", ["bf16", "int8", "nf4"])
+@pytest.mark.parametrize(
+    "kind", [*(pytest.param(kind, marks=pytest.mark.extended) for kind in ("bf16", "int8")), "nf4"]
+)
 def test_it_learns_and_its_weights_are_float32(make_request: MakeRequest, wide: Path, kind: str) -> None:
     events = list[dict[str, Any]]()
     request = make_request(base=wide, quantization=kind, epochs=10, max_steps=30, lora=QUIET)

@@ -18,6 +18,9 @@ from capibara_assets.training.monitoring.views import current_view, points_of, s
 from capibara_assets_tests.training.monitoring.test_views import training
 
 Series = dict[str, list[tuple[int, float]]]
+tensorboard_alone = pytest.mark.parametrize(  # in `make test`, where each exporter follows a log that grows
+    "kind", [kind if kind == "tensorboard" else pytest.param(kind, marks=pytest.mark.extended) for kind in KINDS]
+)
 ABSENT = "{} is not installed (extra `metrics`): its exporter cannot be read back"
 
 
@@ -122,7 +125,7 @@ def same(kind: str, seen: Series, events: list[dict[str, Any]]) -> bool:
     return seen == expected
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@tensorboard_alone
 def test_a_replay_has_the_logs_figures_and_a_second_one_changes_nothing(kind: str, tmp_path: Path) -> None:
     pytest.importorskip(kind, reason=ABSENT.format(kind))
     events = training([(5, 2), (4, 0)])
@@ -171,7 +174,7 @@ def parts() -> list[dict[str, Any]]:
     return [*first, *second, {"run": "r", "attempt": 2, "step": 11, "event": "finished", "time": 1.0, "seconds": 3.0}]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@tensorboard_alone
 def test_the_parts_of_a_voter_have_curves_of_their_own(kind: str, tmp_path: Path, out: Path) -> None:
     events = parts()
     expected = series_of(points_of(current_view(events)))

@@ -75,6 +75,7 @@ def test_the_loss_falls_and_a_cut_training_goes_on_to_the_same_weights(tmp_path:
         assert ours.read_bytes() == theirs.read_bytes()
 
 
+@pytest.mark.extended
 def test_a_full_training_is_a_model_that_transformers_loads(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 

@@ -142,7 +142,9 @@ def test_its_state_comes_back_to_the_bit(subject: Subject) -> None:
     assert empty.state() == {}
 
 
-@pytest.mark.parametrize("average", ["uniform", "weighted", "greedy"])
+@pytest.mark.parametrize(
+    "average", [*(pytest.param(other, marks=pytest.mark.extended) for other in ("uniform", "weighted")), "greedy"]
+)
 def test_the_published_loss_is_that_of_the_published_weights(
     make_request: MakeRequest, average: str, tmp_path: Path
 ) -> None:

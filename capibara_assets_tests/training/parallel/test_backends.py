@@ -31,7 +31,11 @@ from capibara_assets_tests.training.loop.test_train import digests
 
 pytest.importorskip("deepspeed", reason="deepspeed is an extra")
 
-BACKENDS = ("ddp", "fsdp2", "zero2", "accelerate")
+# The losses, weights and resumes of the others are in `make test-all`; what is their own (shards, gradients of an empty
+# batch, what they refuse) is tested in one process.
+OTHERS = ("fsdp2", "zero2", "accelerate")
+BACKENDS = ("ddp", *OTHERS)
+EACH = ["ddp", *(pytest.param(name, marks=pytest.mark.extended) for name in OTHERS)]
 # Five examples of a step, each alone in its micro-batch: the second process has an empty one.
 UNEVEN: dict[str, Any] = {
     "voters": [{"name": "voter-0", "seed": 0, "shard": 0}],
@@ -133,23 +137,48 @@ def test_a_step_that_does_not_divide_evenly_has_an_empty_micro_batch(make_reques
     assert [len(part) for part in parts] == [[1, 1, 1], [1, 1, 0]][number]
 
 
-@pytest.fixture(scope="module")
-def runs(tiny_folder: Path, dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+def trained_by(make: MakeRequest, backends: tuple[str, ...]) -> dict[str, TrainingRequest]:
     """All trainings of two processes in one pair of them: starting torch is most of their time."""
-    make = request_maker(tiny_folder, dataset, tmp_path_factory.mktemp("backends"))
-    requests = {name: make(work=name, backend=name, **UNEVEN, **SPLIT) for name in BACKENDS}
-    requests |= {f"{name}, stopped": make(work=f"{name}-stopped", backend=name, **UNEVEN, **SPLIT) for name in BACKENDS}
-    jobs = [(name, 0) for name in BACKENDS]
-    jobs += [job for name in BACKENDS for job in ((f"{name}, stopped", STOP_AT), (f"{name}, stopped", 0))]
-    requests["moved"] = make(work="moved", backend="ddp", **UNEVEN, **SPLIT)
-    jobs += [("moved", STOP_AT)]
+    requests = {name: make(work=name, backend=name, **UNEVEN, **SPLIT) for name in backends}
+    requests |= {f"{name}, stopped": make(work=f"{name}-stopped", backend=name, **UNEVEN, **SPLIT) for name in backends}
+    jobs = [(name, 0) for name in backends]
+    jobs += [job for name in backends for job in ((f"{name}, stopped", STOP_AT), (f"{name}, stopped", 0))]
+    if "ddp" in backends:
+        requests["moved"] = make(work="moved", backend="ddp", **UNEVEN, **SPLIT)
+        jobs += [("moved", STOP_AT)]
     train_in_ranks(2, [(requests[name], stop_at) for name, stop_at in jobs])
     requests["single"] = make(work="single", **UNEVEN)
     train(requests["single"])
-    train(make(work="moved", **UNEVEN))  # one process goes on where two stopped
+    if "ddp" in backends:
+        train(make(work="moved", **UNEVEN))  # one process goes on where two stopped
+    return requests
+
+
+def runs_by(
+    backends: tuple[str, ...], tiny_folder: Path, dataset: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Runs]:
+    """Trainings by some back ends and by one process, for as long as a fixture lasts."""
+    requests = trained_by(request_maker(tiny_folder, dataset, tmp_path_factory.mktemp("backends")), backends)
     yield Runs(requests)
     for request in requests.values():
         shutil.rmtree(request.work)
+
+
+@pytest.fixture(scope="module")
+def runs_by_ddp(tiny_folder: Path, dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    yield from runs_by(("ddp",), tiny_folder, dataset, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def runs_by_others(tiny_folder: Path, dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    yield from runs_by(OTHERS, tiny_folder, dataset, tmp_path_factory)
+
+
+@pytest.fixture
+def runs(name: str, request: pytest.FixtureRequest) -> Runs:
+    """Those that a test of this name looks at; only what is asked for is trained."""
+    found: Runs = request.getfixturevalue("runs_by_others" if name in OTHERS else "runs_by_ddp")
+    return found
 
 
 def train_in_ranks(processes: int, jobs: list[tuple[TrainingRequest, int]]) -> None:
@@ -171,7 +200,7 @@ def write(request: TrainingRequest) -> Path:
     return request.work / "request.json"
 
 
-@pytest.mark.parametrize("name", [*BACKENDS, "moved"])
+@pytest.mark.parametrize("name", [*EACH, "moved"])
 def test_two_processes_give_the_losses_and_weights_of_one(runs: Runs, name: str) -> None:
     one, two = runs.curve("single"), runs.curve(name)
     assert len(one) == len(two) >= 10
@@ -183,7 +212,7 @@ def test_two_processes_give_the_losses_and_weights_of_one(runs: Runs, name: str)
 
 
 @pytest.mark.resume
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", EACH)
 def test_stopped_in_a_step_and_resumed_by_two_processes_gives_the_same_bits(runs: Runs, name: str) -> None:
     assert digests(runs.result(f"{name}, stopped")) == digests(runs.result(name))
     (resumed,) = runs.events(f"{name}, stopped", "resumed")
@@ -192,10 +221,10 @@ def test_stopped_in_a_step_and_resumed_by_two_processes_gives_the_same_bits(runs
 
 
 @pytest.mark.resume
-def test_resumed_by_another_number_of_processes_it_says_statistical(runs: Runs) -> None:
-    (resumed,) = runs.events("moved", "resumed")
+def test_resumed_by_another_number_of_processes_it_says_statistical(runs_by_ddp: Runs) -> None:
+    (resumed,) = runs_by_ddp.events("moved", "resumed")
     assert resumed["continuation"] == "statistical" and resumed["step"] > 0
-    assert [event["processes"] for event in runs.events("moved", "started")] == [2, 1]
+    assert [event["processes"] for event in runs_by_ddp.events("moved", "started")] == [2, 1]
 
 
 @pytest.mark.extended

@@ -3,6 +3,8 @@
 import json
 import shutil
 import socket
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +16,10 @@ from click.testing import CliRunner
 from capibara_assets.cli.training.doctor import diagnose, doctor
 from capibara_assets.errors import InputError
 from capibara_assets.planning.hardware.targets import find_target
-from capibara_assets.training.plan import machine, preflight
+from capibara_assets.training.plan import machine, preflight, probe
 from capibara_assets.training.plan.plan import plan_training, settings_of
 from capibara_assets.training.plan.preflight import CheckFinding, guarded, host_memory, quick_findings, require_ready
+from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.supervisor import run
 from capibara_assets.training.supervisor.run import train_domain
 from capibara_assets_tests.training.conftest import MakeRequest
@@ -225,11 +228,17 @@ def test_without_a_request_the_machine_alone_and_with_files_a_whole_run(
     assert code == 1 and "max_length 512 is above the base's 256 positions" in said
 
 
-def test_a_probe_gives_seconds(make_request: MakeRequest) -> None:
-    from capibara_assets.training.plan.probe import measure_speed
+def measured_here(request: TrainingRequest, *, budget_s: float) -> Speed:
+    """What the probe's process does, without starting one."""
+    return probe._measure(request, budget_s, time.time())
 
+
+@pytest.mark.parametrize(
+    "measure", [measured_here, pytest.param(probe.measure_speed, marks=pytest.mark.extended)], ids=["here", "apart"]
+)
+def test_a_probe_gives_seconds(make_request: MakeRequest, measure: Callable[..., Speed]) -> None:
     request = make_request()
-    speed = measure_speed(request, budget_s=0.1)
+    speed = measure(request, budget_s=0.1)
     plan = plan_training(request, speed=speed)
     assert speed.steps >= 2 and speed.memory_bytes > 0
     assert plan.time.seconds is not None and plan.time.seconds[0] > speed.start_s

@@ -110,7 +110,7 @@ def test_the_loss_of_an_epoch_weighs_steps_by_their_tokens(make_request: MakeReq
 
 
 @pytest.mark.resume
-@pytest.mark.parametrize("stop_at", [3, STEPS + 3])
+@pytest.mark.parametrize("stop_at", [pytest.param(3, marks=pytest.mark.extended), STEPS + 3])
 def test_stopped_anywhere_the_epochs_end_the_same(make_request: MakeRequest, stop_at: int) -> None:
     changes: dict[str, Any] = {"epochs": 2, "ema": {"decay": 0.9}}
     expected = train(of_its_own(make_request, "whole", **changes))

@@ -317,7 +317,10 @@ def test_a_private_run_tells_no_single_client_and_its_epsilon_is_recomputable(
 @pytest.mark.parametrize(
     "changes",
     [
-        strategy(trained="b_only", dropout=0.3, privacy=PRIVATE["privacy"] | {"seed": 5}),
+        pytest.param(
+            strategy(trained="b_only", dropout=0.3, privacy=PRIVATE["privacy"] | {"seed": 5}),
+            marks=pytest.mark.extended,
+        ),
         strategy(trained="factors", proximal=0.1, server={"optimizer": "adam"}),
         pytest.param(strategy(trained="scales", sampling_rate=0.5), marks=pytest.mark.extended),
     ],

@@ -87,7 +87,9 @@ def test_finished_parts_are_not_repeated(make_request: MakeRequest) -> None:
 
 
 @pytest.mark.resume
-@pytest.mark.parametrize("strategy", [SEEDS, CLIENTS], ids=["seeds", "clients"])
+@pytest.mark.parametrize(
+    "strategy", [pytest.param(SEEDS, marks=pytest.mark.extended), CLIENTS], ids=["seeds", "clients"]
+)
 def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest, strategy: dict[str, Any]) -> None:
     settings: dict[str, Any] = {"voters": voters(strategy), "max_steps": 4}
     expected = digests(train(make_request(work="whole", **settings)))

@@ -264,6 +264,7 @@ def test_as_a_process_of_its_own_it_ends_without_orphans_and_the_next_start_goes
     assert all(event["step"] > 0 for event in resumed.events if event["event"] == "resumed")
 
 
+@pytest.mark.extended
 def test_as_a_process_of_its_own_it_runs_to_the_end(make_request: MakeRequest) -> None:
     quick = make_request(parallel=2, report_every=1, epochs=99, max_steps=2)
     process = spawn(quick)
