@@ -8,7 +8,7 @@ import pytest
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.supervisor.run import train_domain
-from capibara_assets.training.supervisor.signals import Asked
+from capibara_assets.training.supervisor.signals import StopSignal
 from capibara_assets.training.supervisor.voter_process import FAILED
 from capibara_assets.training.supervisor.worker import attempt
 from capibara_assets_tests.training.conftest import MakeRequest
@@ -32,7 +32,7 @@ def specs_of(**strategies: dict[str, Any]) -> list[dict[str, Any]]:
 def attempted(request: TrainingRequest, voter: int, events: list[dict[str, Any]]) -> int:
     """Train a voter as its process does; the code that this ends with."""
     spec = request.recipe.voters[voter]
-    return attempt(request, spec, request.work / spec.name, events.append, Asked())
+    return attempt(request, spec, request.work / spec.name, events.append, StopSignal())
 
 
 def test_a_voters_process_trains_by_its_strategy_and_says_what_would_fail_again(

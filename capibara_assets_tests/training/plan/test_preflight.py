@@ -228,7 +228,7 @@ def test_without_a_request_the_machine_alone_and_with_files_a_whole_run(
     assert code == 1 and "max_length 512 is above the base's 256 positions" in said
 
 
-def measured_here(request: TrainingRequest, *, budget_s: float) -> Speed:
+def measured_here(request: TrainingRequest, *, budget_s: float) -> MeasuredSpeed:
     """What the probe's process does, without starting one."""
     return probe._measure(request, budget_s, time.time())
 
@@ -236,7 +236,7 @@ def measured_here(request: TrainingRequest, *, budget_s: float) -> Speed:
 @pytest.mark.parametrize(
     "measure", [measured_here, pytest.param(probe.measure_speed, marks=pytest.mark.extended)], ids=["here", "apart"]
 )
-def test_a_probe_gives_seconds(make_request: MakeRequest, measure: Callable[..., Speed]) -> None:
+def test_a_probe_gives_seconds(make_request: MakeRequest, measure: Callable[..., MeasuredSpeed]) -> None:
     request = make_request()
     speed = measure(request, budget_s=0.1)
     plan = plan_training(request, speed=speed)
