@@ -205,7 +205,7 @@ def test_any_content_streams_in_and_out(tmp_path: Path) -> None:
         ({"x": torch.ones(2).to_sparse()}, {}, "x: a torch.sparse_coo tensor"),
         ({"x": torch.ones(2, device="meta")}, {}, "x is on the meta device"),
         ({"a": {"x": torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8)}}, {}, "a/x: .*qint8"),
-        ({}, {"metrics": {"loss": float("nan")}}, "no JSON"),
+        ({}, {"metrics": {"loss": float("nan")}}, "not JSON"),
         ({}, {"metric": 1}, "metric"),
         ({}, {"parent": 7}, "parent"),
         ({}, {"files": {"../x": b""}}, r"'\.\./x' is no path"),
