@@ -19,6 +19,7 @@ from capibara_assets.planning.hardware.targets import find_target
 from capibara_assets.training.plan import machine, preflight, probe
 from capibara_assets.training.plan.plan import plan_training, settings_of
 from capibara_assets.training.plan.preflight import CheckFinding, guarded, host_memory, quick_findings, require_ready
+from capibara_assets.training.plan.schema import MeasuredSpeed
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.supervisor import run
 from capibara_assets.training.supervisor.run import train_domain
