@@ -12,10 +12,9 @@ from capibara_assets.training.__main__ import main
 from capibara_assets.training.monitoring.events import read_events
 from capibara_assets.training.monitoring.logs import RunInfo
 from capibara_assets.training.monitoring.views import MetricPoint
-from capibara_assets.training.supervisor import run
 from capibara_assets.training.supervisor.reporting import PROGRESS, reporting
+from capibara_assets.training.supervisor.run import train_domain
 from capibara_assets.training.supervisor.signals import StopSignal
-from capibara_assets_tests.training import stub_voters
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.exporters.test_exporters import ABSENT, same
 from capibara_assets_tests.training.monitoring.test_progress import did, started
@@ -88,12 +87,11 @@ class Raising:
 def test_an_exporter_that_fails_leaves_the_result_as_it_is(
     make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_enter", stub_voters.enter)
     monkeypatch.setattr("capibara_assets.training.supervisor.reporting.make_exporter", lambda *_: Raising)
     said = list[str]()
     request = make_request(max_steps=2, voters=TWO[:1], exporters=["wandb"])
     with reporting(request, said.append, environment={}) as report:
-        outcome = run.train_domain(request, report)
+        outcome = train_domain(request, report)
     assert outcome.finished == ("voter-0",)
     assert any(
         "export to wandb failed: OSError: [Errno 28] No space left on device; training goes on" in x for x in said
