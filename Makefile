@@ -33,7 +33,7 @@ test-random: setup ## the suite in an order drawn anew, which is printed (ORDER=
 	$(BIN)/python -m pytest -m "$(SUITE)" $(TWO_WORKERS) -p randomly $(if $(ORDER),--randomly-seed=$(ORDER))
 
 test-durations: setup ## docs/test-durations.tsv: seconds of each test module (on a machine that does nothing else)
-	$(BIN)/python -m pytest -m "$(SUITE)" $(TWO_WORKERS) --module-seconds docs/test-durations.tsv
+	$(BIN)/python -m pytest -m "$(SUITE)" $(TWO_WORKERS) --module-seconds=docs/test-durations.tsv
 
 test-numbers: setup ## the headline figures over three seeds (about an hour)
 	$(BIN)/python -m pytest -m numbers
