@@ -66,7 +66,7 @@ def test_a_change_of_the_program_raises_the_version(name: str) -> None:
     assert found == CASES[name][-1], (
         f"The step is another program than STEP_VERSION in modeling/jax/step.py stands for ({name}): raise it there, so"
         " that XLA is asked again, and put this digest here; with it the cases of resources/planning/xla_cases.json"
-        " are of the step before (`capibara bench plan-xla --compile` asks for them again)"
+        " are of the step before (`python -m benchmarks plan-xla --compile` asks for them again)"
     )
 
 
