@@ -1,4 +1,4 @@
-"""`capibara report`: the latest run as JSON, as a table on the terminal and as an HTML page."""
+"""The latest run as JSON and as a table (`capibara report`), and the HTML page that `capibara run` writes."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Python from notebooks: parsed without magics, and cut into statements with the names that they need and bind."""
+"""Parse Python of notebooks (magics removed) into statements, each with the names that it reads and binds."""
 
 import ast
 import builtins

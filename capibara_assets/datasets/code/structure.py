@@ -1,4 +1,4 @@
-"""Structural keys of code, equal for programs that differ only in names, comments and spacing; lexical tokens."""
+"""Keys of code that are equal for programs differing only in names, comments and spacing; lexical tokens."""
 
 import ast
 import re

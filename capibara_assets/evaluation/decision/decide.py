@@ -1,7 +1,7 @@
-"""Promote, reject or inconclusive: four arms, judged on intervals, with guards, explained in a paragraph.
+"""Decide on a fine-tuned model from confidence intervals of four arms: promote, reject or inconclusive.
 
 Arms: A the base model, B the base model with the playbook in context, C the fine-tuned model, D the fine-tuned model
-with the playbook. Where the domain has no playbook (contract 3), B is A.
+with the playbook. Where the domain has no playbook, B is A.
 
 | C's score | C − B | on the point | verdict |
 |---|---|---|---|

@@ -1,4 +1,4 @@
-"""Checks of weight files before anything is loaded: torn, not finite, untied, resized, quantised."""
+"""Check weight files before loading: truncated, not finite, head untied, vocabulary resized, quantised."""
 
 import json
 import math

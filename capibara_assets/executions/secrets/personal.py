@@ -1,4 +1,4 @@
-"""Rules for personal data: e-mail and IP addresses, redacted beside secrets only where a recipe asks for it."""
+"""Rules for personal data: e-mail and IP addresses, redacted beside secrets if CAPIBARA_REDACT_ALSO asks for it."""
 
 import ipaddress
 import re

@@ -1,4 +1,4 @@
-"""Plans of the shipped training recipes: the recipe's own values, with the memory and time that they need."""
+"""Plan a shipped training recipe as it stands (`capibara plan --preset`): the memory and time that it needs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
