@@ -5,3 +5,6 @@ import dagster as dg
 from capibara_assets.domains import DOMAINS
 
 domains = dg.StaticPartitionsDefinition([domain.value for domain in DOMAINS])
+
+READS_EVERY = "capibara/reads-every"
+"""Tag of an asset: the parent of which it may read all partitions, though its own one alone wakes it."""

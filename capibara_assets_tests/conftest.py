@@ -22,6 +22,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 # As the command line does, and before anything imports torch: two workers whose threads spin while they wait take each
 # other's cores, and tests that compute cost several times their work. Processes that tests start inherit it.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Two workers share two cores already, and a process that works on a domain imports all anew. Tests of it ask for more.
+os.environ.setdefault("CAPIBARA_PARALLEL", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:
     # NumPy's threads cannot be told to sleep. What must not depend on their number is tested with a number of its own.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -11,7 +11,7 @@ from capibara_assets.assets.plans import lora_config
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.launching.launchers import Launcher
 from capibara_assets.metadata.training_entries import outcome_entries, training_entries
-from capibara_assets.partitions import domains
+from capibara_assets.partitions import READS_EVERY, domains
 from capibara_assets.resources import BaseModel, Hardware, Recipes, Store
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     code_version="2",
     deps=[moe_dataset, lora_config],
     pool="training",
+    tags={READS_EVERY: "moe_dataset"},  # see other_datasets
 )
 def trained_adapters(
     context: dg.AssetExecutionContext,

@@ -42,13 +42,15 @@ class Deployment:
     volume_path: str
     seed: int | None
     faults: dict[str, str]
+    parallel: int | None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Deployment":
         """Read the CAPIBARA_* variables, each with the default that `.env.example` names; empty counts as absent.
 
         Raises:
-            InputError: a seed that is no number, a launcher that does not exist, or a fault that is no VOTER=FAULT.
+            InputError: a seed or `parallel` that is no such number, a launcher that does not exist, or a fault that is
+                no VOTER=FAULT.
         """
 
         def read(name: str, default: str) -> str:
@@ -76,6 +78,7 @@ class Deployment:
             volume_path=read("VOLUME_PATH", ""),
             seed=_seed(read("SEED", "")),
             faults=_faults(read("FAULTS", "")),
+            parallel=_positive("PARALLEL", read("PARALLEL", "")),
         )
 
 
@@ -91,6 +94,12 @@ def _seed(text: str) -> int | None:
         return int(text) if text else None
     except ValueError as error:
         raise InputError(f"CAPIBARA_SEED is {text!r}: give a whole number") from error
+
+
+def _positive(name: str, text: str) -> int | None:
+    if text and not (text.isdecimal() and int(text) > 0):
+        raise InputError(f"CAPIBARA_{name} is {text!r}: give a whole number above zero")
+    return int(text) if text else None
 
 
 def _faults(text: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ import pytest
 from capibara_assets.assets.datasets import example_groups, moe_dataset
 from capibara_assets.assets.imports import IMPORTED, import_times, others_of, publish_imported, read_imported
 from capibara_assets.assets.inputs import DIGEST, Inputs, latest_digest, latest_metadata
-from capibara_assets.automation.pipeline import Graph, is_current
+from capibara_assets.automation.graph import Graph, is_current
 from capibara_assets.cli.graph.run import select_assets
 from capibara_assets.datasets.imported.join import Imported, Stated, incoming, new_files, place_incoming, too_close
 from capibara_assets.datasets.imported.read import read_examples

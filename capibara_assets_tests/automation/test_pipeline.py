@@ -13,7 +13,9 @@ import pydantic
 import pytest
 
 from capibara_assets.assets.inputs import Inputs, latest_digest, materialized
-from capibara_assets.automation.pipeline import Graph, RunOutcome, Wave, is_current, run_graph
+from capibara_assets.automation.graph import Graph, Task, Wave, is_current
+from capibara_assets.automation.outcome import RunOutcome
+from capibara_assets.automation.pipeline import GraphRun, run_graph
 from capibara_assets.automation.progress import progress
 from capibara_assets.definitions import defs
 from capibara_assets.domains import Domain
@@ -128,9 +130,8 @@ class World:
     def run(self, *where: Domain, select: tuple[str, ...] = NAMES, force: bool = False) -> RunOutcome:
         """Runs, and leaves in `ran` what this run started."""
         self.ran.clear()
-        return run_graph(
-            self.definitions(), self.instance, select, where, self.settings, self.lines.append, force=force
-        )
+        run = GraphRun(self.definitions(), self.instance, self.settings, force)
+        return run_graph(run, select, where, self.lines.append)
 
     def current(self, name: str, partition: Domain | None = None) -> bool:
         return is_current(Graph.of(self.definitions()), self.instance, name, partition, self.settings)
@@ -162,8 +163,10 @@ def test_waves_of_the_real_graph():
         ({"ace_playbooks", "e2b_logs"}, False),
         ({"e2b_executions", "consolidated_playbook", "e2b_patterns"}, True),
         ({"example_groups"}, False),
-        ({"moe_dataset", "lora_config", "tpu_config", "trained_adapters", "consensus_checkpoint"}, True),
-        ({"routing_dataset", "merged_checkpoint", "moe_checkpoint", "expert_router"}, False),
+        ({"moe_dataset", "lora_config", "tpu_config"}, True),
+        ({"routing_dataset"}, False),
+        ({"trained_adapters", "consensus_checkpoint"}, True),  # a voter may read all domains' datasets
+        ({"merged_checkpoint", "moe_checkpoint", "expert_router"}, False),
         ({"evaluation"}, True),
         ({"promoted_model"}, False),
     ]
@@ -183,6 +186,33 @@ def test_a_selection_of_one_is_one_wave():
     graph = Graph.of(defs)
     assert list(graph.waves(["moe_dataset"])) == [Wave(("moe_dataset",), True)]
     assert list(graph.waves([])) == []
+
+
+def test_tasks_wait_for_what_they_read_and_for_nothing_else():
+    graph = Graph.of(defs)
+    tasks = graph.tasks([*graph.parents], (PYTHON, SQL))
+    named = {(name, task.partition): task for task in tasks for name in task.assets}
+
+    def waits_for(name: str, partition: Domain | None, other: str, where: Domain | None) -> bool:
+        return tasks.index(named[other, where]) in named[name, partition].after
+
+    assert waits_for("moe_dataset", PYTHON, "example_groups", None)
+    assert not waits_for("consensus_checkpoint", SQL, "consensus_checkpoint", PYTHON)
+    assert waits_for("trained_adapters", PYTHON, "moe_dataset", SQL), "its voters may train on all domains"
+    assert waits_for("evaluation", PYTHON, "consensus_checkpoint", SQL), "it measures all experts"
+    assert waits_for("merged_checkpoint", None, "consensus_checkpoint", SQL)
+    assert not waits_for("evaluation", PYTHON, "moe_checkpoint", None), "it does not read the mixture"
+    assert all(at > max(task.after, default=-1) for at, task in enumerate(tasks)), "upstream first"
+
+
+def test_what_reads_all_partitions_of_a_parent_is_in_a_later_wave():
+    graph = Graph.of(defs)
+    selection = ["consensus_checkpoint", "evaluation"]
+    assert list(graph.waves(selection)) == [Wave(("consensus_checkpoint",), True), Wave(("evaluation",), True)]
+    assert graph.tasks(selection, (SQL,)) == [
+        Task(("consensus_checkpoint",), SQL),
+        Task(("evaluation",), SQL, frozenset({0})),
+    ]
 
 
 def chain(**parents: str) -> Graph:

@@ -20,9 +20,11 @@ UPSTREAM = "ace_playbooks,e2b_logs,e2b_executions,e2b_patterns,consolidated_play
 SELECT = f"{UPSTREAM},moe_dataset,lora_config,trained_adapters"
 
 
-def start(environment: dict[str, str], log: Path, select: str) -> subprocess.Popen[bytes]:
+def start(environment: dict[str, str], log: Path, domains: tuple[str, ...], select: str) -> subprocess.Popen[bytes]:
+    lanes = str(len(domains))  # a process for each of several domains
+    arguments = ["--domains", ",".join(domains), "--parallel", lanes, "--select", select]
     return subprocess.Popen(
-        [sys.executable, "-m", "capibara_assets.cli", "run", "--domains", "sql", "--select", select],
+        [sys.executable, "-m", "capibara_assets.cli", "run", *arguments],
         env={**os.environ, **environment},
         stdout=log.open("wb"),
         stderr=subprocess.STDOUT,
@@ -39,13 +41,15 @@ def training_processes(work: Path) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize(
-    ("voters", "steps", "after"),
+    ("domains", "voters", "steps", "after"),
     [
-        pytest.param(2, 40, "", id="adapters"),
-        pytest.param(4, 60, ",consensus_checkpoint", marks=pytest.mark.extended, id="up_to_consensus"),
+        pytest.param(("python", "sql"), 2, 40, "", id="adapters_of_two_domains"),
+        pytest.param(("sql",), 4, 60, ",consensus_checkpoint", marks=pytest.mark.extended, id="up_to_consensus"),
     ],
 )
-def test_interrupted_training_goes_on(voters: int, steps: int, after: str, own_home: MadeHome, tmp_path: Path):
+def test_interrupted_training_goes_on(
+    domains: tuple[str, ...], voters: int, steps: int, after: str, own_home: MadeHome, tmp_path: Path
+):
     recipe = own_home.folder / "recipes" / "training-demo.yaml"
     values = yaml.safe_load(recipe.read_text())
     # another recipe: adapters are trained again, and long enough to be interrupted
@@ -55,10 +59,10 @@ def test_interrupted_training_goes_on(voters: int, steps: int, after: str, own_h
     deployment, environment = own_home.deployment, own_home.environment
     store = open_artifacts(deployment.store, deployment.work)
     before = {artifact.digest for artifact in store.list("trained_adapters")}
-    first = start(environment, tmp_path / "first.log", SELECT + after)
-    events = deployment.work / "trained_adapters" / "sql"
+    first = start(environment, tmp_path / "first.log", domains, SELECT + after)
+    work = [deployment.work / "trained_adapters" / domain for domain in domains]
     deadline = time.monotonic() + 180
-    while not any(path.stat().st_size for path in events.glob("*/**/events.jsonl")):
+    while not all(any(path.stat().st_size for path in one.glob("*/**/events.jsonl")) for one in work):
         assert first.poll() is None and time.monotonic() < deadline, (tmp_path / "first.log").read_text()[-3000:]
         time.sleep(0.02)
     first.send_signal(signal.SIGINT)
@@ -71,12 +75,14 @@ def test_interrupted_training_goes_on(voters: int, steps: int, after: str, own_h
     for name in store.names():
         for artifact in store.list(name):
             artifact.verify()
-    assert [path for path in events.rglob("*") if path.is_file()], "no resume point was kept"
+    assert all(any(path.is_file() for path in one.rglob("*")) for one in work), "no resume point was kept"
 
-    second = start(environment, tmp_path / "second.log", SELECT + after)
+    second = start(environment, tmp_path / "second.log", domains, SELECT + after)
     assert second.wait(timeout=300) == 0, (tmp_path / "second.log").read_text()[-3000:]
     output = (tmp_path / "second.log").read_text()
     assert all(name in output for name in ("trained_adapters", *after.split(",")))
     assert not re.search(r"\be2b_patterns in \d", output), "stages before training were run again"
-    (adapters,) = [one for one in store.list("trained_adapters") if one.digest not in before]
-    adapters.verify()
+    adapters = [one for one in store.list("trained_adapters") if one.digest not in before]
+    assert sorted(one.partition or "" for one in adapters) == sorted(domains)
+    for one in adapters:
+        one.verify()

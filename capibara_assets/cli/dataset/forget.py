@@ -175,7 +175,7 @@ def _remake(deployment: Deployment, instance: dg.DagsterInstance) -> dict[str, s
     """Materialize again, without the records, what is upstream of training; return the failures."""
     from capibara_assets.assets.inputs import latest_digest
     from capibara_assets.automation.pipeline import run_graph
-    from capibara_assets.definitions import build
+    from capibara_assets.cli.graph.opened import graph_run
     from capibara_assets.lineage.forget import REMADE
 
     made = {
@@ -186,16 +186,8 @@ def _remake(deployment: Deployment, instance: dg.DagsterInstance) -> dict[str, s
     }
     assets = [name for name in REMADE if any(one == name for one, _ in made)]
     domains = [domain for domain in DOMAINS if any(where == domain for _, where in made)]
-    outcome = run_graph(build(deployment), instance, assets, domains, _settings(deployment), lambda _: None)
+    outcome = run_graph(graph_run(deployment, instance), assets, domains, lambda _: None)
     return {f"{name}[{where}]": message for (name, where), message in outcome.failures.items()}
-
-
-def _settings(deployment: Deployment) -> dict[str, str]:
-    from capibara_assets.assets.settings import current_settings
-    from capibara_assets.definitions import deployment_resources
-
-    resources = deployment_resources(deployment)
-    return current_settings(*(resources[name] for name in ("recipes", "base_model", "target", "tpu_target")))
 
 
 def _ledger(deployment: Deployment, results: "Results") -> Path:
@@ -251,14 +243,13 @@ def _servers(instance: dg.DagsterInstance) -> dict[str, Callable[[], Any]]:
 
 def _stale(deployment: Deployment, instance: dg.DagsterInstance, results: "Results") -> list[str]:
     """Current results whose inputs have changed."""
-    from capibara_assets.automation.pipeline import Graph, is_current
-    from capibara_assets.definitions import build
+    from capibara_assets.cli.graph.opened import graph_run
 
-    graph, settings = Graph.of(build(deployment)), _settings(deployment)
+    run = graph_run(deployment, instance)
     return [
         _name(artifact)
         for (name, where), artifact in _ordered(results)
-        if graph.parents.get(name) and not is_current(graph, instance, name, Domain(where) if where else None, settings)
+        if run.graph.parents.get(name) and not run.is_current(name, Domain(where) if where else None)
     ]
 
 

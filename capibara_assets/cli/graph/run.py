@@ -69,6 +69,11 @@ def select_assets(definitions: dg.Definitions, selection: str | None) -> list[st
     metavar="VOTER=FAULT",
     help="Fault injection test: corrupt a voter by sign_flip, nan or norm_100x.",
 )
+@click.option(
+    "--parallel",
+    type=click.IntRange(min=1),
+    help="Domains at a time, each on its share of the cores.  [default: by cores and memory]",
+)
 @click.option("--force", is_flag=True, help="Also materialize what is current.")
 def run(
     experience: str | None,
@@ -80,6 +85,7 @@ def run(
     selection: str | None,
     seed: int | None,
     fault: tuple[str, ...],
+    parallel: int | None,
     force: bool,
 ) -> None:
     """Materialize the asset graph, except what is current; an interrupted run resumes."""
@@ -91,6 +97,7 @@ def run(
         "PROFILE": profile,
         "SEED": None if seed is None else str(seed),
         "FAULTS": ",".join(fault) or None,
+        "PARALLEL": None if parallel is None else str(parallel),
     }
     os.environ.update({f"CAPIBARA_{name}": value for name, value in chosen.items() if value is not None})
     domains = parse_domains(domain_list)
@@ -108,10 +115,10 @@ def run_deployment(deployment: Deployment, domains: tuple[Domain, ...], selectio
     Raises:
         InputError: experience, base model, recipe or hardware target missing or damaged, before anything ran.
     """
-    from capibara_assets.assets.settings import current_settings
     from capibara_assets.automation.pipeline import run_graph
+    from capibara_assets.cli.graph.opened import graph_run, lanes, opener
     from capibara_assets.cli.graph.report import build_report, print_table, write_html
-    from capibara_assets.definitions import build, deployment_resources
+    from capibara_assets.definitions import deployment_resources
     from capibara_assets.resources import GoogleCloud
 
     resources = deployment_resources(deployment)
@@ -120,17 +127,20 @@ def run_deployment(deployment: Deployment, domains: tuple[Domain, ...], selectio
         GoogleCloud(
             project=os.environ.get("GOOGLE_CLOUD_PROJECT", ""), zone=os.environ.get("GOOGLE_CLOUD_ZONE", "")
         ).check_bucket(deployment.store)
-    settings = current_settings(*(resources[name] for name in ("recipes", "base_model", "target", "tpu_target")))
-    definitions = build(deployment)
-    assets = select_assets(definitions, selection)
-    click.echo(f"experience {folder}, base model {deployment.base_model}, profile {deployment.profile}")
     started, clock = datetime.now(UTC), time.monotonic()
     with open_instance(deployment) as instance, watched_memory() as peak:
-        outcome = run_graph(definitions, instance, assets, domains, settings, click.echo, force)
+        run = graph_run(deployment, instance, force)
+        assets, parallel = select_assets(run.definitions, selection), lanes(deployment, domains)
+        click.echo(
+            f"experience {folder}, base model {deployment.base_model}, profile {deployment.profile}, "
+            f"{parallel} domain{'s' * (parallel > 1)} at a time"
+        )
+        outcome = run_graph(run, assets, domains, click.echo, parallel, opener(deployment, force))
         record = {
             "started": started.isoformat(),
             "seconds": round(time.monotonic() - clock, 2),
             "peak_memory_gib": round(peak.bytes / 2**30, 3),
+            "parallel": parallel,
             "profile": deployment.profile,
             "experience": str(folder),
             "domains": {domain.value: round(outcome.domain_seconds(domain), 2) for domain in domains},

@@ -1,0 +1,160 @@
+"""The asset graph as names: what a run materializes together, in which order, and what is current."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import dagster as dg
+
+from capibara_assets.assets.inputs import INPUTS, WHOLE, latest_digest, latest_metadata, source_name
+from capibara_assets.automation.held import blocking_checks, failed_partitions
+from capibara_assets.domains import DOMAINS, Domain
+from capibara_assets.partitions import READS_EVERY
+
+
+@dataclass(frozen=True)
+class Wave:
+    """Assets, all partitioned or all unpartitioned, that can be materialized together; upstream first."""
+
+    assets: tuple[str, ...]
+    partitioned: bool
+
+
+@dataclass(frozen=True)
+class Task:
+    """Assets of one partition (None: unpartitioned) that one process materializes, upstream first.
+
+    Attributes:
+        after: positions, in the list of tasks, of those that must have ended before, well or not.
+    """
+
+    assets: tuple[str, ...]
+    partition: Domain | None
+    after: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The asset graph as names, in topological order; external assets (imports) are not included.
+
+    Attributes:
+        parents: asset → the assets it depends on.
+        partitioned: asset → whether it has a partition per domain.
+        code_versions: asset → code version.
+        checks: asset → its blocking checks.
+        every: partitioned asset → the parents of which it reads all partitions.
+    """
+
+    parents: Mapping[str, frozenset[str]]
+    partitioned: Mapping[str, bool]
+    code_versions: Mapping[str, str]
+    checks: Mapping[str, Sequence[dg.AssetCheckKey]] = field(default_factory=dict)
+    every: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, definitions: dg.Definitions) -> "Graph":
+        """The graph of a code location."""
+        graph = definitions.resolve_asset_graph()
+        order = [key for level in graph.toposorted_asset_keys_by_level for key in sorted(level)]
+        nodes = {key.to_user_string(): graph.get(key) for key in order if graph.get(key).is_materializable}
+        parents = {name: {k.to_user_string() for k in node.parent_keys} for name, node in nodes.items()}
+        every = {
+            name: {
+                key.to_user_string()
+                for key, mapping in node.partition_mappings.items()
+                if isinstance(mapping, dg.AllPartitionMapping)
+            }
+            | {node.tags.get(READS_EVERY, "")}
+            for name, node in nodes.items()
+            if node.partitions_def is not None
+        }
+        return cls(
+            {name: frozenset(above & nodes.keys()) for name, above in parents.items()},
+            {name: node.partitions_def is not None for name, node in nodes.items()},
+            {name: node.code_version or "" for name, node in nodes.items()},
+            blocking_checks(graph),
+            {name: frozenset(above & nodes.keys()) for name, above in every.items()},
+        )
+
+    def waves(self, selection: Sequence[str]) -> Iterator[Wave]:
+        """Split the selection into alternating unpartitioned and partitioned waves, upstream first.
+
+        An asset that reads all partitions of another is in a later wave than that one.
+        """
+        remaining = [name for name in self.parents if name in set(selection)]
+        while remaining:
+            for partitioned in (False, True):
+                ready: list[str] = []
+                for name in remaining:
+                    waiting = self.parents[name] & set(remaining) - (set(ready) - self.every.get(name, frozenset()))
+                    if self.partitioned[name] == partitioned and not waiting:
+                        ready.append(name)
+                remaining = [name for name in remaining if name not in ready]
+                if ready:
+                    yield Wave(tuple(ready), partitioned)
+
+    def tasks(self, selection: Sequence[str], domains: Sequence[Domain]) -> list[Task]:
+        """The selection for some domains as tasks, upstream first; what does not wait may run at the same time.
+
+        A task holds a wave's assets for one domain, or one unpartitioned asset.
+        """
+        tasks: list[Task] = []
+        for wave in self.waves(selection):
+            groups = [wave.assets] if wave.partitioned else [(name,) for name in wave.assets]
+            for partition in domains if wave.partitioned else (None,):
+                for assets in groups:
+                    after = {at for at, task in enumerate(tasks) if self._waits(assets, partition, task)}
+                    tasks.append(Task(assets, partition, frozenset(after)))
+        return tasks
+
+    def _waits(self, assets: Collection[str], partition: Domain | None, task: Task) -> bool:
+        """Whether assets of a partition read what a task makes."""
+        if partition is None or task.partition is None or task.partition == partition:
+            return any(self.parents[name] & set(task.assets) for name in assets)
+        return any(self.every.get(name, frozenset()) & set(task.assets) for name in assets)
+
+    def held(self, instance: dg.DagsterInstance, assets: Collection[str]) -> set[str]:
+        """Results (`name|partition`) of assets and their parents that failed a blocking check and must not be read."""
+        names = set(assets).union(*(self.parents[name] for name in assets))
+        return {
+            source_name(name, partition)
+            for name in names
+            for partition in failed_partitions(
+                instance, self.checks.get(name, ()), DOMAINS if self.partitioned[name] else (None,)
+            )
+        }
+
+    def joined(self, batch: set[str], pending: Sequence[str], sure: set[str]) -> set[str]:
+        """The batch, extended by the assets in `sure` whose pending parents are all in it, directly or indirectly."""
+        extended = set(batch)
+        for name in pending:  # topological order
+            waiting = self.parents[name] & set(pending)
+            if name in sure and waiting and waiting <= extended:
+                extended.add(name)
+        return extended
+
+
+def is_current(
+    graph: Graph,
+    instance: dg.DagsterInstance,
+    name: str,
+    partition: Domain | None,
+    settings: Mapping[str, str],
+    held: Collection[str] = (),
+) -> bool:
+    """Whether the latest materialization has today's inputs, settings and code version, and passed its blocking checks.
+
+    Root assets read files and are never current. Results in `held` count as absent.
+    """
+    if not graph.parents[name] or source_name(name, partition) in held:
+        return False
+    recorded = latest_metadata(instance, name, partition).get(INPUTS)
+    if recorded is None or recorded["code_version"] != graph.code_versions[name]:
+        return False
+    if any(settings.get(key) != digest for key, digest in recorded["settings"].items()):
+        return False
+    for source, digest in recorded["upstream"].items():
+        upstream, _, where = source.partition("|")
+        now = None if source in held else latest_digest(instance, upstream, None if where == WHOLE else where)
+        if (now or "") != digest:
+            return False
+    return True

@@ -1,0 +1,41 @@
+"""Result of a run: what was materialized, what was current, what failed."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from capibara_assets.assets.inputs import WHOLE
+from capibara_assets.automation.graph import Task
+from capibara_assets.domains import Domain
+
+Report = Callable[[str], None]
+
+
+@dataclass
+class RunOutcome:
+    """Result of a run: seconds by (asset, partition), what was already current, and failures with their message."""
+
+    seconds: dict[tuple[str, str], float] = field(default_factory=dict)
+    current: list[tuple[str, str]] = field(default_factory=list)
+    failures: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @classmethod
+    def died(cls, task: Task, code: int | None) -> "RunOutcome":
+        """The result of a task whose process ended without one."""
+        reason = f"its process was killed by signal {-code}" if code and code < 0 else f"its process ended with {code}"
+        hint = "; not enough memory for so many at a time? try --parallel 1" if code == -9 else ""
+        return cls(failures={(",".join(task.assets), str(task.partition or WHOLE)): reason + hint})
+
+    def add(self, other: "RunOutcome") -> None:
+        """Take in the result of a further task."""
+        self.seconds.update(other.seconds)
+        self.current.extend(other.current)
+        self.failures.update(other.failures)
+
+    def lines(self) -> Iterator[str]:
+        """The failures, a line each."""
+        for (name, where), message in self.failures.items():
+            yield f"{where:<11} {name:<22} FAILED: {message}"
+
+    def domain_seconds(self, domain: Domain) -> float:
+        """Seconds spent on the partitions of a domain."""
+        return sum(seconds for (_, partition), seconds in self.seconds.items() if partition == domain)

@@ -1,0 +1,62 @@
+"""A deployment's graph, opened to be run by a command, or by each of the processes that share a run."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import dagster as dg
+import psutil
+
+from capibara_assets.assets.settings import current_settings
+from capibara_assets.automation.lanes import Materialize, Opened
+from capibara_assets.automation.pipeline import GraphRun
+from capibara_assets.cli.graph.instance import open_instance
+from capibara_assets.definitions import build, deployment_resources
+from capibara_assets.deployment.environment import Deployment, LaunchMode
+from capibara_assets.domains import Domain
+
+_LANE_BYTES, _COPIES = 2 * 2**30, 6
+"""Memory that work on a domain takes: so much, and so many copies of the base model (evaluation compares several)."""
+
+
+def graph_run(deployment: Deployment, instance: dg.DagsterInstance, force: bool = False) -> GraphRun:
+    """The deployment's graph with today's settings.
+
+    Raises:
+        InputError: experience, base model, recipe or hardware target missing or damaged.
+    """
+    resources = deployment_resources(deployment)
+    settings = current_settings(*(resources[name] for name in ("recipes", "base_model", "target", "tpu_target")))
+    return GraphRun(build(deployment), instance, settings, force)
+
+
+def opener(deployment: Deployment, force: bool) -> Opened:
+    """What opens the deployment's graph in a process of its own."""
+    return partial(_open, deployment, force)
+
+
+@contextmanager
+def _open(deployment: Deployment, force: bool) -> Iterator[Materialize]:
+    from capibara_assets.cli.main import hush_dagster
+
+    hush_dagster()
+    with open_instance(deployment) as instance:
+        yield graph_run(deployment, instance, force).materialize
+
+
+def lanes(deployment: Deployment, domains: Sequence[Domain]) -> int:
+    """Domains to work on at a time: what the deployment says, else as many as there are cores and memory for.
+
+    One at a time where trainings share accelerators or leave this machine.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    if deployment.parallel is not None:
+        return min(deployment.parallel, cores)
+    target = deployment_resources(deployment)["target"].target
+    if target.kind != "cpu" or deployment.launcher is not LaunchMode.LOCAL:
+        return 1
+    weights = sum(file.stat().st_size for file in Path(deployment.base_model).glob("*.safetensors"))
+    fit = psutil.virtual_memory().available // (_LANE_BYTES + _COPIES * weights)
+    return max(1, min(len(domains), cores, fit))

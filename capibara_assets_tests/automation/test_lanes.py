@@ -1,0 +1,109 @@
+"""Lanes: tasks run side by side in processes, after what they wait for; deaths, interruptions, a run that is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from capibara_assets.automation.graph import Task
+from capibara_assets.automation.lanes import Materialize, run_in_lanes, shares
+from capibara_assets.automation.outcome import Report, RunOutcome
+from capibara_assets.domains import Domain
+
+PYTHON, SQL, ML = Domain.PYTHON, Domain.SQL, Domain.ML
+pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+
+
+@contextmanager
+def scripted(folder: Path) -> Iterator[Materialize]:
+    """Tasks named after what they do; each leaves `<name>.begun` and, if it ends well, `<name>.done`."""
+
+    def materialize(task: Task, report: Report) -> RunOutcome:
+        (name,) = task.assets
+        print("begins", name)
+        (folder / f"{name}.begun").write_text(f"{os.getpid()} {sorted(os.sched_getaffinity(0))}")
+        match name.split("-")[0]:
+            case "meets":  # ends only if the other one of its kind runs at the same time
+                await_files(folder, "meets-1.begun", "meets-2.begun")
+            case "dies":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "breaks":
+                raise ValueError("a defect")
+            case "sleeps":
+                time.sleep(60)
+        (folder / f"{name}.done").touch()
+        return RunOutcome(seconds={(name, str(task.partition)): 1.0})
+
+    yield materialize
+
+
+def await_files(folder: Path, *names: str, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not all((folder / name).is_file() and (folder / name).read_text() for name in names):
+        assert time.monotonic() < deadline, f"{names} are not all there"
+        time.sleep(0.02)
+
+
+def task(name: str, partition: Domain | None = None, *after: int) -> Task:
+    return Task((name,), partition, frozenset(after))
+
+
+def test_shares_are_disjoint_and_whole():
+    assert shares([0, 1, 2, 5, 7], 2) == [{0, 2, 7}, {1, 5}]
+    assert shares([3], 1) == [{3}]
+
+
+def test_tasks_run_side_by_side_on_cores_of_their_own_and_after_what_they_wait_for(tmp_path: Path):
+    lines: list[str] = []
+    tasks = [task("meets-1", PYTHON), task("meets-2", SQL), task("last", None, 0, 1)]
+    outcome = run_in_lanes(partial(scripted, tmp_path), tasks, 2, lines.append)
+    assert set(outcome.seconds) == {("meets-1", "python"), ("meets-2", "sql"), ("last", "None")}
+    assert sorted(lines[:2]) == ["begins meets-1", "begins meets-2"] and lines[2] == "begins last"
+    (one, cores), (two, others) = ((tmp_path / f"meets-{n}.begun").read_text().split(" ", 1) for n in (1, 2))
+    assert one != two and cores != others
+
+
+def test_a_lane_that_dies_costs_its_task_alone(tmp_path: Path):
+    lines: list[str] = []
+    tasks = [task("dies", PYTHON), task("breaks", SQL), task("after", PYTHON, 0), task("further", ML)]
+    outcome = run_in_lanes(partial(scripted, tmp_path), tasks, 2, lines.append)
+    assert (
+        "killed by signal 9" in outcome.failures["dies", "python"]
+        and "--parallel" in outcome.failures["dies", "python"]
+    )
+    assert "ended with 1" in outcome.failures["breaks", "sql"]
+    assert {name for name, _ in outcome.seconds} == {"after", "further"}, "those that waited for it still run"
+    assert any("FAILED" in line and "dies" in line for line in lines)
+
+
+RUN = """
+import sys
+from functools import partial
+from pathlib import Path
+from capibara_assets.automation.lanes import run_in_lanes
+from capibara_assets_tests.automation.test_lanes import scripted, task
+try:
+    run_in_lanes(partial(scripted, Path(sys.argv[1])), [task("sleeps-1"), task("sleeps-2")], 2, print)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_stopped_leaves_no_lane_behind(tmp_path: Path, number: signal.Signals):
+    run = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path)], start_new_session=True)
+    await_files(tmp_path, "sleeps-1.begun", "sleeps-2.begun")
+    lanes = [psutil.Process(int(file.read_text().split()[0])) for file in tmp_path.glob("*.begun")]
+    run.send_signal(number)
+    assert run.wait(30) == (-number if number == signal.SIGKILL else 130)
+    gone, alive = psutil.wait_procs(lanes, 30)
+    assert len(gone) == 2 and not alive
+    assert not list(tmp_path.glob("*.done")), "the steps were interrupted"
