@@ -1,4 +1,4 @@
-"""When assets materialize: sensors, automation conditions, jobs, and the loop of `capibara run`.
+"""When assets materialize: sensors, automation conditions, jobs, and the tasks of `capibara run` with their processes.
 
 Imports `assets` and what lies below it; only `definitions` and `cli` import it.
 """
