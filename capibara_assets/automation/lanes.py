@@ -69,9 +69,9 @@ def run_in_lanes(opened: Opened, tasks: Sequence[Task], lanes: int, report: Repo
             while waiting or any(lane.task is not None for lane in working):
                 working = [lane if lane.process.is_alive() else _start(opened, tasks, lane.cores) for lane in working]
                 _assign(working, tasks, waiting, ended)
-                busy = {lane.connection: lane for lane in working if lane.task is not None}
-                for connection in wait(list(busy)):
-                    lane = busy[connection]
+                busy = [lane for lane in working if lane.task is not None]
+                sent = wait([lane.connection for lane in busy])
+                for lane in (one for one in busy if one.connection in sent):
                     at = lane.task
                     result = _received(lane, tasks, report)
                     if lane.interrupted:
