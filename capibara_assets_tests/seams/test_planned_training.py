@@ -23,6 +23,8 @@ from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.domains import Domain
 from capibara_assets.planning.hardware.targets import find_target
+from capibara_assets.planning.lora.recipe import plan_lora
+from capibara_assets.planning.models import read_shape
 from capibara_assets.planning.recipe import PlanningRecipe
 from capibara_assets.resources import BaseModel, Hardware, Recipes
 from capibara_assets.storage.artifact import Artifact
@@ -169,9 +171,6 @@ def ranks_under(work: Path) -> list[psutil.Process]:
 @pytest.mark.resume
 def test_voters_of_two_processes_reach_the_consensus_after_a_kill(own_home: MadeHome, tmp_path: Path) -> None:
     """The plan says two devices a voter, the recipe DDP; here they are two processors each, and one rank is killed."""
-    from capibara_assets.planning.lora.recipe import plan_lora
-    from capibara_assets.planning.models import read_shape
-
     recipes, deployment = own_home.folder / "recipes", own_home.deployment
     training = yaml.safe_load((recipes / "training-demo.yaml").read_text())
     training["hardware"] = {"backend": "ddp", "threads": 1}
@@ -182,18 +181,19 @@ def test_voters_of_two_processes_reach_the_consensus_after_a_kill(own_home: Made
         digest = latest_digest(instance, "moe_dataset", "sql")
     store = open_artifacts(deployment.store, deployment.work)
     figures = store.open("moe_dataset", Domain.SQL, digest).document("statistics")
-    shape, rules = read_shape(own_home.folder / "base_model"), shipped_recipe("planning", PlanningRecipe)
-    sizes = [plan_lora("sql", figures, shape, find_target(f"h100-{n}"), rules).model_dump() for n in (1, 2)]
     planning = yaml.safe_load((recipes / "planning.yaml").read_text())
     for level in planning["levels"].values():
-        level["headroom"] = headroom_for_two(*sizes)
         level["micro_batch"] = 1
+    shape, rules = read_shape(own_home.folder / "base_model"), PlanningRecipe.model_validate(planning)
+    sizes = [plan_lora("sql", figures, shape, find_target(f"h100-{n}"), rules).model_dump() for n in (1, 2)]
+    for level in planning["levels"].values():
+        level["headroom"] = headroom_for_two(*sizes)
     (recipes / "planning.yaml").write_text(yaml.safe_dump(planning))
 
     log, work = tmp_path / "run.log", deployment.work / "trained_adapters" / "sql"
     going = start(own_home.environment, log)
     deadline = time.monotonic() + 1500
-    while not list(work.glob("*/voter-*/checkpoint-*/manifest.json")) + list(work.glob("*/voter-*/checkpoint-*")):
+    while not list(work.glob("*/voter-*/checkpoint-*")):
         assert going.poll() is None and time.monotonic() < deadline, log.read_text()[-3000:]
         time.sleep(0.05)
     ranks = ranks_under(work)
