@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 EXTRAS := dev,gcp,k8s,tpu,metrics
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test test-fast test-all test-random test-durations test-numbers test-fuzz soak-resume ui lint format setup evidence evidence-quick evidence-check bench-env bench-gitleaks experience base-model clean
+.PHONY: run test test-fast test-all test-random test-durations test-numbers test-fuzz soak-resume ui lint format setup evidence evidence-quick evidence-check gpu bench-env bench-gitleaks experience base-model clean
 
 run: setup ## the whole graph for all six domains on the shipped experience
 	$(BIN)/capibara run --profile demo
@@ -65,6 +65,10 @@ evidence-quick: setup bench-env ## every bench with --quick: does each still run
 
 evidence-check: setup ## which lines of docs/evidence are red, missing or stale
 	$(BIN)/python -m benchmarks evidence --check
+
+gpu: setup bench-env ## on a machine with a GPU, under ten minutes: docs/evidence/gpu.json
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[$(EXTRAS),gpu]" "jax[cuda13]"
+	$(BIN)/python -m benchmarks gpu --out docs/evidence/gpu.json
 
 bench-env: ## the peers of the benches, in an environment of their own
 	@test -x .benchmarks-venv/bin/python || $(CHECK_PYTHON)

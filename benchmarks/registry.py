@@ -154,6 +154,18 @@ BENCHES: dict[str, Bench] = {
         "Tokens per second, loss, memory and start beside TRL's SFTTrainer; many voters in one pass; the loop's share.",
         SHIPPED | {"examples": 72, "repeats": 1},
     ),
+    "gpu": Bench(
+        "training",
+        "gpu.bench:gpu",
+        "Training on a GPU: beside TRL, NF4, bf16, fp16, ZeRO-2, a voter on each GPU, resume to the bit, JAX.",
+        {"shape": "tiny", "steps": 8, "examples": 24, "parts": ("resume",)},
+    ),
+    "planned": Bench(
+        "training",
+        "planned:planned",
+        "Seconds of a domain's voters by who decides how they train: the recipe alone, or the domain's plan.",
+        SHIPPED | {"examples": 24, "repeats": 1, "steps": 4},
+    ),
     "aggregate": Bench(
         "consensus",
         "aggregate:aggregate_command",

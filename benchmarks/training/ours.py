@@ -63,6 +63,7 @@ def main() -> None:
         "cpu_s": cpu,
         "overhead": 1 - model / wall,
         "peak_mib": memory_mib("VmHWM"),
+        "gpu_peak_mib": gpu_mib(),
         "adapter": adapters[0],
     }
     sys.stdout.write(json.dumps(result) + "\n")
@@ -98,6 +99,13 @@ def time_model(into: list[float]) -> None:
 
     for name in ("loss", "backward", "step"):
         setattr(PlainStepper, name, timed(getattr(PlainStepper, name)))
+
+
+def gpu_mib() -> float:
+    """The most that torch held of the GPU at a time, MiB; 0 without one."""
+    import torch
+
+    return round(torch.cuda.max_memory_allocated() / 2**20, 1) if torch.cuda.is_available() else 0.0
 
 
 def memory_mib(name: str) -> float:

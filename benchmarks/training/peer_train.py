@@ -38,6 +38,10 @@ def memory_mib(name: str) -> float:
     return round(next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024, 1)
 
 
+def gpu_mib() -> float:
+    return round(torch.cuda.max_memory_allocated() / 2**20, 1) if torch.cuda.is_available() else 0.0
+
+
 class Watch(TrainerCallback):
     """Wall and processor seconds at the end of each optimizer step."""
 
@@ -82,7 +86,7 @@ def main() -> None:
         dataloader_num_workers=setting["workers"],
         dataloader_persistent_workers=setting["workers"] > 0,
         dataloader_pin_memory=False,
-        use_cpu=True,
+        use_cpu=not torch.cuda.is_available(),
         report_to="none",
         logging_strategy="no",
         save_strategy="no",
@@ -128,6 +132,7 @@ def main() -> None:
                 "wall_s": marks[-1][0] - marks[warm - 1][0],
                 "cpu_s": marks[-1][1] - marks[warm - 1][1],
                 "peak_mib": memory_mib("VmHWM"),
+                "gpu_peak_mib": gpu_mib(),
                 "adapter": f"{job['out']}/adapter",
             }
         )

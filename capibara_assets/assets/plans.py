@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PAST_RUNS = 200  # materializations of `trained_adapters` to search for measured times
 
 
-@dg.asset(partitions_def=domains, group_name="plans", kinds={"json"}, code_version="2", deps=[moe_dataset])
+@dg.asset(partitions_def=domains, group_name="plans", kinds={"json"}, code_version="3", deps=[moe_dataset])
 def lora_config(
     context: dg.AssetExecutionContext,
     store: Store,
@@ -49,14 +49,15 @@ def lora_config(
     inputs.setting("base_shape", shape)
     inputs.setting("target", hardware)
     statistics = inputs.artifact("moe_dataset", domain).document("statistics")
-    plan = plan_lora(domain, statistics, shape, hardware, recipe)
+    inputs.setting("voters", voters := len(recipes.load("training", TrainingRecipe).voters))
+    plan = plan_lora(domain, statistics, shape, hardware, recipe, voters)
     documents = {"plan": plan.model_dump(mode="json"), "cost": lora_cost(plan, shape, hardware).model_dump(mode="json")}
     with TemporaryDirectory(prefix="capibara-plan-") as place:
         trees = {"files": write_files(Path(place) / "files", plan_files(plan, hardware))}
         artifact = inputs.publish("lora_config", domain, documents=documents, trees=trees)
     # Past times are shown, not published: otherwise each training would change its own input and trigger the next.
     outcomes, others = past_outcomes(context.instance), other_costs(context.instance, "lora_config", domain)
-    beside = CostContext(len(recipes.load("training", TrainingRecipe).voters), outcomes, others, DOMAINS)
+    beside = CostContext(voters, outcomes, others, DOMAINS)
     return materialized(artifact, inputs, lora_entries(plan, hardware, lora_cost(plan, shape, hardware, beside)))
 
 

@@ -40,6 +40,7 @@ def current_settings(recipes: Recipes, base_model: BaseModel, target: Hardware, 
     from capibara_assets.datasets.recipe import DatasetRecipe
     from capibara_assets.modeling.files import base_digest
     from capibara_assets.planning.models import read_shape
+    from capibara_assets.training.recipe import TrainingRecipe
 
     for name, where in RECIPES.items():
         module, model = where.split(":")
@@ -50,6 +51,7 @@ def current_settings(recipes: Recipes, base_model: BaseModel, target: Hardware, 
         "base_shape": read_shape(path),
         "target": target.target,
         "tpu_target": tpu_target.target,
+        "voters": len(recipes.load("training", TrainingRecipe).voters),
         "faults": dict(recipes.faults),
         "benchmarks": benchmark_digests(recipes.load("dataset", DatasetRecipe).decontamination.benchmarks),
     }

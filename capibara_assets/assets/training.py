@@ -54,7 +54,7 @@ def trained_adapters(
     dataset, plan = inputs.artifact("moe_dataset", domain), inputs.artifact("lora_config", domain)
     materials = Materials(recipe, base_model.path, base, dataset, plan, other_datasets(inputs, domain, recipe))
     work = inputs.store.work_dir("trained_adapters", domain, inputs.digest())
-    request = materials.request(work, checkpoint_root(inputs.store.root), context.run_id, recipes.faults)
+    request = materials.request(work, checkpoint_root(inputs.store.root), context.run_id, recipes.faults, target.target)
     launcher.run(context, request.write(), target.target)
     trained = FinishedTraining.read(request, plan, target.target)
     shards, further = materials.shards(trained.summary["finished"]), materials.further()

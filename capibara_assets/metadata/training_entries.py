@@ -49,7 +49,25 @@ def training_entries(summary: dict[str, Any], voters: Path) -> dict[str, dg.Meta
         title: dg.MetadataValue.md(plot(line_chart(lines[figure], "step", label)).md_str or "")
         for figure, (title, label) in _CURVES.items()
     }
-    return {"voters": dg.MetadataValue.md("\n".join(rows)), **charts, "seconds": float(summary["seconds"])}
+    shown = {"voters": dg.MetadataValue.md("\n".join(rows)), **charts, "seconds": float(summary["seconds"])}
+    return shown | decision_entries(summary)
+
+
+def decision_entries(summary: dict[str, Any]) -> dict[str, dg.MetadataValue | str]:
+    """Who decided how the voters were trained, and where they were; empty for a summary from before this was kept."""
+    entries: dict[str, dg.MetadataValue | str] = {}
+    if planned := summary.get("planned"):
+        rows = ["| setting | value | decided by | because |", "| --- | --- | --- | --- |"]
+        for one in planned["decisions"]:
+            value = ", ".join(map(str, one["value"])) if isinstance(one["value"], list) else one["value"]
+            rows.append(f"| {one['name']} | {value} | {one['by']} | {one['reason'].replace('|', ' ')} |")
+        entries["decided"] = dg.MetadataValue.md("\n".join(rows))
+    if placement := summary.get("placement"):
+        groups = ", ".join("+".join(group) for group in placement["gpus"])
+        where = f"on GPUs {groups}" if groups else "on processors"
+        note = f" ({placement['note']})" if placement["note"] else ""
+        entries["placement"] = f"{placement['at_once']} voters at a time, {where}{note}"
+    return entries
 
 
 def outcome_entries(outcome: "TimedTraining | None") -> dict[str, dg.MetadataValue | str]:

@@ -8,7 +8,7 @@ Gelman et al., Bayesian Data Analysis, 3rd ed., section 2.5).
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import exp, isfinite, log, sqrt
+from math import ceil, exp, isfinite, log, sqrt
 from statistics import fmean, median, variance
 from typing import Any
 
@@ -201,7 +201,7 @@ class CostContext:
     """Context of a plan's cost: the domain's voters, past runs, and the plans of other domains.
 
     Attributes:
-        voters: adapters of a domain, trained one after the other.
+        voters: adapters of a domain, trained `together` at a time.
         outcomes: timed trainings of past runs.
         others: domain -> the cost of its last plan, for the backfill.
         domains: all domains; one without a plan is assumed to cost as much as this one.
@@ -211,6 +211,7 @@ class CostContext:
     outcomes: Sequence[TimedTraining] = ()
     others: Mapping[str, Cost] = field(default_factory=dict)
     domains: Sequence[str] = ()
+    together: int = 1
 
 
 def plan_cost(training: PlannedTraining, context: CostContext) -> CostPlan:
@@ -228,7 +229,7 @@ def plan_cost(training: PlannedTraining, context: CostContext) -> CostPlan:
         adapter = priced((middle / half, middle, middle * half), note, price)
     else:
         adapter = raw
-    whole = adapter.times(context.voters)
+    whole = adapter.times(ceil(context.voters / context.together))
     backfill, note = _backfill(whole, training.domain, context)
     return CostPlan(
         target=target,

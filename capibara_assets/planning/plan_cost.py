@@ -1,6 +1,7 @@
 """Cost of a LoRA plan or a TPU plan: their FLOPs and predicted step times, priced by `planning.cost`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from capibara_assets.errors import InputError
 from capibara_assets.planning.accounting import Method, Remat, flops_per_token
@@ -17,13 +18,13 @@ from capibara_assets.planning.workload import Workload, policy
 TRAINER = "transformers"  # our PyTorch trainer runs Transformers' layers, uncompiled; no published run has our own name
 
 
-def lora_workload(plan: LoraPlan, shape: ModelShape, target: HardwareTarget) -> Workload:
+def lora_workload(plan: LoraPlan, shape: ModelShape) -> Workload:
     """The plan's training step as a workload: every device holds all frozen weights and its share of the rows."""
     return Workload(
         shape=shape,
         sequence=plan.max_length,
         global_batch=plan.global_batch,
-        mesh=Mesh(data=target.chips, fsdp=1, tensor=1),
+        mesh=Mesh(data=plan.devices, fsdp=1, tensor=1),
         micro_steps=plan.accumulation,
         recompute=policy(Remat.FULL if plan.gradient_checkpointing else Remat.NONE, TRAINER),
         weight_bytes=2,
@@ -38,10 +39,13 @@ def lora_workload(plan: LoraPlan, shape: ModelShape, target: HardwareTarget) -> 
 def lora_prediction(plan: LoraPlan, shape: ModelShape, target: HardwareTarget) -> StepPrediction | None:
     """The predicted step time; None for a target that declares no peak or bandwidth."""
     try:
-        machine_of(target)
+        machine = machine_of(target)
     except InputError:
         return None
-    return predict(lora_workload(plan, shape, target), target)
+    if plan.devices != machine.chips:  # its voter has a part of the target
+        island, each = min(machine.island, plan.devices), min(machine.chips_per_host, plan.devices)
+        machine = replace(machine, chips=plan.devices, island=island, chips_per_host=each)
+    return predict(lora_workload(plan, shape), machine)
 
 
 def lora_cost(
@@ -49,6 +53,7 @@ def lora_cost(
 ) -> CostPlan:
     """Cost of one adapter of a LoRA plan, of its domain's voters, and of all domains."""
     estimates = plan.estimates
+    context = replace(context or CostContext(), together=target.chips // plan.devices)
     predicted = lora_prediction(plan, shape, target)
     steps = int(estimates["optimizer_steps"])
     if predicted is None:
@@ -68,7 +73,7 @@ def lora_cost(
         price=target.price,
         domain=plan.domain,
     )
-    return plan_cost(training, context or CostContext())
+    return plan_cost(training, context)
 
 
 def tpu_cost(plan: TpuPlan, target: HardwareTarget, context: CostContext | None = None) -> CostPlan:

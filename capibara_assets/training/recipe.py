@@ -1,5 +1,6 @@
 """The training recipe (resources/recipes/*.yaml): what a deployment chooses, in strict sections."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -151,7 +152,8 @@ class GuardChoice(Declared):
 
 
 class HardwareChoice(Declared):
-    """Backend, processes, precision and threads."""
+    """Backend, processes, precision and threads. In the graph, backend, processes and precision that are left out or
+    null are the LoRA plan's."""
 
     backend: Backend = Field("single", description="single: one process; else `processes` of them")
     processes: int = Field(1, gt=0, description="Processes (GPUs) of one voter on this host")
@@ -167,8 +169,18 @@ class HardwareChoice(Declared):
     )
     threads: int = Field(1, gt=0, description="Processor threads of a voter; part of the environment's fingerprint")
     parallel: int | None = Field(
-        None, gt=0, description="Voters at a time; None: processor cores / threads; one, where it has several processes"
+        None,
+        gt=0,
+        description="Voters at a time; None: one for each GPU or group of them; without any, cores / threads",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_left_out(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        open_ = ("backend", "processes", "precision")
+        return {key: value for key, value in values.items() if value is not None or key not in open_}
 
     @field_validator("backend", mode="before")
     @classmethod

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
+from capibara_assets.training.decided import PlannedRun
 from capibara_assets.training.recipe import TrainingRecipe, VoterSpec
 from capibara_assets.training.strategy import needs_all_domains
 
@@ -91,6 +92,7 @@ class TrainingRequest(BaseModel):
         description="latest, or a folder checkpoint-<step>; None: the newest resume point, or a fresh start",
     )
     keep_points: bool = Field(default=False, description="Resume points stay when it has finished: it can be extended")
+    planned: PlannedRun | None = Field(default=None, description="In the graph: who decided what of the recipe")
     fault: dict[str, Fault] = Field(default={}, description="For tests: voter -> damage done to its finished adapter")
 
     @model_validator(mode="after")

@@ -33,6 +33,7 @@ def estimates_of(
     length: TrainingLength,
     target: HardwareTarget,
     headroom: float,
+    devices: int | None = None,
 ) -> dict[str, Any]:
     """The `estimates` of a LoRA plan's document.
 
@@ -43,6 +44,7 @@ def estimates_of(
         length: examples, batch and epochs of the training.
         target: hardware, for the memory budget, time and cost.
         headroom: share of the usable memory that the plan may fill.
+        devices: those that train together; None: all of the target's.
     """
     trainable = base.lora_parameters(step.lora_rank, step.lora_modules)
     per_token = flops_per_token(base, step.sequence, method=Method.LORA, lora_parameters=trainable)
@@ -58,13 +60,14 @@ def estimates_of(
         "tokens_at_most": tokens,
         "flops_convention": "4 x weights in matrix products + 6 x adapter, attention in full, no recomputation",
         "flops_per_token": per_token,
-        **time_and_cost(per_token * tokens, target),
+        **time_and_cost(per_token * tokens, target, devices or target.chips),
     }
 
 
-def time_and_cost(flops: float, target: HardwareTarget) -> dict[str, Any]:
-    """Seconds and dollars for `flops` on all chips of a target: from the family's best to its median efficiency.
+def time_and_cost(flops: float, target: HardwareTarget, devices: int) -> dict[str, Any]:
+    """Seconds and dollars for `flops` on `devices` of a target, from the family's best to its median efficiency.
 
+    The target is paid for as a whole.
     Without a declared peak or price the value is None, and its note gives the reason.
     """
     peak = target.peak("bf16")
@@ -75,7 +78,7 @@ def time_and_cost(flops: float, target: HardwareTarget) -> dict[str, Any]:
             "usd": 0.0 if target.price.usd_per_hour == 0 else None,
             "usd_note": target.price.note,
         }
-    seconds = [flops / (target.chips * peak * share) for share in (target.efficiency.best, target.efficiency.typical)]
+    seconds = [flops / (devices * peak * share) for share in (target.efficiency.best, target.efficiency.typical)]
     hourly = target.price.usd_per_hour
     return {
         "seconds": seconds,

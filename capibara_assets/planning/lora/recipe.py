@@ -13,13 +13,13 @@ from capibara_assets.planning.accounting import (
     DeviceStep,
     Method,
     Remat,
-    Sharding,
     size,
     training_memory,
 )
 from capibara_assets.planning.figures import DatasetFigures, read_statistics
 from capibara_assets.planning.hardware.targets import HardwareTarget, Quantization
 from capibara_assets.planning.lora.estimates import TrainingLength, estimates_of
+from capibara_assets.planning.lora.spread import devices_of_a_voter, layout, why_so_many, zero_stage
 from capibara_assets.planning.models import ModelShape
 from capibara_assets.planning.recipe import DomainChoice, LevelName, LoraRecipe, PlanningRecipe, lookup
 
@@ -58,10 +58,15 @@ class LoraPlan(BaseModel):
     estimates: dict[str, Any]
     reasons: dict[str, str]
 
+    @property
+    def devices(self) -> int:
+        """Devices that train one voter together; the target's others train other voters."""
+        return self.global_batch // (self.micro_batch * self.accumulation)
+
 
 @dataclass(frozen=True)
 class _Fit:
-    """The first variant of the step that fits the device, its memory, and the variants that did not fit."""
+    """The first variant of the step that fits a voter's devices, its memory, and the variants that did not fit."""
 
     step: DeviceStep
     memory: Breakdown
@@ -77,7 +82,12 @@ class _Fit:
 
 
 def plan_lora(
-    domain: str, statistics: Mapping[str, Any], base: ModelShape, target: HardwareTarget, recipe: PlanningRecipe
+    domain: str,
+    statistics: Mapping[str, Any],
+    base: ModelShape,
+    target: HardwareTarget,
+    recipe: PlanningRecipe,
+    voters: int = 1,
 ) -> LoraPlan:
     """Compute the LoRA recipe for one domain.
 
@@ -87,6 +97,7 @@ def plan_lora(
         base: shape of the base model.
         target: CPU or GPU hardware; `plan_tpu` plans for TPUs.
         recipe: the deployment's choices.
+        voters: adapters to train. One has all devices; of several each has as few as it fits on, side by side.
 
     Raises:
         InputError: a TPU target, statistics without training examples, or a model that does not fit (with the sum).
@@ -110,15 +121,7 @@ def plan_lora(
     reasons["dropout"] = (
         "the recipe's; adapters on little data overfit without it" if own.dropout is None else f"{domain}: {own.reason}"
     )
-    global_batch = _global_batch(figures, target, choices, reasons)
     precision, width = _precision(target, reasons)
-    zero = 2 if target.chips > 1 else 0
-    reasons["zero_stage"] = (
-        f"{target.chips} devices: stage 2 cuts the adapters' gradients and optimizer over them; stage 3 would cut the"
-        " frozen weights too, but gather every layer in each pass"
-        if zero
-        else "one device: nothing to cut"
-    )
     bare = DeviceStep(
         sequences=1,
         sequence=length,
@@ -128,16 +131,20 @@ def plan_lora(
         lora_rank=rank,
         lora_modules=modules,
         lora_dropout=dropout > 0,
-        layout=Sharding.zero(zero, target.chips),
+        layout=layout(target.chips),
     )
     fit = _fit(base, bare, target, recipe)
-    fit = _widen(base, fit, target, recipe, global_batch // target.chips)
+    devices, memory = devices_of_a_voter(base, fit.step, target, recipe.headroom, voters)
+    reasons["zero_stage"] = why_so_many(devices, memory, target, voters)
+    fit = replace(fit, step=replace(fit.step, layout=layout(devices)), memory=memory)
+    global_batch = _global_batch(figures, devices, choices, reasons)
+    fit = _widen(base, fit, target, recipe, global_batch // devices)
     micro = fit.step.sequences
     _explain_memory(fit, target, recipe, reasons)
     epochs = lookup(choices.epochs, figures.training_examples)
     reasons["epochs"] = f"{figures.training_examples} training examples: fewer examples are read more often"
     training = TrainingLength(figures.training_examples, global_batch, epochs)
-    reasons["accumulation"] = f"{global_batch} per step / ({micro} x {target.chips} devices)"
+    reasons["accumulation"] = f"{global_batch} per step / ({micro} x {devices} devices)"
     return LoraPlan(
         domain=domain,
         model=base.name,
@@ -151,16 +158,16 @@ def plan_lora(
         quantization=fit.quantization,
         precision=precision,
         micro_batch=micro,
-        accumulation=global_batch // (micro * target.chips),
+        accumulation=global_batch // (micro * devices),
         global_batch=global_batch,
         max_length=length,
         packing=packing,
         packing_length=length if packing else None,
         learning_rate=_learning_rate(base, choices, own, reasons),
         epochs=epochs,
-        zero_stage=zero,
+        zero_stage=zero_stage(devices),
         gradient_checkpointing=fit.checkpointing,
-        estimates=estimates_of(base, fit.step, fit.memory, training, target, recipe.headroom),
+        estimates=estimates_of(base, fit.step, fit.memory, training, target, recipe.headroom, devices),
         reasons=reasons,
     )
 
@@ -246,12 +253,12 @@ def _packing(
     return packing
 
 
-def _global_batch(figures: DatasetFigures, target: HardwareTarget, choices: LoraRecipe, reasons: dict[str, str]) -> int:
+def _global_batch(figures: DatasetFigures, devices: int, choices: LoraRecipe, reasons: dict[str, str]) -> int:
     wanted = lookup(choices.global_batches, figures.training_examples)
-    batch = ceil(wanted / target.chips) * target.chips
+    batch = ceil(wanted / devices) * devices
     steps = ceil(figures.training_examples / batch)
     reasons["global_batch"] = f"{figures.training_examples} examples: {batch} a step leaves {steps} steps an epoch" + (
-        f" (a multiple of {target.chips} devices)" if batch != wanted else ""
+        f" (a multiple of {devices} devices)" if batch != wanted else ""
     )
     return batch
 

@@ -6,7 +6,6 @@ there are any. Imports no torch. Raises errors, with the arithmetic, for what th
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -19,6 +18,7 @@ from capibara_assets.planning.hardware.targets import HardwareTarget
 from capibara_assets.planning.weights import read_weights
 from capibara_assets.training.data.order import ExampleOrder, micro_batches, training_part, validation_shard
 from capibara_assets.training.data.token_counts import TokenCounts, count_tokens, percentile
+from capibara_assets.training.devices import gpus_here, voters_at_once
 from capibara_assets.training.plan.files import kept_weights, planned_files, sizes
 from capibara_assets.training.plan.memory import MemoryPlan, TrainedModel, predict_memory, shape_of, target_budget
 from capibara_assets.training.plan.schema import MeasuredSpeed, TrainingPlan, VoterPlan
@@ -43,7 +43,6 @@ from capibara_assets.training.strategy import (
 
 _COUNTED_STEPS = 5000  # whose micro-batches are counted one by one; longer trainings are extrapolated
 _HOST = "this machine"
-_DRIVER = Path("/proc/driver/nvidia/gpus")
 
 
 def plan_training(
@@ -131,8 +130,8 @@ def settings_of(request: TrainingRequest, target: HardwareTarget | None) -> Sett
 
 
 def on_a_gpu(target: HardwareTarget | None) -> bool:
-    """Whether a target computes on GPUs; None: whether this machine has one, by its driver."""
-    return target.kind == "gpu" if target else _DRIVER.is_dir() and any(_DRIVER.iterdir())
+    """Whether a target computes on GPUs; None: whether this machine does."""
+    return target.kind == "gpu" if target else bool(gpus_here())
 
 
 def read_examples(request: TrainingRequest) -> pl.DataFrame:
@@ -159,8 +158,8 @@ def _parallel(recipe: TrainingRecipe, target: HardwareTarget | None) -> int:
     """Voters at a time, by the supervisor's rule."""
     here = len(os.sched_getaffinity(0))
     cores = target.cores or here if target and target.kind == "cpu" else here
-    wanted = recipe.hardware.parallel or max(1, cores // recipe.hardware.threads)
-    return min(len(recipe.voters), wanted)
+    gpus = len(gpus_here()) if target is None else target.chips if target.kind == "gpu" else 0
+    return min(len(recipe.voters), voters_at_once(recipe.hardware, gpus, cores))
 
 
 def _require_possible(

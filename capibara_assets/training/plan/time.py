@@ -32,7 +32,7 @@ class ComputeSetup:
     Attributes:
         precision: of matrix products; its peak counts.
         processes: of one voter.
-        parallel: voters at a time; on a GPU they share the devices, which does not change the time.
+        parallel: voters at a time; more than the devices hold share them, which does not change the time.
     """
 
     precision: str
@@ -76,10 +76,13 @@ def predict_time(
     work = sum(works)
     used = min(compute.processes, target.chips)
     best, typical = target.efficiency.best, target.efficiency.typical
-    seconds = (work / (used * peak * best), work / (used * peak * typical))
+    at_once = min(compute.parallel, target.chips // used)
+    longest = _side_by_side(works, at_once)
+    seconds = (longest / (used * peak * best), longest / (used * peak * typical))
+    beside = f", {at_once} voters side by side" if at_once > 1 else ""
     source = (
-        f"computed: {work:.3g} FLOPs / ({used} x {peak / 1e12:g} TFLOP/s x {best:.0%} to {typical:.0%}), the best to "
-        f"the median of published runs; a lower bound for small models; {target.efficiency.source}"
+        f"computed: {work:.3g} FLOPs / ({used} x {peak / 1e12:g} TFLOP/s x {best:.0%} to {typical:.0%}){beside}, "
+        f"the best to the median of published runs; a lower bound for small models; {target.efficiency.source}"
     )
     rate = used * peak * typical
     return TimePlan(seconds, _cost(seconds, hourly), source, note, rate / flops, tuple(one / rate for one in works))

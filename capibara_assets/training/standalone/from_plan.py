@@ -13,6 +13,7 @@ from capibara_assets.deployment.declarations import declared
 from capibara_assets.errors import InputError
 from capibara_assets.planning.hardware.targets import HardwareTarget
 from capibara_assets.planning.lora.recipe import LoraPlan
+from capibara_assets.training.decided import planned_backend, planned_quantization
 from capibara_assets.training.parallel.deepspeed_config import recipe_config
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.standalone.scripts import ENVIRONMENT, LAUNCH, environment_script
@@ -51,21 +52,19 @@ def plan_files(plan: LoraPlan, target: HardwareTarget, *, seed: int = 42) -> dic
     }
     if plan.zero_stage:
         settings = resolve(recipe, plan.model_dump(), fastest="bf16", cuda=target.kind == "gpu")
-        files[DEEPSPEED] = json.dumps(recipe_config(recipe, settings, target.chips), indent=2) + "\n"
+        files[DEEPSPEED] = json.dumps(recipe_config(recipe, settings, plan.devices), indent=2) + "\n"
     return files
 
 
 def _recipe_values(plan: LoraPlan, target: HardwareTarget, seed: int) -> dict[str, Any]:
     if plan.target != target.name:
         raise InputError(f"the plan is for {plan.target}, not for {target.name}: make one for it")
-    quantization = "nf4" if plan.quantization == "nf4" else "bf16" if plan.precision == "bf16" else "none"
-    several = target.kind == "gpu" and target.chips > 1
     return {
         "name": f"{plan.domain}-{target.name}",
         "seed": seed,
         "voters": [{"name": "voter", "seed": 0, "shard": 0}],
         "model": {
-            "quantization": quantization,
+            "quantization": planned_quantization(plan),
             "lora": {
                 "rank": plan.rank,
                 "alpha": plan.alpha,
@@ -85,8 +84,8 @@ def _recipe_values(plan: LoraPlan, target: HardwareTarget, seed: int) -> dict[st
             "evaluate_every": 50,
         },
         "hardware": {
-            "backend": ("zero2" if plan.zero_stage else "ddp") if several else "single",
-            "processes": target.chips if several else 1,
+            "backend": planned_backend(plan),
+            "processes": plan.devices,
             "precision": plan.precision,
             "gradient_checkpointing": int(plan.gradient_checkpointing),
             "threads": target.cores or _THREADS,
@@ -95,19 +94,24 @@ def _recipe_values(plan: LoraPlan, target: HardwareTarget, seed: int) -> dict[st
     }
 
 
+def hosts_of(plan: LoraPlan, target: HardwareTarget) -> int:
+    """Hosts of a target that its plan's voter needs."""
+    return -(-plan.devices * target.hosts // target.chips)
+
+
 def _accelerate(plan: LoraPlan, target: HardwareTarget) -> Mapping[str, Any]:
     """The configuration file that `accelerate config` would write."""
     gpu = target.kind == "gpu"
     values: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
         "debug": False,
-        "distributed_type": "DEEPSPEED" if plan.zero_stage else "MULTI_GPU" if gpu and target.chips > 1 else "NO",
+        "distributed_type": "DEEPSPEED" if plan.zero_stage else "MULTI_GPU" if plan.devices > 1 else "NO",
         "downcast_bf16": "no",
         "enable_cpu_affinity": False,
         "machine_rank": 0,
         "main_training_function": "main",
-        "num_machines": target.hosts,
-        "num_processes": target.chips if gpu else 1,
+        "num_machines": hosts_of(plan, target),
+        "num_processes": plan.devices,
         "rdzv_backend": "static",
         "same_network": True,
         "use_cpu": not gpu,
@@ -123,13 +127,13 @@ def _launch(plan: LoraPlan, target: HardwareTarget) -> str:
 echo "{target.name} is {target.hosts} hosts: the scripts in trained_adapters' materialization join them" >&2
 exit 2
 """
-        if target.hosts > 1
+        if hosts_of(plan, target) > 1
         else f"""
 # The supervisor starts the processes itself, takes the signals, and starts again what was killed.
 exec "$python" -m capibara_assets.cli train --recipe "$here/{RECIPE}" --model "$1" --data "$2" --output "$3"
 """
     )
-    batch = f"{plan.micro_batch} x {plan.accumulation} x {target.chips} = {plan.global_batch} examples a step"
+    batch = f"{plan.micro_batch} x {plan.accumulation} x {plan.devices} = {plan.global_batch} examples a step"
     return f"""\
 #!/usr/bin/env bash
 # Trains one LoRA adapter of {plan.model} for {plan.domain} on {target.name}: {batch}.

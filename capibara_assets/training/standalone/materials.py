@@ -10,6 +10,7 @@ from capibara_assets.domains import Domain
 from capibara_assets.planning.cost import CostPlan, TimedTraining, outcome_of
 from capibara_assets.planning.hardware.targets import HardwareTarget
 from capibara_assets.storage.artifact import Artifact
+from capibara_assets.training.decided import decide
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.request import Fault, FurtherDataset, TrainingRequest
 from capibara_assets.training.standalone.scripts import write_scripts
@@ -38,8 +39,16 @@ class Materials:
     plan: Artifact
     others: Mapping[Domain, Artifact]
 
-    def request(self, work: Path, checkpoints: str, run: str | None, fault: Mapping[str, Fault]) -> TrainingRequest:
-        """The training request that works in `work`; arguments as the fields of `TrainingRequest`."""
+    def request(
+        self, work: Path, checkpoints: str, run: str | None, fault: Mapping[str, Fault], target: HardwareTarget
+    ) -> TrainingRequest:
+        """The training request that works in `work`, with what the plan decides; arguments as its fields.
+
+        Raises:
+            InputError: the plan is for another target, or contradicts the recipe.
+        """
+        plan = self.plan.document("plan")
+        recipe, planned = decide(self.recipe, plan, target)
         return TrainingRequest(
             domain=str(self.dataset.partition),
             base_model=self.base_model,
@@ -49,8 +58,9 @@ class Materials:
             further={
                 other: FurtherDataset(dataset=_examples(one), digest=one.digest) for other, one in self.others.items()
             },
-            lora=self.plan.document("plan"),
-            recipe=self.recipe,
+            lora=plan,
+            recipe=recipe,
+            planned=planned,
             seed=self.recipe.seed,
             work=work,
             out=work / "out",

@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save
 from capibara_assets.modeling.files import ADAPTER_WEIGHTS
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.storage.jsonfiles import sync_folder, write_bytes_atomic, write_json_atomic
+from capibara_assets.training.devices import Placement
 from capibara_assets.training.monitoring.events import EVENTS
 from capibara_assets.training.plan.prediction import compared
 from capibara_assets.training.request import Fault, TrainingRequest
@@ -44,7 +45,11 @@ _FACTORS = {"sign_flip": -3.0, "nan": float("nan"), "norm_100x": 100.0}
 
 
 def assemble(
-    request: TrainingRequest, folders: Mapping[str, Path], missing: Mapping[str, str], seconds: float
+    request: TrainingRequest,
+    folders: Mapping[str, Path],
+    missing: Mapping[str, str],
+    seconds: float,
+    placement: Placement,
 ) -> dict[str, Any]:
     """Copy finished voters to `request.out`, inject the request's faults, write the summary; `out` appears whole.
 
@@ -52,6 +57,7 @@ def assemble(
         folders: finished voter -> its folder of work.
         missing: voter that did not finish -> why.
         seconds: of this attempt.
+        placement: of the voters on this machine's devices.
 
     Returns:
         The summary.
@@ -72,6 +78,8 @@ def assemble(
         "injected": {name: fault for name, fault in request.fault.items() if name in rows},
         "voters": rows,
         "seconds": round(seconds, 3),
+        "placement": placement.document(),
+        **({"planned": request.planned.model_dump(mode="json")} if request.planned else {}),
         "prediction": compared(
             request.work,
             {name: part / "voters" / name / EVENTS for name in rows},

@@ -19,6 +19,7 @@ from typing import Any
 
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.files import read_config
+from capibara_assets.training.devices import VISIBLE, Gpus, Placement, gpus_here, place
 from capibara_assets.training.monitoring.events import Report
 from capibara_assets.training.plan.prediction import keep_plan
 from capibara_assets.training.plan.preflight import require_ready
@@ -64,6 +65,7 @@ class _SupervisedVoter:
 
     Attributes:
         not_before: `time.monotonic()` before which it is not started.
+        gpus: that it trains on; none on a processor.
         failure: why it ended without a result; None while it may still finish.
         bad_input: whether the failure is due to its input.
     """
@@ -74,6 +76,7 @@ class _SupervisedVoter:
     connection: Connection | None = None
     restarts: int = 0
     not_before: float = 0.0
+    gpus: Gpus = ()
     failure: str | None = None
     bad_input: bool = False
 
@@ -105,6 +108,7 @@ def train_domain(
     started = time.monotonic()
     require_not_a_rank()
     keep_plan(request.work, require_ready(request))
+    placement = place(request, gpus_here(), len(os.sched_getaffinity(0)))
     voters = [_SupervisedVoter(spec, request.folder(spec)) for spec in request.recipe.voters]
     waiting = [voter for voter in voters if not _finished(voter, request)]
     for voter in voters:
@@ -112,36 +116,47 @@ def train_domain(
             report({"domain": request.domain, "voter": voter.spec.name, "event": "reused", "step": 0})
     if request.resume_from == "latest" and not (len(waiting) < len(voters) or _any_point(request)):
         raise InputError(f"there is no resume point in {request.work}: leave resume_from out to start anew")
+    for voter in waiting:
+        if placement.note:
+            report(
+                {
+                    "domain": request.domain,
+                    "voter": voter.spec.name,
+                    "event": "warning",
+                    "step": 0,
+                    "text": placement.note,
+                }
+            )
     if waiting:
-        _run(request, waiting, report, stop, hurry)
+        _run(request, waiting, placement, report, stop, hurry)
 
     missing = {voter.spec.name: voter.failure for voter in voters if voter.failure is not None}
     _require_quorum(request, voters, missing)
     folders = {voter.spec.name: voter.folder for voter in voters if voter.failure is None}
-    summary = assemble(request, folders, missing, time.monotonic() - started)
+    summary = assemble(request, folders, missing, time.monotonic() - started, placement)
     return TrainingOutcome(request.out, tuple(summary["finished"]), missing, summary)
 
 
 def _run(
     request: TrainingRequest,
     voters: list[_SupervisedVoter],
+    placement: Placement,
     report: Report,
     stop: Callable[[], int | None],
     hurry: Callable[[], bool],
 ) -> None:
-    """Run voters, `parallel` at a time, until each has finished or failed, or the quorum is out of reach."""
+    """Run voters, as many at a time as are placed, until each has finished or failed, or the quorum is out of reach."""
     recipe = request.recipe
     context = _fork_server(request)
-    alone = 1 if recipe.hardware.processes > 1 else max(1, len(os.sched_getaffinity(0)) // recipe.hardware.threads)
-    parallel = recipe.hardware.parallel or alone
     waiting, running = list(voters), list[_SupervisedVoter]()
     try:
         while waiting or running:
             if number := stop():
                 raise TrainingInterrupted(number)
             ready = [voter for voter in waiting if voter.not_before <= time.monotonic()]
-            for voter in ready[: parallel - len(running)]:
+            for voter in ready[: placement.at_once - len(running)]:
                 waiting.remove(voter)
+                voter.gpus = placement.next_group([other.gpus for other in running])
                 running.append(voter)
                 _start(context, voter, request, stop)
             wait([end for voter in running for end in _ends(voter)], timeout=_TICK_S)
@@ -187,7 +202,10 @@ def _start(
     """
     voter.connection, theirs = context.Pipe(duplex=False)
     process = context.Process(
-        target=_enter, args=(request, voter.spec, voter.folder, theirs), name=voter.spec.name, daemon=True
+        target=_enter_on,
+        args=(voter.gpus, _enter, request, voter.spec, voter.folder, theirs),
+        name=voter.spec.name,
+        daemon=True,
     )
     started, unwanted = Future[None](), threading.Event()
 
@@ -209,6 +227,20 @@ def _start(
     started.result()
     voter.process = process
     theirs.close()
+
+
+def _enter_on(
+    gpus: Gpus,
+    enter: Callable[[TrainingRequest, VoterSpec, Path, Connection], None],
+    request: TrainingRequest,
+    spec: VoterSpec,
+    folder: Path,
+    connection: Connection,
+) -> None:
+    """First function of a voter's process: CUDA, which nothing has used yet, sees the voter's GPUs only."""
+    if gpus:
+        os.environ[VISIBLE] = ",".join(gpus)
+    enter(request, spec, folder, connection)
 
 
 def _enter(request: TrainingRequest, spec: VoterSpec, folder: Path, connection: Connection) -> None:
