@@ -16,6 +16,7 @@ from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.definitions import build, deployment_resources
 from capibara_assets.deployment.environment import Deployment, LaunchMode
 from capibara_assets.domains import Domain
+from capibara_assets.training.devices import gpus_here
 
 _LANE_BYTES, _COPIES = 2 * 2**30, 6
 """Memory that work on a domain takes: so much, and so many copies of the base model (evaluation compares several)."""
@@ -55,7 +56,7 @@ def lanes(deployment: Deployment, domains: Sequence[Domain]) -> int:
     if deployment.parallel is not None:
         return min(deployment.parallel, cores)
     target = deployment_resources(deployment)["target"].target
-    if target.kind != "cpu" or deployment.launcher is not LaunchMode.LOCAL:
+    if target.kind != "cpu" or gpus_here() or deployment.launcher is not LaunchMode.LOCAL:
         return 1
     weights = sum(file.stat().st_size for file in Path(deployment.base_model).glob("*.safetensors"))
     fit = psutil.virtual_memory().available // (_LANE_BYTES + _COPIES * weights)
