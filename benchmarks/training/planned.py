@@ -26,12 +26,12 @@ from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.request import TrainingRequest
 
 # What the recipe `full` said before its plan decided, whatever the target.
-BEFORE = {
+BEFORE: Mapping[str, Mapping[str, Any]] = {
     "hardware": {"backend": "single", "processes": 1, "precision": "auto"},
     "training": {"micro_batch_tokens": 2048},
 }
 # As a plan would for voters that two devices hold and one does not.
-SEVERAL = {"hardware": {"backend": "ddp", "processes": 2}}
+SEVERAL: Mapping[str, Mapping[str, Any]] = {"hardware": {"backend": "ddp", "processes": 2}}
 ARMS: dict[str, Mapping[str, Mapping[str, Any]]] = {"before": BEFORE, "plan": {}, "two_processes_each": SEVERAL}
 
 

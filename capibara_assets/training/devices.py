@@ -72,15 +72,12 @@ def place(request: TrainingRequest, gpus: Gpus, cores: int) -> Placement:
     hardware, planned = request.recipe.hardware, request.planned
     each = hardware.processes
     at_once = voters_at_once(hardware, len(gpus), cores)
-    if not gpus:
-        wanted = planned is not None and planned.kind == "gpu"
+    if not gpus and planned is not None and planned.kind == "gpu":
         where = "one process" if each == 1 else f"{each} processes"
-        note = (
-            f"planned for the GPUs of {planned.target}, and here is none: {where} a voter"
-            if planned and wanted
-            else None
-        )
-        return Placement((), at_once, note and f"{note} on the processor")
+        note = f"planned for the GPUs of {planned.target}, and here is none: {where} a voter on the processor"
+        return Placement((), at_once, note)
+    if not gpus:
+        return Placement((), at_once)
     if each > len(gpus):
         raise InputError(
             f"{request.domain}: each voter has {each} processes, and this machine has {len(gpus)} GPUs: plan for "

@@ -129,6 +129,10 @@ def test_voters_in_their_processes_see_gpus_of_their_own(
     assert outcome.summary["placement"]["gpus"] == [group.split(",") for group in sorted(groups)]
     assert outcome.summary["placement"]["at_once"] == len(groups)
 
+    # A host with fewer GPUs puts together what others have trained.
+    monkeypatch.setattr(run, "gpus_here", lambda: ("0",))
+    assert train_domain(request, lambda event: None).finished == outcome.finished
+
 
 def test_a_run_on_the_laptop_says_who_decided(shared_home: MadeHome) -> None:
     deployment = shared_home.deployment

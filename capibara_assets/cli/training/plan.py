@@ -265,7 +265,7 @@ def _lora(request: PlanRequest, voters: int, *, writing: bool) -> "tuple[dict[st
     from capibara_assets.planning.prediction.throughput import parse_throughput, readings
 
     w = request
-    plan = plan_lora(w.domain, w.statistics, w.shape, w.target, w.recipe, voters)
+    plan = plan_lora(w.domain, w.statistics, w.shape, w.target, w.recipe)
     document = plan.model_dump(mode="json")
     if w.throughput is not None:
         trained = w.shape.lora_parameters(plan.rank, plan.modules)

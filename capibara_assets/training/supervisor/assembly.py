@@ -49,7 +49,7 @@ def assemble(
     folders: Mapping[str, Path],
     missing: Mapping[str, str],
     seconds: float,
-    placement: Placement,
+    placement: Placement | None,
 ) -> dict[str, Any]:
     """Copy finished voters to `request.out`, inject the request's faults, write the summary; `out` appears whole.
 
@@ -57,7 +57,7 @@ def assemble(
         folders: finished voter -> its folder of work.
         missing: voter that did not finish -> why.
         seconds: of this attempt.
-        placement: of the voters on this machine's devices.
+        placement: of the voters on this machine's devices; None: all were finished before.
 
     Returns:
         The summary.
@@ -78,7 +78,7 @@ def assemble(
         "injected": {name: fault for name, fault in request.fault.items() if name in rows},
         "voters": rows,
         "seconds": round(seconds, 3),
-        "placement": placement.document(),
+        **({"placement": placement.document()} if placement else {}),
         **({"planned": request.planned.model_dump(mode="json")} if request.planned else {}),
         "prediction": compared(
             request.work,

@@ -108,26 +108,19 @@ def train_domain(
     started = time.monotonic()
     require_not_a_rank()
     keep_plan(request.work, require_ready(request))
-    placement = place(request, gpus_here(), len(os.sched_getaffinity(0)))
     voters = [_SupervisedVoter(spec, request.folder(spec)) for spec in request.recipe.voters]
     waiting = [voter for voter in voters if not _finished(voter, request)]
+    # Not where several hosts have trained, and one with fewer GPUs only puts their voters together.
+    placement = place(request, gpus_here(), len(os.sched_getaffinity(0))) if waiting else None
     for voter in voters:
         if voter not in waiting:
             report({"domain": request.domain, "voter": voter.spec.name, "event": "reused", "step": 0})
     if request.resume_from == "latest" and not (len(waiting) < len(voters) or _any_point(request)):
         raise InputError(f"there is no resume point in {request.work}: leave resume_from out to start anew")
-    for voter in waiting:
-        if placement.note:
-            report(
-                {
-                    "domain": request.domain,
-                    "voter": voter.spec.name,
-                    "event": "warning",
-                    "step": 0,
-                    "text": placement.note,
-                }
-            )
-    if waiting:
+    if placement:
+        for voter in waiting if placement.note else ():
+            told = {"event": "warning", "step": 0, "text": placement.note}
+            report({"domain": request.domain, "voter": voter.spec.name, **told})
         _run(request, waiting, placement, report, stop, hurry)
 
     missing = {voter.spec.name: voter.failure for voter in voters if voter.failure is not None}
