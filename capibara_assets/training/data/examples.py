@@ -83,6 +83,7 @@ def tokens_of(
         on_fault=choice.on_fault,
         too_long=choice.too_long,
         head=settings.head,
+        workers=request.recipe.hardware.threads,
         poll=poll,
     )
 
