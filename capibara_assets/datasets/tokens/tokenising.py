@@ -44,6 +44,7 @@ class Encoded:
     input_ids: list[int]
     labels: list[int]
     supervised: int
+    weight: float = 1.0  # how often training draws it, beside the others
 
 
 @dataclass(frozen=True)
