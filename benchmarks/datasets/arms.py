@@ -1,6 +1,5 @@
 """Trainings that differ in their examples alone: the same base, steps, batch and held-out examples for every arm."""
 
-import json
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,7 +59,7 @@ def losses_of_arms(
     """Arm -> the losses on every held-out set, once for each seed; `base` is the base model without training.
 
     Args:
-        arms: tables with `example_id`, `group_id`, `split` and `messages`; of each its train split is trained on.
+        arms: tables of examples, whose train split is drawn by their weights.
         held_out: name -> tables with `example_id` and `messages`; the same examples for all arms.
     """
     base = load_base(NANO)
@@ -102,7 +101,7 @@ def _trained(table: pl.DataFrame, work: Path, steps: int, seed: int) -> Path:
     work.mkdir(parents=True, exist_ok=True)
     dataset = work / "examples.parquet"
     # Validated before the first and after the last step only: validation chooses between the base and the last weights.
-    table.select("example_id", "group_id", "split", "messages").write_parquet(dataset)
+    table.write_parquet(dataset)
     changes = {
         "training": {"max_steps": steps, "epochs": 100.0},
         "hardware": {"threads": 1},
@@ -130,19 +129,3 @@ def _losses(base: Base, examples: Sequence[Any]) -> Iterator[float]:
             for place, index in enumerate(indices):
                 result[index] = float(nll[batch.owners == place].mean())
     return iter(result)
-
-
-def renamed(table: pl.DataFrame, copies: Sequence[int]) -> pl.DataFrame:
-    """The rows of a table so many times each, the copies under ids of their own."""
-    rows = [
-        (row, copy) for row, count in zip(table.iter_rows(named=True), copies, strict=True) for copy in range(count)
-    ]
-    return pl.DataFrame(
-        [row | {"example_id": f"{row['example_id']}-{copy}" if copy else row["example_id"]} for row, copy in rows],
-        schema=table.schema,
-    )
-
-
-def user_turn(messages: str) -> str:
-    """The first turn of an example's messages (JSON)."""
-    return str(json.loads(messages)[0]["content"])
