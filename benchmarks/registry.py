@@ -126,6 +126,18 @@ BENCHES: dict[str, Bench] = {
         "How much straddles train and test (exact, structural, brute-force Jaccard) with near-duplicates planted.",
         SHIPPED | {"planted": 100},
     ),
+    "advice": Bench(
+        "datasets",
+        "advice:advice",
+        "Share of solutions that followed a bullet, by domain; loss with and without training on *apply* examples.",
+        SHIPPED | {"steps": 4, "seeds": 1},
+    ),
+    "weights": Bench(
+        "datasets",
+        "weights:weights",
+        "Loss after training on examples as they come, drawn by 1 + ln(cluster), and drawn by balanced difficulty.",
+        SHIPPED | {"steps": 4, "seeds": 1},
+    ),
     "tokenize": Bench(
         "datasets",
         "tokenizing:tokenize",

@@ -125,7 +125,7 @@ def run_side(home: str, side: str, batch_size: str, longest: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(Path(home) / TOKENIZER, local_files_only=True)
     backend, texts = tokenizer.backend_tokenizer, frame["text"].to_list()
     frame = frame.drop("text")
-    preprocessor = DataPreprocessor(tokenizer, max_length, packing=True, cache=False, on_fault="leave_out")
+    preprocessor = DataPreprocessor(tokenizer, max_length, on_fault="leave_out")
 
     def bare(encode: Callable[..., Any]) -> None:
         size = batch or len(texts)

@@ -144,6 +144,7 @@ def build_dataset(
     clusters = cluster_table([_members(placed, by_id) for placed in kept])
     left_out = _left_out(examples, evidence, own, group_of, reasons)
     figures = statistics(MadeFrom(domain, recipe, len(evidence.rows), again.notes), examples, left_out, clusters)
+    figures["advice"] = apply.figures([placed.candidate for placed in kept], len(own.lessons))
     figures["imported"] = import_figures(examples, unused)
     figures["contaminated"] = {"examples": len(banned), "by_benchmark": counts(held["benchmark"])}
     dropped = table(LeftOut, [LeftOut(unit_id=i, reason=CONTAMINATED) for i in sorted(banned - set(by_id))])
@@ -171,11 +172,8 @@ def _candidates(domain: Domain, evidence: Evidence, recipe: DatasetRecipe) -> It
         return [*repair.candidates(evidence, recipe), *repair.diagnoses(evidence, recipe)]
     solutions = list(solve.candidates(evidence, recipe))
     others = (repair.candidates, explain.candidates, predict.candidates)
-    return [
-        *solutions,
-        *apply.candidates(evidence, solutions),
-        *(candidate for kind in others for candidate in kind(evidence, recipe)),
-    ]
+    made = [*solutions, *apply.candidates(evidence, solutions, recipe)]
+    return made + [candidate for kind in others for candidate in kind(evidence, recipe)]
 
 
 def _place(

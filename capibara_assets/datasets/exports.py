@@ -42,7 +42,12 @@ def prompt_completion_line(messages: Messages) -> dict[str, Any]:
 
 
 def export_dataset(
-    examples: pl.DataFrame, folder: Path, line_of: Callable[[Messages], dict[str, Any]], about: Mapping[str, Any]
+    examples: pl.DataFrame,
+    folder: Path,
+    line_of: Callable[[Messages], dict[str, Any]],
+    about: Mapping[str, Any],
+    *,
+    weights: bool = False,
 ) -> dict[str, Any]:
     """Write `<split>.jsonl`, and `dataset.json` with counts, licences, sources and the examples left out.
 
@@ -50,6 +55,7 @@ def export_dataset(
         examples: a table Example.
         line_of: one of the functions above.
         about: further fields of `dataset.json`.
+        weights: each line also has `weight`: of its cluster times that of its difficulty.
 
     Returns:
         The content of `dataset.json`.
@@ -66,13 +72,15 @@ def export_dataset(
     written: Counter[str] = Counter()
     for split, name in zip(SPLITS, names, strict=True):
         lines = []
-        rows = examples.filter(pl.col("split") == split).sort("example_id").select("example_id", "messages")
-        for example_id, messages in rows.iter_rows():
+        rows = examples.filter(pl.col("split") == split).sort("example_id")
+        weight = (rows["weight"] * rows["balance"]).round(6).to_list() if weights else [None] * rows.height
+        for example_id, messages, each in zip(rows["example_id"], rows["messages"], weight, strict=True):
             try:
                 line = line_of(json.loads(messages))
             except Fault as fault:
                 left_out[example_id] = fault.detail
                 continue
+            line = line if each is None else line | {"weight": each}
             lines.append(json.dumps(line, ensure_ascii=False) + "\n")
         written[split] = len(lines)
         write_bytes_atomic(folder / name, "".join(lines).encode("utf-8"))

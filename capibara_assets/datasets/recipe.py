@@ -82,6 +82,13 @@ class Balance(Declared):
         return self
 
 
+class Advice(Declared):
+    """When a solution counts as having followed a bullet without a record of it (datasets/kinds/followed.py)."""
+
+    likeness: float = Field(0.8, gt=0, le=1, description="Least share of the code that the bullet names")
+    rarity: float = Field(3.0, ge=0, description="Least rarity of that code among the domain's solutions, in nats")
+
+
 class DatasetRecipe(Declared):
     """Parameters of groups, splits, examples and routes."""
 
@@ -101,6 +108,10 @@ class DatasetRecipe(Declared):
     context_chars: int = Field(1500, ge=0, description="Most characters of earlier cells quoted in a prompt")
     max_prompt_chars: int = Field(4000, gt=0, description="Longer prompts are left out, never cut")
     max_answer_chars: int = Field(2400, gt=0, description="Longer answers are left out, never cut")
+    advice: Advice | None = Field(
+        default_factory=lambda: Advice.model_validate({}),
+        description="When a solution followed a bullet; null: only where the log or the bullet says so",
+    )
     max_output_chars: int = Field(400, gt=0, description="Longest output that predict asks for")
     difficulty: DifficultyWeights = Field(default_factory=lambda: DifficultyWeights.model_validate({}))
     include_routing: bool = Field(True, description="Make prompts for the router; without them there is no router")

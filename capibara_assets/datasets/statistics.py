@@ -106,7 +106,7 @@ _WHY: dict[Kind, str] = {
     "repair": "no failed execution has a later one in its session that mended it",
     "explain": "no pattern's explanation says more than its name",
     "predict": "no recorded output follows from the quoted code alone and came out again",
-    "apply": "no evidence says that a bullet of the consolidated playbook helped with a stated task",
+    "apply": "no bullet of the consolidated playbook is recorded with a stated task, nor followed by its solution",
 }
 
 

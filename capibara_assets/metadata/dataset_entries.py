@@ -38,6 +38,7 @@ def dataset_entries(dataset: "Dataset") -> dict[str, Any]:
         "missing": dg.MetadataValue.md("\n".join(f"- {line}" for line in figures["missing"])),
         "verified": dg.MetadataValue.json(figures["verified"]),
         "duplicates": dg.MetadataValue.json(figures["duplicates"]),
+        "advice": dg.MetadataValue.json(figures["advice"]),
         "contaminated": figures["contaminated"]["examples"],
         "reexecution": dg.MetadataValue.json(dataset.reexecution),
         "difficulty": plot(bar_chart(bars, "examples by difficulty")),

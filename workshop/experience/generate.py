@@ -17,10 +17,9 @@ from pathlib import Path
 from random import Random
 
 from capibara_assets.executions.recording.recorder import record
-from capibara_assets.executions.sandbox.local import KernelNursery, LocalSandbox
-from capibara_assets.executions.sandbox.results import TimeoutException
 from workshop.experience.plan import Planned
 from workshop.experience.rendering import Attempt, CheckLine, Learn, database_of, learn_python, render
+from workshop.experience.sandbox.local import KernelNursery, LocalSandbox, TimeoutException
 
 LICENCE = "MIT"
 SOURCE = "capibara-fleet"

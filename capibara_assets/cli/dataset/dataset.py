@@ -198,11 +198,12 @@ def remove(name: str, domain: str | None, as_json: bool) -> None:
     show_default=True,
     help="Chat template of --format text.",
 )
+@click.option("--weights", is_flag=True, help="Give each line the weight by which training here draws it.")
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, help="Folder for the train, validation and test files."
 )
 @_AS_JSON
-def export(domain: str, form: str, template: str, out: Path, as_json: bool) -> None:
+def export(domain: str, form: str, template: str, weights: bool, out: Path, as_json: bool) -> None:
     """Export the dataset of DOMAIN as JSON lines, with a file of its licences and sources."""
     from capibara_assets.datasets.exports import export_dataset, messages_line, prompt_completion_line, text_line
 
@@ -223,7 +224,7 @@ def export(domain: str, form: str, template: str, out: Path, as_json: bool) -> N
     about = {"domain": domain, "dataset": artifact.digest, "format": form}
     if form == "text":
         about["template"] = template
-    summary = export_dataset(artifact.frame("examples"), out, line_of, about)
+    summary = export_dataset(artifact.frame("examples"), out, line_of, about, weights=weights)
     if as_json:
         click.echo(json.dumps(summary, indent=2))
         return

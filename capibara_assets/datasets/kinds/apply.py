@@ -1,30 +1,60 @@
-"""*apply* examples: a playbook bullet and a task that it helped with -> the solution.
+"""*apply* examples: a task below the playbook bullets that helped with it -> the solution.
 
-The evidence that it helped is recorded: the execution was recorded with the bullet in its context (`bullet_ids`) and
-ended well, or the bullet names the execution or its sandbox as its evidence and helped more often than it harmed.
+Bullets helped where it is recorded: the execution was recorded with the bullet in its context (`bullet_ids`) and ended
+well, or the bullet names the execution or its sandbox as its evidence and helped more often than it harmed. Where
+nothing is recorded, those helped whose advice the solution followed (`followed.py`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from capibara_assets.datasets.kinds import prompts
-from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
+from capibara_assets.datasets.kinds.evidence import AdvisedBy, Evidence, ExampleCandidate
+from capibara_assets.datasets.kinds.followed import followed
 from capibara_assets.datasets.kinds.lessons import Lessons
+from capibara_assets.datasets.recipe import DatasetRecipe
 
 _MOST = 5  # bullets quoted with one task
 
 
-def candidates(evidence: Evidence, solutions: Iterable[ExampleCandidate]) -> Iterator[ExampleCandidate]:
+def candidates(
+    evidence: Evidence, solutions: Sequence[ExampleCandidate], recipe: DatasetRecipe
+) -> Iterator[ExampleCandidate]:
     """One candidate per *solve* candidate that bullets helped with; quotes those bullets, the best first."""
     lessons = Lessons.of(evidence.lessons)
     if not lessons.rows:
         return
-    for solution in solutions:
-        helped = lessons.that_helped(evidence.rows[solution.execution_ids[0]])[:_MOST]
+    likely = followed(lessons.rows, solutions, recipe.advice)
+    for position, solution in enumerate(solutions):
+        recorded = lessons.that_helped(evidence.rows[solution.execution_ids[0]])
+        helped = (recorded or likely.get(position, []))[:_MOST]
+        advised_by: AdvisedBy = "record" if recorded else "likeness"
         if helped:
             yield replace(
                 solution,
                 kind="apply",
                 prompt=prompts.apply([bullet["content"] for bullet in helped], solution.prompt),
                 bullet_ids=tuple(bullet["bullet_id"] for bullet in helped),
+                advised_by=advised_by,
             )
+
+
+def figures(kept: Sequence[ExampleCandidate], bullets: int) -> dict[str, Any]:
+    """How much of the playbook reached the examples, and how that is known (JSON values).
+
+    Args:
+        kept: the candidates of all kinds that became examples.
+        bullets: number of bullets of the consolidated playbook.
+    """
+    applied = [one for one in kept if one.kind == "apply"]
+    solved = sum(one.kind == "solve" for one in kept)
+    return {
+        "apply": len(applied),
+        "of_solve": round(len(applied) / solved, 6) if solved else 0.0,
+        "by": dict(sorted(Counter(str(one.advised_by) for one in applied).items())),
+        "quoting": sum(bool(one.bullet_ids) for one in kept),
+        "bullets": bullets,
+        "bullets_applied": len({bullet for one in applied for bullet in one.bullet_ids}),
+    }

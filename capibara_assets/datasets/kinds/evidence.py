@@ -5,12 +5,15 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 import polars as pl
 
 from capibara_assets.datasets.code.sessions import Piece, Row, SessionContext, needed, sessions
 from capibara_assets.datasets.schema import Kind
 from capibara_assets.storage.artifact import Artifact
+
+AdvisedBy = Literal["record", "likeness"]
 
 _IMPORTS_ONLY = re.compile(r"^\s*((from\s+\S+\s+import\b.*|import\b.*|pass|[%!].*|#.*)?\s*)*$")
 
@@ -101,6 +104,7 @@ class ExampleCandidate:
     task_key: str | None = None  # equal for solutions of one task
     anywhere: bool = False  # True: executions that may not be used are dropped instead of the candidate
     bullet_ids: tuple[str, ...] = ()  # playbook bullets that it quotes
+    advised_by: AdvisedBy | None = None  # of *apply*: how the bullets are known to have helped
     proof: str | None = None  # what the answer's execution showed, or the assertions that it passed
     diff: str | None = None  # of a repair: from the code of the prompt to the answer
     lesson: str | None = None  # text by which near-duplicates are found; None: prompt and answer

@@ -1,4 +1,4 @@
-"""Playbook bullets, linked to executions and patterns by ids and names, never by similarity."""
+"""Playbook bullets, linked to executions and patterns by ids and names."""
 
 import re
 from collections import defaultdict

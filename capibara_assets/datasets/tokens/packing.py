@@ -8,7 +8,6 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 from capibara_assets.errors import InputError
 
 IGNORED = -100  # label of a token without loss
-Padding = Literal["longest", "max_length", "none"]
 Ints = NDArray[np.int32]
 
 
@@ -64,21 +62,6 @@ class Sequences:
     labels: Ints
     position_ids: Ints
     segment_ids: Ints
-
-    @property
-    def attention_mask(self) -> NDArray[np.bool_]:
-        """(rows, length): true for tokens, false for padding, whatever the padding id."""
-        return self.segment_ids > 0
-
-    def cu_seqlens(self) -> Ints:
-        """Boundaries of examples and runs of padding in the flattened rows, (number of both + 1,) int32.
-
-        For variable-length attention kernels; padding at the end of a row is a run of its own.
-        """
-        flat = self.segment_ids.ravel()
-        changes = np.flatnonzero(np.diff(flat)) + 1
-        rows = np.arange(0, flat.size + 1, max(1, self.segment_ids.shape[1]))
-        return np.union1d(changes, rows).astype(np.int32)
 
 
 def pack_lengths(lengths: Sequence[int] | NDArray[np.integer], capacity: int) -> Packs:

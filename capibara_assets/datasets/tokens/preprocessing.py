@@ -2,7 +2,7 @@
 
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from capibara_assets.datasets.schema import Example
 from capibara_assets.datasets.tokens.batches import CONTROL, SCHEMA, token_batches
-from capibara_assets.datasets.tokens.packing import Packs, Padding, Sequences, length_buckets, pack_lengths, sequences
 from capibara_assets.datasets.tokens.templates import Tokenizer
 from capibara_assets.errors import InputError
 from capibara_assets.storage.digests import canonical_json, combine, sha256_bytes
@@ -39,28 +38,19 @@ class DataPreprocessor:
 
     Attributes:
         tokenizer: the base model's fast tokenizer, with its chat template.
-        max_length: most tokens of an example, and of a pack.
-        padding: of `TokenisedSet.batches`: to the longest of the batch, to `max_length`, or none (the examples of a
-            batch concatenated in one row, with boundaries in `cu_seqlens`).
+        max_length: most tokens of an example.
         workers: 1 for one thread, else all cores (`token_batches`); the result does not depend on it.
-        cache: reuse a set that is on disk already.
-        packing: `batches` are packs of several examples (block-diagonal attention) instead of similar lengths.
         on_fault: raise an error for an example that cannot be trained on, or leave it out.
     """
 
     tokenizer: Tokenizer
     max_length: int = 2048
-    padding: Padding = "longest"
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
-    cache: bool = True
-    packing: bool = False
     on_fault: OnFault = "raise"
 
     def __post_init__(self) -> None:
         if self.max_length < 2 or self.workers < 1:
             raise InputError(f"max_length {self.max_length} must be at least 2, workers {self.workers} at least 1")
-        if self.padding not in ("longest", "max_length", "none"):
-            raise InputError(f"padding {self.padding!r} is none of longest, max_length, none")
         if self.on_fault not in ("raise", "leave_out"):
             raise InputError(f"on_fault {self.on_fault!r} is none of raise, leave_out")
 
@@ -77,7 +67,7 @@ class DataPreprocessor:
         Args:
             examples: columns `example_id` and `messages` (Example); their order is kept.
             folder: holds one file `<digest>.arrow` per (dataset, rows, tokenizer, template, max_length); an existing
-                one is read if `cache` is on, else written atomically.
+                one is read, else it is written atomically.
             dataset_digest: digest of the dataset that the rows belong to; by default computed from all columns.
             poll: called after each batch; may raise to stop.
 
@@ -88,14 +78,14 @@ class DataPreprocessor:
             table = pa.Table.from_batches(list(self._batches(examples, poll)), SCHEMA)
         else:
             path = folder / f"{self.key(examples, dataset_digest)}.arrow"
-            mapped = _mapped(path) if self.cache else None
+            mapped = _mapped(path)
             if mapped is None:
                 self._write(examples, path, poll)
                 mapped = _mapped(path)
             if mapped is None:
                 raise OSError(f"{path} was written, but cannot be read")
             table = mapped
-        done = TokenisedSet(table, self.max_length, self.padding, self.packing, pad_id(self.tokenizer))
+        done = TokenisedSet(table)
         if self.on_fault == "raise":
             done.require_whole()
         return done
@@ -139,17 +129,9 @@ class TokenisedSet:
 
     Attributes:
         table: rows of `batches.SCHEMA`; memory-mapped where it was read from a file.
-        max_length: most tokens of an example, and of a pack.
-        padding: padding of `batches`.
-        packing: whether `batches` are packs.
-        pad_id: id of padding; attention and labels do not depend on it, so it may be the end-of-turn token.
     """
 
     table: pa.Table
-    max_length: int
-    padding: Padding
-    packing: bool
-    pad_id: int
 
     def __len__(self) -> int:
         """Number of examples with tokens."""
@@ -186,38 +168,6 @@ class TokenisedSet:
         at = row - (int(self._chunk_ends[chunk - 1]) if chunk else 0)
         here = slice(int(bounds[at]), int(bounds[at + 1]))
         return ids[here], labels[here]
-
-    @cached_property
-    def packs(self) -> Packs:
-        """The packs of at most `max_length` tokens."""
-        return pack_lengths(self.lengths, self.max_length)
-
-    def batches(self, batch_tokens: int) -> Iterator[tuple[NDArray[np.int64], Sequences]]:
-        """Yield (indices of examples, their tokens), every example once.
-
-        Batches are packs in their order, or without packing examples of similar length, padded as `padding` says.
-
-        Args:
-            batch_tokens: most rows times length of a row; a batch has one row at least.
-        """
-        if self.packing:
-            rows = max(1, batch_tokens // self.max_length)
-            for first in range(0, len(self.packs), rows):
-                chosen = [self.packs.of(pack) for pack in range(first, min(first + rows, len(self.packs)))]
-                yield np.concatenate(chosen), self.rows(chosen, self.max_length)
-            return
-        lengths = np.full_like(self.lengths, self.max_length) if self.padding == "max_length" else self.lengths
-        for indices in length_buckets(lengths, batch_tokens):
-            longest = int(self.lengths[indices].max())
-            if self.padding == "none":
-                yield indices, self.rows([indices], int(self.lengths[indices].sum()))
-            else:
-                alone = [indices[at : at + 1] for at in range(len(indices))]
-                yield indices, self.rows(alone, self.max_length if self.padding == "max_length" else longest)
-
-    def rows(self, examples: Sequence[Sequence[int] | NDArray[np.int64]], length: int) -> Sequences:
-        """The concatenated examples of each row, padded to `length`."""
-        return sequences([[self.tokens(int(index)) for index in row] for row in examples], length, self.pad_id)
 
     @cached_property
     def audit(self) -> dict[str, Any]:
@@ -288,14 +238,6 @@ def tokenizer_digests(tokenizer: Tokenizer) -> dict[str, str]:
         "tokenizer": sha256_bytes(rules.encode() + canonical_json(special)),
         "template": sha256_bytes(str(tokenizer.chat_template).encode()),
     }
-
-
-def pad_id(tokenizer: Tokenizer) -> int:
-    """The id of padding: the tokenizer's padding token, else its end of sequence, else 0."""
-    for token in (tokenizer.pad_token_id, tokenizer.eos_token_id):
-        if token is not None:
-            return int(token)
-    return 0
 
 
 def _mapped(path: Path) -> pa.Table | None:

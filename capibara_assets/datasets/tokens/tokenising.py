@@ -5,6 +5,7 @@ error, or truncated, as the recipe says; a truncated example without a supervise
 """
 
 import json
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +44,7 @@ class Encoded:
     input_ids: list[int]
     labels: list[int]
     supervised: int
+    weight: float = 1.0  # how often training draws it, beside the others
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ def encode_examples(
     on_fault: OnFault = "leave_out",
     too_long: TooLong | None = None,
     head: str = "causal",
+    workers: int | None = None,
     poll: Callable[[], None] = lambda: None,
 ) -> EncodedSet:
     """Tokenise a table of examples (Example).
@@ -95,6 +98,7 @@ def encode_examples(
         cache: folder of tokenised sets (`DataPreprocessor.preprocess`); used for causal models only.
         dataset_digest: digest of the dataset that the rows belong to; by default computed from all columns.
         head: kind of model (modeling/heads.py).
+        workers: 1 keeps to one thread; None or more: all cores (causal models only).
         poll: called after each batch; may raise to stop, and no partial file is left.
 
     Raises:
@@ -104,7 +108,8 @@ def encode_examples(
     too_long = too_long or on_fault
     length = _ANY_LENGTH if too_long == "truncate" else max_length
     if head == "causal":
-        preprocessor = DataPreprocessor(tokenizer, length, on_fault="leave_out")
+        threads = workers or os.cpu_count() or 1
+        preprocessor = DataPreprocessor(tokenizer, length, workers=threads, on_fault="leave_out")
         encoded = as_lists(preprocessor.preprocess(frame, cache, dataset_digest=dataset_digest, poll=poll))
     else:
         encoded = _of_head(frame, tokenizer, length, head)

@@ -19,7 +19,7 @@ from capibara_assets.datasets.code.python_source import parse as parse_python
 from capibara_assets.datasets.code.sessions import Row, needed, sessions
 from capibara_assets.datasets.kinds.proof import recorded_output
 from capibara_assets.evaluation.items.made_databases import made_database
-from capibara_assets.executions.sandbox.local import LANGUAGES
+from capibara_assets.executions.sandbox.results import LANGUAGES
 
 CheckKind = Literal["assertions", "output", "exact", "text"]
 TIMEOUT_S = 10.0

@@ -123,16 +123,6 @@ class Router:
             answered &= self.likeness(prompts) >= self.unlike_below
         return [name if yes else None for name, yes in zip(picked, answered, strict=True)]
 
-    def shares(self, prompts: Sequence[str], top: int = 2) -> list[dict[str, float]]:
-        """Each prompt's `top` most probable experts with weights that sum to 1, for mixing; empty: the base answers."""
-        probabilities = self.probabilities(prompts).astype(np.float64)
-        by_prompt: list[dict[str, float]] = []
-        for row, routed in zip(probabilities, self.route(prompts), strict=True):
-            best: list[int] = np.argsort(-row, kind="stable")[:top].tolist() if routed is not None else []
-            whole = sum(row[i] for i in best)
-            by_prompt.append({self.experts[i]: float(row[i] / whole) for i in best})
-        return by_prompt
-
     def write(self, folder: Path) -> None:
         """Write `router.safetensors` and `router.json`."""
         tensors = {"coefficients": np.ascontiguousarray(self.coefficients), "intercepts": self.intercepts}

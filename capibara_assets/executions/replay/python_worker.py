@@ -4,7 +4,7 @@ Started isolated; reads one JSON request a line and answers with one line. Its o
 (false: SQL alone, nothing heavy is loaded), `preload` (modules imported before the forks), `alone` (true: this process
 may end every process that it sees, since they are its sessions').
 
-Python cells run in the shell of `python_shell.py`, SQL in the local sandbox's `sql_worker.py`.
+Python cells run in the shell of `python_shell.py`, SQL in `sandbox/sql_worker.py`.
 """
 
 import ctypes

@@ -34,7 +34,7 @@ from capibara_assets.executions.replay.pool import PoolResult, PoolSettings, run
 from capibara_assets.executions.replay.verdicts import NOT_CACHED, REASONS, Verified, expected_output, judge
 from capibara_assets.executions.replay.workers import Session, SessionLimits, node
 from capibara_assets.executions.sandbox.isolation import Isolation, best_isolation
-from capibara_assets.executions.sandbox.local import LANGUAGES
+from capibara_assets.executions.sandbox.results import LANGUAGES
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 #: Part of the key of cached verdicts; raise it when verdicts may change.

@@ -1,4 +1,4 @@
-"""The local sandbox: Python, SQL and JavaScript in isolated processes.
+"""How recorded code and models' answers run on this machine: isolation, memory groups, sessions, results.
 
 Imports `recording` only; `replay` and the grader build on it.
 """

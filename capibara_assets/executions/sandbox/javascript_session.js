@@ -1,4 +1,4 @@
-// JavaScript worker of the local sandbox: one vm context, one JSON request and one JSON answer a line.
+// JavaScript sessions: one vm context, one JSON request and one JSON answer a line.
 // Top-level let/const/class are re-declarable, as in a notebook; the value of the last expression is the result.
 // Run with --expose-internals for Node's own parser (acorn). A vm context is no security boundary.
 // replay/javascript_worker.js takes sessions from here, in its own thread or in workers of this file.

@@ -1,4 +1,4 @@
-"""Results of the local sandbox, with the attributes of E2B's SDK: executions, displayed values, errors."""
+"""Results of code run on this machine, with the attributes of E2B's SDK: executions, displayed values, errors."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from capibara_assets.executions.recording.envelope import execution_json
+
+LANGUAGES = ("python", "javascript", "sql")  # that can be run on this machine
 
 _MIME_KEYS = {
     "text/plain": "text",
@@ -22,14 +24,6 @@ _MIME_KEYS = {
     "e2b/data": "data",
     "e2b/chart": "chart",
 }
-
-
-class TimeoutException(Exception):
-    """The code ran past its timeout and was interrupted (the name is that of E2B's exception)."""
-
-
-class SandboxError(Exception):
-    """The sandbox cannot run code: its process could not start, or died."""
 
 
 @dataclass
@@ -80,15 +74,6 @@ class SandboxExecution:
     def to_json(self) -> str:
         """The execution as JSON text, as E2B's SDK writes it."""
         return json.dumps(execution_json(self), ensure_ascii=False)
-
-
-@dataclass(frozen=True)
-class CodeContext:
-    """A code context: variables are shared within (sandbox, context) and nowhere else."""
-
-    id: str
-    language: str
-    cwd: str
 
 
 def bundle_result(bundle: dict[str, Any], *, is_main: bool, quoted: bool = True) -> DisplayedResult:

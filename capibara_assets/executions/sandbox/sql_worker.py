@@ -1,6 +1,6 @@
-"""SQL worker of the local sandbox: one in-memory SQLite database, one JSON request and one JSON answer a line.
+"""SQL sessions: one in-memory SQLite database, one JSON request and one JSON answer a line.
 
-Started by `local.py` as a child process of its own; imports nothing but the standard library.
+Imported by `replay/python_worker.py`, and a script of its own; imports nothing but the standard library.
 """
 
 import json

@@ -147,5 +147,12 @@ def plain_level(
 ) -> CurriculumLevel:
     """The one level of a plain training."""
     lengths = [len(example.input_ids) for example in examples]
-    order = ExampleOrder(ids, lengths, seed=seed, global_batch=settings.global_batch, window=recipe.data.length_window)
+    order = ExampleOrder(
+        ids,
+        lengths,
+        seed=seed,
+        global_batch=settings.global_batch,
+        window=recipe.data.length_window,
+        weights=[example.weight for example in examples],
+    )
     return CurriculumLevel("training", ids, examples, order, steps, settings.learning_rate)

@@ -1,6 +1,7 @@
 """Reads a dataset's examples, tokenises them, and selects those that can be trained on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -16,6 +17,7 @@ from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.step.settings import Settings
 
 COLUMNS = ("example_id", "group_id", "split", "messages")
+WEIGHTS = ("weight", "balance")  # of a dataset that was made here
 
 
 def read_examples(file: Path, *further: str) -> pl.DataFrame:
@@ -55,6 +57,19 @@ def chosen(
     return ids, tokens_of.select(ids)
 
 
+def weighted(request: TrainingRequest, ids: Sequence[str], examples: Sequence[Encoded]) -> list[Encoded]:
+    """Examples with the weight that the dataset gives them: of their cluster times that of their difficulty.
+
+    Without the recipe's `data.weights`, and of a file without these columns, they are returned as they are.
+    """
+    file = request.dataset
+    if not request.recipe.data.weights or not set(WEIGHTS) <= pl.read_parquet_schema(file).keys():
+        return list(examples)
+    weight = pl.col(WEIGHTS[0]) * pl.col(WEIGHTS[1])
+    of = dict(read_examples(file, *WEIGHTS).select("example_id", weight).iter_rows())
+    return [replace(example, weight=of[name]) for name, example in zip(ids, examples, strict=True)]
+
+
 def tokens_of(
     request: TrainingRequest,
     table: pl.DataFrame,
@@ -83,6 +98,7 @@ def tokens_of(
         on_fault=choice.on_fault,
         too_long=choice.too_long,
         head=settings.head,
+        workers=request.recipe.hardware.threads,
         poll=poll,
     )
 

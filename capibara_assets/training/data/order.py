@@ -82,11 +82,43 @@ def step_batches(
     return [steps[position] for position in sorted(range(len(steps)), key=keys.__getitem__)]
 
 
-class ExampleOrder:
-    """Optimizer step number → indices of its examples, for any number of epochs, without replaying earlier steps."""
+def drawn(ids: Sequence[str], weights: Sequence[float], *, seed: int | str, epoch: int) -> list[int]:
+    """One epoch's examples by index: as many as there are, each as often as its share of the weights says.
 
-    def __init__(self, ids: Sequence[str], lengths: Sequence[int], *, seed: int | str, global_batch: int, window: int):
-        self._batches = partial(step_batches, ids, lengths, seed=seed, global_batch=global_batch, window=window)
+    Systematic resampling in the order of (seed, epoch): an example whose share is 1.7 comes once or twice, 1.7 times on
+    average over epochs.
+    """
+    order = sorted(range(len(ids)), key=lambda index: rank(seed, epoch, "drawn", ids[index]))
+    step = math.fsum(weights) / len(ids)
+    following = step * int(rank(seed, epoch, "first"), 16) / 16**64
+    reached, taken = 0.0, list[int]()
+    for index in order:
+        reached += weights[index]
+        while following < reached and len(taken) < len(ids):
+            taken.append(index)
+            following += step
+    return taken + order[len(taken) :]  # of the last one, lost to rounding
+
+
+class ExampleOrder:
+    """Optimizer step number → indices of its examples, for any number of epochs, without replaying earlier steps.
+
+    With weights that are not all equal an epoch's examples are drawn by them; else each comes exactly once.
+    """
+
+    def __init__(
+        self,
+        ids: Sequence[str],
+        lengths: Sequence[int],
+        *,
+        seed: int | str,
+        global_batch: int,
+        window: int,
+        weights: Sequence[float] | None = None,
+    ):
+        self._plain = partial(step_batches, seed=seed, global_batch=global_batch, window=window)
+        self._ids, self._lengths, self._seed = ids, lengths, seed
+        self._weights = weights if weights is not None and len(set(weights)) > 1 else None
         self.steps_per_epoch = math.ceil(len(ids) / global_batch)
         self._epoch: tuple[int, list[list[int]]] = (-1, [])
 
@@ -94,8 +126,16 @@ class ExampleOrder:
         """Indices of step `number`, 0-based over all epochs."""
         epoch, within = divmod(number, self.steps_per_epoch)
         if self._epoch[0] != epoch:
-            self._epoch = (epoch, self._batches(epoch=epoch))
+            self._epoch = (epoch, self._batches(epoch))
         return self._epoch[1][within]
+
+    def _batches(self, epoch: int) -> list[list[int]]:
+        if self._weights is None:
+            return self._plain(self._ids, self._lengths, epoch=epoch)
+        taken = drawn(self._ids, self._weights, seed=self._seed, epoch=epoch)
+        names = [f"{self._ids[index]}/{place}" for place, index in enumerate(taken)]  # copies fall apart in the shuffle
+        batches = self._plain(names, [self._lengths[index] for index in taken], epoch=epoch)
+        return [[taken[place] for place in batch] for batch in batches]
 
 
 def micro_batches(

@@ -6,7 +6,7 @@ import polars as pl
 
 from capibara_assets.datasets.tokens.templates import Tokenizer
 from capibara_assets.datasets.tokens.tokenising import Encoded, EncodedSet
-from capibara_assets.training.data.examples import chosen, read_examples, tokens_of, validation_examples
+from capibara_assets.training.data.examples import chosen, read_examples, tokens_of, validation_examples, weighted
 from capibara_assets.training.data.order import training_part
 from capibara_assets.training.data.voter_run import VoterRun
 from capibara_assets.training.step.settings import Settings
@@ -47,5 +47,6 @@ class VoterExamples:
         run.poll_all()
         part = training_part(table, voter.shard, len(request.recipe.voters))
         ids, train = chosen("train", part, encoded, settings)
+        train = weighted(request, ids, train)
         validation = validation_examples(request, voter, table, encoded, settings, tokenizer)
         return cls(run, settings, tokenizer, table, encoded, ids, train, validation)

@@ -20,7 +20,7 @@ from capibara_assets.modeling.files import base_digest
 from capibara_assets.resources import Store
 from capibara_assets.storage.records import table
 from capibara_assets_tests.evaluation.contenders.test_contenders import example
-from capibara_assets_tests.modeling.test_lora_mixture import adapter
+from capibara_assets_tests.modeling.random_adapter import adapter
 from capibara_assets_tests.modeling.tiny import save_tiny
 from capibara_assets_tests.published import Published
 

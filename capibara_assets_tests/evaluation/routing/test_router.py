@@ -203,16 +203,6 @@ def test_a_prompt_is_answered_alike_alone_and_among_others(calibrated: Router):
     np.testing.assert_array_equal(calibrated.probabilities(prompts), alone)
 
 
-def test_shares_for_mixing_sum_to_one_over_the_best(calibrated: Router):
-    two, one, nobody = (
-        calibrated.shares([ASKED["sql"].format("tables")], 2)[0],
-        calibrated.shares([ASKED["sql"].format("tables")], 1)[0],
-        calibrated.shares(["Wie wird das Wetter in Lissabon?"], 2)[0],
-    )
-    assert len(two) == 2 and sum(two.values()) == pytest.approx(1.0) and max(two, key=two.__getitem__) == "sql"
-    assert one == {"sql": 1.0} and nobody == {}
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -21,7 +21,7 @@ from capibara_assets.evaluation.serving.export import (
 from capibara_assets.modeling.adapters import LoraAdapter, read_adapter, write_adapter
 from capibara_assets.modeling.base import load_base
 from capibara_assets_tests.evaluation.routing.test_router import ASKED, routes
-from capibara_assets_tests.modeling.test_lora_mixture import adapter
+from capibara_assets_tests.modeling.random_adapter import adapter
 from capibara_assets_tests.modeling.tiny import save_tiny
 
 SERVING = {"experts": {"sql": "s" * 64, "python": "p" * 64}, "merged": "m" * 64, "router": "r" * 64}

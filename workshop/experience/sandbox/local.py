@@ -6,8 +6,8 @@ each (sandbox, context) is a process of its own, and results, chunks and traceba
 What is isolated: processes, their variables and environment (no variable of ours is passed on), the working directory
 (a temporary folder), resource limits (memory, CPU seconds, file size, open files), and time: a timeout interrupts.
 What is NOT isolated: the file system can be read and the network can be reached with this user's rights, and a Node
-`vm` context is no security boundary. Run code that you trust here, and everything else in E2B. (Recorded code is
-not executed again here: `replay/workers.py` starts workers under `isolation.py`, without network and files.)
+`vm` context is no security boundary. It runs the tasks that are written in this folder, nothing else: recorded code and
+answers of models run under `capibara_assets/executions/sandbox/isolation.py`, without network and files.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -33,19 +34,17 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.connect import write_connection_file
 
 from capibara_assets.errors import InputError
+from capibara_assets.executions.sandbox import results as session_scripts
 from capibara_assets.executions.sandbox.isolation import clean_environment
 from capibara_assets.executions.sandbox.results import (
-    CodeContext,
+    LANGUAGES,
     DisplayedResult,
     ExecutionError,
     Logs,
-    SandboxError,
     SandboxExecution,
-    TimeoutException,
     bundle_result,
 )
 
-LANGUAGES = ("python", "javascript", "sql")
 DEFAULT_TIMEOUT_S = 10.0
 #: Seconds that an interrupted process has to return before it is killed.
 GRACE_S = 3.0
@@ -60,6 +59,24 @@ LIMITS = {
 }
 
 _HERE = Path(__file__).resolve().parent
+_SESSIONS = Path(session_scripts.__file__).resolve().parent  # scripts that replays run too
+
+
+class TimeoutException(Exception):
+    """The code ran past its timeout and was interrupted (the name is that of E2B's exception)."""
+
+
+class SandboxError(Exception):
+    """The sandbox cannot run code: its process could not start, or died."""
+
+
+@dataclass(frozen=True)
+class CodeContext:
+    """A code context: variables are shared within (sandbox, context) and nowhere else."""
+
+    id: str
+    language: str
+    cwd: str
 
 
 class LanguageWorker(Protocol):
@@ -285,13 +302,13 @@ def _javascript_worker(cwd: str) -> PipeWorker:
         "--expose-internals",
         "--no-warnings",
         "--max-old-space-size=512",
-        str(_HERE / "javascript_session.js"),
+        str(_SESSIONS / "javascript_session.js"),
     ]
     return PipeWorker(command, cwd)
 
 
 def _sql_worker(cwd: str) -> PipeWorker:
-    return PipeWorker([sys.executable, "-I", str(_HERE / "sql_worker.py")], cwd)
+    return PipeWorker([sys.executable, "-I", str(_SESSIONS / "sql_worker.py")], cwd)
 
 
 class LocalSandbox:

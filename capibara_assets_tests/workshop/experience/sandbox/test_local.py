@@ -1,4 +1,4 @@
-"""The local sandbox: real kernels, Node and SQLite processes, with E2B's shapes."""
+"""The sandbox of the workshop: real kernels, Node and SQLite processes, with E2B's shapes."""
 
 import json
 import time
@@ -9,9 +9,8 @@ import pytest
 
 from capibara_assets.errors import InputError
 from capibara_assets.executions.recording.recorder import record
-from capibara_assets.executions.sandbox.local import KernelNursery, LocalSandbox
-from capibara_assets.executions.sandbox.results import SandboxError, TimeoutException
 from capibara_assets.executions.sandbox.sql_worker import statements, table_text
+from workshop.experience.sandbox.local import KernelNursery, LocalSandbox, SandboxError, TimeoutException
 
 
 @pytest.fixture(scope="module")
