@@ -16,7 +16,8 @@ from capibara_assets.training.standalone.choices import RunOptions, chosen_recip
 from capibara_assets.training.strategy import ConvexityStrategy, HierarchicalStrategy, SeedsStrategy, SoupStrategy
 
 FILES = sorted((resources_root() / "recipes" / "strategies").glob("*.yaml"))
-OURS = ("hierarchical", "convexity", "incremental_soup", "huggingface", "integrated")
+SHORT = ("hierarchical", "convexity", "incremental_soup", "huggingface", "integrated")
+OURS = (*SHORT, *(f"{name}-full" for name in SHORT))
 
 
 def of(name: str) -> TrainingRecipe:
