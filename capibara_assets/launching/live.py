@@ -19,11 +19,16 @@ _PLOTTED = {
     "gradient_norm": "gradient norm",
     "learning_rate": "learning rate",
     "tokens_per_s": "tokens per second",
+    "of_plan": "tokens per second, share of the plan's",
     "memory_mib": "memory (MiB)",
+    "cpu_percent": "processor (% of a core)",
+    "gpu_percent": "GPU (%)",
+    "share_of_peak": "share of the chips' peak",
     "seconds_left": "seconds left",
 }
 _COLUMNS = (
-    *("voter", "state", "step", "loss", "perplexity", "gradient", "rate", "tokens/s", "samples/s", "MiB"),
+    *("voter", "state", "step", "loss", "perplexity", "gradient", "rate", "tokens/s", "of plan", "samples/s", "MiB"),
+    *("CPU %", "GPU %", "of peak"),
     *("left", "steps left", "micro-steps left"),
 )
 _RULE = "| --- | --- |" + " ---: |" * (len(_COLUMNS) - 2)
@@ -107,8 +112,12 @@ def _row(voter: Mapping[str, Any]) -> str:
         shown("gradient_norm", ".3f"),
         shown("learning_rate", ".2e"),
         shown("tokens_per_s", ",.0f"),
+        shown("of_plan", ".0%"),
         shown("samples_per_s", ".1f"),
         shown("memory_mib", ",.0f"),
+        shown("cpu_percent", ".0f"),
+        shown("gpu_percent", ".0f"),
+        shown("share_of_peak", ".0%"),
         *(
             (duration(voter["seconds_left"]), str(voter["steps"] - voter["step"]), str(voter["micro_steps_left"]))
             if goes_on
