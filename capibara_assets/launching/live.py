@@ -28,7 +28,7 @@ _PLOTTED = {
 }
 _COLUMNS = (
     *("voter", "state", "step", "loss", "perplexity", "gradient", "rate", "tokens/s", "of plan", "samples/s", "MiB"),
-    *("CPU %", "GPU %", "of peak"),
+    "in use",
     *("left", "steps left", "micro-steps left"),
 )
 _RULE = "| --- | --- |" + " ---: |" * (len(_COLUMNS) - 2)
@@ -115,9 +115,7 @@ def _row(voter: Mapping[str, Any]) -> str:
         shown("of_plan", ".0%"),
         shown("samples_per_s", ".1f"),
         shown("memory_mib", ",.0f"),
-        shown("cpu_percent", ".0f"),
-        shown("gpu_percent", ".0f"),
-        shown("share_of_peak", ".0%"),
+        _use(voter),
         *(
             (duration(voter["seconds_left"]), str(voter["steps"] - voter["step"]), str(voter["micro_steps_left"]))
             if goes_on
@@ -125,3 +123,12 @@ def _row(voter: Mapping[str, Any]) -> str:
         ),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _use(voter: Mapping[str, Any]) -> str:
+    """What is in use, of the dearest device that is measured: the chips' peak, the GPU, or cores."""
+    if "share_of_peak" in voter:
+        return f"{voter['share_of_peak']:.0%} of peak"
+    if "gpu_percent" in voter:
+        return f"GPU {voter['gpu_percent']:.0f} %"
+    return f"CPU {voter['cpu_percent']:.0f} %" if "cpu_percent" in voter else "–"

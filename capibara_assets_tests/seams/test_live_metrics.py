@@ -49,8 +49,8 @@ def test_votes_and_experts_are_series_beside_the_trainings(own_home: MadeHome, t
     assert any(name.startswith("sql/voter-0") for name in found)  # trainings, from the store as it is laid out
 
     experts = found[f"moe_checkpoint/{mixture.digest[:8]}"]["series"]
-    shares = [experts[f"expert_utilization/{name}"]["values"] for name in ("python", "sql")]
-    assert [sum(both) for both in zip(*shares, strict=True)] == [pytest.approx(1.0)] * len(shares[0])
+    shares = [experts[f"expert_utilization/{name}"]["values"] for name in mixture.document("report")["experts"]]
+    assert [sum(step) for step in zip(*shares, strict=True)] == [pytest.approx(1.0)] * len(shares[0])
     assert experts["expert_utilization/sql"]["steps"][-1] == mixture.document("report")["training"]["steps"]
     assert "expert_utilization sql" in mixture_entries(mixture.document("report"))
 
@@ -106,7 +106,9 @@ def test_speed_is_shown_against_the_plan(nano: Path, tmp_path: Path) -> None:
     live = progress_metadata(table.rows())
     assert live["tokens per second, share of the plan's voter-0"] == pytest.approx(measured[0] / 3000.0, abs=1e-3)
     assert live["processor (% of a core) voter-0"] > 0
-    assert "of plan" in live["voters"].value
+    assert "of plan" in live["voters"].value and "| CPU " in live["voters"].value
+    chip = progress_metadata([{"voter": "v", "state": "training", "share_of_peak": 0.43, "cpu_percent": 100.0}])
+    assert "43% of peak" in chip["voters"].value and chip["share of the chips' peak v"] == 0.43
 
 
 def test_a_gpus_load_is_read_without_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
