@@ -11,6 +11,9 @@ from capibara_assets.consensus.api import __all__ as __all__
 
 if TYPE_CHECKING:
     from capibara_assets.consensus.api import (
+        HeldOut as HeldOut,
+    )
+    from capibara_assets.consensus.api import (
         aggregate as aggregate,
     )
     from capibara_assets.consensus.api import (
@@ -39,6 +42,9 @@ if TYPE_CHECKING:
     )
     from capibara_assets.consensus.api import (
         soup as soup,
+    )
+    from capibara_assets.consensus.api import (
+        soup_of_checkpoints as soup_of_checkpoints,
     )
     from capibara_assets.consensus.api import (
         verify_certificate as verify_certificate,

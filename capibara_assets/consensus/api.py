@@ -10,6 +10,7 @@
 | `simplex_least_squares` | models (K, d), target (d,) | weights (K,) of the nearest point of the convex hull |
 | `merge_adapters` | LoRA adapters, weights, rank | the weighted sum of their deltas as one adapter |
 | `merge_checkpoints` | checkpoint folders, a merge method | `MergedCheckpoint`: a Transformers folder on disk |
+| `soup_of_checkpoints` | models or adapters on disk, `HeldOut` examples | `CheckpointSoup`: their soup on disk |
 | `certify` | an `Agreement`, a folder | the certificate's file, with the adapter beside it |
 | `verify_certificate` | a certificate or its file | `Verification`: problems, recomputed and unchecked steps |
 | `dp_clipped_mean` | clients' vectors, clip, noise | the clipped and noised mean |
@@ -18,8 +19,9 @@
 A function's module is imported when the function is first used, so the rules on arrays do not import torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from capibara_assets.deployment.public_names import public_names
 
 if TYPE_CHECKING:
     from capibara_assets.consensus.aggregation.aggregate import aggregate
@@ -29,10 +31,12 @@ if TYPE_CHECKING:
     from capibara_assets.consensus.choose.soups import soup
     from capibara_assets.consensus.election.voting import vote
     from capibara_assets.consensus.merging.checkpoint_merge import merge_checkpoints
+    from capibara_assets.consensus.merging.checkpoint_soup import HeldOut, soup_of_checkpoints
     from capibara_assets.modeling.low_rank import merge_adapters
     from capibara_assets.training.strategies.privacy import dp_clipped_mean, dp_epsilon
 
 __all__ = [
+    "HeldOut",
     "aggregate",
     "certify",
     "convex_weights",
@@ -43,11 +47,13 @@ __all__ = [
     "pre_aggregate",
     "simplex_least_squares",
     "soup",
+    "soup_of_checkpoints",
     "verify_certificate",
     "vote",
 ]
 
 _HOMES = {
+    "HeldOut": "consensus.merging.checkpoint_soup",
     "aggregate": "consensus.aggregation.aggregate",
     "certify": "consensus.certificates.certificate",
     "convex_weights": "consensus.choose.convex",
@@ -58,18 +64,10 @@ _HOMES = {
     "pre_aggregate": "consensus.aggregation.preaggregation",
     "simplex_least_squares": "consensus.choose.convex",
     "soup": "consensus.choose.soups",
+    "soup_of_checkpoints": "consensus.merging.checkpoint_soup",
     "verify_certificate": "consensus.certificates.certificate",
     "vote": "consensus.election.voting",
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    function = getattr(import_module(f"capibara_assets.{_HOMES[name]}"), name)
-    globals()[name] = function
-    return function
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = public_names(__name__, _HOMES)

@@ -218,4 +218,5 @@ def _thresholds(recipe: ConsensusRecipe) -> Thresholds:
         copy_ratio=recipe.copy_ratio,
         voting_strategy=recipe.voting_strategy,
         tolerance=recipe.tolerance,
+        candidates=recipe.candidates,
     )

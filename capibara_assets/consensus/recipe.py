@@ -1,11 +1,15 @@
 """What a deployment chooses about votes, aggregation and merges (resources/recipes/consensus.yaml)."""
 
-from typing import Annotated, Literal
+import math
+from typing import Annotated, Literal, get_args
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, field_validator
 
 from capibara_assets.consensus.aggregation.aggregate import NOT_IN_RECIPES, RULES
+from capibara_assets.consensus.election.voting import read_tolerance
 from capibara_assets.deployment.declarations import Declared
+from capibara_assets.modeling.greedy import SoupMetric
+from capibara_assets.training.strategy import Strategy
 
 RECIPE_RULES = tuple(rule for rule in RULES if rule not in NOT_IN_RECIPES)
 """Aggregation rules that a recipe may name: those that need nothing but the voters' deltas."""
@@ -18,6 +22,10 @@ def _known_rule(name: str) -> str:
 
 
 Rule = Annotated[str, AfterValidator(_known_rule)]
+
+STRATEGY_KINDS = tuple(kind.model_fields["kind"].default for kind in get_args(get_args(Strategy)[0]))
+"""Kinds of strategies that a voter can have, as its manifest states them."""
+_ROUNDING = 1e-9
 
 MergeMethod = Literal["task_arithmetic", "ties", "dare_linear", "dare_ties", "svd"]
 
@@ -72,11 +80,55 @@ class MoeRecipe(Declared):
     seed: int = Field(default=0, ge=0, description="Of the order of the examples, and of the prompts' router")
 
 
+class ConvexRecipe(Declared):
+    """The candidate whose weights are those of the likeliest mixture of the voters."""
+
+    lambda_reg: float = Field(default=0.01, ge=0, allow_inf_nan=False, description="Pull towards equal weights")
+    max_iterations: int = Field(default=100, ge=0, description="Of Newton's method; some ten suffice")
+
+
+class SoupRecipe(Declared):
+    """The candidates that are averages of the voters."""
+
+    metric: SoupMetric = Field(
+        default="perplexity", description="Weighted soup: shares in proportion to 1 / perplexity, or 1 / loss"
+    )
+
+
+class IntegratedRecipe(Declared):
+    """The candidate made of voters of several strategies, with a weight for each strategy."""
+
+    weights: dict[str, float] = Field(
+        default={"hierarchical": 0.4, "convexity": 0.3, "soup": 0.3},
+        description="Kind of strategy -> weight; they sum to 1, and a strategy's voters share its weight",
+    )
+    threshold: float = Field(
+        default=0.8, ge=0, le=1, description="Least quality: share of the best voter's gain over the base"
+    )
+
+    @field_validator("weights")
+    @classmethod
+    def _weigh_strategies(cls, weights: dict[str, float]) -> dict[str, float]:
+        if unknown := sorted(weights.keys() - set(STRATEGY_KINDS)):
+            raise ValueError(f"no strategy {', '.join(unknown)}: choose from {', '.join(STRATEGY_KINDS)}")
+        if not all(weight >= 0 for weight in weights.values()) or abs(math.fsum(weights.values()) - 1) > _ROUNDING:
+            raise ValueError(f"they have to be >= 0 and sum to 1, not to {math.fsum(weights.values()):g}")
+        return weights
+
+
+class CandidateRecipe(Declared):
+    """How the candidates for the consensus are made, beside the rule's adapter and each voter alone."""
+
+    convex: ConvexRecipe = ConvexRecipe()
+    soup: SoupRecipe = SoupRecipe()
+    integrated: IntegratedRecipe = IntegratedRecipe()
+
+
 class ConsensusRecipe(Declared):
     """Thresholds, the rule, and how much validation data a vote reads."""
 
-    fault_tolerance: float = Field(
-        default=1 / 3, ge=0, lt=0.5, description="f = floor((n-1) * this): voters that may be bad"
+    fault_tolerance: Annotated[float, AfterValidator(read_tolerance)] = Field(
+        default=1 / 3, ge=0, lt=0.5, description="f = floor((n-1) * this): voters that may be bad; 0.33 is one third"
     )
     norm_ratio_limit: float = Field(
         default=5.0, gt=1, description="Largest delta norm, relative to the median of the others"
@@ -108,6 +160,7 @@ class ConsensusRecipe(Declared):
     )
     rule: Rule = Field(default="geometric_median", description="How the accepted voters' deltas become one")
     pre: Literal["nnm", "clipping", "arc"] | None = Field(default=None, description="Mixing before the rule")
+    candidates: CandidateRecipe = CandidateRecipe()
     rank: int | None = Field(
         default=None, gt=0, description="Rank of the consensus adapter; null: exact, the sum of ranks"
     )

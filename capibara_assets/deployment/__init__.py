@@ -1,4 +1,4 @@
 """Configuration of a deployment: environment variables, YAML declarations, and the location of `resources/`.
 
-Imports `errors` only.
+Also how libraries publish their names (`public_names`). Imports `errors` only.
 """

@@ -19,11 +19,16 @@ _PLOTTED = {
     "gradient_norm": "gradient norm",
     "learning_rate": "learning rate",
     "tokens_per_s": "tokens per second",
+    "of_plan": "tokens per second, share of the plan's",
     "memory_mib": "memory (MiB)",
+    "cpu_percent": "processor (% of a core)",
+    "gpu_percent": "GPU (%)",
+    "share_of_peak": "share of the chips' peak",
     "seconds_left": "seconds left",
 }
 _COLUMNS = (
-    *("voter", "state", "step", "loss", "perplexity", "gradient", "rate", "tokens/s", "samples/s", "MiB"),
+    *("voter", "state", "step", "loss", "perplexity", "gradient", "rate", "tokens/s", "of plan", "samples/s", "MiB"),
+    "in use",
     *("left", "steps left", "micro-steps left"),
 )
 _RULE = "| --- | --- |" + " ---: |" * (len(_COLUMNS) - 2)
@@ -107,8 +112,10 @@ def _row(voter: Mapping[str, Any]) -> str:
         shown("gradient_norm", ".3f"),
         shown("learning_rate", ".2e"),
         shown("tokens_per_s", ",.0f"),
+        shown("of_plan", ".0%"),
         shown("samples_per_s", ".1f"),
         shown("memory_mib", ",.0f"),
+        _use(voter),
         *(
             (duration(voter["seconds_left"]), str(voter["steps"] - voter["step"]), str(voter["micro_steps_left"]))
             if goes_on
@@ -116,3 +123,12 @@ def _row(voter: Mapping[str, Any]) -> str:
         ),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _use(voter: Mapping[str, Any]) -> str:
+    """What is in use, of the dearest device that is measured: the chips' peak, the GPU, or cores."""
+    if "share_of_peak" in voter:
+        return f"{voter['share_of_peak']:.0%} of peak"
+    if "gpu_percent" in voter:
+        return f"GPU {voter['gpu_percent']:.0f} %"
+    return f"CPU {voter['cpu_percent']:.0f} %" if "cpu_percent" in voter else "–"

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from capibara_assets.consensus.series import consensus_score
 from capibara_assets.metadata.charts import bar_chart, heat_map, line_chart
 from capibara_assets.metadata.consensus_charts import (
     LONG_PARTS,
@@ -33,7 +34,9 @@ def certificate_entries(
 ) -> dict[str, dg.MetadataValue | int | float | str]:
     """A certificate in words, tables and charts; `distances` are those between the voters that took part."""
     names = [voter["name"] for voter in certificate["voters"]]
+    score = consensus_score(certificate)
     return {
+        **({"consensus_score": score} if score is not None else {}),
         "outcome": outcome_words(certificate),
         "verdicts": dg.MetadataValue.md(verdict_table(certificate)),
         "signatures": signature_words(certificate),
@@ -62,7 +65,7 @@ def merge_entries(report: dict[str, Any]) -> dict[str, dg.MetadataValue]:
     }
 
 
-def mixture_entries(report: dict[str, Any]) -> dict[str, dg.MetadataValue]:
+def mixture_entries(report: dict[str, Any]) -> dict[str, dg.MetadataValue | float]:
     """Metadata of `moe_checkpoint`: losses per domain, training of the gates, utilisation, and dead experts."""
     if not report.get("made", True):
         return {"report": dg.MetadataValue.json(report)}
@@ -70,7 +73,9 @@ def mixture_entries(report: dict[str, Any]) -> dict[str, dg.MetadataValue]:
     losses = {(d, arm): loss for d, row in report["losses"].items() for arm, loss in row.items()}
     losses |= {("mean", arm): loss for arm, loss in report["mean_losses"].items()}
     dead = [*report["dead"], *(f"{name} in layers {layers}" for name, layers in report["dead_in"].items())]
-    shown = {
+    shown: dict[str, dg.MetadataValue | float] = {
+        # Numbers of their own: Dagster draws them over the materializations
+        **{f"expert_utilization {name}": float(share) for name, share in report["utilisation"].items()},
         "experts": dg.MetadataValue.json(experts),
         "losses": matrix([*experts, "mean"], list(report["mean_losses"]), losses, corner="domain"),
         "dead_experts": dg.MetadataValue.text(", ".join(dead) or "none"),

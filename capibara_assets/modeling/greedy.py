@@ -1,10 +1,30 @@
-"""Greedy choice of the ingredients of a model soup (Wortsman et al. 2022, arXiv 2203.05482, recipe 1)."""
+"""The ingredients of a model soup: their shares by validation, and the greedy choice among them.
 
+Wortsman et al. 2022, arXiv 2203.05482; the greedy choice is its recipe 1.
+"""
+
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
+SoupMetric = Literal["perplexity", "loss"]
+"""What the shares of a weighted soup go by. Both rank models alike: perplexity is exp(loss)."""
 T = TypeVar("T")
+
+
+def soup_shares(losses: Sequence[float], metric: SoupMetric = "perplexity") -> list[float]:
+    """Shares of a weighted soup, summing to 1: in proportion to 1 / perplexity or to 1 / loss.
+
+    Args:
+        losses: on validation, nats per token, finite and >= 0.
+    """
+    best = min(losses)
+    if metric == "loss":
+        raw = [best / loss if loss > 0 else 1.0 for loss in losses]
+    else:
+        raw = [math.exp(best - loss) for loss in losses]
+    return [value / math.fsum(raw) for value in raw]
 
 
 @dataclass(frozen=True)

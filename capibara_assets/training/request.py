@@ -91,6 +91,9 @@ class TrainingRequest(BaseModel):
         default=None,
         description="latest, or a folder checkpoint-<step>; None: the newest resume point, or a fresh start",
     )
+    planned_tokens_per_s: float | None = Field(
+        default=None, gt=0, description="Speed of one voter that the plan predicts, every row full; None: it does not"
+    )
     keep_points: bool = Field(default=False, description="Resume points stay when it has finished: it can be extended")
     planned: PlannedRun | None = Field(default=None, description="In the graph: who decided what of the recipe")
     fault: dict[str, Fault] = Field(default={}, description="For tests: voter -> damage done to its finished adapter")

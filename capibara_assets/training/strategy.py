@@ -6,9 +6,10 @@ whole: levels share them, a federated client has them for all its rounds, each o
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from capibara_assets.deployment.declarations import Declared
+from capibara_assets.modeling.greedy import SoupMetric
 
 
 class PlainStrategy(Declared):
@@ -65,14 +66,27 @@ class ConvexityStrategy(Declared):
     use_proximal_gradient: bool = Field(True, description="The exact proximal step; else the penalty's subgradient")
 
 
+_METRIC = "Shares in proportion to 1 / validation perplexity, or 1 / loss"
+
+
+def _without_usual_metric(document: dict[str, Any]) -> dict[str, Any]:
+    """Without a metric of perplexity: trainings begun before there was a choice keep their digests."""
+    return {name: value for name, value in document.items() if (name, value) != ("metric", "perplexity")}
+
+
 class SoupStrategy(Declared):
     """The average of the weights at several validations (Wortsman et al. 2022, arXiv 2203.05482)."""
 
     kind: Literal["soup"] = "soup"
     average: Literal["uniform", "weighted", "greedy"] = Field(
-        "uniform", description="weighted: by 1 / validation perplexity; greedy: best first, while it gets no worse"
+        "uniform", description="weighted: by `metric`; greedy: best first, while it gets no worse"
     )
+    metric: SoupMetric = Field("perplexity", description=_METRIC)
     ingredients: int = Field(5, gt=1, description="Newest validations that are kept for it")
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_usual_metric(dump(self))
 
 
 class SeedsStrategy(Declared):
@@ -81,7 +95,12 @@ class SeedsStrategy(Declared):
     kind: Literal["huggingface"] = "huggingface"
     k: int = Field(5, gt=1, description="Trainings")
     epochs: float = Field(3.0, gt=0, description="of each; the recipe's epochs do not count")
-    average: Literal["uniform", "weighted"] = Field("weighted", description="weighted: by 1 / validation perplexity")
+    average: Literal["uniform", "weighted"] = Field("weighted", description="weighted: by `metric`")
+    metric: SoupMetric = Field("perplexity", description=_METRIC)
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_usual_metric(dump(self))
 
 
 TrainedNumbers = Literal["factors", "b_only", "scales"]

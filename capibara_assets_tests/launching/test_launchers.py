@@ -83,10 +83,8 @@ def test_progress_is_an_observation_while_the_process_still_runs(tmp_path: Path)
     assert observation.metadata["loss voter-0"].value == 2.5
     assert observation.metadata["seconds left voter-0"].value == 30.0
     table = str(observation.metadata["voters"].value)
-    assert (
-        "| voter-0 | training | 10/40 | 2.5000 | 12.18 | 0.700 | 1.00e-03 | 1,234 | 9.5 | 512 | 30 s | 30 | 60 |"
-        in table
-    )
+    losses, speed = "2.5000 | 12.18 | 0.700 | 1.00e-03", "1,234 | – | 9.5 | 512 | –"
+    assert f"| voter-0 | training | 10/40 | {losses} | {speed} | 30 s | 30 | 60 |" in table
     assert "| voter-1 | starting | – |" in table
     assert result.success
 

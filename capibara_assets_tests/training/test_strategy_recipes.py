@@ -6,6 +6,7 @@ import pytest
 
 from capibara_assets.cli.graph.run import PROFILES
 from capibara_assets.consensus.choose.integrated import strategy_weights
+from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
@@ -15,7 +16,8 @@ from capibara_assets.training.standalone.choices import RunOptions, chosen_recip
 from capibara_assets.training.strategy import ConvexityStrategy, HierarchicalStrategy, SeedsStrategy, SoupStrategy
 
 FILES = sorted((resources_root() / "recipes" / "strategies").glob("*.yaml"))
-OURS = ("hierarchical", "convexity", "incremental_soup", "huggingface", "integrated")
+SHORT = ("hierarchical", "convexity", "incremental_soup", "huggingface", "integrated")
+OURS = (*SHORT, *(f"{name}-full" for name in SHORT))
 
 
 def of(name: str) -> TrainingRecipe:
@@ -64,7 +66,8 @@ def test_each_has_its_strategy() -> None:
 
 
 def test_the_integrated_recipe_trains_what_the_integrated_candidate_needs() -> None:
-    weights = strategy_weights({voter.name: voter.strategy.kind for voter in of("integrated").voters})
+    declared = shipped_recipe("consensus", ConsensusRecipe).candidates.integrated.weights
+    weights = strategy_weights({voter.name: voter.strategy.kind for voter in of("integrated").voters}, declared)
     assert weights == {"hierarchical-0": 0.2, "hierarchical-1": 0.2, "convexity": 0.3, "soup": 0.3}
 
 

@@ -1,11 +1,22 @@
-"""`capibara merge`: merge checkpoints of one architecture into one, with memory independent of the model's size."""
+"""`capibara merge`: merge checkpoints of one architecture into one, with memory independent of the model's size.
+
+`capibara merge soup` chooses the weights of the average by held-out examples, and takes adapters, too.
+"""
 
 import json
-from typing import Any
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from capibara_assets.errors import InputError
+
+if TYPE_CHECKING:
+    from capibara_assets.consensus.merging.checkpoint_soup import CheckpointSoup
+
+SOUP = "soup"
+_OF_A_SOUP = ("data", "metric", "average", "max_length")
 
 
 @click.command("merge")
@@ -23,17 +34,29 @@ from capibara_assets.errors import InputError
 @click.option("--rescale/--no-rescale", default=None, help="Rescale a sparse difference to its L1 norm before.")
 @click.option("--seed", type=int, help="Seed of the random masks (dare, della).")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Default: the models'.")
-@click.option("--max-shard-size", default="500MB", show_default=True, help="Size of an output file, at most.")
+@click.option("--max-shard-size", help="Size of an output file, at most [500MB].")
 @click.option("--threads", type=int, help="Default: one per core.")
+@click.option("--data", type=click.Path(path_type=Path), help="soup: file of held-out examples to measure on.")
+@click.option("--metric", type=click.Choice(["perplexity", "loss"]), help="soup: what it goes by [perplexity].")
+@click.option("--average", type=click.Choice(["greedy", "weighted", "uniform"]), help="soup: weights [greedy].")
+@click.option("--max-length", type=click.IntRange(min=2), help="soup: longest example, in tokens [1024].")
 @click.option("--set", "others", multiple=True, metavar="NAME=VALUE", help="Any other option of the method, as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
 def merge(
     method: str, paths: tuple[str, ...], out: str, others: tuple[str, ...], as_json: bool, **options: Any
 ) -> None:
-    """Merge the checkpoints PATHS (Transformers folders or safetensors files) by METHOD."""
+    """Merge the checkpoints PATHS (Transformers folders or safetensors files) by METHOD.
+
+    METHOD soup measures the models, or adapters of one --base, on --data and averages them by what it finds.
+    """
+    given = {name: value for name, value in options.items() if value is not None and value != ()}
+    if method == SOUP:
+        _soup(paths, Path(out), given, others, as_json)
+        return
+    if odd := [name for name in _OF_A_SOUP if name in given]:
+        raise InputError(f"--{odd[0].replace('_', '-')} is an option of `capibara merge soup`, not of {method}")
     from capibara_assets.consensus.merging.checkpoint_merge import merge_checkpoints
 
-    given = {name: value for name, value in options.items() if value is not None and value != ()}
     for name in ("weights", "density", "gamma", "epsilon"):
         if name in given:
             given[name] = given[name][0] if len(given[name]) == 1 else list(given[name])
@@ -65,3 +88,50 @@ def merge(
         click.echo(f"  {name}: only the base has it; copied unchanged")
     for name in made.untied:
         click.echo(f"  {name}: some models tie it to the embedding; the result does not")
+
+
+def _soup(paths: tuple[str, ...], out: Path, given: dict[str, Any], others: tuple[str, ...], as_json: bool) -> None:
+    """Make a soup, and print what it is made of."""
+    unused = sorted(given.keys() - {*_OF_A_SOUP, "base"})
+    if unused or others:
+        name = "--set" if not unused else f"--{unused[0].strip('_').replace('_', '-').replace('weights', 'weight')}"
+        raise InputError(
+            f"{name} is no option of a soup: it takes --base, --data, --metric, --average and --max-length"
+        )
+    if "data" not in given:
+        raise InputError("a soup goes by what models lose on held-out examples: name a file of them with --data")
+    from capibara_assets.consensus.merging.checkpoint_soup import HeldOut, soup_of_checkpoints
+    from capibara_assets.training.standalone.run import base_folder
+
+    base = base_folder(given["base"]) if "base" in given else None
+    try:
+        made = soup_of_checkpoints(
+            [Path(path) for path in paths],
+            HeldOut(given["data"], given.get("max_length", 1024)),
+            out,
+            method=given.get("average", "greedy"),
+            metric=given.get("metric", "perplexity"),
+            base=base,
+        )
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    click.echo(json.dumps(_summary(made)) if as_json else _told(made, paths))
+
+
+def _summary(made: "CheckpointSoup") -> dict[str, Any]:
+    return {
+        "path": str(made.path),
+        "weights": made.weights,
+        "losses": made.losses,
+        "loss": made.loss,
+        "perplexity": math.exp(made.loss),
+        "examples": made.examples,
+        "tokens": made.tokens,
+    }
+
+
+def _told(made: "CheckpointSoup", paths: tuple[str, ...]) -> str:
+    lines = [f"{made.path}: perplexity {math.exp(made.loss):.4f} on {made.examples} examples, {made.tokens:,} tokens"]
+    for path, weight, loss in zip(paths, made.weights, made.losses, strict=True):
+        lines.append(f"  {weight:.3f}  {path}: perplexity {math.exp(loss):.4f} alone")
+    return "\n".join(lines)

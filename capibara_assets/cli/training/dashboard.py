@@ -1,5 +1,6 @@
 """`capibara dashboard`: TensorBoard on training logs, updated while trainings run."""
 
+import math
 import os
 import signal
 import socket
@@ -8,10 +9,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from capibara_assets.checkpoints.artifacts import open_artifacts
+from capibara_assets.consensus.series import result_logs
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 from capibara_assets.storage.mirror import is_remote
@@ -20,7 +24,7 @@ from capibara_assets.training.exporters.live import Copier
 from capibara_assets.training.monitoring.events import EVENTS
 from capibara_assets.training.monitoring.logs import Log, find_logs, logs_of
 
-_REFRESH_S = 3.0
+REFRESH_S = 10.0
 _NEWEST = 64  # logs shown without FOLDER: two to three runs of six domains with four voters each
 
 
@@ -28,20 +32,45 @@ _NEWEST = 64  # logs shown without FOLDER: two to three runs of six domains with
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
 @click.option("--port", default=8080, show_default=True, help="Port on the host.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to bind.")
-def dashboard(folder: Path | None, port: int, host: str) -> None:
+@click.option(
+    "--refresh",
+    default=REFRESH_S,
+    show_default=True,
+    type=click.FloatRange(min=1),
+    help="Seconds between two looks at the logs.",
+)
+def dashboard(folder: Path | None, port: int, host: str, refresh: float) -> None:
     """Open TensorBoard on the training logs in FOLDER, or on the deployment's newest logs.
 
-    New logs and steps appear while trainings run; a step repeated after an interruption is shown once.
+    New logs and steps appear while trainings run; a step repeated after an interruption is shown once. The deployment's
+    votes (consensus_score) and its mixture's experts (expert_utilization) are shown, too.
     """
     require("tensorboard")
     _require_free(host, port)
-    find = (lambda: find_logs(folder)) if folder else (lambda: newest_logs(Deployment.from_environment()))
     with tempfile.TemporaryDirectory(prefix="capibara-dashboard-") as exports:
-        serve(find, Path(exports), host, port)
+
+        def find() -> list[Log]:
+            deployment = Deployment.from_environment()
+            return find_logs(folder) if folder else deployment_logs(deployment, Path(exports) / "results")
+
+        serve(find, Path(exports), Address(host, port), refresh)
 
 
-def serve(find: Callable[[], list[Log]], exports: Path, host: str, port: int) -> None:
-    """Run TensorBoard until it ends or a signal arrives; refresh its data meanwhile."""
+@dataclass(frozen=True)
+class Address:
+    """Where TensorBoard listens."""
+
+    host: str
+    port: int
+
+
+def serve(find: Callable[[], list[Log]], exports: Path, address: Address, refresh_s: float) -> None:
+    """Run TensorBoard until it ends or a signal arrives; refresh its data meanwhile.
+
+    Args:
+        refresh_s: seconds between two looks at the logs, and at TensorBoard's copy of them.
+    """
+    host, port = address.host, address.port
     copier = Copier("tensorboard", make_exporter("tensorboard", ExportTarget(exports), {}))
 
     def refresh() -> int:
@@ -58,19 +87,20 @@ def serve(find: Callable[[], list[Log]], exports: Path, host: str, port: int) ->
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "tensorboard.main", "--logdir", str(exports / "tensorboard")),
-            *("--host", host, "--port", str(port), "--reload_interval", "3", "--reload_multifile", "true"),
+            *("--host", host, "--port", str(port), "--reload_multifile", "true"),
+            *("--reload_interval", str(math.ceil(refresh_s))),
         ],
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
-    click.echo(f"TensorBoard on http://{host}:{port} with {shown} trainings; stop it with Ctrl-C")
+    click.echo(f"TensorBoard on http://{host}:{port} with {shown} logs; stop it with Ctrl-C")
     try:
-        due = time.monotonic() + _REFRESH_S
+        due = time.monotonic() + refresh_s
         while process.poll() is None and not asked:
             time.sleep(0.2)
             if time.monotonic() >= due:
                 refresh()
-                due = time.monotonic() + _REFRESH_S
+                due = time.monotonic() + refresh_s
         if not asked:
             raise InputError(f"TensorBoard ended with exit code {process.returncode}: see its output above")
     finally:
@@ -84,13 +114,27 @@ def serve(find: Callable[[], list[Log]], exports: Path, host: str, port: int) ->
         copier.close()
 
 
+def deployment_logs(deployment: Deployment, results: Path) -> list[Log]:
+    """The deployment's newest training logs, and series of its votes and mixture, which are written to `results`.
+
+    Raises:
+        InputError: there is no training log.
+    """
+    logs = newest_logs(deployment)
+    if not is_remote(deployment.store):
+        logs += result_logs(open_artifacts(deployment.store, deployment.work), results)
+    return logs
+
+
 def newest_logs(deployment: Deployment) -> list[Log]:
     """The newest logs of running trainings (work folder) and published ones (store).
 
     Raises:
         InputError: there is no log.
     """
-    places = [deployment.work] if is_remote(deployment.store) else [deployment.work, Path(deployment.store)]
+    places = [deployment.work]
+    if not is_remote(deployment.store):
+        places.append(Path(deployment.store) / "artifacts")
     files = [file for place in places for file in place.glob(f"trained_adapters/**/{EVENTS}")]
     logs = logs_of(sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)[:_NEWEST])
     if not logs:

@@ -3,10 +3,12 @@
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import click
 
+from capibara_assets.cli.training.dashboard import deployment_logs
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 from capibara_assets.training.exporters import KINDS, ExportTarget, make_exporter
@@ -24,19 +26,25 @@ def metrics() -> None:
 
 
 @metrics.command("export")
-@click.argument("place", metavar="OUTPUT_OR_EVENTS", type=click.Path(path_type=Path))
+@click.argument("place", metavar="[OUTPUT_OR_EVENTS]", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--to", "kind", required=True, type=click.Choice([*KINDS, "json", "csv"]), help="Format or tool to export to."
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Folder, or file (json, csv); default: see above.")
 @click.option("--online", is_flag=True, help="wandb: send now; needs WANDB_API_KEY.")
-def export(place: Path, kind: str, out: Path | None, online: bool) -> None:
+def export(place: Path | None, kind: str, out: Path | None, online: bool) -> None:
     """Export the training logs in OUTPUT_OR_EVENTS; repeating an export duplicates nothing.
 
-    A step repeated after an interruption counts once. json and csv go to standard output, the others to
+    Without it those of the deployment: its newest trainings, consensus_score over its votes, and expert_utilization of
+    its mixture. A step repeated after an interruption counts once. json and csv go to standard output, the others to
     metrics/ of CAPIBARA_HOME; MLFLOW_TRACKING_URI names another store for mlflow.
     """
-    logs = find_logs(place)
+    with tempfile.TemporaryDirectory(prefix="capibara-metrics-") as results:
+        logs = find_logs(place) if place else deployment_logs(Deployment.from_environment(), Path(results))
+        _export(logs, kind, out, online)
+
+
+def _export(logs: list[Log], kind: str, out: Path | None, online: bool) -> None:
     if kind in ("json", "csv"):
         _write_text(logs, kind, out)
         return

@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from capibara_assets import __version__
 from capibara_assets.consensus.choose.choosing import MergeStrategy, Tried
 from capibara_assets.consensus.election.ballots import Ballot, election_id
-from capibara_assets.consensus.election.voting import Outcome, Tally, VotingStrategy, vote
+from capibara_assets.consensus.election.voting import Outcome, Tally, VotingStrategy, faults, vote
+from capibara_assets.consensus.recipe import CandidateRecipe
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 SCHEMA_VERSION = 2
@@ -76,12 +77,17 @@ class Thresholds(_Part):
     )
     voting_strategy: VotingStrategy = "majority"
     tolerance: float = Field(default=0.02, description="Of the consensus loss above that of the best accepted voter")
+    candidates: CandidateRecipe = Field(
+        default=CandidateRecipe(), description="How the candidates were made; left out: by the usual settings"
+    )
 
     @model_serializer(mode="wrap")
     def _as_written(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without a ratio of 0: certificates from before it was known keep their digests."""
+        """Without a ratio of 0 and usual candidates: certificates from before these were known keep their digests."""
         document: dict[str, Any] = dump(self)
-        return {name: value for name, value in document.items() if name != "copy_ratio" or value}
+        left_out = {"copy_ratio"} if not self.copy_ratio else set()
+        left_out |= {"candidates"} if self.candidates == CandidateRecipe() else set()
+        return {name: value for name, value in document.items() if name not in left_out}
 
 
 class ResultEntry(_Part):
@@ -247,12 +253,14 @@ def count(
     **signed: Any,
 ) -> Outcome:
     """`vote` under a certificate's thresholds; `signed`: its other arguments (keys, election, candidates)."""
+    others = max(1, len(voters) - 1)
+    f = faults(len(voters), thresholds.fault_tolerance)  # to the letter: a certificate's 0.33 was counted as such
     return vote(
         ballots,
         thresholds.quality,
         thresholds.consensus,
         thresholds.verification_rounds,
-        thresholds.fault_tolerance,
+        f / others,
         voters=voters,
         excluded=excluded,
         voting_strategy=thresholds.voting_strategy,

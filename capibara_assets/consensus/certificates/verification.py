@@ -18,6 +18,7 @@ from capibara_assets.consensus.certificates.model import (
 from capibara_assets.consensus.choose.choosing import Tried, choice_of, gate, rebuild
 from capibara_assets.consensus.choose.combining import combine
 from capibara_assets.consensus.choose.integrated import integrated_verdict, strategy_weights
+from capibara_assets.consensus.choose.shares import PARTS, weighted_shares
 from capibara_assets.consensus.election.attestation import Limits, attest, read_submission
 from capibara_assets.consensus.election.voting import quality, vouched_best
 from capibara_assets.errors import InputError
@@ -261,23 +262,42 @@ def _settings_problems(
         problems.append(f"candidate {entry.name}: made by other settings than the certificate's")
     if entry.kind == "integrated":
         problems += _integrated_problems(entry, certificate)
+    if entry.kind == "weighted_soup":
+        problems += _soup_problems(entry, certificate)
+    pull = certificate.thresholds.candidates.convex.lambda_reg
+    if entry.kind == "convex" and entry.figures.get("lambda_reg") != pull:
+        problems.append(f"candidate convex: lambda_reg {entry.figures.get('lambda_reg')} in place of {pull}")
     if entry.weights is not None and len(entry.weights) != len(entry.voters):
         problems.append(f"candidate {entry.name}: {len(entry.weights)} weights for {len(entry.voters)} voters")
     return problems
 
 
+def _soup_problems(entry: Tried, certificate: Certificate) -> list[str]:
+    """Problems in the weighted soup: shares that the voters' losses and the metric do not make."""
+    losses = {e.name: e.loss for e in certificate.tried if e.kind == "voter" and e.loss is not None}
+    names = [name for name in entry.voters if name in losses]
+    metric = certificate.thresholds.candidates.soup.metric
+    right = dict(zip(names, weighted_shares([losses[name] for name in names], metric), strict=True)) if names else {}
+    stated = dict(zip(entry.voters, entry.weights or (), strict=False))
+    # A part more or less: another machine's logarithms may round at the cut to whole parts
+    if all(abs(right.get(name, 0.0) - stated.get(name, -1.0)) < 1.5 / PARTS for name in entry.voters):
+        return []
+    return [f"candidate weighted_soup: by {metric} its weights are {right}, not {stated}"]
+
+
 def _integrated_problems(entry: Tried, certificate: Certificate) -> list[str]:
     """Problems in the integrated candidate: its strategies' weights, or its own threshold."""
+    how = certificate.thresholds.candidates.integrated
     kinds, loss = entry.figures.get("strategies"), {e.name: e.loss for e in certificate.tried if e.kind == "voter"}
     if not isinstance(kinds, dict) or not set(kinds) <= set(entry.voters):
         return ["candidate integrated: it does not state its voters' strategies"]
     try:
-        share = strategy_weights(kinds)
+        share = strategy_weights(kinds, how.weights)
     except (InputError, ValueError) as error:
         return [f"candidate integrated: {error}"]
     best = min((loss[name] or 0.0 for name, weight in share.items() if weight > 0), default=math.nan)
     accepted, _, words = integrated_verdict(
-        math.nan if entry.loss is None else entry.loss, best, certificate.result.base_loss
+        math.nan if entry.loss is None else entry.loss, best, certificate.result.base_loss, how.threshold
     )
     weights = tuple(share.get(name, 0.0) for name in entry.voters)
     if (accepted, words, weights) == (entry.figures.get("accepted"), entry.figures.get("verdict"), entry.weights):

@@ -22,10 +22,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from capibara_assets.checkpoints.inspect.verify import digest_of
 from capibara_assets.consensus.choose.combining import combine
 from capibara_assets.consensus.choose.convex import convex_weights, mixture_gap
-from capibara_assets.consensus.choose.integrated import WEIGHTS, integrated_verdict, strategy_weights
+from capibara_assets.consensus.choose.integrated import integrated_verdict, strategy_weights
 from capibara_assets.consensus.choose.lanes import lanes
-from capibara_assets.consensus.choose.soups import proportional
-from capibara_assets.consensus.recipe import ConsensusRecipe
+from capibara_assets.consensus.choose.shares import rounded_shares, weighted_shares
+from capibara_assets.consensus.recipe import ConsensusRecipe, ConvexRecipe, IntegratedRecipe, SoupRecipe
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, applied
 from capibara_assets.modeling.base import Base
@@ -42,8 +42,6 @@ MergeStrategy = Literal["weighted_average", "convex_optimization"]
 _FORCED: dict[str, Kind] = {"weighted_average": "weighted_soup", "convex_optimization": "convex"}
 _DIGITS = 6  # of losses: the last bits of a float32 model depend on the number of threads
 _MARGIN = 1e-5  # nats per token: losses nearer than this are equal up to those bits
-_REGULARISATION = 0.01  # of `convex_weights`
-_PARTS = 1000  # weights fitted to losses are multiples of 1/1000, so that those bits do not change them
 
 
 class Tried(BaseModel):
@@ -138,8 +136,8 @@ def choose(
     Args:
         validation: losses that all candidates are judged by.
         accepted: name -> adapter of the voters that the vote accepted; they change the same modules.
-        recipe: rule, mixing before it, rank, tolerance; its `merge_strategy` forces the weighted soup or the mixture,
-            which still has to pass the gate.
+        recipe: rule, mixing before it, rank, tolerance, and how candidates are made; its `merge_strategy` forces the
+            weighted soup or the mixture, which still has to pass the gate.
         f: accepted voters that may still be bad, for the robust rule.
         strategies: accepted voter -> kind of its strategy; where all three of the integrated strategy are among them,
             its adapter is a candidate, too.
@@ -159,9 +157,11 @@ def choose(
 
     made = [_robust(combiner, recipe, f)]
     if sound:
-        made.append(_convex(combiner, sound, [known[order[place]].nll for place in sound]))
-        made += _soups(combiner, sound, [losses[order[place]] for place in sound], order)
-        made += _integrated(combiner, sound, losses, order, strategies or {})
+        how = recipe.candidates
+        made.append(_convex(combiner, sound, [known[order[place]].nll for place in sound], how.convex))
+        made += _soups(combiner, {place: losses[order[place]] for place in sound}, order, how.soup)
+        kinds = {order[place]: kind for place in sound if (kind := (strategies or {}).get(order[place])) is not None}
+        made += _integrated(combiner, kinds, losses, order, how.integrated)
     best = min((losses[order[place]] for place in sound), default=math.nan)
     tried = tuple(_judged(candidate, order, losses[BASE], best, recipe) for candidate in (*made, *voters))
     chosen = choice_of(tried, recipe.merge_strategy)
@@ -259,28 +259,28 @@ def _robust(combiner: _VoterCombiner, recipe: ConsensusRecipe, f: int) -> _Candi
     return _Candidate("robust", robust.adapter, robust.weights, loss, robust.evidence, settings)
 
 
-def _convex(combiner: _VoterCombiner, places: Sequence[int], token_nll: Sequence[np.ndarray]) -> _Candidate:
+def _convex(
+    combiner: _VoterCombiner, places: Sequence[int], token_nll: Sequence[np.ndarray], recipe: ConvexRecipe
+) -> _Candidate:
     """The sum of deltas by the weights of the likeliest mixture of the voters (the sum's own loss is not convex)."""
-    losses = np.stack(token_nll)
-    rounded = _thousandths(convex_weights(losses, _REGULARISATION).weights)
+    losses, pull = np.stack(token_nll), recipe.lambda_reg
+    rounded = rounded_shares(convex_weights(losses, pull, recipe.max_iterations).weights)
     weights, adapter, loss = combiner.average(rounded, places)
-    gap = mixture_gap(losses, rounded, _REGULARISATION)
-    figures = {"lambda_reg": _REGULARISATION, "duality_gap": math.ceil(gap * 1e9) / 1e9, "tokens": int(losses.shape[1])}
+    gap = mixture_gap(losses, rounded, pull)
+    figures = {"lambda_reg": pull, "duality_gap": math.ceil(gap * 1e9) / 1e9, "tokens": int(losses.shape[1])}
     return _Candidate("convex", adapter, weights, loss, figures, {})
 
 
 def _soups(
-    combiner: _VoterCombiner, places: Sequence[int], losses: Sequence[float], names: Sequence[str]
+    combiner: _VoterCombiner, losses: Mapping[int, float], names: Sequence[str], recipe: SoupRecipe
 ) -> list[_Candidate]:
-    """The uniform, weighted and greedy soups of the voters with a finite loss."""
+    """The uniform, weighted and greedy soups of the voters with a finite loss, given by place."""
+    places = list(losses)
     uniform = combiner.average([1 / len(places)] * len(places), places)
-    # In proportion to 1 / perplexity
-    shares = _thousandths(np.array(proportional([math.exp(min(losses) - loss) for loss in losses])))
-    weighted = combiner.average(shares, places)
-    loss_of = dict(zip(places, losses, strict=True))
-    best_first = sorted(places, key=lambda place: (loss_of[place], place))
+    weighted = combiner.average(weighted_shares(list(losses.values()), recipe.metric), places)
+    best_first = sorted(places, key=lambda place: (losses[place], place))
     members, _, steps = greedy_choice(
-        best_first, -loss_of[best_first[0]], lambda some: -combiner.average([1 / len(some)] * len(some), some)[2]
+        best_first, -losses[best_first[0]], lambda some: -combiner.average([1 / len(some)] * len(some), some)[2]
     )
     greedy = combiner.average([1 / len(members)] * len(members), members)
     attempts = [
@@ -300,20 +300,24 @@ def _soups(
 
 def _integrated(
     combiner: _VoterCombiner,
-    places: Sequence[int],
+    kinds: Mapping[str, str],
     losses: Mapping[str, float],
     names: Sequence[str],
-    strategies: Mapping[str, str],
+    recipe: IntegratedRecipe,
 ) -> list[_Candidate]:
-    """The integrated strategy's adapter, as a list; empty where one of its strategies has no voter."""
-    kinds = {names[place]: strategies[names[place]] for place in places if names[place] in strategies}
-    if not WEIGHTS.keys() <= set(kinds.values()):
+    """The integrated strategy's adapter, as a list; empty where one of its strategies has no voter.
+
+    Args:
+        kinds: voter with a finite loss -> kind of its strategy.
+    """
+    if not {kind for kind, weight in recipe.weights.items() if weight > 0} <= set(kinds.values()):
         return []
-    share = strategy_weights(kinds)
+    share = strategy_weights(kinds, recipe.weights)
+    places = [place for place, name in enumerate(names) if math.isfinite(losses[name])]
     weights, adapter, loss = combiner.average([share.get(names[place], 0.0) for place in places], places)
     best = min(losses[name] for name, own in share.items() if own > 0)
-    accepted, quality, words = integrated_verdict(loss, best, losses[BASE])
-    figures = {"strategies": kinds, "quality": round(quality, _DIGITS), "accepted": accepted, "verdict": words}
+    accepted, quality, words = integrated_verdict(loss, best, losses[BASE], recipe.threshold)
+    figures = {"strategies": dict(kinds), "quality": round(quality, _DIGITS), "accepted": accepted, "verdict": words}
     return [_Candidate("integrated", adapter, weights, loss, figures, {})]
 
 
@@ -380,16 +384,6 @@ def choice_of(tried: tuple[Tried, ...], merge_strategy: MergeStrategy | None) ->
         raise ChoiceError(f"no candidate for the consensus may be published. {verdicts}", tried)
     least = min(loss for _, loss in passing)
     return next(entry for entry, loss in passing if loss <= least + _MARGIN)
-
-
-def _thousandths(weights: np.ndarray) -> tuple[float, ...]:
-    """The nearest weights that are multiples of 1/1000 and sum to 1 (largest remainders first, then the first)."""
-    exact = np.asarray(weights, dtype=np.float64) * _PARTS
-    whole = np.floor(exact)
-    missing = _PARTS - int(whole.sum())
-    for place in sorted(range(len(exact)), key=lambda p: (-round(float(exact[p] - whole[p]), 6), p))[:missing]:
-        whole[place] += 1
-    return tuple(float(part / _PARTS) for part in whole)
 
 
 def _mean(losses: TokenLosses) -> float:

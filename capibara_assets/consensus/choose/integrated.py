@@ -3,23 +3,21 @@
 A strategy's voters share its weight equally, and the adapter is the exact sum of weight * delta. It is accepted where
 its quality on validation reaches the threshold: clip(1 - (loss - best) / (base - best), 0, 1), with the best voter's
 loss and the base's, as in the vote. So 0.8 means that of the best voter's gain over the base a fifth may be missing.
+Weights and threshold are the consensus recipe's (`candidates.integrated`).
 """
 
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from capibara_assets.consensus.election.voting import quality
 from capibara_assets.errors import InputError
 from capibara_assets.training.voter_manifest import VoterManifest
 
-WEIGHTS: Mapping[str, float] = MappingProxyType({"hierarchical": 0.4, "convexity": 0.3, "soup": 0.3})
-THRESHOLD = 0.8
 _ROUNDING = 1e-9
 
 
-def strategy_weights(strategies: Mapping[str, str], weights: Mapping[str, float] = WEIGHTS) -> dict[str, float]:
+def strategy_weights(strategies: Mapping[str, str], weights: Mapping[str, float]) -> dict[str, float]:
     """Each voter's weight.
 
     Args:
@@ -41,7 +39,7 @@ def strategy_weights(strategies: Mapping[str, str], weights: Mapping[str, float]
     return {voter: weights[kind] / len(of_kind[kind]) if kind in weights else 0.0 for voter, kind in strategies.items()}
 
 
-def integrated_verdict(loss: float, best: float, base: float, threshold: float = THRESHOLD) -> tuple[bool, float, str]:
+def integrated_verdict(loss: float, best: float, base: float, threshold: float) -> tuple[bool, float, str]:
     """Whether an integrated adapter is accepted, its quality, and the verdict in words.
 
     Args:

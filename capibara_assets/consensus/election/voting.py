@@ -20,6 +20,7 @@ counts. A ballot that anyone else made up in its name is only refused, and takes
 """
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -118,6 +119,14 @@ def faults(n: int, fault_tolerance: float = 1 / 3) -> int:
     return max(0, math.floor((n - 1) * fault_tolerance + _ROUNDING))
 
 
+def read_tolerance(fault_tolerance: float) -> float:
+    """A tolerance as a person writes it: 0.33, 0.333 and so on mean one third.
+
+    Taken to the letter 0.33 would tolerate none of 4 voters, and one of 7.
+    """
+    return 1 / 3 if re.fullmatch(r"0\.33+", repr(float(fault_tolerance))) else fault_tolerance
+
+
 def required_ballots(electors: int, f: int, consensus_threshold: float) -> int:
     """min(ceil(threshold * m), m - f), but always more than f."""
     share = math.ceil(consensus_threshold * electors - _ROUNDING)
@@ -148,6 +157,7 @@ def vote(
 
     Args:
         ballots: as models, or as mappings of their fields.
+        fault_tolerance: share of the other voters that may be bad; 0.33 is one third (`read_tolerance`).
         voters: everybody registered (n); by default whoever is named on a ballot.
         excluded: those that attestation rejected: no candidates, no electors.
         without_vote: candidates that are no electors: of several copies of one adapter the one that stays.
@@ -170,7 +180,7 @@ def vote(
     named = {name for b in cast for name in (b.voter, b.candidate)}
     named |= {name for r in refused for name in (r.voter, r.candidate)} - {""}
     registered = sorted(set(voters) if voters is not None else named)
-    f = faults(len(registered), fault_tolerance)
+    f = faults(len(registered), read_tolerance(fault_tolerance))
     if len(registered) < 3 * f + 1:
         raise ValueError(f"a vote needs n >= 3f + 1 voters, but n={len(registered)}, f={f}")
     out = sorted(set(excluded) & set(registered))

@@ -4,6 +4,7 @@ The rules are those of imports (join.py): near-equal examples are one group, a g
 close to a validation example does not train.
 """
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -90,6 +91,24 @@ def read_own(data: Sequence[Path], validation: Sequence[Path], recipe: DatasetRe
     counts |= {"secrets": sum(item.secrets for item in new), "left_out": dict(sorted(Counter(reasons).items()))}
     counts["equal"] = len(new) - len(reasons) - examples.height
     return OwnData(examples.sort("example_id"), counts)
+
+
+def read_held_out(path: Path) -> pl.DataFrame:
+    """Examples to measure models on, in the order of their ids: `example_id`, `messages`; redacted, equal ones once.
+
+    Of a table of the graph its validation split, of any other file every example.
+
+    Raises:
+        InputError: the file does not exist, has faults (the first is named), or holds no such example.
+    """
+    if is_example_table(path):
+        frame = pl.read_parquet(path, columns=list(COLUMNS)).filter(pl.col("split") == "validation")
+        if frame.is_empty():
+            raise InputError(f"{path} is a table of examples without a validation split")
+        return frame.select("example_id", "messages").sort("example_id")
+    new = {one.example_id: one for one in incoming(_NO_DOMAIN, _without_faults(path), "validation")}
+    texts = {name: json.dumps(new[name].messages, ensure_ascii=False) for name in sorted(new)}
+    return pl.DataFrame({"example_id": list(texts), "messages": list(texts.values())})
 
 
 def is_example_table(path: Path) -> bool:

@@ -1,6 +1,5 @@
 """The products B A of LoRA in a model under training, and exact averages of adapters in the form of its parameters."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +8,7 @@ from torch import Tensor
 
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, pairs_only
+from capibara_assets.modeling.greedy import SoupMetric, soup_shares
 from capibara_assets.modeling.low_rank import merge_adapters
 from capibara_assets.training.step.subject import Subject
 
@@ -85,11 +85,9 @@ def averaged(adapters: Sequence[LoraAdapter], shares: Sequence[float], subject: 
     return Average({name: weights[name].contiguous() for name in subject.trainable}, merged.relative_error)
 
 
-def shares_of(losses: Sequence[float], *, weighted: bool) -> list[float]:
-    """Shares that sum to one: equal, or in proportion to 1 / perplexity, exp(-loss) with losses in nats per token."""
-    best = min(losses)
-    raw = [math.exp(best - loss) if weighted else 1.0 for loss in losses]
-    return [value / math.fsum(raw) for value in raw]
+def shares_of(losses: Sequence[float], metric: SoupMetric | None) -> list[float]:
+    """Shares that sum to one: equal (`metric` None), or by `soup_shares`."""
+    return soup_shares(losses, metric) if metric else [1 / len(losses)] * len(losses)
 
 
 def detached(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

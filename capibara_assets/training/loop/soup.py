@@ -93,7 +93,7 @@ class SoupTactic:
         if len(ingredients) == 1:
             return Average(ingredients[0].weights, 0.0)
         losses = [one.loss for one in ingredients]
-        shares = shares_of(losses, weighted=self._choice.average == "weighted")
+        shares = shares_of(losses, self._choice.metric if self._choice.average == "weighted" else None)
         return averaged([self._subject.adapter(one.weights) for one in ingredients], shares, self._subject)
 
     def _greedy(self, score: Score) -> tuple[list[Ingredient], Average, float]:

@@ -133,6 +133,7 @@ def log_start(trainer: Trainer, **further: Any) -> None:
         processes=run.ranks.world,
         strategy=run.voter.strategy.kind,
         load_seconds=round(time.monotonic() - setup.began, 3),
+        planned_tokens_per_s=run.request.planned_tokens_per_s,
         **further,
     )
 

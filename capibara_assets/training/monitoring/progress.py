@@ -135,12 +135,16 @@ class VoterTable:
         match event["event"]:
             case "started":
                 row |= {"state": "training", "step": event["step"], "steps": event["steps"]}
+                if planned := event.get("planned_tokens_per_s"):
+                    row["planned_tokens_per_s"] = planned
             case "step":
                 row |= {key: event[key] for key in _STEP_FIGURES if key in event}
                 row |= {"state": "training", "steps": event["of"]}
                 loss = event.get("loss")
                 if isinstance(loss, float) and (value := perplexity(loss)) is not None:
                     row["perplexity"] = round(value, 4)
+                if "planned_tokens_per_s" in row and "tokens_per_s" in event:
+                    row["of_plan"] = round(event["tokens_per_s"] / row["planned_tokens_per_s"], 3)
                 if pace:
                     seconds, row["micro_steps_left"] = pace.remaining(event)
                     row["seconds_left"] = round(seconds, 1)
@@ -154,7 +158,10 @@ class VoterTable:
         return [dict(self._rows[name]) for name in sorted(self._rows)]
 
 
-_STEP_FIGURES = ("step", "loss", "gradient_norm", "learning_rate", "tokens_per_s", "samples_per_s", "memory_mib")
+_STEP_FIGURES = (
+    *("step", "loss", "gradient_norm", "learning_rate", "tokens_per_s", "samples_per_s", "memory_mib"),
+    *("cpu_percent", "gpu_percent", "share_of_peak"),
+)
 
 
 def duration(seconds: float) -> str:

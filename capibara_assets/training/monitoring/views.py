@@ -12,7 +12,9 @@ from typing import Any
 Event = dict[str, Any]
 
 _BEGINS = ("resumed", "started")
-MEASURED = ("step", "validation", "skipped", "rolled_back")
+FIGURES = "figures"
+"""Event whose `figures` are finite numbers under the names that they are exported by."""
+MEASURED = ("step", "validation", "skipped", "rolled_back", FIGURES)
 _BOOKKEEPING = frozenset({"run", "attempt", "step", "event", "time", "of", "domain", "voter", "part"})
 _NAMES = {
     "tokens_per_s": "speed/tokens_per_s",
@@ -22,6 +24,8 @@ _NAMES = {
     "cpu_percent": "hardware/cpu_percent",
     "gpu_percent": "hardware/gpu_percent",
     "gpu_memory_mib": "hardware/gpu_memory_mib",
+    "share_of_peak": "hardware/share_of_peak",
+    "tflops_per_chip": "hardware/tflops_per_chip",
     "validation_loss": "loss",
 }
 
@@ -83,22 +87,30 @@ def _current(stream: list[tuple[int, Event]]) -> list[tuple[int, Event]]:
 
 
 class PointBuilder:
-    """Makes points of the events of a view; counts skipped and rolled-back steps."""
+    """Makes points of the events of a view; counts skipped and rolled-back steps, and knows the planned speed."""
 
     def __init__(self) -> None:
         self._left_out = Counter[tuple[str, str]]()
+        self._planned: dict[str, float] = {}  # tokens per second, of each part
 
     def point(self, event: Event) -> MetricPoint | None:
         """The point of an event; None where it has no figures. Figures of a part are prefixed with its name."""
         part = event.get("part", "")
         match event["event"]:
+            case "started":
+                self._planned |= {part: event["planned_tokens_per_s"]} if event.get("planned_tokens_per_s") else {}
+                return None
             case "step":
                 values = _figures(event, "train")
+                if (planned := self._planned.get(part)) and "tokens_per_s" in event:
+                    values |= {"speed/planned_tokens_per_s": planned, "speed/of_plan": event["tokens_per_s"] / planned}
             case "validation":
                 values = _figures(event, "validation")
             case "skipped" | "rolled_back" as kind:
                 self._left_out[part, kind] += 1
                 values = {f"guards/{kind}_steps": float(self._left_out[part, kind])}
+            case "figures":  # FIGURES
+                values = dict(event["figures"])
             case _:
                 return None
         if part:

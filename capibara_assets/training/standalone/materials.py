@@ -66,6 +66,7 @@ class Materials:
             out=work / "out",
             checkpoints=checkpoints,
             run=run,
+            planned_tokens_per_s=planned_speed(self.plan),
             fault=dict(fault),
         )
 
@@ -111,6 +112,16 @@ class FinishedTraining:
             "summary": self.summary,
             **({"outcome": self.outcome.model_dump(mode="json")} if self.outcome else {}),
         }
+
+
+def planned_speed(plan: Artifact) -> float | None:
+    """Tokens per second of one voter that a LoRA plan predicts, every row full; None where it predicts no time."""
+    try:
+        seconds = CostPlan.model_validate(plan.document("cost")).adapter.seconds
+    except KeyError:  # a plan made before costs were recorded
+        return None
+    tokens = plan.document("plan")["estimates"].get("tokens_at_most")
+    return tokens / seconds[1] if tokens and seconds and seconds[1] > 0 else None
 
 
 def recorded_outcome(plan: Artifact, summary: Mapping[str, Any]) -> TimedTraining | None:

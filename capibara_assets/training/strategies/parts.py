@@ -182,7 +182,7 @@ def train_seeds(run: VoterRun, strategy: SeedsStrategy) -> Path:
         one = voter.model_copy(update={"seed": seed, "strategy": PlainStrategy()})
         parts[f"seed-{number}"] = train_part(run, TrainingPart(f"seed-{number}", each, one), log)
     losses = {name: manifest["validation_loss"] for name, manifest in parts.items()}
-    shares = shares_of(list(losses.values()), weighted=strategy.average == "weighted")
+    shares = shares_of(list(losses.values()), strategy.metric if strategy.average == "weighted" else None)
     evaluated = evaluate_average(run, [part_adapter(folder, name) for name in parts], shares)
     if not run.ranks.main:
         return folder

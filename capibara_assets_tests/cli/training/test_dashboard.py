@@ -49,7 +49,10 @@ def test_tensorboard_shows_a_log_that_grows_and_goes_back(tmp_path: Path) -> Non
         port = probe.getsockname()[1]
     said = (tmp_path / "said").open("w")
     process = subprocess.Popen(
-        [sys.executable, "-m", "capibara_assets.cli", "dashboard", "--port", str(port), str(tmp_path / "logs")],
+        [
+            *(sys.executable, "-m", "capibara_assets.cli", "dashboard", "--port", str(port)),
+            *("--refresh", "2", str(tmp_path / "logs")),
+        ],
         stdout=said,
         stderr=subprocess.STDOUT,
         start_new_session=True,
@@ -64,7 +67,7 @@ def test_tensorboard_shows_a_log_that_grows_and_goes_back(tmp_path: Path) -> Non
     finally:
         os.kill(process.pid, signal.SIGINT)
         assert process.wait(timeout=300) == 0
-    assert f"TensorBoard on http://127.0.0.1:{port} with 1 trainings" in (tmp_path / "said").read_text()
+    assert f"TensorBoard on http://127.0.0.1:{port} with 1 logs" in (tmp_path / "said").read_text()
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(f"http://127.0.0.1:{port}", timeout=2)
 
@@ -85,7 +88,7 @@ def test_a_busy_port_and_absent_logs_are_one_sentence_each(tmp_path: Path, monke
     folder = deployment.work / "trained_adapters" / "sql" / "inputs" / "voter-1"
     write_log(folder, training([]))
     published = write_log(
-        Path(deployment.store) / "trained_adapters" / "sql" / "d" / "voters" / "v", training([(3, 0)])
+        Path(deployment.store) / "artifacts" / "trained_adapters" / "sql" / "d" / "voters" / "v", training([(3, 0)])
     )
     assert [log.path for log in newest_logs(deployment)] == [published], "two copies of one run: the longer one"
 

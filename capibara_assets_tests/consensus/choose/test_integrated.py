@@ -8,20 +8,21 @@ import pytest
 from capibara_assets.checkpoints.inspect.verify import digest_of
 from capibara_assets.consensus.choose.choosing import BASE, ValidationLosses, choose, rebuild
 from capibara_assets.consensus.choose.integrated import integrated_verdict, read_strategies, strategy_weights
-from capibara_assets.consensus.recipe import ConsensusRecipe
+from capibara_assets.consensus.recipe import ConsensusRecipe, IntegratedRecipe
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.base import Base
 from capibara_assets_tests.consensus.conftest import Tokens, changed
 
+WEIGHTS = IntegratedRecipe().weights
 KINDS = {"voter-0": "hierarchical", "voter-1": "hierarchical", "voter-2": "convexity", "voter-3": "soup"}
 
 
 def test_voters_of_a_strategy_share_its_weight() -> None:
-    assert strategy_weights(KINDS) == {"voter-0": 0.2, "voter-1": 0.2, "voter-2": 0.3, "voter-3": 0.3}
-    assert strategy_weights({**KINDS, "voter-4": "plain"})["voter-4"] == 0.0
+    assert strategy_weights(KINDS, WEIGHTS) == {"voter-0": 0.2, "voter-1": 0.2, "voter-2": 0.3, "voter-3": 0.3}
+    assert strategy_weights({**KINDS, "voter-4": "plain"}, WEIGHTS)["voter-4"] == 0.0
     with pytest.raises(InputError, match="no voter of strategy convexity: the integrated adapter needs hierarchical"):
-        strategy_weights({"a": "hierarchical", "b": "soup"})
+        strategy_weights({"a": "hierarchical", "b": "soup"}, WEIGHTS)
     for weights in ({"plain": 0.5}, {"plain": 1.5, "soup": -0.5}, {}):
         with pytest.raises(ValueError, match="have to be >= 0 and sum to 1"):
             strategy_weights(KINDS, weights)
@@ -32,7 +33,7 @@ def test_voters_of_a_strategy_share_its_weight() -> None:
     [(1.0, True, 1.0), (0.9, True, 1.0), (1.2, True, 0.8), (1.21, False, 0.79), (2.5, False, 0.0)],
 )
 def test_a_fifth_of_the_best_gain_may_be_missing(loss: float, accepted: bool, quality: float) -> None:
-    found = integrated_verdict(loss, best=1.0, base=2.0)
+    found = integrated_verdict(loss, best=1.0, base=2.0, threshold=0.8)
     assert found[:2] == (accepted, pytest.approx(quality))
     assert f"{quality:.3f} {'reaches' if accepted else 'is below'} the threshold 0.8" in found[2]
 
@@ -43,7 +44,7 @@ def test_it_is_a_candidate_where_its_strategies_are(
     recipe = ConsensusRecipe()
     found = choose(ValidationLosses(tiny, validation), honest, recipe, f=1, strategies=KINDS)
     (entry,) = [one for one in found.tried if one.kind == "integrated"]
-    assert dict(zip(entry.voters, entry.weights or (), strict=True)) == strategy_weights(KINDS)
+    assert dict(zip(entry.voters, entry.weights or (), strict=True)) == strategy_weights(KINDS, WEIGHTS)
     assert entry.passed
     assert 0.8 <= entry.figures["quality"] <= 1.0
     assert digest_of(rebuild(entry, honest)) == entry.digest

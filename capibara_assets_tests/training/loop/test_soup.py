@@ -74,10 +74,12 @@ def test_an_average_of_one_is_itself_and_of_smaller_ones_is_exact(subject: Subje
 
 
 def test_shares() -> None:
-    assert shares_of([2.0, 9.0], weighted=False) == [0.5, 0.5]
-    first, second = shares_of([1.0, 1.0 + math.log(3)], weighted=True)  # three times the perplexity, a third the share
+    assert shares_of([2.0, 9.0], None) == [0.5, 0.5]
+    first, second = shares_of([1.0, 1.0 + math.log(3)], "perplexity")  # three times the perplexity, a third the share
     assert (first, second) == (pytest.approx(0.75), pytest.approx(0.25))
-    assert shares_of([1e6, 1e6], weighted=True) == [0.5, 0.5]
+    assert shares_of([1e6, 1e6], "perplexity") == [0.5, 0.5]
+    assert shares_of([1.0, 3.0], "loss") == [0.75, 0.25]
+    assert shares_of([0.0, 1.0, 0.0], "loss") == [0.5, 0.0, 0.5]
 
 
 def soup_tactic(subject: Subject, average: str, losses: Mapping[int, float], ingredients: int = 5) -> SoupTactic:
