@@ -98,7 +98,7 @@ def _is_code(spans: Sequence[tuple[str, int, int]], at: int, language: str) -> b
 
 def _followers(wanted: frozenset[Feature], group: Sequence[_Solution], recipe: Advice) -> Iterator[int]:
     """Positions of the solutions of one language that have enough of a bullet's features."""
-    names = {feature[0] for feature in wanted if len(feature) == 1}
+    names = frozenset(feature[0] for feature in wanted if len(feature) == 1)
     steps = {feature for feature in wanted if len(feature) > 1}
     if not steps:
         return
