@@ -113,10 +113,10 @@ def _followers(wanted: frozenset[Feature], group: Sequence[_Solution], recipe: A
         had[one.position] = frozenset(own)
     weight = {feature: math.log((len(group) + 1) / (count[feature] + 1)) for feature in wanted}
     whole = math.fsum(weight.values())
-    for position, own in had.items():
-        if whole > 0 and any(len(feature) > 1 for feature in own):
-            rarity = math.fsum(weight[feature] for feature in own if len(feature) == 1)
-            likeness = math.fsum(weight[feature] for feature in own) / whole
+    for position, features in had.items():
+        if whole > 0 and any(len(feature) > 1 for feature in features):
+            rarity = math.fsum(weight[feature] for feature in features if len(feature) == 1)
+            likeness = math.fsum(weight[feature] for feature in features) / whole
             if likeness >= recipe.likeness and rarity >= recipe.rarity:
                 yield position
 
