@@ -98,7 +98,7 @@ def _is_code(spans: Sequence[tuple[str, int, int]], at: int, language: str) -> b
 
 def _followers(wanted: frozenset[Feature], group: Sequence[_Solution], recipe: Advice) -> Iterator[int]:
     """Positions of the solutions of one language that have enough of a bullet's features."""
-    names = {feature[0] for feature in wanted if len(feature) == 1}
+    names = frozenset(feature[0] for feature in wanted if len(feature) == 1)
     steps = {feature for feature in wanted if len(feature) > 1}
     if not steps:
         return
@@ -113,10 +113,10 @@ def _followers(wanted: frozenset[Feature], group: Sequence[_Solution], recipe: A
         had[one.position] = frozenset(own)
     weight = {feature: math.log((len(group) + 1) / (count[feature] + 1)) for feature in wanted}
     whole = math.fsum(weight.values())
-    for position, own in had.items():
-        if whole > 0 and any(len(feature) > 1 for feature in own):
-            rarity = math.fsum(weight[feature] for feature in own if len(feature) == 1)
-            likeness = math.fsum(weight[feature] for feature in own) / whole
+    for position, features in had.items():
+        if whole > 0 and any(len(feature) > 1 for feature in features):
+            rarity = math.fsum(weight[feature] for feature in features if len(feature) == 1)
+            likeness = math.fsum(weight[feature] for feature in features) / whole
             if likeness >= recipe.likeness and rarity >= recipe.rarity:
                 yield position
 
