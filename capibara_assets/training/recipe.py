@@ -292,6 +292,10 @@ class TrainingRecipe(Declared):
             )
         return self
 
+    def without_exporters(self) -> "TrainingRecipe":
+        """The same training, exported nowhere."""
+        return self.model_copy(update={"report": self.report.model_copy(update={"exporters": ()})})
+
     @property
     def tolerated(self) -> int:
         """f: number of bad or missing voters tolerated, with n >= 3f + 1 voters."""

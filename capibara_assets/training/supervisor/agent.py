@@ -40,12 +40,12 @@ _BROKEN_GRACE_S = 5.0  # for the other ranks when one has failed or was killed: 
 _TICK_S = 0.2
 
 
-def run_ranks(request: TrainingRequest, voter: VoterSpec, folder: Path, connection: Connection) -> None:
+def run_ranks(request: TrainingRequest, voter: VoterSpec, connection: Connection) -> None:
     """Entry point of the agent's process: relay the ranks' events, and exit by the codes of `worker.run_voter`."""
     stop_signal.listen()
     follow_supervisor(stop_signal)
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "request.json"
+    request.work.mkdir(parents=True, exist_ok=True)
+    file = request.work / f"request-{voter.name}.json"
     write_json_atomic(file, request.model_dump(mode="json"))
     key, arrived = secrets.token_bytes(32), SimpleQueue[Connection]()
     with Listener(family="AF_UNIX", authkey=key) as listener:

@@ -3,7 +3,6 @@
 Imports no torch: the supervisor stays small, and one fork server imports what voters need, once for all of them.
 """
 
-import json
 import multiprocessing
 import os
 import threading
@@ -24,7 +23,7 @@ from capibara_assets.training.plan.prediction import keep_plan
 from capibara_assets.training.plan.preflight import require_ready
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.supervisor.assembly import RESULT, assemble
+from capibara_assets.training.supervisor.assembly import assemble, has_result
 from capibara_assets.training.supervisor.voter_process import require_not_a_rank
 
 _STOP_GRACE_S = 15.0  # under the 20 s that Dagster Pipes waits
@@ -69,7 +68,6 @@ class _SupervisedVoter:
     """
 
     spec: VoterSpec
-    folder: Path
     process: ForkServerProcess | None = None
     connection: Connection | None = None
     restarts: int = 0
@@ -105,19 +103,21 @@ def train_domain(
     started = time.monotonic()
     require_not_a_rank()
     keep_plan(request.work, require_ready(request))
-    voters = [_SupervisedVoter(spec, request.folder(spec)) for spec in request.recipe.voters]
-    waiting = [voter for voter in voters if not _finished(voter, request)]
+    voters = [_SupervisedVoter(spec) for spec in request.recipe.voters]
+    waiting = [voter for voter in voters if not has_result(request, voter.spec)]
     for voter in voters:
         if voter not in waiting:
             report({"domain": request.domain, "voter": voter.spec.name, "event": "reused", "step": 0})
     if request.resume_from == "latest" and not (len(waiting) < len(voters) or _any_point(request)):
-        raise InputError(f"there is no resume point in {request.work}: leave resume_from out to start anew")
+        raise InputError(
+            f"there is no resume point in {request.output or request.work}: leave resume_from out to start anew"
+        )
     if waiting:
         _run(request, waiting, report, stop, hurry)
 
     missing = {voter.spec.name: voter.failure for voter in voters if voter.failure is not None}
     _require_quorum(request, voters, missing)
-    folders = {voter.spec.name: voter.folder for voter in voters if voter.failure is None}
+    folders = {voter.spec.name: request.folder(voter.spec) for voter in voters if voter.failure is None}
     summary = assemble(request, folders, missing, time.monotonic() - started)
     return TrainingOutcome(request.out, tuple(summary["finished"]), missing, summary)
 
@@ -186,9 +186,7 @@ def _start(
         TrainingInterrupted: `stop` returned a signal; the process is killed as soon as it exists.
     """
     voter.connection, theirs = context.Pipe(duplex=False)
-    process = context.Process(
-        target=_enter, args=(request, voter.spec, voter.folder, theirs), name=voter.spec.name, daemon=True
-    )
+    process = context.Process(target=_enter, args=(request, voter.spec, theirs), name=voter.spec.name, daemon=True)
     started, unwanted = Future[None](), threading.Event()
 
     def start() -> None:
@@ -211,16 +209,16 @@ def _start(
     theirs.close()
 
 
-def _enter(request: TrainingRequest, spec: VoterSpec, folder: Path, connection: Connection) -> None:
+def _enter(request: TrainingRequest, spec: VoterSpec, connection: Connection) -> None:
     """Entry point of a voter's process; torch is imported in it, or in its ranks, never in the supervisor."""
     if request.recipe.hardware.processes > 1:
         from capibara_assets.training.supervisor.agent import run_ranks
 
-        run_ranks(request, spec, folder, connection)
+        run_ranks(request, spec, connection)
     else:
         from capibara_assets.training.supervisor.worker import run_voter
 
-        run_voter(request, spec, folder, connection)
+        run_voter(request, spec, connection)
 
 
 def _ends(voter: _SupervisedVoter) -> list[Connection | int]:
@@ -245,7 +243,7 @@ def _wants_restart(voter: _SupervisedVoter, request: TrainingRequest, report: Re
     assert voter.process is not None
     voter.process.join()
     code = voter.process.exitcode
-    if _finished(voter, request):
+    if has_result(request, voter.spec):
         voter.failure = None
         return False
     if voter.failure is not None:
@@ -292,18 +290,12 @@ def _stop(running: list[_SupervisedVoter], request: TrainingRequest, report: Rep
 
 def _any_point(request: TrainingRequest) -> bool:
     """Whether any voter has a resume point."""
-    return any(next((request.work / spec.name).glob("checkpoint-*"), None) for spec in request.recipe.voters)
-
-
-def _finished(voter: _SupervisedVoter, request: TrainingRequest) -> bool:
-    """Whether the voter's result lies in the work folder, whole and made from these inputs."""
-    manifest = voter.folder / RESULT / "manifest.json"
-    return manifest.is_file() and json.loads(manifest.read_text("utf-8"))["input_digest"] == request.input_digest()
+    return any(next(request.folder(spec).glob("checkpoint-*/state.json"), None) for spec in request.recipe.voters)
 
 
 def _require_quorum(request: TrainingRequest, voters: list[_SupervisedVoter], missing: dict[str, str]) -> None:
     recipe = request.recipe
-    finished = sum(_finished(voter, request) for voter in voters)
+    finished = sum(has_result(request, voter.spec) for voter in voters)
     if finished >= recipe.quorum:
         return
     reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(missing.items()))
