@@ -44,7 +44,7 @@ class ModelChoice(Declared):
     lora: LoraChoice = LoraChoice.model_validate({})
     quantization: Quantization | None = Field(None, description="How the frozen base is held; None: as the plan says")
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = Field(
-        "auto", description="auto: eager for short bf16 on a CPU, else sdpa"
+        "auto", description="auto: by device, base and what is installed (modeling/attention.py)"
     )
 
 

@@ -99,6 +99,7 @@ class TrainingPlan:
     quantization: str
     precision: str
     attention: str
+    attention_reason: str
     gradient_checkpointing: int
     backend: str
     processes: int
