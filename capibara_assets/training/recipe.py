@@ -218,6 +218,9 @@ class ReportChoice(Declared):
 
     every: int = Field(10, gt=0, description="Steps between progress lines; one comes after ten seconds at the latest")
     exporters: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
+    callbacks: tuple[str, ...] = Field(
+        (), description="Own functions to call: entry points, package.module:name or file.py:name (callbacks.py)"
+    )
     online: bool = Field(False, description="W&B sends at once where WANDB_API_KEY is set; else files for `wandb sync`")
 
 

@@ -136,6 +136,7 @@ def diagnose(
         *(("write", lambda folder=folder: machine.check_write(folder)) for folder in folders),
         ("ports", lambda: machine.check_ports(processes, dashboard=port)),
         ("limits", lambda: machine.check_limits(processes)),
+        ("limits", lambda: machine.check_locked_memory() if processes > 1 else []),
         ("bf16", lambda: machine.check_bf16(recipe.hardware.precision if recipe else "auto")),
     ]
     if request is not None and plan is not None and settings is not None:

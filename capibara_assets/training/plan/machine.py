@@ -124,6 +124,20 @@ def check_limits(processes: int, shared_memory: Path = Path("/dev/shm")) -> list
     return [files, CheckFinding("limits", "pass", detail)]
 
 
+def check_locked_memory(adapters: Path = Path("/sys/class/infiniband")) -> list[CheckFinding]:
+    """Check that processes may lock the memory that InfiniBand adapters read and write; nothing without adapters."""
+    names = sorted(path.name for path in adapters.iterdir()) if adapters.is_dir() else []
+    if not names:
+        return []
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    detail = f"InfiniBand {', '.join(names)}, locked memory {'unlimited' if soft < 0 else size(soft)}"
+    if soft < 0:
+        return [CheckFinding("limits", "pass", detail)]
+    return [
+        CheckFinding("limits", "warn", detail, "ulimit -l unlimited (docker --ulimit memlock=-1), or NCCL_IB_DISABLE=1")
+    ]
+
+
 def check_dataset(request: TrainingRequest, settings: Settings) -> list[CheckFinding]:
     """Tokenise every example through the base's template, and report counts, supervised tokens and faulty examples."""
     from transformers import AutoTokenizer

@@ -24,6 +24,7 @@ from capibara_assets.training.plan.files import kept_weights, planned_files, siz
 from capibara_assets.training.plan.memory import MemoryPlan, TrainedModel, predict_memory, shape_of, target_budget
 from capibara_assets.training.plan.packages import missing_packages
 from capibara_assets.training.plan.schema import MeasuredSpeed, TrainingPlan, VoterPlan
+from capibara_assets.training.plan.smaller import smaller_setting
 from capibara_assets.training.plan.time import ComputeSetup, predict_time, training_flops
 from capibara_assets.training.recipe import TrainingRecipe, VoterSpec
 from capibara_assets.training.request import TrainingRequest
@@ -81,6 +82,7 @@ def plan_training(
     saved = sizes(recipe, trainable, list(adapted), kept_weights(recipe))
     flops = training_flops(shape, weights, trainable, round(sum(lengths) / len(lengths)))
     compute = ComputeSetup(settings.precision, recipe.hardware.processes, parallel)
+    smaller = smaller_setting(recipe, settings, longest)
     time = predict_time(voters, flops, target, speed, compute)
     return TrainingPlan(
         domain=request.domain,
@@ -117,6 +119,7 @@ def plan_training(
         memory=memory,
         budget_bytes=target.usable_bytes if target else None,
         time=time,
+        smaller=smaller.said if smaller else "",
         warnings=(
             *_warnings(settings, recipe, memory, target, lengths),
             *_privacy_warnings(recipe, settings, list(adapted.values()), voters),

@@ -18,6 +18,7 @@ from capibara_assets.modeling.files import validate_base
 from capibara_assets.modeling.heads import HEADS
 from capibara_assets.planning.accounting import size
 from capibara_assets.planning.hardware.targets import HardwareTarget
+from capibara_assets.training.callbacks import callback_problem
 from capibara_assets.training.plan.memory import target_budget
 from capibara_assets.training.plan.packages import missing_packages
 from capibara_assets.training.plan.plan import memory_problem, on_a_gpu, plan_training
@@ -89,8 +90,8 @@ def run_findings(
     request: TrainingRequest, plan: TrainingPlan, target: HardwareTarget | None = None
 ) -> list[CheckFinding]:
     """Check data, installed packages, disk and memory against the plan."""
-    packages = check_packages(request, plan) if target is None else []
-    return [check_data(plan), *packages, *check_disk(request, plan), *check_memory(plan, target)]
+    here = [*check_packages(request, plan), *check_callbacks(request)] if target is None else []
+    return [check_data(plan), *here, *check_disk(request, plan), *check_memory(plan, target)]
 
 
 def check_base(path: Path) -> CheckFinding:
@@ -105,6 +106,12 @@ def check_base(path: Path) -> CheckFinding:
 def check_packages(request: TrainingRequest, plan: TrainingPlan) -> list[CheckFinding]:
     """Check that the packages that the run needs are installed."""
     return [CheckFinding("packages", "fail", *line.split(": ", 1)) for line in missing_packages(request.recipe, plan)]
+
+
+def check_callbacks(request: TrainingRequest) -> list[CheckFinding]:
+    """Check that the recipe's callbacks can be found; they are imported where they are called."""
+    problems = filter(None, map(callback_problem, request.recipe.report.callbacks))
+    return [CheckFinding("callbacks", "fail", problem, "mend report.callbacks") for problem in problems]
 
 
 def check_data(plan: TrainingPlan) -> CheckFinding:

@@ -34,6 +34,8 @@ def plan_lines(plan: TrainingPlan) -> list[str]:
     lines.append(f"disk        {size(plan.bytes)} at the most")
     together = f", {plan.memory.processes} at once {size(plan.memory.together)}" * (plan.memory.processes > 1)
     lines.append(f"memory      {plan.memory.arithmetic}{together}")
+    if plan.smaller:
+        lines.append(f"            if it runs out, once: {plan.smaller}")
     if plan.memory.note:
         lines.append(f"            {plan.memory.note}")
     lines.append(f"time        {_seconds(plan.time)}; {plan.time.source}")

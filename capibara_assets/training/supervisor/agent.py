@@ -169,6 +169,9 @@ class _RankGroup:
         bad_input = [event for event in self.failures if event["bad_input"]]
         if self.stop_signal.number is not None:
             return 128 + self.stop_signal.number
+        if out_of_memory := [event for event in self.failures if event.get("out_of_memory")]:
+            self.report(out_of_memory[0])
+            return FAILED
         if self.killed and not bad_input:  # the other failures are its consequences
             return 128 + signal.SIGKILL
         if self.failures:

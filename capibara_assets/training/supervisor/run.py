@@ -5,6 +5,7 @@ Imports no torch: the supervisor stays small, and one fork server imports what v
 
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -19,8 +20,10 @@ from typing import Any
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.files import read_config
 from capibara_assets.training.monitoring.events import Report
+from capibara_assets.training.plan.plan import plan_training, settings_of
 from capibara_assets.training.plan.prediction import keep_plan
 from capibara_assets.training.plan.preflight import require_ready
+from capibara_assets.training.plan.smaller import kills_for_memory, smaller_setting
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.supervisor.assembly import assemble, has_result
@@ -62,18 +65,24 @@ class _SupervisedVoter:
     """A voter as the supervisor sees it: its process, its restarts, and why it failed.
 
     Attributes:
+        request: that it is started with: the domain's, or one that needs less memory.
+        out_of_memory: how its last attempt ended, where that was for want of memory.
+        kills: of processes for want of memory on this system, when it was started.
         not_before: `time.monotonic()` before which it is not started.
         failure: why it ended without a result; None while it may still finish.
         bad_input: whether the failure is due to its input.
     """
 
     spec: VoterSpec
+    request: TrainingRequest
     process: ForkServerProcess | None = None
     connection: Connection | None = None
     restarts: int = 0
     not_before: float = 0.0
     failure: str | None = None
     bad_input: bool = False
+    out_of_memory: str | None = None
+    kills: int = 0
 
 
 def train_domain(
@@ -102,8 +111,9 @@ def train_domain(
     """
     started = time.monotonic()
     require_not_a_rank()
-    keep_plan(request.work, require_ready(request))
-    voters = [_SupervisedVoter(spec) for spec in request.recipe.voters]
+    plan = require_ready(request)
+    keep_plan(request.work, plan)
+    voters = [_SupervisedVoter(spec, request) for spec in request.recipe.voters]
     waiting = [voter for voter in voters if not has_result(request, voter.spec)]
     for voter in voters:
         if voter not in waiting:
@@ -186,7 +196,10 @@ def _start(
         TrainingInterrupted: `stop` returned a signal; the process is killed as soon as it exists.
     """
     voter.connection, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_enter, args=(request, voter.spec, theirs), name=voter.spec.name, daemon=True)
+    voter.kills = kills_for_memory()
+    process = context.Process(
+        target=_enter, args=(voter.request, voter.spec, theirs), name=voter.spec.name, daemon=True
+    )
     started, unwanted = Future[None](), threading.Event()
 
     def start() -> None:
@@ -232,6 +245,9 @@ def _drain(voter: _SupervisedVoter, request: TrainingRequest, report: Report) ->
         while voter.connection and voter.connection.poll():
             event = voter.connection.recv()
             if event["event"] == "failed":
+                if event.get("out_of_memory"):
+                    voter.out_of_memory = event["error"]
+                    continue  # the last word is `_made_smaller`'s
                 voter.failure, voter.bad_input = event["error"], event["bad_input"]
             report({"domain": request.domain, "voter": voter.spec.name, "step": 0, **event})
     except (EOFError, OSError):
@@ -246,6 +262,11 @@ def _wants_restart(voter: _SupervisedVoter, request: TrainingRequest, report: Re
     if has_result(request, voter.spec):
         voter.failure = None
         return False
+    killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
+    if killed and kills_for_memory() > voter.kills:
+        voter.out_of_memory = voter.out_of_memory or "killed by the system for want of memory"
+    if voter.out_of_memory is not None:
+        return _made_smaller(voter, voter.out_of_memory, report)
     if voter.failure is not None:
         return False
     if code is not None and 0 <= code < 128:
@@ -269,6 +290,24 @@ def _wants_restart(voter: _SupervisedVoter, request: TrainingRequest, report: Re
             "of": request.recipe.checkpoint.max_restarts,
         }
     )
+    return True
+
+
+def _made_smaller(voter: _SupervisedVoter, why: str, report: Report) -> bool:
+    """After a voter ran out of memory: whether it is to be started again with the plan's next smaller setting."""
+    request = voter.request
+    plan = plan_training(request)
+    smaller = smaller_setting(request.recipe, settings_of(request, None), plan.longest)
+    if request.asked is not None or smaller is None:
+        tried = "the plan's next smaller setting, too" if request.asked is not None else "with nothing smaller to try"
+        voter.failure = (
+            f"{why}; {tried}: hold the base quantised (model.quantization), lower data.max_length, run fewer voters at "
+            "a time (hardware.parallel), or take a larger machine"
+        )
+        return False
+    voter.request, voter.out_of_memory = request.with_less_memory(smaller.recipe), None
+    made = {"event": "made_smaller", "step": 0, "reason": why, "setting": smaller.said}
+    report({"domain": request.domain, "voter": voter.spec.name, **made})
     return True
 
 

@@ -11,6 +11,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from capibara_assets.errors import InputError
+from capibara_assets.training.callbacks import calling, load_callbacks
+from capibara_assets.training.causes import explained, is_out_of_memory
 from capibara_assets.training.data.voter_run import Interrupted, VoterRun
 from capibara_assets.training.loop.guards import TrainingDiverged
 from capibara_assets.training.loop.train import train_voter
@@ -61,6 +63,9 @@ def attempt(
         ranks = join()
         if not ranks.any(not has_result(request, voter)):
             return 0  # started again over several hosts, where no supervisor knows that it had finished
+        if ranks.main:
+            about = {"domain": request.domain, "voter": voter.name, "folder": str(folder)}
+            report = calling(load_callbacks(request.recipe.report.callbacks), report, about)
         with alone_in(folder, poll) if ranks.main else nullcontext():
             train_by_strategy(VoterRun(request, voter, folder, report, poll, ranks))
     except Interrupted:
@@ -70,7 +75,8 @@ def attempt(
         return FAILED
     except Exception as error:  # noqa: BLE001 - reported, and the process fails
         traceback.print_exc()
-        report({"event": "failed", "error": f"{type(error).__name__}: {error}", "bad_input": False})
+        failed = {"event": "failed", "error": explained(error), "bad_input": False}
+        report(failed | ({"out_of_memory": True} if is_out_of_memory(error) else {}))
         return FAILED
     return 0
 
