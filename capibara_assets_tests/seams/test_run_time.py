@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +16,10 @@ from torch import distributed
 
 from capibara_assets.errors import InputError
 from capibara_assets.training.causes import explained
+from capibara_assets.training.data.voter_run import VoterRun
+from capibara_assets.training.loop.gradients import BatchGradients
+from capibara_assets.training.loop.setup import set_up
+from capibara_assets.training.loop.train import batch_trainer
 from capibara_assets.training.plan.plan import plan_training
 from capibara_assets.training.plan.text import plan_lines
 from capibara_assets.training.request import TrainingRequest
@@ -95,7 +100,7 @@ NCCL = "NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:3690,
 SAID = {
     "InfiniBand fails: `ibstat`": f"{NCCL}Last error:\nCall to ibv_modify_qp failed with error Connection timed out",
     "InfiniBand may not lock memory: raise": f"{NCCL}Call to ibv_create_cq failed with error Cannot allocate memory",
-    "two processes have the same GPU: a process": "ncclInvalidUsage\nDuplicate GPU detected : rank 0 and rank 1 both on",
+    "two processes have the same GPU: a process": "ncclInvalidUsage\nDuplicate GPU detected : rank 0 and rank 1 both",
     "no network card: export NCCL_SOCKET_IFNAME": "ncclInternalError\nBootstrap : no socket interface found",
     "too little shared memory: raise": f"{NCCL}Error while creating shared memory segment /dev/shm/nccl-Ab12",
     "waited too long for another process": "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)",
@@ -135,6 +140,24 @@ def test_a_tpu_that_is_not_there_is_named_by_the_trainer(tmp_path: Path) -> None
     environment = os.environ | {"JAX_PLATFORMS": "tpu"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
     assert done.stdout.startswith("TPU not found: run on a TPU VM, install libtpu"), done.stderr
+
+
+@pytest.mark.extended
+def test_there_is_nothing_for_data_loaders_to_do(make_request: MakeRequest, nano: Path) -> None:
+    """On the base that ships, the smallest there is: a larger one leaves batches a smaller share of its steps."""
+    request = make_request(**(ONE | {"micro_batch": None}), base=nano, max_steps=8)
+    voter = request.recipe.voters[0]
+    trainer = batch_trainer(set_up(VoterRun(request, voter, request.folder(voter), lambda event: None, lambda: None)))
+    source, batches, steps = trainer.source, 0.0, 0.0
+    assert isinstance(source, BatchGradients)
+    for number in range(8):
+        begun = time.process_time()
+        for part in source.curriculum.step(number).parts:
+            source.subject.collate(part)
+        made = time.process_time()
+        trainer.setup.stepper.step(source.gather(number).rate)
+        batches, steps = batches + made - begun, steps + time.process_time() - made
+    assert 0 < batches < steps / 20
 
 
 CALLBACKS = """\
