@@ -8,7 +8,8 @@ one of `on_step`, `on_evaluate` and `on_save`, each a function of one mapping; a
 import inspect
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -126,13 +127,12 @@ def _from_file(file: Path) -> ModuleType:
     return module
 
 
-class _current_folder:
+@contextmanager
+def _current_folder() -> Iterator[None]:
     """Context in which modules of the current folder can be imported, as `python -m` has it."""
-
-    def __enter__(self) -> None:
-        self._before = list(sys.path)
-        if "" not in sys.path and str(Path.cwd()) not in sys.path:
-            sys.path.append(str(Path.cwd()))
-
-    def __exit__(self, *_: object) -> None:
-        sys.path[:] = self._before
+    before = list(sys.path)
+    sys.path.append(str(Path.cwd()))
+    try:
+        yield
+    finally:
+        sys.path[:] = before

@@ -27,7 +27,8 @@ def smaller_setting(recipe: TrainingRecipe, settings: Settings, longest: int) ->
         longest: tokens of the longest example: a micro-batch holds one at least.
     """
     training, hardware = recipe.training, recipe.hardware
-    if training.micro_batch is not None and training.micro_batch > 1:
+    pinned = isinstance((hardware.deepspeed or {}).get("train_micro_batch_size_per_gpu"), int)
+    if training.micro_batch is not None and training.micro_batch > 1 and not pinned:
         whole = settings.global_batch // hardware.processes
         micro = next(size for size in range(training.micro_batch // 2, 0, -1) if whole % size == 0)
         said = f"micro_batch {micro} x accumulation {whole // micro} in place of micro_batch {training.micro_batch}"

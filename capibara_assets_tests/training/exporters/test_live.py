@@ -87,3 +87,12 @@ def test_what_failed_halfway_is_written_again_from_the_start(tmp_path: Path, mon
     assert exporter.points == EXPECTED and exporter.closed == [True]
     assert said == [line for line in said if "failed" in line] and len(said) == 2  # the first one, and the count
     assert "failed 2 times" in said[1]
+
+
+def test_a_log_that_is_not_there_is_said(tmp_path: Path) -> None:
+    """A training once wrote its log elsewhere, and its exporters ended in silence."""
+    said, file = list[str](), tmp_path / "elsewhere" / "events.jsonl"
+    live = LiveExport({"voter-0": file}, {"tensorboard": making(Kept())}, said.append, every_s=0.01)
+    live.notice(EVENTS[-1])
+    assert live.close() == []
+    assert said == [f"export to tensorboard found nothing to write in {file}"]
