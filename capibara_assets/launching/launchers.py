@@ -167,7 +167,7 @@ class Launcher(dg.ConfigurableResource[Any]):  # type: ignore[misc]  # dagster i
         volumes: list[dict[str, Any]] = []
         mounts: list[dict[str, Any]] = []
         if target.kind == "gpu":
-            # NCCL and data loaders share memory; a pod's default /dev/shm is 64 MiB.
+            # NCCL's processes share memory; a pod's default /dev/shm is 64 MiB.
             volumes.append({"name": "shared-memory", "empty_dir": {"medium": "Memory", "size_limit": "16Gi"}})
             mounts.append({"name": "shared-memory", "mount_path": "/dev/shm"})
         if self.volume_claim:

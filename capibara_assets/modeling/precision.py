@@ -33,8 +33,16 @@ def autocast(device: "torch.device", precision: Precision) -> "torch.autocast":
     """A context in which matrices are multiplied in `precision`; for fp32 it changes nothing."""
     import torch
 
-    kind = torch.float16 if precision == "fp16" else torch.bfloat16
-    return torch.autocast(device.type, kind, enabled=precision != "fp32")
+    enabled = precision != "fp32"
+    return torch.autocast(device.type, matrix_dtype(precision) if enabled else None, enabled=enabled)
+
+
+def matrix_dtype(precision: Precision) -> "torch.dtype":
+    """The type that matrices are multiplied in."""
+    import torch
+
+    kinds: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    return kinds[precision]
 
 
 @cache

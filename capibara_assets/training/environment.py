@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from capibara_assets.modeling.attention import AttentionPlace, require_attention
 from capibara_assets.modeling.files import read_config
 from capibara_assets.modeling.heads import chosen_head
 from capibara_assets.modeling.precision import fast_precision
@@ -31,10 +32,12 @@ def pick_device(ranks: Ranks = ALONE) -> torch.device:
 
 
 def settings_on(request: TrainingRequest, device: torch.device) -> Settings:
-    """The settings of a request on a device, for the head of its base. Raises InputError: as `resolve`."""
-    head = chosen_head(read_config(request.base_model), request.recipe.model.head)
-    fastest = fast_precision(device)
-    return resolve(request.recipe, request.lora, fastest=fastest, cuda=device.type == "cuda", head=head)
+    """The settings of a request on a device, for its base. Raises InputError: as `resolve` and `require_attention`."""
+    config, cuda = read_config(request.base_model), device.type == "cuda"
+    head, fastest = chosen_head(config, request.recipe.model.head), fast_precision(device)
+    settings = resolve(request.recipe, request.lora, fastest=fastest, cuda=cuda, head=head, config=config)
+    require_attention(settings.attention, config, AttentionPlace(cuda, settings.precision))
+    return settings
 
 
 def compute_settings(hardware: HardwareChoice, device: torch.device) -> None:
@@ -43,6 +46,7 @@ def compute_settings(hardware: HardwareChoice, device: torch.device) -> None:
     torch.use_deterministic_algorithms(True, warn_only=device.type == "cuda")
     torch.utils.deterministic.fill_uninitialized_memory = False  # nothing here reads memory before writing it
     if device.type == "cuda":
+        os.environ.setdefault("FLASH_ATTENTION_DETERMINISTIC", "1")  # its backward pass adds in any order without it
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS may choose anew on each run
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = hardware.tf32

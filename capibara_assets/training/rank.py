@@ -15,15 +15,17 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
 
 from capibara_assets.errors import InputError
 from capibara_assets.training.monitoring.events import Report
-from capibara_assets.training.monitoring.progress import progress_lines
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest, read_request
+from capibara_assets.training.supervisor.reporting import reporting
 from capibara_assets.training.supervisor.signals import StopSignal, stop_signal
 from capibara_assets.training.supervisor.voter_process import AGENT_ADDRESS, AGENT_KEY, FAILED, ORPHAN_GRACE_S, reporter
 
@@ -43,17 +45,16 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr, flush=True)
         return 2
     stop_signal.listen()
-    agent = _join_agent(stop_signal)
-    report = reporter(agent, stop_signal) if agent else _printing(request, voter)
-
     from capibara_assets.training.ranks import join_ranks
     from capibara_assets.training.supervisor.worker import attempt
 
-    code = attempt(request, voter, request.work / voter.name, report, stop_signal, join_ranks)
-    if agent:
-        report({"exit_code": code})
-        return FAILED if code == FAILED else 0  # the agent has the code; torchrun would report it as a crash
-    return code
+    if (agent := _join_agent(stop_signal)) is None:
+        with _reporting(request, voter) as report:
+            return attempt(request, voter, report, stop_signal, join_ranks)
+    report = reporter(agent, stop_signal)
+    code = attempt(request, voter, report, stop_signal, join_ranks)
+    report({"exit_code": code})
+    return FAILED if code == FAILED else 0  # the agent has the code; torchrun would report it as a crash
 
 
 def _voter(request: TrainingRequest, name: str) -> VoterSpec:
@@ -88,16 +89,24 @@ def _join_agent(stop_signal: StopSignal) -> Connection | None:
     return connection
 
 
-def _printing(request: TrainingRequest, voter: VoterSpec) -> Report:
-    lines = progress_lines(request.recipe.report.every)
+@contextmanager
+def _reporting(request: TrainingRequest, voter: VoterSpec) -> Iterator[Report]:
+    """Context of a rank without an agent: it prints, and the first one has the recipe's exporters, as a supervisor."""
 
-    def report(event: dict[str, Any]) -> None:
-        if event["event"] == "failed":
-            print(f"{request.domain}/{voter.name}: {event['error']}", file=sys.stderr, flush=True)
-        elif line := lines({"domain": request.domain, "voter": voter.name, "step": 0, **event}):
-            print(line, flush=True)
+    def say(line: str) -> None:
+        print(line, flush=True)
 
-    return report
+    if os.environ.get("RANK", "0") != "0":
+        request = request.model_copy(update={"recipe": request.recipe.without_exporters()})
+    with reporting(request, say) as pass_on:
+
+        def report(event: dict[str, Any]) -> None:
+            if event["event"] == "failed":
+                print(f"{request.domain}/{voter.name}: {event['error']}", file=sys.stderr, flush=True)
+            else:
+                pass_on({"domain": request.domain, "voter": voter.name, "step": 0, **event})
+
+        yield report
 
 
 if __name__ == "__main__":

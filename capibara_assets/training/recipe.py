@@ -45,7 +45,7 @@ class ModelChoice(Declared):
     lora: LoraChoice = LoraChoice.model_validate({})
     quantization: Quantization | None = Field(None, description="How the frozen base is held; None: as the plan says")
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = Field(
-        "auto", description="auto: eager for short bf16 on a CPU, else sdpa"
+        "auto", description="auto: by device, base and what is installed (modeling/attention.py)"
     )
 
 
@@ -233,6 +233,9 @@ class ReportChoice(Declared):
 
     every: int = Field(10, gt=0, description="Steps between progress lines; one comes after ten seconds at the latest")
     exporters: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
+    callbacks: tuple[str, ...] = Field(
+        (), description="Own functions to call: entry points, package.module:name or file.py:name (callbacks.py)"
+    )
     online: bool = Field(False, description="W&B sends at once where WANDB_API_KEY is set; else files for `wandb sync`")
 
 
@@ -306,6 +309,10 @@ class TrainingRecipe(Declared):
                 f"{micro * processes}: the accumulation would be {whole / (micro * processes):.2f}"
             )
         return self
+
+    def without_exporters(self) -> "TrainingRecipe":
+        """The same training, exported nowhere."""
+        return self.model_copy(update={"report": self.report.model_copy(update={"exporters": ()})})
 
     @property
     def tolerated(self) -> int:

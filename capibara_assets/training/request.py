@@ -74,6 +74,9 @@ class TrainingRequest(BaseModel):
     further: dict[Domain, FurtherDataset] = Field(default={}, description="Other domains' examples, where needed")
     lora: dict[str, Any] = Field(description="The domain's LoRA plan, as a document")
     recipe: TrainingRecipe
+    asked: TrainingRecipe | None = Field(
+        default=None, description="The recipe as it was given, where `recipe` needs less memory for the same steps"
+    )
     seed: int = Field(ge=0, description="Seed of this run; the recipe's own, or another one to repeat it")
     work: Path = Field(description="Folder of resume points and finished voters, named by the inputs")
     out: Path = Field(description="Folder that appears, whole, when enough voters finished")
@@ -111,6 +114,10 @@ class TrainingRequest(BaseModel):
             return self.work / voter.name
         return self.output if len(self.recipe.voters) == 1 else self.output / "voters" / voter.name
 
+    def with_less_memory(self, recipe: TrainingRecipe) -> "TrainingRequest":
+        """The same training by a recipe that differs in how a step is cut into passes, on the same resume points."""
+        return self.model_copy(update={"recipe": recipe, "asked": self.asked or self.recipe})
+
     def write(self) -> Path:
         """Write the request into its work folder, for the training process; returns the file."""
         file = self.work / "request.json"
@@ -119,7 +126,7 @@ class TrainingRequest(BaseModel):
 
     def deciding_recipe(self) -> dict[str, Any]:
         """The part of the recipe that determines the adapters, as JSON: without speed, retries and what is kept."""
-        return self.recipe.model_dump(mode="json", exclude=_INERT)
+        return (self.asked or self.recipe).model_dump(mode="json", exclude=_INERT)
 
     def length(self) -> dict[str, Any]:
         """The keys that determine the length of the training, from the recipe or else the LoRA plan."""

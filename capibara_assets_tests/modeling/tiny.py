@@ -4,15 +4,19 @@ import shutil
 from pathlib import Path
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
+KINDS = {"llama": (LlamaConfig, LlamaForCausalLM), "mistral": (MistralConfig, MistralForCausalLM)}
 MODULES = ("down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj")
 
 
-def save_tiny(folder: Path, tokenizer_of: Path, dtype: torch.dtype = torch.float32, positions: int = 256) -> Path:
+def save_tiny(
+    folder: Path, tokenizer_of: Path, dtype: torch.dtype = torch.float32, positions: int = 256, kind: str = "llama"
+) -> Path:
     """Write a random model (width 32, two layers, 4,096 tokens) and the tokenizer of another; returns the folder."""
     torch.manual_seed(7)
-    config = LlamaConfig(
+    make_config, make_model = KINDS[kind]
+    config = make_config(
         vocab_size=4096,
         hidden_size=32,
         intermediate_size=64,
@@ -26,7 +30,7 @@ def save_tiny(folder: Path, tokenizer_of: Path, dtype: torch.dtype = torch.float
         eos_token_id=5,
         pad_token_id=1,
     )
-    LlamaForCausalLM(config).to(dtype).save_pretrained(folder)
+    make_model(config).to(dtype).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copyfile(tokenizer_of / name, folder / name)
     return folder

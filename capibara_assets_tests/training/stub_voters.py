@@ -33,10 +33,11 @@ def tell(request: TrainingRequest, **voters: str) -> None:
     (request.work / TOLD).write_text(json.dumps(told))
 
 
-def enter(request: TrainingRequest, spec: VoterSpec, folder: Path, connection: Connection) -> None:
+def enter(request: TrainingRequest, spec: VoterSpec, connection: Connection) -> None:
     """First function of such a voter's process."""
     file = request.work / TOLD
     what, _, times = (json.loads(file.read_text()) if file.is_file() else {}).get(spec.name, "").partition(" ")
+    folder = request.folder(spec)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"attempt-{os.getpid()}").touch()
     attempt = len(list(folder.glob("attempt-*")))

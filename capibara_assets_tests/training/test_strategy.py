@@ -32,7 +32,7 @@ def specs_of(**strategies: dict[str, Any]) -> list[dict[str, Any]]:
 def attempted(request: TrainingRequest, voter: int, events: list[dict[str, Any]]) -> int:
     """Train a voter as its process does; the code that this ends with."""
     spec = request.recipe.voters[voter]
-    return attempt(request, spec, request.work / spec.name, events.append, StopSignal())
+    return attempt(request, spec, events.append, StopSignal())
 
 
 def test_a_voters_process_trains_by_its_strategy_and_says_what_would_fail_again(

@@ -102,6 +102,7 @@ def diagnose(
         quick: only base, data, disk and memory.
     """
     from capibara_assets.training.plan import machine
+    from capibara_assets.training.plan.packages import needed_packages
     from capibara_assets.training.plan.plan import settings_of
     from capibara_assets.training.plan.preflight import CheckFinding, existing_part, guarded, quick_findings
     from capibara_assets.training.plan.probe import measure_speed
@@ -131,10 +132,11 @@ def diagnose(
         places.append(Path(request.checkpoints))
     folders = dict.fromkeys(map(existing_part, places))
     checks: list[tuple[str, Callable[[], CheckFinding | list[CheckFinding]]]] = [
-        ("versions", lambda: machine.check_versions(machine.needed_packages(recipe, settings))),
+        ("versions", lambda: machine.check_versions(needed_packages(recipe, settings))),
         *(("write", lambda folder=folder: machine.check_write(folder)) for folder in folders),
         ("ports", lambda: machine.check_ports(processes, dashboard=port)),
         ("limits", lambda: machine.check_limits(processes)),
+        ("limits", lambda: machine.check_locked_memory() if processes > 1 else []),
         ("bf16", lambda: machine.check_bf16(recipe.hardware.precision if recipe else "auto")),
     ]
     if request is not None and plan is not None and settings is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from capibara_assets.training.exporters import Exporter
-from capibara_assets.training.monitoring.events import EVENTS, read_events
+from capibara_assets.training.monitoring.events import read_events
 from capibara_assets.training.monitoring.logs import LogFollower, RunInfo, describe
 from capibara_assets.training.monitoring.views import current_view
 
@@ -47,6 +47,11 @@ class Copier:
     make: Make
     failures: int = 0
     _logs: dict[Path, _FollowedLog] = field(default_factory=dict)
+
+    @property
+    def unwritten(self) -> list[Path]:
+        """Logs that were asked for and of which nothing was written."""
+        return [path for path, followed in self._logs.items() if not followed.begun]
 
     def copy_new(self, paths: Sequence[Path], names: dict[Path, str] | None = None) -> Exception | None:
         """Write the new points of each log.
@@ -102,20 +107,21 @@ class Copier:
 class LiveExport:
     """All exporters of a running training. `notice` only sets a dictionary entry and a flag."""
 
-    def __init__(self, work: Path, makers: Mapping[str, Make], say: Say, every_s: float = _EVERY_S):
+    def __init__(self, logs: Mapping[str, Path], makers: Mapping[str, Make], say: Say, every_s: float = _EVERY_S):
         """Start a thread for each kind of exporter.
 
         Args:
-            work: the request's folder of work, with a folder and a log per voter.
+            logs: voter -> its event log.
             makers: kind -> factory of its exporters.
             say: logs each kind's first failure.
             every_s: seconds between two reads of a log.
         """
-        self._work, self._say, self._every_s = work, say, every_s
+        self._logs, self._say, self._every_s = logs, say, every_s
         self._paths: dict[Path, None] = {}
         self._ended = threading.Event()
         self._wakes = {kind: threading.Event() for kind in makers}
         self._copiers = {kind: Copier(kind, make) for kind, make in makers.items()}
+        self._missed = {kind: list[Path]() for kind in makers}
         self._threads = {
             kind: threading.Thread(target=self._follow, args=(kind,), name=f"{EXPORT_THREAD} {kind}", daemon=True)
             for kind in makers
@@ -126,7 +132,7 @@ class LiveExport:
     def notice(self, event: dict[str, Any]) -> None:
         """Wake the threads: an event was written to the log of its voter."""
         if "attempt" in event:
-            self._paths.setdefault(self._work / event["voter"] / EVENTS)
+            self._paths.setdefault(self._logs[event["voter"]])
             for wake in self._wakes.values():
                 wake.set()
 
@@ -142,8 +148,12 @@ class LiveExport:
         for kind in hung:
             self._say(f"export to {kind} hangs and was abandoned{_LATER.format(kind=kind)}")
         for kind, copier in self._copiers.items():
-            if kind not in hung and copier.failures > 1:
+            if kind in hung:
+                continue
+            if copier.failures > 1:
                 self._say(f"export to {kind} failed {copier.failures} times{_LATER.format(kind=kind)}")
+            elif missed := self._missed[kind]:
+                self._say(f"export to {kind} found nothing to write in {', '.join(map(str, missed))}")
         return hung
 
     @property
@@ -169,6 +179,7 @@ class LiveExport:
                 wait = min(2 * wait, _LONGEST_WAIT_S)
                 wake.set()
             if last:
+                self._missed[kind] = copier.unwritten
                 copier.close()
                 return
             self._ended.wait(self._every_s)

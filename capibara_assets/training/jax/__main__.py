@@ -5,10 +5,11 @@ import sys
 from pathlib import Path
 
 from capibara_assets.errors import InputError
+from capibara_assets.training.causes import explained
 
 
 def main(arguments: list[str]) -> int:
-    """Train; returns 0, or 2 with an error on stderr for an invalid configuration or invalid data."""
+    """Train; returns 0, or, with an error on stderr, 2 for invalid configuration or data, 1 where a device fails."""
     if len(arguments) != 1:
         print("usage: python -m capibara_assets.training.jax CONFIG.yaml", file=sys.stderr)
         return 2
@@ -25,6 +26,11 @@ def main(arguments: list[str]) -> int:
     except InputError as wrong:
         print(f"error: {wrong}", file=sys.stderr)
         return 2
+    except RuntimeError as error:
+        if (said := explained(error)) == f"{type(error).__name__}: {error}":
+            raise
+        print(f"error: {said}", file=sys.stderr)
+        return 1
     return 0
 
 

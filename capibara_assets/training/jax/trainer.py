@@ -26,6 +26,7 @@ from capibara_assets.planning.accounting import Method, Optimizer
 from capibara_assets.planning.writers.jax_config import JaxConfig
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.storage.jsonfiles import write_json_atomic
+from capibara_assets.training.causes import TPU
 from capibara_assets.training.jax.rows import read_rows
 from capibara_assets.training.jax.saved import JaxResumePoint, newest_point, save_point
 
@@ -179,7 +180,10 @@ def _devices(config: JaxConfig) -> Any:
             f"the JAX trainer shards over data, fsdp and tensor in one slice; the mesh has {', '.join(odd)}"
         )
     if jax.device_count() != config.mesh.chips:
-        raise InputError(f"{config.mesh} needs {config.mesh.chips} devices; here are {jax.device_count()}")
+        platform = jax.default_backend()
+        lost = "" if platform == "tpu" else f"; {TPU.name}: {TPU.remedy}"
+        found = f"here are {jax.device_count()} ({platform})"
+        raise InputError(f"{config.mesh} needs {config.mesh.chips} devices; {found}{lost}")
     lengths = (config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     return create_device_mesh(lengths, jax.devices(), allow_split_physical_axes=True)
 

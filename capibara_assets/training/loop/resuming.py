@@ -1,8 +1,10 @@
 """Resuming a training from its newest resume point, and writing resume points while it runs."""
 
 import time
+from concurrent.futures import Future
 
 from capibara_assets.checkpoints.store.saving import AsyncSaver
+from capibara_assets.training.callbacks import SAVED
 from capibara_assets.training.environment import differences
 from capibara_assets.training.loop.trainer import Trainer
 from capibara_assets.training.resume.epoch_folders import begin_at
@@ -63,6 +65,7 @@ class PointWriter:
         self._trainer, self._epochs, self._saver = trainer, epochs, saver
         self._step = trainer.state.progress.step  # of the newest point
         self._due = False
+        self._saved: tuple[Future[str], int] | None = None  # the newest point, until it is whole and was told
 
     def save(self) -> None:
         """Start to write a resume point of the current step."""
@@ -80,9 +83,18 @@ class PointWriter:
             tactic=trainer.tactic.state(),
         )
         if setup.run.ranks.main:
-            self._saver.save(point, progress.step, setup.run.voter.name)
+            self.tell_saved(wait=True)
+            self._saved = self._saver.save(point, progress.step, setup.run.voter.name), progress.step
         setup.log.write("checkpoint", progress.step, waited_s=round(time.monotonic() - begun, 4))
         self._step = progress.step
+
+    def tell_saved(self, *, wait: bool = False) -> None:
+        """Report the newest point, once it lies whole on disk."""
+        if self._saved is None or not (wait or self._saved[0].done()):
+            return
+        (name, step), self._saved = (self._saved[0].result(), self._saved[1]), None
+        run = self._trainer.setup.run
+        run.report({"event": SAVED, "step": step, "what": "resume point", "path": str(run.folder / name)})
 
     def save_if_due(self) -> None:
         """Save on the recipe's schedule, as soon as no epoch checkpoint is being written: the point would lack it.
@@ -108,4 +120,5 @@ class PointWriter:
         if not setup.run.ranks.any(not self._epochs.wait_published(_STOP_GRACE_S)):
             self.save()
         self._saver.wait()
+        self.tell_saved()
         setup.log.write("interrupted", self._step)

@@ -53,6 +53,8 @@ def set_up(run: VoterRun) -> TrainingSetup:
     compute_settings(recipe.hardware, device)
     memory_before_mib = held_mib(device)
     environment = fingerprint(device, settings, recipe.hardware, run.ranks)
+    if run.request.asked is not None:  # other passes round in another way
+        environment["micro_batch"] = recipe.training.micro_batch or f"{recipe.training.micro_batch_tokens} tokens"
     log = run.log()
     subject = load_subject(run.request, settings, device)
     stepper = make_stepper(recipe, subject, settings, run.ranks)

@@ -20,6 +20,7 @@ from typing import Any
 from torch import Tensor
 
 from capibara_assets.checkpoints.store.saving import AsyncSaver
+from capibara_assets.training.callbacks import SAVED
 from capibara_assets.training.data.batches import Curriculum, view_of
 from capibara_assets.training.data.voter_run import Interrupted, VoterRun
 from capibara_assets.training.loop.client import ClientTactic
@@ -164,10 +165,12 @@ def fit(trainer: Trainer, epochs: EpochCheckpoints) -> None:
                 # Failures of saves in the background are raised here, at the next step.
                 saver.check()
                 epochs.check()
+                points.tell_saved()
                 points.save_if_due()
             if trainer.keeps_points and epochs.wait_published():
                 points.save()  # of the last step, so that the training can be extended
-                saver.wait()
+            saver.wait()
+            points.tell_saved()
         except Interrupted:
             points.save_and_stop()
             raise
@@ -299,7 +302,10 @@ def write_epoch_folder(trainer: Trainer, rate: float) -> None:
     progress = trainer.state.progress
     if trainer.epoch_folders.due(progress.step):
         with trainer.averaged():
-            trainer.epoch_folders.write(progress, trainer.setup.subject.adapter(trainer.weights()), rate)
+            folder = trainer.epoch_folders.write(progress, trainer.setup.subject.adapter(trainer.weights()), rate)
+        if folder is not None:
+            saved = {"event": SAVED, "step": progress.step, "what": "epoch", "path": str(folder)}
+            trainer.setup.run.report(saved)
 
 
 def publish(trainer: Trainer, epochs: EpochCheckpoints, report: Mapping[str, Any] | None = None) -> Path:
@@ -343,6 +349,7 @@ def publish(trainer: Trainer, epochs: EpochCheckpoints, report: Mapping[str, Any
         "trainable_parameters": trainer.source.parameters,
     }
     result = write_result(run, VoterResult(published.adapter, progress, setup.settings, counts, kept), setup.log)
+    run.report({"event": SAVED, "step": progress.step, "what": "result", "path": str(result)})
     if not trainer.keeps_points:
         drop_points(run.folder)
     return result

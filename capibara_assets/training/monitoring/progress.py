@@ -101,6 +101,8 @@ def progress_lines(every: int) -> Callable[[dict[str, Any]], str | None]:
                 return f"{at} stopped early: best validation at step {event['best_step']}"
             case "restarted":
                 return f"{name} {event['reason']}, started again ({event['restart']}/{event['of']})"
+            case "made_smaller":
+                return f"{name} {event['reason']}; tried once more with {event['setting']}"
             case "finished" | "part_finished":
                 return f"{name} finished: validation loss {_figure(event['validation_loss'])}, {event['seconds']:.1f} s"
             case "reused":
@@ -150,7 +152,7 @@ class VoterTable:
                     row["seconds_left"] = round(seconds, 1)
             case "validation":
                 row["validation_loss"] = event["validation_loss"]
-            case "finished" | "failed" | "interrupted" | "restarted" | "reused" as kind:
+            case "finished" | "failed" | "interrupted" | "restarted" | "made_smaller" | "reused" as kind:
                 row["state"] = kind
 
     def rows(self) -> list[dict[str, Any]]:

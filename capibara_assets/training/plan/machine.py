@@ -24,7 +24,6 @@ from capibara_assets.planning.accounting import size
 from capibara_assets.training.plan.plan import read_examples
 from capibara_assets.training.plan.preflight import CheckFinding, Status, existing_part
 from capibara_assets.training.plan.schema import TrainingPlan
-from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.step.settings import Settings
 
@@ -37,19 +36,6 @@ _SHARED_MEMORY = 2**30  # gloo, NCCL and DeepSpeed exchange tensors there; conta
 _SAMPLE_BYTES = 256 * 2**20  # written to measure a disk; larger resume points are scaled up
 _SIDE, _REPEATS = 512, 7  # of the matrices that time bf16
 _NAMED = 5  # most examples that a finding names
-
-
-def needed_packages(recipe: TrainingRecipe | None, settings: Settings | None = None) -> tuple[str, ...]:
-    """Distributions that a run needs besides the core: by back end, optimizer and quantisation."""
-    if recipe is None:
-        return ()
-    quantised = settings is not None and settings.quantization in ("int8", "nf4")
-    return (
-        *(("deepspeed",) if recipe.hardware.backend == "zero2" else ()),
-        *(("accelerate",) if recipe.hardware.backend == "accelerate" else ()),
-        *(("bitsandbytes",) if quantised or recipe.training.optimizer == "adamw_8bit" else ()),
-        *recipe.report.exporters,
-    )
 
 
 def check_versions(needed: Iterable[str] = ()) -> list[CheckFinding]:
@@ -136,6 +122,20 @@ def check_limits(processes: int, shared_memory: Path = Path("/dev/shm")) -> list
             CheckFinding("limits", "warn", detail, "raise it (docker --shm-size=8g; an emptyDir of medium Memory)"),
         ]
     return [files, CheckFinding("limits", "pass", detail)]
+
+
+def check_locked_memory(adapters: Path = Path("/sys/class/infiniband")) -> list[CheckFinding]:
+    """Check that processes may lock the memory that InfiniBand adapters read and write; nothing without adapters."""
+    names = sorted(path.name for path in adapters.iterdir()) if adapters.is_dir() else []
+    if not names:
+        return []
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    detail = f"InfiniBand {', '.join(names)}, locked memory {'unlimited' if soft < 0 else size(soft)}"
+    if soft < 0:
+        return [CheckFinding("limits", "pass", detail)]
+    return [
+        CheckFinding("limits", "warn", detail, "ulimit -l unlimited (docker --ulimit memlock=-1), or NCCL_IB_DISABLE=1")
+    ]
 
 
 def check_dataset(request: TrainingRequest, settings: Settings) -> list[CheckFinding]:

@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from capibara_assets.errors import InputError
+from capibara_assets.modeling.attention import FLASH, FLASH_PACKAGE, AttentionPlace, require_attention
 from capibara_assets.modeling.files import read_config
 from capibara_assets.modeling.precision import Precision, processor_precision
 from capibara_assets.planning.accounting import size
@@ -21,7 +22,9 @@ from capibara_assets.training.data.token_counts import TokenCounts, count_tokens
 from capibara_assets.training.devices import gpus_here, voters_at_once
 from capibara_assets.training.plan.files import kept_weights, planned_files, sizes
 from capibara_assets.training.plan.memory import MemoryPlan, TrainedModel, predict_memory, shape_of, target_budget
+from capibara_assets.training.plan.packages import missing_packages
 from capibara_assets.training.plan.schema import MeasuredSpeed, TrainingPlan, VoterPlan
+from capibara_assets.training.plan.smaller import smaller_setting
 from capibara_assets.training.plan.time import ComputeSetup, predict_time, training_flops
 from capibara_assets.training.recipe import TrainingRecipe, VoterSpec
 from capibara_assets.training.request import TrainingRequest
@@ -78,6 +81,7 @@ def plan_training(
     saved = sizes(recipe, trainable, list(adapted), kept_weights(recipe))
     flops = training_flops(shape, weights, trainable, round(sum(lengths) / len(lengths)))
     compute = ComputeSetup(settings.precision, recipe.hardware.processes, parallel)
+    smaller = smaller_setting(recipe, settings, longest)
     time = predict_time(voters, flops, target, speed, compute)
     return TrainingPlan(
         domain=request.domain,
@@ -93,6 +97,7 @@ def plan_training(
         quantization=settings.quantization,
         precision=settings.precision,
         attention=settings.attention,
+        attention_reason=settings.attention_reason,
         gradient_checkpointing=settings.gradient_checkpointing,
         backend=recipe.hardware.backend,
         processes=recipe.hardware.processes,
@@ -113,6 +118,7 @@ def plan_training(
         memory=memory,
         budget_bytes=target.usable_bytes if target else None,
         time=time,
+        smaller=smaller.said if smaller else "",
         warnings=(
             *_warnings(settings, recipe, memory, target, lengths),
             *_privacy_warnings(recipe, settings, list(adapted.values()), voters),
@@ -124,9 +130,12 @@ def settings_of(request: TrainingRequest, target: HardwareTarget | None) -> Sett
     """The settings of a request on a target; None: this machine.
 
     Raises:
-        InputError: neither recipe nor LoRA plan gives a value.
+        InputError: neither recipe nor LoRA plan gives a value, or there is no such attention.
     """
-    return resolve(request.recipe, request.lora, fastest=_fastest(target), cuda=on_a_gpu(target))
+    config, cuda, here = read_config(request.base_model), on_a_gpu(target), target is None
+    settings = resolve(request.recipe, request.lora, fastest=_fastest(target), cuda=cuda, here=here, config=config)
+    require_attention(settings.attention, config, AttentionPlace(cuda, settings.precision, here))
+    return settings
 
 
 def on_a_gpu(target: HardwareTarget | None) -> bool:
@@ -178,8 +187,6 @@ def _require_possible(
         )
     if target.kind == "cpu" and recipe.training.optimizer == "adamw_8bit":
         raise InputError(f"optimizer adamw_8bit needs CUDA, and {target.name} has none: use adamw")
-    if target.kind == "cpu" and settings.attention == "flash_attention_2":
-        raise InputError(f"attention flash_attention_2 needs CUDA, and {target.name} has none: use auto or sdpa")
     if target.kind == "gpu" and recipe.hardware.processes > target.chips:
         raise InputError(
             f"{recipe.hardware.processes} processes, but {target.name} has {target.chips} devices: "
@@ -283,7 +290,11 @@ def _accumulation(recipe: TrainingRecipe, settings: Settings, voters: Sequence[V
 def _warnings(
     settings: Settings, recipe: TrainingRecipe, memory: MemoryPlan, target: HardwareTarget | None, lengths: list[int]
 ) -> list[str]:
-    warnings = []
+    warnings = list[str]()
+    if target is None:
+        warnings += missing_packages(recipe, settings)
+    elif settings.attention == FLASH:
+        warnings.append(f"{FLASH_PACKAGE} has to be installed on {target.name}: without it the start is refused")
     if problem := memory_problem(memory, target):
         warnings.append(problem)
     if target and settings.quantization in ("int8", "nf4") and "nf4" not in target.quantization:

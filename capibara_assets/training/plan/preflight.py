@@ -18,7 +18,9 @@ from capibara_assets.modeling.files import validate_base
 from capibara_assets.modeling.heads import HEADS
 from capibara_assets.planning.accounting import size
 from capibara_assets.planning.hardware.targets import HardwareTarget
+from capibara_assets.training.callbacks import callback_problem
 from capibara_assets.training.plan.memory import target_budget
+from capibara_assets.training.plan.packages import missing_packages
 from capibara_assets.training.plan.plan import memory_problem, on_a_gpu, plan_training
 from capibara_assets.training.plan.schema import MeasuredSpeed, TrainingPlan
 from capibara_assets.training.request import TrainingRequest
@@ -87,8 +89,9 @@ def quick_findings(
 def run_findings(
     request: TrainingRequest, plan: TrainingPlan, target: HardwareTarget | None = None
 ) -> list[CheckFinding]:
-    """Check data, disk and memory against the plan."""
-    return [check_data(plan), *check_disk(request, plan), *check_memory(plan, target)]
+    """Check data, installed packages, disk and memory against the plan."""
+    here = [*check_packages(request, plan), *check_callbacks(request)] if target is None else []
+    return [check_data(plan), *here, *check_disk(request, plan), *check_memory(plan, target)]
 
 
 def check_base(path: Path) -> CheckFinding:
@@ -98,6 +101,17 @@ def check_base(path: Path) -> CheckFinding:
     except InputError as error:
         return CheckFinding("base", "fail", str(error), "give --model a whole model in Transformers' format")
     return CheckFinding("base", "pass", f"{path} is whole and readable")
+
+
+def check_packages(request: TrainingRequest, plan: TrainingPlan) -> list[CheckFinding]:
+    """Check that the packages that the run needs are installed."""
+    return [CheckFinding("packages", "fail", *line.split(": ", 1)) for line in missing_packages(request.recipe, plan)]
+
+
+def check_callbacks(request: TrainingRequest) -> list[CheckFinding]:
+    """Check that the recipe's callbacks can be found; they are imported where they are called."""
+    problems = filter(None, map(callback_problem, request.recipe.report.callbacks))
+    return [CheckFinding("callbacks", "fail", problem, "mend report.callbacks") for problem in problems]
 
 
 def check_data(plan: TrainingPlan) -> CheckFinding:

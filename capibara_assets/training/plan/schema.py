@@ -83,6 +83,7 @@ class TrainingPlan:
         adapted: number of linear layers with an adapter.
         accumulation: how micro-batches make up the global batch, for people.
         memory: of one process.
+        smaller: what is tried once where memory runs out; empty where nothing smaller is left.
         budget_bytes: memory of the device or machine that the run is planned for; None where none was named.
     """
 
@@ -99,6 +100,7 @@ class TrainingPlan:
     quantization: str
     precision: str
     attention: str
+    attention_reason: str
     gradient_checkpointing: int
     backend: str
     processes: int
@@ -117,6 +119,7 @@ class TrainingPlan:
     memory: MemoryPlan
     budget_bytes: int | None
     time: TimePlan
+    smaller: str
     warnings: tuple[str, ...]
 
     @property

@@ -12,8 +12,9 @@ def plan_lines(plan: TrainingPlan) -> list[str]:
         f"plan        {plan.domain}: recipe {plan.recipe} on {plan.base}, for {plan.target}",
         f"parameters  {plan.trainable:,} trainable of {plan.parameters:,} ({share:.3%}) per voter",
         f"adapters    rank {plan.rank} on {', '.join(plan.modules)} ({plan.adapted} layers): {plan.modules_reason}",
-        f"computing   {plan.precision}, frozen weights {plan.quantization}, attention {plan.attention}, "
-        f"backend {plan.backend}, {plan.processes} processes a voter, {plan.parallel} voters at a time",
+        f"computing   {plan.precision}, frozen weights {plan.quantization}, attention {plan.attention} "
+        f"({plan.attention_reason}), backend {plan.backend}, {plan.processes} processes a voter, "
+        f"{plan.parallel} voters at a time",
         f"batch       {plan.accumulation}",
         f"data        {plan.examples:,} examples, {plan.examples_left_out:,} left out, longest {exact}{plan.longest} "
         f"tokens, {exact}{plan.supervised_share:.0%} of the tokens supervised ({plan.tokens_source})",
@@ -33,6 +34,8 @@ def plan_lines(plan: TrainingPlan) -> list[str]:
     lines.append(f"disk        {size(plan.bytes)} at the most")
     together = f", {plan.memory.processes} at once {size(plan.memory.together)}" * (plan.memory.processes > 1)
     lines.append(f"memory      {plan.memory.arithmetic}{together}")
+    if plan.smaller:
+        lines.append(f"            if it runs out, once: {plan.smaller}")
     if plan.memory.note:
         lines.append(f"            {plan.memory.note}")
     lines.append(f"time        {_seconds(plan.time)}; {plan.time.source}")

@@ -46,8 +46,11 @@ class EpochFolders:
         """Whether an epoch ends after this step; the same on all processes."""
         return self.folder is not None and step in self.ends
 
-    def write(self, progress: Progress, adapter: LoraAdapter, rate: float) -> None:
+    def write(self, progress: Progress, adapter: LoraAdapter, rate: float) -> Path | None:
         """Write folder and line of the epoch just finished, and reset the epoch's sums in the progress.
+
+        Returns:
+            The folder; None where this process writes none.
 
         Args:
             adapter: of this step.
@@ -57,7 +60,7 @@ class EpochFolders:
         loss = progress.epoch_loss / progress.epoch_tokens if progress.epoch_tokens else None
         progress.epoch_loss, progress.epoch_tokens = 0.0, 0
         if self.folder is None or not self.writes:
-            return
+            return None
         target = epoch_folder(self.folder, epoch)
         # Not named as a resume point in the making: those are removed while one is saved.
         staging = self.folder / f".epoch-{epoch}.part"
@@ -79,6 +82,7 @@ class EpochFolders:
             }
         )
         write_epoch_info(self.folder, rows)
+        return target
 
 
 def begin_at(

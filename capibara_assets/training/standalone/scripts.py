@@ -12,7 +12,8 @@ from packaging.requirements import Requirement
 
 from capibara_assets.planning.hardware.targets import HardwareTarget
 from capibara_assets.storage.digests import sha256_file
-from capibara_assets.training.plan.machine import DISTRIBUTION, RENDEZVOUS_PORT, needed_packages
+from capibara_assets.training.plan.machine import DISTRIBUTION, RENDEZVOUS_PORT
+from capibara_assets.training.plan.packages import needed_packages
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.step.settings import resolve

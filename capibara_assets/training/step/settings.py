@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from capibara_assets.errors import InputError
+from capibara_assets.modeling.attention import AttentionPlace, chosen_attention
 from capibara_assets.modeling.heads import Head
 from capibara_assets.modeling.precision import Precision, Quantization
 from capibara_assets.training.recipe import TrainingRecipe
 
-SHORT = 512  # tokens up to which eager attention is faster in bf16 on a CPU than the fused kernel (measured)
 # Epochs where the recipe says `auto`: below so many examples, so many passes; one pass from the last bound on.
 AUTO_EPOCHS = ((1_000, 5), (10_000, 4), (50_000, 3), (100_000, 2))
 
@@ -34,10 +34,18 @@ class Settings:
     precision: Precision
     attention: str
     head: Head = "causal"
+    attention_reason: str = ""
 
 
 def resolve(
-    recipe: TrainingRecipe, plan: Mapping[str, Any], *, fastest: Precision, cuda: bool = False, head: Head = "causal"
+    recipe: TrainingRecipe,
+    plan: Mapping[str, Any],
+    *,
+    fastest: Precision,
+    cuda: bool = False,
+    here: bool = True,
+    head: Head = "causal",
+    config: Mapping[str, Any] | None = None,
 ) -> Settings:
     """Resolve the settings of a run.
 
@@ -46,7 +54,9 @@ def resolve(
         plan: a `LoraPlan` document.
         fastest: what this hardware computes in (`fast_precision`).
         cuda: whether the model lies on a GPU.
+        here: whether on this machine, whose packages are known.
         head: of the base (`chosen_head`).
+        config: of the base; None: no other attention than PyTorch's own is chosen for it.
 
     Raises:
         InputError: neither recipe nor plan gives a value.
@@ -61,7 +71,8 @@ def resolve(
 
     max_length = int(chosen("max_length", data.max_length))
     precision = fastest if hardware.precision == "auto" else hardware.precision
-    eager = precision == "bf16" and not cuda and max_length <= SHORT
+    place = AttentionPlace(cuda, precision, here)
+    attention = chosen_attention(model.attention, config or {}, place, max_length)
     every = hardware.gradient_checkpointing
     epochs = chosen("epochs", training.epochs)
     return Settings(
@@ -78,8 +89,9 @@ def resolve(
         epochs="auto" if epochs == "auto" else float(epochs),
         gradient_checkpointing=int(bool(plan.get("gradient_checkpointing", False))) if every is None else every,
         precision=precision,
-        attention=("eager" if eager else "sdpa") if model.attention == "auto" else model.attention,
+        attention=attention.name,
         head=head,
+        attention_reason=attention.reason,
     )
 
 

@@ -24,7 +24,7 @@ from capibara_assets.modeling.light_imports import (
 )
 from capibara_assets.modeling.lora_targets import is_expert
 from capibara_assets.modeling.losses import IGNORED, Batch, token_nll
-from capibara_assets.modeling.precision import Precision, autocast
+from capibara_assets.modeling.precision import Precision, autocast, matrix_dtype
 from capibara_assets.modeling.quantised import QuantisedLoading
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.step.settings import Settings
@@ -108,7 +108,7 @@ def load_subject(request: TrainingRequest, settings: Settings, device: torch.dev
     adapted = with_lora(base, settings, request.seed)
     model: nn.Module = adapted.get_base_model()
     if fusible(base, request, settings, device):
-        fuse(model, ADAPTER, torch.bfloat16 if settings.precision == "bf16" else torch.float32)
+        fuse(model, ADAPTER, matrix_dtype(settings.precision))
     if settings.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         keep_every_nth(model, settings.gradient_checkpointing)

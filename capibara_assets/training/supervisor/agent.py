@@ -40,12 +40,12 @@ _BROKEN_GRACE_S = 5.0  # for the other ranks when one has failed or was killed: 
 _TICK_S = 0.2
 
 
-def run_ranks(request: TrainingRequest, voter: VoterSpec, folder: Path, connection: Connection) -> None:
+def run_ranks(request: TrainingRequest, voter: VoterSpec, connection: Connection) -> None:
     """Entry point of the agent's process: relay the ranks' events, and exit by the codes of `worker.run_voter`."""
     stop_signal.listen()
     follow_supervisor(stop_signal)
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "request.json"
+    request.work.mkdir(parents=True, exist_ok=True)
+    file = request.work / f"request-{voter.name}.json"
     write_json_atomic(file, request.model_dump(mode="json"))
     key, arrived = secrets.token_bytes(32), SimpleQueue[Connection]()
     with Listener(family="AF_UNIX", authkey=key) as listener:
@@ -169,6 +169,9 @@ class _RankGroup:
         bad_input = [event for event in self.failures if event["bad_input"]]
         if self.stop_signal.number is not None:
             return 128 + self.stop_signal.number
+        if out_of_memory := [event for event in self.failures if event.get("out_of_memory")]:
+            self.report(out_of_memory[0])
+            return FAILED
         if self.killed and not bad_input:  # the other failures are its consequences
             return 128 + signal.SIGKILL
         if self.failures:

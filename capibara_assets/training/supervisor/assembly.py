@@ -15,6 +15,7 @@ from capibara_assets.storage.jsonfiles import sync_folder, write_bytes_atomic, w
 from capibara_assets.training.devices import Placement
 from capibara_assets.training.monitoring.events import EVENTS
 from capibara_assets.training.plan.prediction import compared
+from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import Fault, TrainingRequest
 
 RESULT = "result"
@@ -42,6 +43,12 @@ _SUMMARY_KEYS = (
     "precision",
 )  # of a voter's manifest
 _FACTORS = {"sign_flip": -3.0, "nan": float("nan"), "norm_100x": 100.0}
+
+
+def has_result(request: TrainingRequest, voter: VoterSpec) -> bool:
+    """Whether a voter's result lies in its folder, whole and made from the request's inputs."""
+    manifest = request.folder(voter) / RESULT / "manifest.json"
+    return manifest.is_file() and json.loads(manifest.read_text("utf-8"))["input_digest"] == request.input_digest()
 
 
 def assemble(

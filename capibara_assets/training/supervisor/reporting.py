@@ -10,6 +10,7 @@ from typing import Any
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.training.exporters import ExportTarget, make_exporter
 from capibara_assets.training.exporters.live import LiveExport
+from capibara_assets.training.monitoring.events import EVENTS
 from capibara_assets.training.monitoring.progress import EVERY_S, VoterTable, progress_lines
 from capibara_assets.training.request import TrainingRequest
 
@@ -80,7 +81,8 @@ def reporting(
         makers = {str(kind): make_exporter(kind, place, environment) for kind in choice.exporters}
         if choice.online and "wandb" in makers and not environment.get("WANDB_API_KEY"):
             say("report.online is set, WANDB_API_KEY is not: W&B writes offline runs")
-        live = LiveExport(request.work, makers, say)
+        logs = {voter.name: request.folder(voter) / EVENTS for voter in request.recipe.voters}
+        live = LiveExport(logs, makers, say)
     report = Reporting(request, say, publish, live)
     try:
         yield report

@@ -3,9 +3,9 @@
 Imports no torch: the supervisor stays small, and one fork server imports what voters need, once for all of them.
 """
 
-import json
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -21,11 +21,13 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.files import read_config
 from capibara_assets.training.devices import VISIBLE, Gpus, Placement, gpus_here, place
 from capibara_assets.training.monitoring.events import Report
+from capibara_assets.training.plan.plan import plan_training, settings_of
 from capibara_assets.training.plan.prediction import keep_plan
 from capibara_assets.training.plan.preflight import require_ready
+from capibara_assets.training.plan.smaller import kills_for_memory, smaller_setting
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets.training.supervisor.assembly import RESULT, assemble
+from capibara_assets.training.supervisor.assembly import assemble, has_result
 from capibara_assets.training.supervisor.voter_process import require_not_a_rank
 
 _STOP_GRACE_S = 15.0  # under the 20 s that Dagster Pipes waits
@@ -64,6 +66,9 @@ class _SupervisedVoter:
     """A voter as the supervisor sees it: its process, its restarts, and why it failed.
 
     Attributes:
+        request: that it is started with: the domain's, or one that needs less memory.
+        out_of_memory: how its last attempt ended, where that was for want of memory.
+        kills: of processes for want of memory on this system, when it was started.
         not_before: `time.monotonic()` before which it is not started.
         gpus: that it trains on; none on a processor.
         failure: why it ended without a result; None while it may still finish.
@@ -71,7 +76,7 @@ class _SupervisedVoter:
     """
 
     spec: VoterSpec
-    folder: Path
+    request: TrainingRequest
     process: ForkServerProcess | None = None
     connection: Connection | None = None
     restarts: int = 0
@@ -79,6 +84,8 @@ class _SupervisedVoter:
     gpus: Gpus = ()
     failure: str | None = None
     bad_input: bool = False
+    out_of_memory: str | None = None
+    kills: int = 0
 
 
 def train_domain(
@@ -107,16 +114,19 @@ def train_domain(
     """
     started = time.monotonic()
     require_not_a_rank()
-    keep_plan(request.work, require_ready(request))
-    voters = [_SupervisedVoter(spec, request.folder(spec)) for spec in request.recipe.voters]
-    waiting = [voter for voter in voters if not _finished(voter, request)]
+    plan = require_ready(request)
+    keep_plan(request.work, plan)
+    voters = [_SupervisedVoter(spec, request) for spec in request.recipe.voters]
+    waiting = [voter for voter in voters if not has_result(request, voter.spec)]
     # Not where several hosts have trained, and one with fewer GPUs only puts their voters together.
     placement = place(request, gpus_here(), len(os.sched_getaffinity(0))) if waiting else None
     for voter in voters:
         if voter not in waiting:
             report({"domain": request.domain, "voter": voter.spec.name, "event": "reused", "step": 0})
     if request.resume_from == "latest" and not (len(waiting) < len(voters) or _any_point(request)):
-        raise InputError(f"there is no resume point in {request.work}: leave resume_from out to start anew")
+        raise InputError(
+            f"there is no resume point in {request.output or request.work}: leave resume_from out to start anew"
+        )
     if placement:
         for voter in waiting if placement.note else ():
             told = {"event": "warning", "step": 0, "text": placement.note}
@@ -125,7 +135,7 @@ def train_domain(
 
     missing = {voter.spec.name: voter.failure for voter in voters if voter.failure is not None}
     _require_quorum(request, voters, missing)
-    folders = {voter.spec.name: voter.folder for voter in voters if voter.failure is None}
+    folders = {voter.spec.name: request.folder(voter.spec) for voter in voters if voter.failure is None}
     summary = assemble(request, folders, missing, time.monotonic() - started, placement)
     return TrainingOutcome(request.out, tuple(summary["finished"]), missing, summary)
 
@@ -194,9 +204,10 @@ def _start(
         TrainingInterrupted: `stop` returned a signal; the process is killed as soon as it exists.
     """
     voter.connection, theirs = context.Pipe(duplex=False)
+    voter.kills = kills_for_memory()
     process = context.Process(
         target=_enter_on,
-        args=(voter.gpus, _enter, request, voter.spec, voter.folder, theirs),
+        args=(voter.gpus, _enter, voter.request, voter.spec, theirs),
         name=voter.spec.name,
         daemon=True,
     )
@@ -224,28 +235,27 @@ def _start(
 
 def _enter_on(
     gpus: Gpus,
-    enter: Callable[[TrainingRequest, VoterSpec, Path, Connection], None],
+    enter: Callable[[TrainingRequest, VoterSpec, Connection], None],
     request: TrainingRequest,
     spec: VoterSpec,
-    folder: Path,
     connection: Connection,
 ) -> None:
     """First function of a voter's process: CUDA, which nothing has used yet, sees the voter's GPUs only."""
     if gpus:
         os.environ[VISIBLE] = ",".join(gpus)
-    enter(request, spec, folder, connection)
+    enter(request, spec, connection)
 
 
-def _enter(request: TrainingRequest, spec: VoterSpec, folder: Path, connection: Connection) -> None:
+def _enter(request: TrainingRequest, spec: VoterSpec, connection: Connection) -> None:
     """Entry point of a voter's process; torch is imported in it, or in its ranks, never in the supervisor."""
     if request.recipe.hardware.processes > 1:
         from capibara_assets.training.supervisor.agent import run_ranks
 
-        run_ranks(request, spec, folder, connection)
+        run_ranks(request, spec, connection)
     else:
         from capibara_assets.training.supervisor.worker import run_voter
 
-        run_voter(request, spec, folder, connection)
+        run_voter(request, spec, connection)
 
 
 def _ends(voter: _SupervisedVoter) -> list[Connection | int]:
@@ -259,6 +269,9 @@ def _drain(voter: _SupervisedVoter, request: TrainingRequest, report: Report) ->
         while voter.connection and voter.connection.poll():
             event = voter.connection.recv()
             if event["event"] == "failed":
+                if event.get("out_of_memory"):
+                    voter.out_of_memory = event["error"]
+                    continue  # the last word is `_made_smaller`'s
                 voter.failure, voter.bad_input = event["error"], event["bad_input"]
             report({"domain": request.domain, "voter": voter.spec.name, "step": 0, **event})
     except (EOFError, OSError):
@@ -270,9 +283,14 @@ def _wants_restart(voter: _SupervisedVoter, request: TrainingRequest, report: Re
     assert voter.process is not None
     voter.process.join()
     code = voter.process.exitcode
-    if _finished(voter, request):
+    if has_result(request, voter.spec):
         voter.failure = None
         return False
+    killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
+    if killed and kills_for_memory() > voter.kills:
+        voter.out_of_memory = voter.out_of_memory or "killed by the system for want of memory"
+    if voter.out_of_memory is not None:
+        return _made_smaller(voter, voter.out_of_memory, report)
     if voter.failure is not None:
         return False
     if code is not None and 0 <= code < 128:
@@ -299,6 +317,24 @@ def _wants_restart(voter: _SupervisedVoter, request: TrainingRequest, report: Re
     return True
 
 
+def _made_smaller(voter: _SupervisedVoter, why: str, report: Report) -> bool:
+    """After a voter ran out of memory: whether it is to be started again with the plan's next smaller setting."""
+    request = voter.request
+    plan = plan_training(request)
+    smaller = smaller_setting(request.recipe, settings_of(request, None), plan.longest)
+    if request.asked is not None or smaller is None:
+        tried = "the plan's next smaller setting, too" if request.asked is not None else "with nothing smaller to try"
+        voter.failure = (
+            f"{why}; {tried}: hold the base quantised (model.quantization), lower data.max_length, run fewer voters at "
+            "a time (hardware.parallel), or take a larger machine"
+        )
+        return False
+    voter.request, voter.out_of_memory = request.with_less_memory(smaller.recipe), None
+    made = {"event": "made_smaller", "step": 0, "reason": why, "setting": smaller.said}
+    report({"domain": request.domain, "voter": voter.spec.name, **made})
+    return True
+
+
 def _stop(running: list[_SupervisedVoter], request: TrainingRequest, report: Report, hurry: Callable[[], bool]) -> None:
     """Tell running voters to write resume points and exit; kill those that have not after the grace period."""
     for voter in running:
@@ -317,18 +353,12 @@ def _stop(running: list[_SupervisedVoter], request: TrainingRequest, report: Rep
 
 def _any_point(request: TrainingRequest) -> bool:
     """Whether any voter has a resume point."""
-    return any(next((request.work / spec.name).glob("checkpoint-*"), None) for spec in request.recipe.voters)
-
-
-def _finished(voter: _SupervisedVoter, request: TrainingRequest) -> bool:
-    """Whether the voter's result lies in the work folder, whole and made from these inputs."""
-    manifest = voter.folder / RESULT / "manifest.json"
-    return manifest.is_file() and json.loads(manifest.read_text("utf-8"))["input_digest"] == request.input_digest()
+    return any(next(request.folder(spec).glob("checkpoint-*/state.json"), None) for spec in request.recipe.voters)
 
 
 def _require_quorum(request: TrainingRequest, voters: list[_SupervisedVoter], missing: dict[str, str]) -> None:
     recipe = request.recipe
-    finished = sum(_finished(voter, request) for voter in voters)
+    finished = sum(has_result(request, voter.spec) for voter in voters)
     if finished >= recipe.quorum:
         return
     reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(missing.items()))

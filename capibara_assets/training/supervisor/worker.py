@@ -11,6 +11,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from capibara_assets.errors import InputError
+from capibara_assets.training.callbacks import calling, load_callbacks
+from capibara_assets.training.causes import explained, is_out_of_memory
 from capibara_assets.training.data.voter_run import Interrupted, VoterRun
 from capibara_assets.training.loop.guards import TrainingDiverged
 from capibara_assets.training.loop.train import train_voter
@@ -19,11 +21,12 @@ from capibara_assets.training.ranks import ALONE, Ranks
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.strategy import TRAINERS
+from capibara_assets.training.supervisor.assembly import has_result
 from capibara_assets.training.supervisor.signals import StopSignal, stop_signal
 from capibara_assets.training.supervisor.voter_process import FAILED, alone_in, follow_supervisor, reporter
 
 
-def run_voter(request: TrainingRequest, voter: VoterSpec, folder: Path, connection: Connection) -> None:
+def run_voter(request: TrainingRequest, voter: VoterSpec, connection: Connection) -> None:
     """Entry point of a voter's process: train, send events over the connection, and exit.
 
     Exit codes: 0 finished, 128 + signal after a resume point was written, 3 a failure (its event `failed` says which)
@@ -31,13 +34,12 @@ def run_voter(request: TrainingRequest, voter: VoterSpec, folder: Path, connecti
     """
     stop_signal.listen()
     follow_supervisor(stop_signal)
-    sys.exit(attempt(request, voter, folder, reporter(connection, stop_signal), stop_signal))
+    sys.exit(attempt(request, voter, reporter(connection, stop_signal), stop_signal))
 
 
 def attempt(
     request: TrainingRequest,
     voter: VoterSpec,
-    folder: Path,
     report: Report,
     stop_signal: StopSignal,
     join: Callable[[], Ranks] = lambda: ALONE,
@@ -56,8 +58,14 @@ def attempt(
         if stop_signal.number is not None:
             raise Interrupted(stop_signal.number)
 
+    folder = request.folder(voter)
     try:
         ranks = join()
+        if not ranks.any(not has_result(request, voter)):
+            return 0  # started again over several hosts, where no supervisor knows that it had finished
+        if ranks.main:
+            about = {"domain": request.domain, "voter": voter.name, "folder": str(folder)}
+            report = calling(load_callbacks(request.recipe.report.callbacks), report, about)
         with alone_in(folder, poll) if ranks.main else nullcontext():
             train_by_strategy(VoterRun(request, voter, folder, report, poll, ranks))
     except Interrupted:
@@ -67,7 +75,8 @@ def attempt(
         return FAILED
     except Exception as error:  # noqa: BLE001 - reported, and the process fails
         traceback.print_exc()
-        report({"event": "failed", "error": f"{type(error).__name__}: {error}", "bad_input": False})
+        failed = {"event": "failed", "error": explained(error), "bad_input": False}
+        report(failed | ({"out_of_memory": True} if is_out_of_memory(error) else {}))
         return FAILED
     return 0
 

@@ -28,7 +28,7 @@ def gradients(
             torch.nn.init.normal_(value, std=0.1)
     taken = fuse(model, "default", dtype) if fused else 0
     ids = torch.arange(2 * 37).view(2, 37) * 31 % 4096
-    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+    with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
         loss = adapted(input_ids=ids, labels=ids, use_cache=False).loss
     loss.backward()
     found = {name: value.grad for name, value in adapted.named_parameters() if value.requires_grad}
@@ -45,11 +45,12 @@ def test_float32_is_the_same_function_with_the_same_gradients(folder: Path) -> N
         torch.testing.assert_close(ours[name], gradient, rtol=1e-4, atol=1e-6)
 
 
-def test_bf16_is_no_further_from_float32_than_before(folder: Path) -> None:
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_16_bits_are_no_further_from_float32_than_before(folder: Path, kind: torch.dtype) -> None:
     """Each rounds; the fused one, which rounds less often, is at least as near."""
     exact, truth, _ = gradients(folder, False, torch.float32)
-    before, theirs, _ = gradients(folder, False, torch.bfloat16)
-    after, ours, _ = gradients(folder, True, torch.bfloat16)
+    before, theirs, _ = gradients(folder, False, kind)
+    after, ours, _ = gradients(folder, True, kind)
     assert abs(after - exact) <= abs(before - exact) + 2e-3
 
     def distance(found: dict[str, torch.Tensor]) -> float:

@@ -50,7 +50,7 @@ def test_a_hanging_and_a_raising_exporter_hold_nothing_up_and_the_other_gets_eve
     said, release = list[str](), threading.Event()
     healthy, hanging, raising = Kept(), Kept(release), Kept([OSError(28, "No space left on device")] * 99)
     live = LiveExport(
-        tmp_path,
+        {"voter-0": tmp_path / "voter-0" / "events.jsonl"},
         {"tensorboard": making(healthy), "wandb": making(hanging), "mlflow": making(raising)},
         said.append,
         every_s=0.01,
@@ -76,7 +76,8 @@ def test_what_failed_halfway_is_written_again_from_the_start(tmp_path: Path, mon
     finished = [*EVENTS, EVENTS[-1] | {"event": "finished", "seconds": 1.0}]
     write_log(tmp_path / "voter-0", finished)
     said, exporter = list[str](), Kept([ConnectionError("gone"), ConnectionError("gone")])
-    live = LiveExport(tmp_path, {"wandb": making(exporter)}, said.append, every_s=0.01)
+    logs = {"voter-0": tmp_path / "voter-0" / "events.jsonl"}
+    live = LiveExport(logs, {"wandb": making(exporter)}, said.append, every_s=0.01)
     live.notice(finished[-1])
     deadline = time.monotonic() + 10
     while exporter.points != EXPECTED:
@@ -86,3 +87,12 @@ def test_what_failed_halfway_is_written_again_from_the_start(tmp_path: Path, mon
     assert exporter.points == EXPECTED and exporter.closed == [True]
     assert said == [line for line in said if "failed" in line] and len(said) == 2  # the first one, and the count
     assert "failed 2 times" in said[1]
+
+
+def test_a_log_that_is_not_there_is_said(tmp_path: Path) -> None:
+    """A training once wrote its log elsewhere, and its exporters ended in silence."""
+    said, file = list[str](), tmp_path / "elsewhere" / "events.jsonl"
+    live = LiveExport({"voter-0": file}, {"tensorboard": making(Kept())}, said.append, every_s=0.01)
+    live.notice(EVENTS[-1])
+    assert live.close() == []
+    assert said == [f"export to tensorboard found nothing to write in {file}"]

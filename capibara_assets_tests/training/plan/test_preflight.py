@@ -5,6 +5,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,8 @@ from click.testing import CliRunner
 from capibara_assets.cli.training.doctor import diagnose, doctor
 from capibara_assets.errors import InputError
 from capibara_assets.planning.hardware.targets import find_target
-from capibara_assets.training.plan import machine, preflight, probe
+from capibara_assets.training.plan import machine, packages, preflight, probe
+from capibara_assets.training.plan.packages import needed_packages
 from capibara_assets.training.plan.plan import plan_training, settings_of
 from capibara_assets.training.plan.preflight import CheckFinding, guarded, host_memory, quick_findings, require_ready
 from capibara_assets.training.plan.schema import MeasuredSpeed
@@ -137,8 +139,24 @@ def test_versions_are_held_against_the_declared_ranges(
     old = next(finding for finding in machine.check_versions() if finding.found.startswith("peft"))
     assert old.status == "fail" and "install peft" in old.todo
     request = make_request(backend="zero2", processes=2, quantization="nf4", exporters=["tensorboard"])
-    needed = machine.needed_packages(request.recipe, settings_of(request, None))
+    needed = needed_packages(request.recipe, settings_of(request, None))
     assert needed == ("deepspeed", "bitsandbytes", "tensorboard")
+
+
+def test_a_package_that_is_missing_is_named_before_the_start(
+    make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(name: str) -> str:
+        if name == "deepspeed":
+            raise PackageNotFoundError(name)
+        return "1.0"
+
+    monkeypatch.setattr(packages, "version", version)
+    request = make_request(backend="zero2", processes=2)
+    with pytest.raises(InputError, match=r"deepspeed is not installed.*pip install 'capibara-assets\[gpu\]'"):
+        train_domain(request, lambda event: None)
+    assert not list(request.work.rglob("events.jsonl"))
+    assert any("deepspeed is not installed" in warning for warning in plan_training(request).warnings)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ def failed(error: str, *, bad_input: bool = False) -> dict[str, Any]:
 
 
 BROKEN, BAD = failed("connection reset by peer"), failed("no examples", bad_input=True)
+FULL = failed("out of memory") | {"out_of_memory": True}
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,7 @@ BROKEN, BAD = failed("connection reset by peer"), failed("no examples", bad_inpu
         ([], True, [], [0], 137, None),  # one was killed: it is started again
         ([], True, [BROKEN], [3], 137, None),  # the other's failure is its consequence
         ([], False, [BROKEN], [3, 143], FAILED, BROKEN),
+        ([], True, [BROKEN, FULL], [3, 3], FAILED, FULL),  # the supervisor knows what to do about memory
         ([], True, [BROKEN, BAD], [3, 3], FAILED, BAD),  # would come again
         ([], False, [], [143, 143], 143, None),  # stopped from outside: they are started again
         ([], False, [], [], FAILED, failed("torchrun ended with exit code 7 before any process had begun")),

@@ -1,0 +1,64 @@
+"""The next smaller setting of a training: what is tried, once, when a voter runs out of memory.
+
+The examples of an optimizer step stay the same and so does the loss; only fewer of them are in memory at a time.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from capibara_assets.training.recipe import TrainingRecipe
+from capibara_assets.training.step.settings import Settings
+
+_KILLS = Path("/proc/vmstat")
+
+
+@dataclass(frozen=True)
+class SmallerSetting:
+    """A recipe that needs less memory, and what differs."""
+
+    recipe: TrainingRecipe
+    said: str
+
+
+def smaller_setting(recipe: TrainingRecipe, settings: Settings, longest: int) -> SmallerSetting | None:
+    """The next smaller setting; None where only another model, precision or length would need less.
+
+    Args:
+        longest: tokens of the longest example: a micro-batch holds one at least.
+    """
+    training, hardware = recipe.training, recipe.hardware
+    pinned = isinstance((hardware.deepspeed or {}).get("train_micro_batch_size_per_gpu"), int)
+    if training.micro_batch is not None and training.micro_batch > 1 and not pinned:
+        whole = settings.global_batch // hardware.processes
+        micro = next(size for size in range(training.micro_batch // 2, 0, -1) if whole % size == 0)
+        said = f"micro_batch {micro} x accumulation {whole // micro} in place of micro_batch {training.micro_batch}"
+        changes = {
+            "micro_batch": micro,
+            "accumulation": whole // micro if training.accumulation is not None else None,
+            "micro_batch_tokens": max(longest, training.micro_batch_tokens // 2),  # of validations
+        }
+        return SmallerSetting(_with_training(recipe, changes), said)
+    tokens = max(longest, training.micro_batch_tokens // 2)
+    if training.micro_batch is None and tokens < training.micro_batch_tokens:
+        said = f"micro_batch_tokens {tokens} in place of {training.micro_batch_tokens}"
+        return SmallerSetting(_with_training(recipe, {"micro_batch_tokens": tokens}), said)
+    if settings.gradient_checkpointing != 1:
+        checkpointed = hardware.model_copy(update={"gradient_checkpointing": 1})
+        said = "gradient_checkpointing 1: every layer is computed again in the backward pass"
+        return SmallerSetting(recipe.model_copy(update={"hardware": checkpointed}), said)
+    return None
+
+
+def _with_training(recipe: TrainingRecipe, changes: dict[str, int | None]) -> TrainingRecipe:
+    return recipe.model_copy(update={"training": recipe.training.model_copy(update=changes)})
+
+
+def kills_for_memory(counters: Path = _KILLS) -> int:
+    """How often this system has killed a process for want of memory; 0 where it does not count."""
+    if not counters.is_file():
+        return 0
+    for line in counters.read_text("utf-8").splitlines():
+        name, _, count = line.partition(" ")
+        if name == "oom_kill":
+            return int(count)
+    return 0
