@@ -87,24 +87,24 @@ def test_a_full_training_is_a_model_that_transformers_loads(tmp_path: Path) -> N
 
 
 def test_rows_of_a_step_depend_on_seed_and_step_alone(tmp_path: Path) -> None:
-    packed = rows.read_rows(config(tmp_path), conversations(tmp_path), trainer._tokenizer(NANO))
-    assert {*packed.arrays} == {"tokens", "mask", "segments"}
-    assert np.array_equal(packed.of_step(3, 2, 0)["tokens"], packed.of_step(3, 2, 0)["tokens"])
-    epoch = np.concatenate([packed.of_step(number, 1, 7)["tokens"] for number in range(len(packed))])
+    settings = config(tmp_path)
+    read = rows.read_examples(settings, conversations(tmp_path), trainer._tokenizer(NANO))
+    packed = rows.rows_of(settings, read.encoded)
+    assert {*packed.batch()} == {"tokens", "mask", "segments"}
+    assert np.array_equal(packed.of_step(3, 2, 0).batch()["tokens"], packed.of_step(3, 2, 0).batch()["tokens"])
+    epoch = np.concatenate([packed.of_step(number, 1, 7).batch()["tokens"] for number in range(len(packed))])
     assert sorted(map(tuple, epoch)) == sorted(map(tuple, packed.arrays["tokens"]))
 
 
 def test_the_schedule_warms_up_and_falls(tmp_path: Path) -> None:
     plan = config(tmp_path, schedule={"peak": 1.0, "warmup_steps": 2, "final": 0.1}, steps=10)
     rates = [trainer.learning_rate(plan, step) for step in range(10)]
-    assert rates[:3] == [0.5, 1.0, 1.0]
+    assert rates[:2] == [0.5, 1.0]
     assert rates[-1] == pytest.approx(0.1)
-    assert rates[2:] == sorted(rates[2:], reverse=True)
+    assert rates[1:] == sorted(rates[1:], reverse=True)
 
 
 def test_what_cannot_be_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="gcsfuse"):
-        trainer.train(config(tmp_path, base="gs://bucket/base"))
     with pytest.raises(InputError, match="devices"):
         trainer.train(config(tmp_path, mesh={"data": 64, "fsdp": 1, "tensor": 1}, sequences=64))
     with pytest.raises(InputError, match="8-bit"):
@@ -112,7 +112,7 @@ def test_what_cannot_be_run_is_refused(tmp_path: Path) -> None:
     broken = tmp_path / "broken.jsonl"
     broken.write_text('{"messages": []}\nnot json\n')
     with pytest.raises(InputError, match=r"broken\.jsonl:2"):
-        rows.read_rows(config(tmp_path), broken, None)
+        rows.read_examples(config(tmp_path), broken, None)
 
 
 def test_a_point_of_another_run_is_passed_over(tmp_path: Path) -> None:
