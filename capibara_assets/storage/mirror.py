@@ -76,7 +76,7 @@ def upload(folder: Path, location: str, storage_options: Mapping[str, Any] | Non
     """Write every file of a folder below a remote location.
 
     Args:
-        last: name of the file that is written after all others of its folder: readers take what it lies beside as whole.
+        last: name of the file that is written last: readers take what lies beside it as whole.
 
     Raises:
         InputError: the location cannot be opened.

@@ -19,6 +19,9 @@ LOOP_VERSION = 5
 # Keys of the recipe for the length of a training; not in the digests of `inputs`, because a training may be extended.
 _LENGTH = {"epochs", "max_steps", "max_tokens"}
 
+# Parts of a TPU plan that the numbers depend on: how sums are cut into parts.
+_OF_THE_SLICE = ("mesh", "remat", "sequence", "packed", "logit_chunks", "global_batch")
+
 # Parts of the recipe that affect speed, retries, reports or what is kept, and never the adapters.
 _INERT: dict[str, Any] = {
     "model": {"base"},  # identified by its digest
@@ -72,6 +75,10 @@ class TrainingRequest(BaseModel):
     dataset_digest: str
     further: dict[Domain, FurtherDataset] = Field(default={}, description="Other domains' examples, where needed")
     lora: dict[str, Any] = Field(description="The domain's LoRA plan, as a document")
+    tpu: dict[str, Any] | None = Field(
+        default=None,
+        description="The plan of the TPU slice that it runs on, as a document; None: PyTorch on CPU or GPU",
+    )
     recipe: TrainingRecipe
     seed: int = Field(ge=0, description="Seed of this run; the recipe's own, or another one to repeat it")
     work: Path = Field(description="Folder of resume points and finished voters, named by the inputs")
@@ -145,8 +152,10 @@ class TrainingRequest(BaseModel):
         del recipe["voters"]  # other voters do not affect one; their number does, because it decides the shards
         training = {name: value for name, value in recipe["training"].items() if name not in _LENGTH}
         start = {"start": f"epoch {self.start.epoch} of {self.start.digest}"} if self.start else {}
+        slices = {"TPU plan": _digest({name: self.tpu.get(name) for name in _OF_THE_SLICE})} if self.tpu else {}
         return {
             **start,
+            **slices,
             **({"further datasets": _digest(others)} if further else {}),
             "training loop": str(LOOP_VERSION),
             "domain": self.domain,

@@ -1,4 +1,4 @@
-"""Measured speed of a JAX training: time of compiling apart from time of steps, TFLOP/s of a chip, share of its peak."""
+"""Measured speed of a JAX training: compiling apart from steps, TFLOP/s of a chip and its share of the peak."""
 
 from dataclasses import dataclass, field
 from statistics import median

@@ -21,9 +21,14 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a dataset, as the arrays of `modeling.jax.step.batch_table`: name -> (rows, length)."""
+    """Rows of tokens, as the arrays of `modeling.jax.step.batch_table`: name -> (rows, length).
+
+    Attributes:
+        examples: number of examples in them; None where it was not counted.
+    """
 
     arrays: Arrays
+    examples: int | None = None
 
     def __len__(self) -> int:
         return int(self.arrays["tokens"].shape[0])
@@ -49,7 +54,8 @@ class Rows:
     def filled_up(self, count: int) -> "Rows":
         """The same with empty rows up to `count`; they have no loss, and no token attends to them."""
         missing = count - len(self)
-        return Rows({name: np.pad(values, ((0, missing), (0, 0))) for name, values in self.arrays.items()})
+        arrays = {name: np.pad(values, ((0, missing), (0, 0))) for name, values in self.arrays.items()}
+        return Rows(arrays, self.examples)
 
     def batches(self, count: int) -> Iterator["Rows"]:
         """All rows in their order, `count` at a time; the last batch is filled up."""
@@ -121,7 +127,7 @@ def read_examples(config: JaxConfig, data: Path, tokenizer: Any) -> EncodedSet:
 
 def rows_of(config: JaxConfig, encoded: Sequence[Encoded]) -> Rows:
     """Examples as rows, several in one where the configuration packs."""
-    return Rows((_causal if config.model.family == "decoder" else _seq2seq)(config, encoded))
+    return Rows((_causal if config.model.family == "decoder" else _seq2seq)(config, encoded), len(encoded))
 
 
 def _conversations(data: Path) -> pl.DataFrame:

@@ -162,6 +162,8 @@ def train(config: JaxConfig, watch: Watch | None = None) -> JaxTraining:
     job = _prepare(config)
     watch.started(job.progress, {"passed_over": job.passed_over, "left_out": job.examples.left_out})
     step = _compiled(job)
+    compiled = {"compile_seconds": round(job.meter.compile_seconds, 3), "device": job.meter.kind}
+    _tell(job, watch, {"step": job.progress.step, **compiled})
     began, before = time.monotonic(), job.progress.seconds
     try:
         while True:
@@ -258,11 +260,14 @@ def _take_step(job: _Job, step: Callable[..., Any], watch: Watch) -> None:
         raise InputError(f"step {progress.step + 1}: the loss is {loss}; lower schedule.peak or check the data")
     seconds, used = time.monotonic() - began, rows.used_tokens
     progress.step += 1
-    progress.tokens += int(supervised(config.model, batch))
+    counted = int(supervised(config.model, batch))
+    progress.tokens += counted
     progress.curve.append({"step": progress.step, "loss": loss, "learning_rate": rate})
     job.losses.append(loss)
     job.meter.steps.append((seconds, used))
-    _tell(job, watch, {"step": progress.step, "loss": loss, "learning_rate": rate, **job.meter.figures(seconds, used)})
+    line = {"step": progress.step, "loss": loss, "learning_rate": rate, "tokens": used, "supervised": counted}
+    samples = {} if rows.examples is None else {"samples": rows.examples}
+    _tell(job, watch, line | samples | job.meter.figures(seconds, used))
 
 
 def _validate_if_due(job: _Job, watch: Watch) -> None:

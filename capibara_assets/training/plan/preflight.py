@@ -18,9 +18,11 @@ from capibara_assets.modeling.files import validate_base
 from capibara_assets.modeling.heads import HEADS
 from capibara_assets.planning.accounting import size
 from capibara_assets.planning.hardware.targets import HardwareTarget
+from capibara_assets.planning.tpu.plan import TpuPlan
 from capibara_assets.training.plan.memory import target_budget
 from capibara_assets.training.plan.plan import memory_problem, on_a_gpu, plan_training
 from capibara_assets.training.plan.schema import MeasuredSpeed, TrainingPlan
+from capibara_assets.training.plan.slices import on_the_slice, slice_problems
 from capibara_assets.training.request import TrainingRequest
 
 Status = Literal["pass", "warn", "fail"]
@@ -64,6 +66,8 @@ def require_ready(request: TrainingRequest) -> TrainingPlan:
     """
     validate_base(request.base_model, HEADS)
     plan = plan_training(request)
+    if request.tpu is not None:
+        plan = on_the_slice(plan, TpuPlan.model_validate(request.tpu))
     failed = [finding for finding in run_findings(request, plan) if finding.status == "fail"]
     if failed:
         raise InputError(f"{request.domain}: " + "; ".join(f"{one.check}: {one.sentence}" for one in failed))
@@ -88,6 +92,8 @@ def run_findings(
     request: TrainingRequest, plan: TrainingPlan, target: HardwareTarget | None = None
 ) -> list[CheckFinding]:
     """Check data, disk and memory against the plan."""
+    if request.tpu is not None:
+        return [check_data(plan), *check_disk(request, plan), check_slice(request, plan)]
     return [check_data(plan), *check_disk(request, plan), *check_memory(plan, target)]
 
 
@@ -137,6 +143,13 @@ def check_disk(request: TrainingRequest, plan: TrainingPlan) -> list[CheckFindin
         else:
             findings.append(CheckFinding("disk", "pass", detail))
     return findings
+
+
+def check_slice(request: TrainingRequest, plan: TrainingPlan) -> CheckFinding:
+    """Check that the JAX trainer has what the request asks for; the slice's memory was checked by its plan."""
+    if problems := slice_problems(request):
+        return CheckFinding("tpu", "fail", "; ".join(problems), "or train on a CPU or GPU target")
+    return CheckFinding("tpu", "pass", plan.memory.arithmetic)
 
 
 def check_memory(plan: TrainingPlan, target: HardwareTarget | None) -> list[CheckFinding]:

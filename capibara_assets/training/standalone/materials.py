@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from capibara_assets.domains import Domain
+from capibara_assets.planning.adapters import adapter_of
 from capibara_assets.planning.cost import CostPlan, TimedTraining, outcome_of
 from capibara_assets.planning.hardware.targets import HardwareTarget
+from capibara_assets.planning.tpu.plan import TpuPlan
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.request import Fault, FurtherDataset, TrainingRequest
@@ -29,6 +31,7 @@ class Materials:
     Attributes:
         base_digest: of the base model in the folder `base_model`.
         others: other domains' `moe_dataset`.
+        tpu: the domain's `tpu_config`, where the target is a TPU slice.
     """
 
     recipe: TrainingRecipe
@@ -37,6 +40,16 @@ class Materials:
     dataset: Artifact
     plan: Artifact
     others: Mapping[Domain, Artifact]
+    tpu: Artifact | None = None
+
+    @property
+    def lora(self) -> dict[str, Any]:
+        """The LoRA plan that is trained: on a slice what its own plan is for, which XLA may have had changed."""
+        plan = self.plan.document("plan")
+        if self.tpu is None:
+            return plan
+        found = TpuPlan.model_validate(self.tpu.document("plan"))
+        return adapter_of(found, plan["level"]).model_dump(mode="json")
 
     def request(self, work: Path, checkpoints: str, run: str | None, fault: Mapping[str, Fault]) -> TrainingRequest:
         """The training request that works in `work`; arguments as the fields of `TrainingRequest`."""
@@ -49,7 +62,8 @@ class Materials:
             further={
                 other: FurtherDataset(dataset=_examples(one), digest=one.digest) for other, one in self.others.items()
             },
-            lora=self.plan.document("plan"),
+            lora=self.lora,
+            tpu=self.tpu.document("plan") if self.tpu is not None else None,
             recipe=self.recipe,
             seed=self.recipe.seed,
             work=work,

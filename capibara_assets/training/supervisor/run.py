@@ -133,7 +133,8 @@ def _run(
     recipe = request.recipe
     context = _fork_server(request)
     alone = 1 if recipe.hardware.processes > 1 else max(1, len(os.sched_getaffinity(0)) // recipe.hardware.threads)
-    parallel = recipe.hardware.parallel or alone
+    # The chips of a host belong to one process at a time.
+    parallel = 1 if request.tpu is not None else recipe.hardware.parallel or alone
     waiting, running = list(voters), list[_SupervisedVoter]()
     try:
         while waiting or running:
