@@ -77,7 +77,7 @@ class TrainingRequest(BaseModel):
     lora: dict[str, Any] = Field(description="The domain's LoRA plan, as a document")
     tpu: dict[str, Any] | None = Field(
         default=None,
-        description="The plan of the TPU slice that it runs on, as a document; None: PyTorch on CPU or GPU",
+        description="Document of the plan of the TPU slice that it runs on; None: PyTorch on CPU or GPU",
     )
     recipe: TrainingRecipe
     seed: int = Field(ge=0, description="Seed of this run; the recipe's own, or another one to repeat it")

@@ -1,4 +1,4 @@
-"""A training on a TPU slice as it is checked and planned before it starts: settings, what JAX lacks, memory and time."""
+"""A training on a TPU slice as checked and planned before it starts: settings, what JAX lacks, memory and time."""
 
 from dataclasses import replace
 from importlib.util import find_spec
