@@ -69,9 +69,7 @@ def test_a_slices_voter_learns_what_pytorchs_learns(requests: dict[str, Training
     assert (ours["steps"], ours["best_step"]) == (torch["steps"], torch["best_step"])
     assert ours["supervised_tokens"] == torch["supervised_tokens"]
     assert [point["step"] for point in ours["curve"]] == [point["step"] for point in torch["curve"]]
-    mine, theirs = (
-        read_adapter(requests[name].out / "voters" / "voter-0") for name in ("slice", "torch")
-    )
+    mine, theirs = (read_adapter(requests[name].out / "voters" / "voter-0") for name in ("slice", "torch"))
     assert mine.config == theirs.config and mine.modules == theirs.modules
     for module, delta in mine.deltas().items():
         assert (delta - theirs.delta(module)).norm() < 0.02 * theirs.delta(module).norm(), module
