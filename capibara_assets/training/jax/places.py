@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from capibara_assets.errors import InputError
+from capibara_assets.modeling.files import ADAPTER_CONFIG, CONFIG
 from capibara_assets.planning.writers.jax_config import JaxConfig
 from capibara_assets.storage.mirror import file_system, is_remote, mirror, remove, upload
 from capibara_assets.training.jax.saved import MANIFEST
@@ -42,10 +43,10 @@ class JaxPlaces:
         if remote:
             _fetch_points(remote, output)
         return cls(
-            base=_folder(config.base),
+            base=_folder(config.base, CONFIG),
             data=_file(config.data),
             validation=_file(config.validation) if config.validation else None,
-            start=_folder(config.start) if config.start else None,
+            start=_folder(config.start, ADAPTER_CONFIG) if config.start else None,
             output=output,
             remote=remote,
         )
@@ -74,10 +75,11 @@ class JaxPlaces:
             system.put_file(str(file), f"{root}/{file.name}")
 
 
-def _folder(location: str) -> Path:
-    if not is_remote(location):
-        return Path(location)
-    return mirror(location.rstrip("/"), _scratch(location))
+def _folder(location: str, holds: str) -> Path:
+    folder = mirror(location.rstrip("/"), _scratch(location)) if is_remote(location) else Path(location)
+    if not (folder / holds).is_file():
+        raise InputError(f"{location} holds no {holds}: copy the model's or adapter's folder there")
+    return folder
 
 
 def _file(location: str) -> Path:

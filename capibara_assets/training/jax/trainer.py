@@ -165,23 +165,27 @@ def train(config: JaxConfig, watch: Watch | None = None) -> JaxTraining:
     compiled = {"compile_seconds": round(job.meter.compile_seconds, 3), "device": job.meter.kind}
     _tell(job, watch, {"step": job.progress.step, **compiled})
     began, before = time.monotonic(), job.progress.seconds
+    while True:
+        job.progress.seconds = before + time.monotonic() - began
+        _poll(job, watch)
+        _validate_if_due(job, watch)
+        if job.progress.step == config.steps:
+            break
+        _take_step(job, step, watch)
+        if job.progress.step % config.save_every == 0 and job.progress.step < config.steps:
+            _save(job)
+    job.progress.seconds = before + time.monotonic() - began
+    return _publish(job)
+
+
+def _poll(job: _Job, watch: Watch) -> None:
+    """Ask whether to go on; where not, leave a resume point."""
     try:
-        while True:
-            job.progress.seconds = before + time.monotonic() - began
-            watch.poll()
-            _validate_if_due(job, watch)
-            if job.progress.step == config.steps:
-                break
-            _take_step(job, step, watch)
-            if job.progress.step % config.save_every == 0 and job.progress.step < config.steps:
-                _save(job)
-    except InputError:
-        raise
+        watch.poll()
     except Exception:
         if job.progress.step > job.resumed_from:
             _save(job)
         raise
-    return _publish(job)
 
 
 def _prepare(config: JaxConfig) -> _Job:

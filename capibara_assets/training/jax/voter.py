@@ -75,7 +75,8 @@ def train_jax_voter(run: VoterRun) -> Path:
     trained = read_adapter(done.folder / ADAPTER)
     adapter = LoraAdapter(start.config, trained.tensors)
     counts = _counts(config, plan, examples, done)
-    return write_result(run, VoterResult(adapter, done.progress, settings, counts), log)
+    speed = {name: value for name, value in done.measured.items() if name != "steps"}
+    return write_result(run, VoterResult(adapter, done.progress, settings, counts, speed=speed), log)
 
 
 def voter_config(run: VoterRun, plan: TpuPlan, settings: Settings, examples: VoterExamples) -> JaxConfig:

@@ -103,7 +103,10 @@ class FinishedTraining:
         """Read the output of a finished training, and write its launch scripts."""
         summary = json.loads((request.out / "summary.json").read_text())
         launch = write_scripts(request.work / "launch", request, target)
-        return cls(summary, recorded_outcome(plan, summary), request.out / "voters", launch)
+        # What other devices took says nothing about the slice that they stood for.
+        elsewhere = any(row.get("platform", target.kind) != target.kind for row in summary["voters"].values())
+        outcome = None if request.tpu is not None and elsewhere else recorded_outcome(plan, summary)
+        return cls(summary, outcome, request.out / "voters", launch)
 
     def trees(self) -> dict[str, Path]:
         """Name -> folder, to publish."""
