@@ -68,8 +68,8 @@ def slice_entries(voters: Mapping[str, Mapping[str, Any]]) -> dict[str, dg.Metad
             "-" if row[key] is None else f"{row[key]:.1%}" for key in ("measured_over_predicted", "share_of_peak")
         )
         rows.append(
-            f"| {name} | {row['devices']} x {row['device']} | {row['compile_seconds']:.1f} | {row['step_seconds']:.4g} |"
-            f" {predicted} | {row['tflops_per_chip']:.4g} | {share} |"
+            f"| {name} | {row['devices']} x {row['device']} | {row['compile_seconds']:.1f} |"
+            f" {row['step_seconds']:.4g} | {predicted} | {row['tflops_per_chip']:.4g} | {share} |"
         )
     notes = sorted({row["peak_note"] for row in measured.values() if row["peak_note"]})
     return {"chips": dg.MetadataValue.md("\n".join(rows + [f"\n{note}" for note in notes]))}

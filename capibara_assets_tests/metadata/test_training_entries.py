@@ -1,4 +1,4 @@
-"""What the materialization of trained adapters shows: for a TPU slice what its chips did, compiling apart from steps."""
+"""What a materialization of trained adapters shows of a slice: what its chips did, compiling apart from steps."""
 
 from typing import Any
 
