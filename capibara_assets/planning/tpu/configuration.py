@@ -131,8 +131,8 @@ class _PlanRequest:
 
     def best_whole(self) -> FeasibleLayout:
         """The best layout for training every weight. Raises InputError: none fits."""
-        whole = {"method": Method.FULL, "weight_bytes": 4, "lora_rank": 0, "lora_modules": ()}
-        return search(replace(self.problem, **whole), weigh=_weigh(self.base)).best
+        whole = replace(self.problem, method=Method.FULL, weight_bytes=4, lora_rank=0, lora_modules=())
+        return search(whole, weigh=_weigh(self.base)).best
 
 
 def _plan(request: _PlanRequest, front: Front, choice: FeasibleLayout, reasons: dict[str, str]) -> TpuPlan:

@@ -17,7 +17,7 @@ import numpy as np
 
 from capibara_assets.datasets.tokens.tokenising import EncodedSet
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.files import base_digest
+from capibara_assets.modeling.files import ADAPTER_WEIGHTS, base_digest
 from capibara_assets.modeling.jax import lora, weights
 from capibara_assets.modeling.jax.attention import LANES
 from capibara_assets.modeling.jax.placement import Placement
@@ -351,6 +351,6 @@ def _key(config: JaxConfig, places: JaxPlaces) -> str:
     determining = config.model_dump(mode="json", exclude=where)
     files = {"data": places.data, "validation": places.validation}
     read = {name: sha256_file(file) for name, file in files.items() if file is not None and file.is_file()}
-    start = sha256_file(places.start / weights.ADAPTER_WEIGHTS) if places.start else None
+    start = sha256_file(places.start / ADAPTER_WEIGHTS) if places.start else None
     whole = {"config": determining, "base": base_digest(places.base), "start": start, **read}
     return sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()

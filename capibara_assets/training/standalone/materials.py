@@ -45,7 +45,7 @@ class Materials:
     @property
     def lora(self) -> dict[str, Any]:
         """The LoRA plan that is trained: on a slice what its own plan is for, which XLA may have had changed."""
-        plan = self.plan.document("plan")
+        plan: dict[str, Any] = self.plan.document("plan")
         if self.tpu is None:
             return plan
         found = TpuPlan.model_validate(self.tpu.document("plan"))
