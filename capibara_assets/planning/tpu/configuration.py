@@ -316,9 +316,9 @@ def _learning_rate(request: _PlanRequest, batch: float, reasons: dict[str, str])
         return recipe.tpu.t5_learning_rate
     factor = rate_factor(batch, wanted)
     own = request.adapter.learning_rate if request.adapter else recipe.tpu.learning_rate
-    why = f" ({reasons['learning_rate']})" if request.adapter else ""
+    rule = "of the LoRA rules" if request.adapter else "of the recipe"
     reasons["learning_rate"] = (
-        f"{own:g} of the recipe{why}, made for {wanted} examples, x {factor:.3g} for"
+        f"{own:g} {rule}, made for {wanted} examples, x {factor:.3g} for"
         f" {batch:.4g}: the square root of the ratio (Adam, Malladi et al. 2022), no further than the noise scale"
     )
     return own * factor
