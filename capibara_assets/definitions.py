@@ -10,7 +10,7 @@ from capibara_assets.automation.jobs import JOBS
 from capibara_assets.automation.progress import progress
 from capibara_assets.automation.sensors import SENSORS
 from capibara_assets.checks import ALL_CHECKS
-from capibara_assets.deployment.environment import Deployment
+from capibara_assets.deployment.environment import TPU, Deployment
 from capibara_assets.launching.launchers import Launcher
 from capibara_assets.resources import (
     BaseModel,
@@ -30,6 +30,17 @@ OWNERS = ["team:ml-platform"]
 def with_policies(spec: dg.AssetSpec) -> dg.AssetSpec:
     """The asset with the policies that all assets share: owners and automation condition."""
     return spec.replace_attributes(owners=OWNERS, automation_condition=CONDITIONS.get(spec.key.to_user_string()))
+
+
+def with_the_targets_plan(spec: dg.AssetSpec) -> dg.AssetSpec:
+    """`with_policies` in a deployment that trains on a TPU slice: what is trained waits for the slice's plan.
+
+    Elsewhere nothing waits for `tpu_config`: a model that fits no slice can still be trained on a GPU.
+    """
+    spec = with_policies(spec)
+    if spec.key.to_user_string() != "trained_adapters":
+        return spec
+    return spec.replace_attributes(deps=[*spec.deps, dg.AssetDep(dg.AssetKey("tpu_config"))])
 
 
 def deployment_resources(deployment: Deployment) -> dict[str, Any]:
@@ -68,6 +79,7 @@ def deployment_resources(deployment: Deployment) -> dict[str, Any]:
 
 def build(deployment: Deployment) -> dg.Definitions:
     """The definitions of a deployment."""
+    policies = with_the_targets_plan if deployment.target.startswith(TPU) else with_policies
     return dg.Definitions(
         assets=dg.load_assets_from_modules(STAGES, include_specs=True),
         asset_checks=ALL_CHECKS,
@@ -76,7 +88,7 @@ def build(deployment: Deployment) -> dg.Definitions:
         resources=deployment_resources(deployment),
         loggers={"console": dg.colored_console_logger, "progress": progress},
         executor=dg.in_process_executor,  # steps are light or have a process of their own (training)
-    ).map_asset_specs(func=with_policies)
+    ).map_asset_specs(func=policies)
 
 
 defs = build(Deployment.from_environment())

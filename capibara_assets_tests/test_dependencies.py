@@ -64,7 +64,7 @@ def test_every_direct_requirement_is_pinned():
     pins = {
         line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
     }
-    unpinned = requirements() - pins - {"libtpu", "e2b-code-interpreter"}  # extras that the pinned set leaves out
+    unpinned = requirements() - pins - {"e2b-code-interpreter"}  # an extra that the pinned set leaves out
     assert not unpinned
 
 

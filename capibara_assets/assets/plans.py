@@ -33,8 +33,8 @@ def lora_config(
 
     Worry when the memory is close to the target's limit or the cost is higher than expected.
     """
+    from capibara_assets.planning.adapters import plan_adapters
     from capibara_assets.planning.cost import CostContext
-    from capibara_assets.planning.lora.recipe import plan_lora
     from capibara_assets.planning.models import read_shape
     from capibara_assets.planning.plan_cost import lora_cost
     from capibara_assets.planning.recipe import PlanningRecipe
@@ -50,7 +50,7 @@ def lora_config(
     inputs.setting("target", hardware)
     statistics = inputs.artifact("moe_dataset", domain).document("statistics")
     inputs.setting("voters", voters := len(recipes.load("training", TrainingRecipe).voters))
-    plan = plan_lora(domain, statistics, shape, hardware, recipe, voters)
+    plan = plan_adapters(domain, statistics, shape, hardware, recipe, voters)
     documents = {"plan": plan.model_dump(mode="json"), "cost": lora_cost(plan, shape, hardware).model_dump(mode="json")}
     with TemporaryDirectory(prefix="capibara-plan-") as place:
         trees = {"files": write_files(Path(place) / "files", plan_files(plan, hardware))}

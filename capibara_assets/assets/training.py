@@ -52,7 +52,8 @@ def trained_adapters(
     recipe, base = inputs.recipe(recipes, "training", TrainingRecipe), inputs.base_digest(base_model)
     inputs.setting("faults", dict(recipes.faults))
     dataset, plan = inputs.artifact("moe_dataset", domain), inputs.artifact("lora_config", domain)
-    materials = Materials(recipe, base_model.path, base, dataset, plan, other_datasets(inputs, domain, recipe))
+    tpu = inputs.artifact("tpu_config", domain) if target.target.kind == "tpu" else None
+    materials = Materials(recipe, base_model.path, base, dataset, plan, other_datasets(inputs, domain, recipe), tpu)
     work = inputs.store.work_dir("trained_adapters", domain, inputs.digest())
     request = materials.request(work, checkpoint_root(inputs.store.root), context.run_id, recipes.faults, target.target)
     launcher.run(context, request.write(), target.target)

@@ -4,15 +4,18 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import polars as pl
 
+from capibara_assets.datasets.layout import data_folder
 from capibara_assets.datasets.schema import SPLITS
 from capibara_assets.datasets.tokens.chat_forms import render_mistral
 from capibara_assets.errors import InputError
 from capibara_assets.executions.formats.strict_json import Fault
 from capibara_assets.storage.jsonfiles import write_bytes_atomic
+from capibara_assets.storage.mirror import is_remote, upload
 
 Messages = Sequence[Mapping[str, str]]
 Render = Callable[[Messages], str]
@@ -92,6 +95,34 @@ def export_dataset(
         "sources": _counted(examples["source"]),
     }
     write_bytes_atomic(folder / ABOUT, json.dumps(summary, indent=2, ensure_ascii=False).encode("utf-8"))
+    return summary
+
+
+def export_to_storage(examples: pl.DataFrame, root: str, domain: str, about: Mapping[str, Any]) -> dict[str, Any]:
+    """Export a domain's conversations to where the trainers of its TPU plan read them (`layout.data_folder`).
+
+    An export that lies there is replaced.
+
+    Args:
+        root: the plan's storage root, a folder or a gs:// path.
+        about: as for `export_dataset`.
+
+    Returns:
+        The content of `dataset.json`.
+
+    Raises:
+        InputError: the root cannot be opened.
+    """
+    place = data_folder(root, domain)
+    with TemporaryDirectory(prefix="capibara-export-") as folder:
+        summary = export_dataset(examples, Path(folder), messages_line, about)
+        if is_remote(place):
+            upload(Path(folder), place, last=ABOUT)
+            return summary
+        target = Path(place)
+        target.mkdir(parents=True, exist_ok=True)
+        for name in (*(f"{split}.jsonl" for split in SPLITS), ABOUT):
+            write_bytes_atomic(target / name, (Path(folder) / name).read_bytes())
     return summary
 
 

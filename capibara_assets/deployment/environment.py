@@ -10,6 +10,7 @@ from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
 
 DEFAULT_BASE_MODEL = "capibara-nano"
+TPU = "tpu-"  # with which the names of TPU slices begin
 
 
 class LaunchMode(Enum):
@@ -57,6 +58,7 @@ class Deployment:
             return environment.get(f"CAPIBARA_{name}") or default
 
         home = Path(read("HOME", ".capibara")).expanduser().resolve()
+        target = read("TARGET", "cpu-laptop")
         base_model = read("BASE_MODEL", str(resources_root() / "base_models" / DEFAULT_BASE_MODEL))
         return cls(
             home=home,
@@ -65,8 +67,9 @@ class Deployment:
             experience=read("EXPERIENCE", str(resources_root() / "experience")),
             redact_also=tuple(name for name in read("REDACT_ALSO", "").split(",") if name),
             base_model=base_model,
-            target=read("TARGET", "cpu-laptop"),
-            tpu_target=read("TPU_TARGET", "tpu-v5e-64"),
+            target=target,
+            # What is trained on is what is planned for.
+            tpu_target=read("TPU_TARGET", target if target.startswith(TPU) else "tpu-v5e-64"),
             profile=read("PROFILE", "demo"),
             recipes=read("RECIPES", ""),
             launcher=_launcher(read("LAUNCHER", "local")),

@@ -59,7 +59,7 @@ class Launcher(dg.ConfigurableResource[Any]):  # type: ignore[misc]  # dagster i
         """
         if not request.is_file():
             raise InputError(f"no training request at {request}")
-        check_trainable(target)
+        check_reachable(target, self.mode)
         if self.mode is LaunchMode.LOCAL:
             from capibara_assets.processes.background import Jobs
 
@@ -176,16 +176,17 @@ class Launcher(dg.ConfigurableResource[Any]):  # type: ignore[misc]  # dagster i
         return volumes, mounts
 
 
-def check_trainable(target: "HardwareTarget") -> None:
-    """Refuse targets that the PyTorch trainer cannot use.
+def check_reachable(target: "HardwareTarget", mode: LaunchMode) -> None:
+    """Refuse a TPU slice of several hosts in a cluster, each of which has to run the trainer.
 
     Raises:
-        InputError: a TPU slice.
+        InputError: such a slice; names the files of `tpu_config` that start it.
     """
-    if target.kind == "tpu":
+    nodes = target.kubernetes.nodes if target.kubernetes else 1
+    if target.kind == "tpu" and mode is LaunchMode.K8S and nodes > 1:
         raise InputError(
-            f"{target.name} is a TPU slice: adapters are trained with PyTorch on CPU and GPU targets; for TPUs take the"
-            " T5X and MaxText files of tpu_config"
+            f"{target.name} is {nodes} hosts, and the launcher starts one pod: take a slice of one host"
+            f" ({target.family}-8 or smaller), or start the slice with the gke.yaml or queued_resource.sh of tpu_config"
         )
 
 

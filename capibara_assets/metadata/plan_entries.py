@@ -40,7 +40,7 @@ def lora_entries(plan: "LoraPlan", target: "HardwareTarget", cost: "CostPlan") -
         [MemoryBar("planned", _parts(held), held["total"])],
         target,
         estimates["memory_budget_bytes"],
-        "CPU" if target.kind == "cpu" else "GPU",
+        {"cpu": "CPU", "gpu": "GPU", "tpu": "chip"}[target.kind],
     )
     return {
         "target": target.name,
@@ -96,6 +96,9 @@ def roofline(plan: "TpuPlan", target: "HardwareTarget") -> dg.MetadataValue:
             mesh=entry.mesh,
             recompute=policy(entry.remat, SOFTWARE),
             optimizer=plan.optimizer,
+            method=plan.method,
+            lora_rank=plan.lora.rank if plan.lora else 0,
+            lora_modules=plan.lora.modules if plan.lora else (),
             software=SOFTWARE,
             logit_chunks=plan.logit_chunks,
         )

@@ -1,6 +1,7 @@
 """Metadata of `trained_adapters`: results and curves of the voters, and the training's time."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,8 @@ def training_entries(summary: dict[str, Any], voters: Path) -> dict[str, dg.Meta
         title: dg.MetadataValue.md(plot(line_chart(lines[figure], "step", label)).md_str or "")
         for figure, (title, label) in _CURVES.items()
     }
-    shown = {"voters": dg.MetadataValue.md("\n".join(rows)), **charts, "seconds": float(summary["seconds"])}
+    table = {"voters": dg.MetadataValue.md("\n".join(rows))}
+    shown = {**table, **slice_entries(summary["voters"]), **charts, "seconds": float(summary["seconds"])}
     return shown | decision_entries(summary)
 
 
@@ -68,6 +70,27 @@ def decision_entries(summary: dict[str, Any]) -> dict[str, dg.MetadataValue | st
         note = f" ({placement['note']})" if placement["note"] else ""
         entries["placement"] = f"{placement['at_once']} voters at a time, {where}{note}"
     return entries
+
+
+def slice_entries(voters: Mapping[str, Mapping[str, Any]]) -> dict[str, dg.MetadataValue]:
+    """Table of what was measured on the chips of a TPU slice, compiling apart from steps; empty for other targets."""
+    measured = {name: row for name, row in voters.items() if "step_seconds" in row}
+    if not measured:
+        return {}
+    rows = [
+        "| voter | device | compile s | step s | of the predicted | TFLOP/s a chip | of the peak |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name, row in measured.items():
+        predicted, share = (
+            "-" if row[key] is None else f"{row[key]:.1%}" for key in ("measured_over_predicted", "share_of_peak")
+        )
+        rows.append(
+            f"| {name} | {row['devices']} x {row['device']} | {row['compile_seconds']:.1f} |"
+            f" {row['step_seconds']:.4g} | {predicted} | {row['tflops_per_chip']:.4g} | {share} |"
+        )
+    notes = sorted({row["peak_note"] for row in measured.values() if row["peak_note"]})
+    return {"chips": dg.MetadataValue.md("\n".join(rows + [f"\n{note}" for note in notes]))}
 
 
 def outcome_entries(outcome: "TimedTraining | None") -> dict[str, dg.MetadataValue | str]:

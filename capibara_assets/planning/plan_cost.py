@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from capibara_assets.errors import InputError
-from capibara_assets.planning.accounting import Method, Remat, flops_per_token
+from capibara_assets.planning.accounting import Method, Remat
 from capibara_assets.planning.cost import CostContext, CostPlan, PlannedTraining, Span, plan_cost
 from capibara_assets.planning.hardware.declaration import HardwareTarget
 from capibara_assets.planning.hardware.machine import machine_of
@@ -53,10 +53,13 @@ def lora_cost(
 ) -> CostPlan:
     """Cost of one adapter of a LoRA plan, of its domain's voters, and of all domains."""
     estimates = plan.estimates
-    context = replace(context or CostContext(), together=target.chips // plan.devices)
-    predicted = lora_prediction(plan, shape, target)
+    together = 1 if target.kind == "tpu" else target.chips // plan.devices  # a slice trains one voter at a time
+    context = replace(context or CostContext(), together=together)
+    predicted = None if target.kind == "tpu" else lora_prediction(plan, shape, target)
     steps = int(estimates["optimizer_steps"])
-    if predicted is None:
+    if target.kind == "tpu":
+        seconds, note = _span(estimates["seconds"]), str(estimates["seconds_note"])
+    elif predicted is None:
         seconds, note = None, str(estimates["seconds_note"])
     else:
         low, middle, high = predicted.step_seconds
@@ -82,7 +85,7 @@ def tpu_cost(plan: TpuPlan, target: HardwareTarget, context: CostContext | None 
     training = PlannedTraining(
         target=target.name,
         model=plan.model,
-        flops=tokens * flops_per_token(plan.shape, plan.sequence),
+        flops=tokens * plan.flops_per_token,
         predicted=_span(plan.seconds),
         note="predicted step time x steps; start and compilation are not in it",
         price=target.price,

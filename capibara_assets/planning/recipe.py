@@ -67,6 +67,11 @@ class LoraRecipe(Declared):
 class TpuRecipe(Declared):
     """Rules that derive a TPU plan from data and slice."""
 
+    method: Literal["lora", "full"] = Field(
+        default="lora",
+        description="what a plan for a decoder trains: an adapter, as `trained_adapters` does, or every weight;"
+        " encoder-decoders are always trained whole, as T5X does",
+    )
     max_length: int = Field(gt=0)
     length_step: int = Field(gt=0, description="a multiple of 128, the lanes of a vector register")
     learning_rate: float = Field(gt=0, description="peak rate of full fine-tuning with AdamW (MaxText)")
@@ -134,8 +139,10 @@ class PlanningRecipe(Declared):
     )
     chars_per_token: float = Field(gt=0, description="used where the statistics carry no token lengths")
     method: Literal["lora"] = Field(default="lora", description="what lora_config plans")
-    xla: Literal["skip", "lower", "place", "compile"] = Field(
-        default="skip", description="whether tpu_config has its step lowered (needs jax) or compiled (needs libtpu too)"
+    xla: Literal["auto", "skip", "lower", "place", "compile"] = Field(
+        default="auto",
+        description="whether tpu_config has its step lowered (needs jax) or compiled (needs libtpu too); auto: compiled"
+        " wherever libtpu can be imported, else not",
     )
     lora: LoraRecipe
     tpu: TpuRecipe

@@ -1,4 +1,4 @@
-"""Local mirror of a folder on an object store, for readers that need files; only changed objects are fetched."""
+"""Local mirror of a folder on an object store, for readers that need files, and the way back: uploads of folders."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def mirror(location: str, folder: Path, storage_options: Mapping[str, Any] | Non
         for parts, (name, size, stamp, _) in files_below(remote_lister(system, root))
     }
     if not there and not system.exists(root):
-        raise InputError(f"experience folder {location} does not exist: give a folder of playbooks and execution logs")
+        raise InputError(f"{location} does not exist: there is no object below it")
     if odd := next((name for name in there if ".." in name.split("/")), None):
         raise InputError(f"{location}/{odd}: a name that leaves its folder")
     folder.mkdir(parents=True, exist_ok=True)
@@ -70,6 +70,28 @@ def mirror(location: str, folder: Path, storage_options: Mapping[str, Any] | Non
         del index[name]
     _write(index_file, index)
     return folder
+
+
+def upload(folder: Path, location: str, storage_options: Mapping[str, Any] | None = None, *, last: str = "") -> None:
+    """Write every file of a folder below a remote location.
+
+    Args:
+        last: name of the file that is written last: readers take what lies beside it as whole.
+
+    Raises:
+        InputError: the location cannot be opened.
+    """
+    system, root = file_system(location, storage_options)
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    for file in sorted(files, key=lambda one: one.name == last):
+        system.put_file(str(file), f"{root.rstrip('/')}/{file.relative_to(folder).as_posix()}")
+
+
+def remove(location: str, storage_options: Mapping[str, Any] | None = None) -> None:
+    """Remove everything below a remote location, if there is anything."""
+    system, root = file_system(location, storage_options)
+    if system.exists(root):
+        system.rm(root, recursive=True)
 
 
 def _fetch(system: Any, root: str, names: list[str], folder: Path, staging: Path) -> None:

@@ -69,6 +69,8 @@ def place(request: TrainingRequest, gpus: Gpus, cores: int) -> Placement:
     Raises:
         InputError: a voter has more processes than there are GPUs.
     """
+    if request.tpu is not None:
+        return Placement((), 1)  # the chips of a host belong to one process at a time
     hardware, planned = request.recipe.hardware, request.planned
     each = hardware.processes
     at_once = voters_at_once(hardware, len(gpus), cores)

@@ -20,6 +20,9 @@ LOOP_VERSION = 5
 # Keys of the recipe for the length of a training; not in the digests of `inputs`, because a training may be extended.
 _LENGTH = {"epochs", "max_steps", "max_tokens"}
 
+# Parts of a TPU plan that the numbers depend on: how sums are cut into parts.
+_OF_THE_SLICE = ("mesh", "remat", "sequence", "packed", "logit_chunks", "global_batch")
+
 # Parts of the recipe that affect speed, retries, reports or what is kept, and never the adapters.
 _INERT: dict[str, Any] = {
     "model": {"base"},  # identified by its digest
@@ -73,6 +76,10 @@ class TrainingRequest(BaseModel):
     dataset_digest: str
     further: dict[Domain, FurtherDataset] = Field(default={}, description="Other domains' examples, where needed")
     lora: dict[str, Any] = Field(description="The domain's LoRA plan, as a document")
+    tpu: dict[str, Any] | None = Field(
+        default=None,
+        description="Document of the plan of the TPU slice that it runs on; None: PyTorch on CPU or GPU",
+    )
     recipe: TrainingRecipe
     asked: TrainingRecipe | None = Field(
         default=None, description="The recipe as it was given, where `recipe` needs less memory for the same steps"
@@ -157,8 +164,10 @@ class TrainingRequest(BaseModel):
         del recipe["voters"]  # other voters do not affect one; their number does, because it decides the shards
         training = {name: value for name, value in recipe["training"].items() if name not in _LENGTH}
         start = {"start": f"epoch {self.start.epoch} of {self.start.digest}"} if self.start else {}
+        slices = {"TPU plan": _digest({name: self.tpu.get(name) for name in _OF_THE_SLICE})} if self.tpu else {}
         return {
             **start,
+            **slices,
             **({"further datasets": _digest(others)} if further else {}),
             "training loop": str(LOOP_VERSION),
             "domain": self.domain,

@@ -12,8 +12,9 @@ import dagster as dg
 import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError, DagsterPipesExecutionError
 
+from capibara_assets.deployment.environment import LaunchMode
 from capibara_assets.errors import InputError
-from capibara_assets.launching.launchers import Launcher, check_trainable, run_locally
+from capibara_assets.launching.launchers import Launcher, check_reachable, run_locally
 from capibara_assets.planning.hardware.targets import find_target
 from capibara_assets.processes.background import Jobs, state_of
 from capibara_assets_tests.processes.test_groups import all_gone, family, pids
@@ -180,6 +181,8 @@ def test_a_missing_request_is_named(tmp_path: Path) -> None:
         Launcher().run(context, tmp_path / "absent.json", find_target("cpu-laptop"))
 
 
-def test_tpu_slices_are_refused_with_what_to_do() -> None:
-    with pytest.raises(InputError, match="T5X and MaxText files of tpu_config"):
-        check_trainable(find_target("tpu-v5e-64"))
+def test_a_slice_of_several_hosts_is_refused_in_a_cluster_with_what_to_do() -> None:
+    check_reachable(find_target("tpu-v5e-64"), LaunchMode.LOCAL)
+    check_reachable(find_target("tpu-v5e-8"), LaunchMode.K8S)
+    with pytest.raises(InputError, match=r"the launcher starts one pod.*gke.yaml"):
+        check_reachable(find_target("tpu-v5e-64"), LaunchMode.K8S)

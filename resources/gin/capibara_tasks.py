@@ -1,7 +1,7 @@
 """SeqIO tasks `capibara_<domain>` for T5X: put this file on the TPU host's PYTHONPATH and set CAPIBARA_DATA.
 
-`$CAPIBARA_DATA/<domain>/{train,validation}.jsonl` hold one example a line, {"messages": [{"role", "content"}, ...]}; the last
-message is the target, what stands before it the input.
+`$CAPIBARA_DATA/<domain>/data/{train,validation}.jsonl`, which `capibara dataset export --storage` writes, hold one example a line,
+{"messages": [{"role", "content"}, ...]}; the last message is the target, what stands before it the input.
 """
 
 import functools
@@ -30,7 +30,7 @@ def pair(line: str) -> dict[str, str]:
 def examples(domain: str, split: str, shuffle_files: bool = False, seed: int | None = None) -> tf.data.Dataset:
     """The examples of a split in file order; SeqIO shuffles them itself."""
     del shuffle_files, seed
-    path = f"{os.environ['CAPIBARA_DATA']}/{domain}/{split}.jsonl"
+    path = f"{os.environ['CAPIBARA_DATA'].rstrip('/')}/{domain}/data/{split}.jsonl"
 
     def read():
         with tf.io.gfile.GFile(path) as lines:

@@ -190,7 +190,7 @@ def remove(name: str, domain: str | None, as_json: bool) -> None:
 
 @dataset.command("export")
 @click.argument("domain", type=click.Choice(_DOMAINS))
-@click.option("--format", "form", type=click.Choice(["text", "messages", "prompt-completion"]), required=True)
+@click.option("--format", "form", type=click.Choice(["text", "messages", "prompt-completion"]))
 @click.option(
     "--template",
     type=click.Choice(["mistral", "base"]),
@@ -199,15 +199,40 @@ def remove(name: str, domain: str | None, as_json: bool) -> None:
     help="Chat template of --format text.",
 )
 @click.option("--weights", is_flag=True, help="Give each line the weight by which training here draws it.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the train, validation and test files.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), required=True, help="Folder for the train, validation and test files."
+    "--storage",
+    metavar="ROOT",
+    help="Storage root of a TPU plan (folder or gs://): writes messages to ROOT/DOMAIN/data, where its trainers read.",
 )
 @_AS_JSON
-def export(domain: str, form: str, template: str, weights: bool, out: Path, as_json: bool) -> None:
+def export(
+    domain: str,
+    form: str | None,
+    template: str,
+    weights: bool,
+    out: Path | None,
+    storage: str | None,
+    as_json: bool,
+) -> None:
     """Export the dataset of DOMAIN as JSON lines, with a file of its licences and sources."""
-    from capibara_assets.datasets.exports import export_dataset, messages_line, prompt_completion_line, text_line
+    from capibara_assets.datasets.exports import (
+        export_dataset,
+        export_to_storage,
+        messages_line,
+        prompt_completion_line,
+        text_line,
+    )
+    from capibara_assets.datasets.layout import data_folder
 
+    if (out is None) == (storage is None):
+        raise InputError("name either --out FOLDER or --storage ROOT")
+    if storage is not None and form not in (None, "messages"):
+        raise InputError(f"--storage writes messages, which every trainer of a TPU plan reads, not {form}: use --out")
+    if out is not None and form is None:
+        raise InputError("--out needs --format: text, messages or prompt-completion")
     deployment = Deployment.from_environment()
+    form = form or "messages"
     line_of: Callable[[Any], dict[str, Any]] = {
         "messages": messages_line,
         "prompt-completion": prompt_completion_line,
@@ -224,12 +249,17 @@ def export(domain: str, form: str, template: str, weights: bool, out: Path, as_j
     about = {"domain": domain, "dataset": artifact.digest, "format": form}
     if form == "text":
         about["template"] = template
-    summary = export_dataset(artifact.frame("examples"), out, line_of, about, weights=weights)
+    examples = artifact.frame("examples")
+    if storage is not None:
+        summary, where = export_to_storage(examples, storage, domain, about), data_folder(storage, domain)
+    else:
+        assert out is not None  # checked above
+        summary, where = export_dataset(examples, out, line_of, about, weights=weights), str(out)
     if as_json:
         click.echo(json.dumps(summary, indent=2))
         return
     written = ", ".join(f"{count} {split}" for split, count in summary["examples"].items())
-    click.echo(f"{out}: {written}" + (f"; {len(summary['left_out'])} left out" if summary["left_out"] else ""))
+    click.echo(f"{where}: {written}" + (f"; {len(summary['left_out'])} left out" if summary["left_out"] else ""))
 
 
 @contextmanager

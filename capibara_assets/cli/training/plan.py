@@ -245,7 +245,9 @@ def _tpu(request: PlanRequest, voters: int, *, compiling: bool) -> "tuple[dict[s
     from capibara_assets.planning.xla.verify import first_verified
 
     w = request
-    recipe = w.recipe.model_copy(update={"xla": "compile"}) if compiling else w.recipe
+    # Compiling takes minutes: here it is asked for, where the asset `tpu_config` does it by itself.
+    asked = "compile" if compiling else "skip" if w.recipe.xla == "auto" else w.recipe.xla
+    recipe = w.recipe.model_copy(update={"xla": asked})
     front = tpu_plans(w.domain, w.statistics, w.shape, w.target, recipe, w.throughput)
     cache = None
     if recipe.xla != "skip":  # slow to import

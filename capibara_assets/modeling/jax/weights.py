@@ -137,6 +137,37 @@ def save_model(sizes: ModelSizes, weights: Mapping[str, Any], base: Path, folder
     save_file(to_transformers(sizes, weights), folder / "model.safetensors", {"format": "pt"})
 
 
+def read_adapter(sizes: ModelSizes, table: Table, folder: Path) -> Tree:
+    """Read a PEFT adapter as the step's float32 factors: the inverse of `save_adapter`.
+
+    Args:
+        table: of the factors.
+
+    Raises:
+        InputError: a tensor is missing or has another size.
+    """
+    import numpy as np
+    from safetensors.numpy import load_file
+
+    tensors = load_file(folder / ADAPTER_WEIGHTS)
+    factors: Tree = {name: np.empty(weight.size, np.float32) for name, weight in table.items()}
+    for name, stacked in factors.items():
+        for layer in range(stacked.shape[0]):
+            theirs = _peft_name(sizes, name, layer)
+            if theirs not in tensors:
+                raise InputError(f"{folder}: the adapter has no tensor {theirs}")
+            if tensors[theirs].T.shape != stacked[layer].shape:
+                raise InputError(f"{folder}: {theirs} is {tensors[theirs].shape}, which does not fit {name}")
+            stacked[layer] = tensors[theirs].T
+    return factors
+
+
+def _peft_name(sizes: ModelSizes, name: str, layer: int) -> str:
+    """Name in PEFT's file of one layer of a factor."""
+    module, half = (name.removesuffix(A), "A") if name.endswith(A) else (name.removesuffix(B), "B")
+    return f"base_model.model.{transformers_name(sizes, module, layer).removesuffix('.weight')}.lora_{half}.weight"
+
+
 def save_adapter(
     sizes: ModelSizes, settings: StepSettings, factors: Mapping[str, Any], base: str, folder: Path
 ) -> None:
@@ -150,12 +181,8 @@ def save_adapter(
 
     tensors: Tree = {}
     for name, stacked in factors.items():
-        module, half = (name.removesuffix(A), "A") if name.endswith(A) else (name.removesuffix(B), "B")
         for layer in range(stacked.shape[0]):
-            theirs = transformers_name(sizes, module, layer).removesuffix(".weight")
-            tensors[f"base_model.model.{theirs}.lora_{half}.weight"] = np.ascontiguousarray(
-                np.asarray(stacked[layer]).T
-            )
+            tensors[_peft_name(sizes, name, layer)] = np.ascontiguousarray(np.asarray(stacked[layer]).T)
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / ADAPTER_WEIGHTS, {"format": "pt"})
     modules = sorted({name.rsplit(".", 2)[1].removeprefix("cross_") for name in factors})

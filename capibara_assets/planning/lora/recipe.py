@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -170,6 +170,24 @@ def plan_lora(
         estimates=estimates_of(base, fit.step, fit.memory, training, target, recipe.headroom, devices),
         reasons=reasons,
     )
+
+
+class Adapter(NamedTuple):
+    """What LoRA adds to a base, whatever it is trained on, and its learning rate."""
+
+    rank: int
+    alpha: float
+    use_rslora: bool
+    modules: tuple[str, ...]
+    learning_rate: float
+
+
+def plan_adapter(base: ModelShape, figures: DatasetFigures, recipe: PlanningRecipe, reasons: dict[str, str]) -> Adapter:
+    """The adapter that a dataset asks for; the reasons are added to `reasons`."""
+    choices, own = recipe.lora, recipe.for_domain(figures.domain) or DomainChoice(reason="none")
+    modules, rank = _modules(base, reasons), _rank(base, figures, choices, own, reasons)
+    rate = _learning_rate(base, choices, own, reasons)
+    return Adapter(rank, _alpha(rank, choices, reasons), rank >= choices.rslora_from_rank, modules, rate)
 
 
 def _modules(base: ModelShape, reasons: dict[str, str]) -> tuple[str, ...]:

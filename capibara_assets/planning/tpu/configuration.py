@@ -1,28 +1,27 @@
 """The TPU plan for a model and a slice: the best layout found, its time and memory, and the trainers' configuration."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.jax.sizes import check_supported
-from capibara_assets.planning.accounting import Optimizer, flops_per_token, size
+from capibara_assets.planning.accounting import Method, Optimizer, flops_per_token, size
 from capibara_assets.planning.figures import DatasetFigures, read_statistics
 from capibara_assets.planning.footprint import footprint
 from capibara_assets.planning.hardware.targets import HardwareTarget
-from capibara_assets.planning.mesh import largest_tensor, submesh
-from capibara_assets.planning.models import ModelShape, read_shape
+from capibara_assets.planning.lora.recipe import Adapter, plan_adapter
+from capibara_assets.planning.mesh import submesh
+from capibara_assets.planning.models import ModelShape
 from capibara_assets.planning.prediction.throughput import ThroughputReading, parse_throughput, readings
-from capibara_assets.planning.presets import PRESETS
 from capibara_assets.planning.recipe import PlanningRecipe, lookup
+from capibara_assets.planning.tpu.alternatives import PlannedJob, companion, gin_file, maxtext_file
 from capibara_assets.planning.tpu.layouts import RowFilling, SearchProblem
 from capibara_assets.planning.tpu.memory import weigh_tpu
 from capibara_assets.planning.tpu.plan import NOT_COMPILED, FrontEntry, RefusedSetting, StepTime, TpuPlan
-from capibara_assets.planning.tpu.search import FeasibleLayout, Front, rate_factor, search
-from capibara_assets.planning.workload import Workload, policy
-from capibara_assets.planning.writers.gin import T5xRun, render_gin
-from capibara_assets.planning.writers.maxtext import MaxTextRun, render_maxtext
+from capibara_assets.planning.tpu.search import FeasibleLayout, Front, Weigh, rate_factor, search
+from capibara_assets.planning.writers.jax_config import Lora
 
 SMALLEST_PUBLISHED = 10**9  # parameters; the published TPU runs begin at 2 B
 # Mesh axes that all our file formats and our JAX step support; only MaxText has pipelines and experts.
@@ -38,7 +37,9 @@ def plan_tpu(
     recipe: PlanningRecipe,
     throughput: str | None = None,
 ) -> TpuPlan:
-    """The best plan for full fine-tuning on a TPU slice (`tpu_plans` yields the rest of the Pareto front).
+    """The best plan for a TPU slice (`tpu_plans` yields the rest of the Pareto front).
+
+    Decoders get an adapter, unless the recipe's `tpu.method` is full; encoder-decoders are trained whole.
 
     Args:
         domain: the partition.
@@ -72,6 +73,7 @@ def tpu_plans(
     reasons: dict[str, str] = {}
     lengths, per_example = _lengths(base, figures, statistics, recipe, reasons)
     batches = lookup(recipe.lora.global_batches, figures.training_examples)
+    adapter = plan_adapter(base, figures, recipe, reasons) if _trains_adapter(base, recipe) else None
     problem = SearchProblem(
         shape=base,
         target=target,
@@ -81,28 +83,29 @@ def tpu_plans(
         axes=AXES,
         max_tensor=recipe.tpu.max_tensor,
         optimizer=Optimizer.ADAFACTOR if base.family == "t5" else Optimizer.ADAMW,
+        **_method(adapter),
         software=SOFTWARE,
         # MaxText cuts the batch's tokens into equal tiles; T5X has no vocabulary tiling.
         logit_chunks=1 if base.family == "t5" else recipe.tpu.logit_chunks,
     )
-    # The memory of our JAX step is known to a few per cent; other models use the generic estimate.
-    front = search(problem, weigh=weigh_tpu if _has_step(base) else footprint)
+    front = search(problem, weigh=_weigh(base))
     answers: tuple[ThroughputReading, ...] = ()
     if throughput is not None:
-        per_token = flops_per_token(base, front.best.lengths.sequence)
+        trained = base.lora_parameters(adapter.rank, adapter.modules) if adapter else 0
+        per_token = flops_per_token(base, front.best.lengths.sequence, method=problem.method, lora_parameters=trained)
         answers = readings(parse_throughput(throughput), target, per_token)
-    request = _PlanRequest(domain, base, target, recipe, figures, problem, per_example, answers)
+    request = _PlanRequest(domain, base, target, recipe, figures, problem, per_example, answers, adapter)
     for choice in front.plans:
         yield _plan(request, front, choice, dict(reasons))
 
 
-def _has_step(base: ModelShape) -> bool:
-    """Whether our JAX step, whose memory is known best, supports this model."""
+def _weigh(base: ModelShape) -> Weigh:
+    """The memory of our JAX step, known to a few per cent, where it supports the model; else the generic estimate."""
     try:
         check_supported(base)
     except InputError:
-        return False
-    return True
+        return footprint
+    return weigh_tpu
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,7 @@ class _PlanRequest:
         problem: the search problem.
         per_example: tokens of a typical example.
         answers: readings of the requested throughput.
+        adapter: what is trained; None: every weight.
     """
 
     domain: str
@@ -123,6 +127,12 @@ class _PlanRequest:
     problem: SearchProblem
     per_example: float
     answers: tuple[ThroughputReading, ...]
+    adapter: Adapter | None
+
+    def best_whole(self) -> FeasibleLayout:
+        """The best layout for training every weight. Raises InputError: none fits."""
+        whole = replace(self.problem, method=Method.FULL, weight_bytes=4, lora_rank=0, lora_modules=())
+        return search(whole, weigh=_weigh(self.base)).best
 
 
 def _plan(request: _PlanRequest, front: Front, choice: FeasibleLayout, reasons: dict[str, str]) -> TpuPlan:
@@ -143,8 +153,12 @@ def _plan(request: _PlanRequest, front: Front, choice: FeasibleLayout, reasons: 
     assert target.topology is not None
     group = submesh(choice.mesh.tensor, target.topology)
     assert group is not None  # the search only yields meshes whose tensor group tiles the slice
-    t5 = base if base.family == "t5" else _companion(choice.mesh.tensor, recipe, reasons)
-    rate = _learning_rate(base, recipe, batch * held, problem.wanted, reasons)
+    job = PlannedJob(request.domain, target, recipe, choice, steps)
+    t5 = base if base.family == "t5" else companion(choice.mesh.tensor, recipe, reasons)
+    adapter = request.adapter
+    rate = _learning_rate(request, batch * held, reasons)
+    whole = rate if request.adapter is None else recipe.tpu.learning_rate * rate_factor(batch * held, problem.wanted)
+    maxtext = None if base.family == "t5" else maxtext_file(job, base, whole, reasons, request.best_whole)
     predicted = choice.prediction
     low, middle, high = predicted.step_seconds
     tflops = predicted.tflops_per_chip["full"]
@@ -166,10 +180,14 @@ def _plan(request: _PlanRequest, front: Front, choice: FeasibleLayout, reasons: 
         packed=choice.lengths.packed,
         examples_per_row=held,
         remat=choice.remat,
+        method=problem.method,
+        lora=adapter
+        and Lora(rank=adapter.rank, alpha=adapter.alpha, rslora=adapter.use_rslora, modules=adapter.modules),
         optimizer=problem.optimizer,
         learning_rate=rate,
         logit_chunks=problem.logit_chunks,
         steps=steps,
+        epochs=epochs,
         step_time=StepTime(
             low=low,
             middle=middle,
@@ -193,9 +211,9 @@ def _plan(request: _PlanRequest, front: Front, choice: FeasibleLayout, reasons: 
         if hourly is None
         else (seconds[0] / 3600 * hourly, seconds[1] / 3600 * hourly, seconds[2] / 3600 * hourly),
         usd_note=target.price.note,
-        gin=_gin(request, t5, choice, group, steps),
+        gin=gin_file(job, t5, group),
         t5_model=t5.name,
-        maxtext=None if base.family == "t5" else _maxtext(request, choice, steps, rate),
+        maxtext=maxtext,
         xla={"status": NOT_COMPILED, "detail": "XLA was not asked; the figures above are arithmetic"},
         reasons=reasons,
     )
@@ -273,91 +291,34 @@ def _typical(statistics: Mapping[str, Any], figures: DatasetFigures) -> float:
     return float(figures.p95_tokens)
 
 
-def _learning_rate(
-    base: ModelShape, recipe: PlanningRecipe, batch: float, wanted: int, reasons: dict[str, str]
-) -> float:
+def _trains_adapter(base: ModelShape, recipe: PlanningRecipe) -> bool:
+    return recipe.tpu.method == "lora" and base.family == "decoder"
+
+
+def _method(adapter: Adapter | None) -> dict[str, Any]:
+    """What an adapter means for the search: a frozen base in bf16 beside float32 factors."""
+    if adapter is None:
+        return {}
+    return {
+        "method": Method.LORA,
+        "weight_bytes": 2,
+        "lora_rank": adapter.rank,
+        "lora_modules": adapter.modules,
+    }
+
+
+def _learning_rate(request: _PlanRequest, batch: float, reasons: dict[str, str]) -> float:
+    base, recipe, wanted = request.base, request.recipe, request.problem.wanted
     if base.family == "t5":
         reasons["learning_rate"] = (
             f"{recipe.tpu.t5_learning_rate:g}, constant: Adafactor's rate is relative to the weights and is kept"
         )
         return recipe.tpu.t5_learning_rate
     factor = rate_factor(batch, wanted)
+    own = request.adapter.learning_rate if request.adapter else recipe.tpu.learning_rate
+    rule = "of the LoRA rules" if request.adapter else "of the recipe"
     reasons["learning_rate"] = (
-        f"{recipe.tpu.learning_rate:g} of the recipe, made for {wanted} examples, x {factor:.3g} for"
+        f"{own:g} {rule}, made for {wanted} examples, x {factor:.3g} for"
         f" {batch:.4g}: the square root of the ratio (Adam, Malladi et al. 2022), no further than the noise scale"
     )
-    return recipe.tpu.learning_rate * factor
-
-
-def _companion(tensor: int, recipe: PlanningRecipe, reasons: dict[str, str]) -> ModelShape:
-    """The T5 model for a decoder plan's gin file: the recipe's, or the next larger one that the mesh divides."""
-    names = [name for name in PRESETS if name.startswith("t5_1_1-")]
-    if recipe.tpu.t5_default not in names:
-        raise InputError(f"planning recipe: t5_default {recipe.tpu.t5_default!r} is none of {', '.join(names)}")
-    for name in names[names.index(recipe.tpu.t5_default) :]:
-        shape = read_shape(name)
-        if largest_tensor(shape) % tensor == 0:
-            reasons["gin"] = f"T5X trains encoder-decoders only: the gin file fine-tunes {name} on the same mesh"
-            return shape
-    raise InputError(f"no T5 preset from {recipe.tpu.t5_default} on can be cut into {tensor} tensor shards")
-
-
-def _gin(
-    request: _PlanRequest, t5: ModelShape, best: FeasibleLayout, group: tuple[int, int, int, int], steps: int
-) -> str:
-    """The gin file for `t5` on the plan's mesh, with the least recomputation that fits.
-
-    Raises:
-        InputError: the T5 does not fit on this mesh; the message has the sum.
-    """
-    recipe, target = request.recipe, request.target
-    budget = target.usable_bytes * recipe.headroom
-    for remat in recipe.limits.remat:
-        load = Workload(
-            shape=t5,
-            sequence=best.lengths.sequence,
-            inputs=best.lengths.sequence,
-            global_batch=best.global_batch,
-            mesh=best.mesh,
-            recompute=policy(remat, "t5x"),
-            optimizer=Optimizer.ADAFACTOR,
-            software="t5x",
-        )
-        memory = footprint(load)
-        if memory.total <= budget:
-            break
-    else:
-        raise InputError(
-            f"{t5.name} does not fit over {best.mesh} on {target.name}: {memory.arithmetic()} of"
-            f" {size(budget)}; name a smaller tpu.t5_default in the planning recipe"
-        )
-    return render_gin(
-        T5xRun(
-            domain=request.domain,
-            shape=t5,
-            submesh=group,
-            shard_parameters=best.mesh.fsdp > 1,
-            input_length=best.lengths.sequence,
-            target_length=best.lengths.sequence,
-            steps=steps,
-            global_batch=best.global_batch,
-            remat=remat,
-            recipe=recipe.tpu,
-        )
-    )
-
-
-def _maxtext(request: _PlanRequest, best: FeasibleLayout, steps: int, rate: float) -> str:
-    return render_maxtext(
-        MaxTextRun(
-            domain=request.domain,
-            shape=request.base,
-            mesh=best.mesh,
-            per_device_batch=best.global_batch / request.target.chips,
-            sequence=best.lengths.sequence,
-            remat=best.remat,
-            steps=steps,
-            logit_chunks=best.load.logit_chunks,
-            recipe=request.recipe.tpu.model_copy(update={"learning_rate": rate}),
-        )
-    )
+    return own * factor

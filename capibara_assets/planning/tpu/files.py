@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
+from capibara_assets.datasets.layout import split_file
 from capibara_assets.deployment.locations import resources_root
-from capibara_assets.planning.accounting import Method
 from capibara_assets.planning.hardware.targets import HardwareTarget
 from capibara_assets.planning.recipe import TpuRecipe
 from capibara_assets.planning.tpu.plan import TpuPlan
-from capibara_assets.planning.writers.jax_config import JaxConfig, Schedule, render_jax_config
+from capibara_assets.planning.writers.jax_config import Chip, JaxConfig, Schedule, render_jax_config
 from capibara_assets.planning.writers.launch import CONFIGURATIONS, LaunchJob, Trainer, launch_files
 
 TASKS_FILE = "capibara_tasks.py"
@@ -15,30 +15,33 @@ T5X_REQUIREMENTS = "requirements-t5x.txt"
 SAVES = 4  # checkpoints per training
 
 
-def jax_config_of(plan: TpuPlan, recipe: TpuRecipe) -> JaxConfig:
+def jax_config_of(plan: TpuPlan, target: HardwareTarget, recipe: TpuRecipe) -> JaxConfig:
     """The configuration of our JAX trainer for this plan.
 
     Raises:
         pydantic.ValidationError: the plan is inconsistent (a defect of the planner).
     """
-    # Our trainer reads folders: gcsfuse mounts a bucket at /gcs/BUCKET, as Vertex AI does.
-    storage = recipe.storage_root.replace("gs://", "/gcs/", 1)
-    root = f"{storage}/{plan.domain}"
+    storage = recipe.storage_root.rstrip("/")
     t5 = plan.shape.family == "t5"
+    saves = max(1, plan.steps // SAVES)
+    peak = target.peak("bf16")
     return JaxConfig(
         domain=plan.domain,
         model=plan.shape,
         base=f"{storage}/base/{plan.model}",
-        data=f"{root}/data/train.jsonl",
-        validation=f"{root}/data/validation.jsonl",
-        output=f"{root}/jax",
+        data=split_file(storage, plan.domain, "train"),
+        validation=split_file(storage, plan.domain, "validation"),
+        evaluate_every=saves,
+        publish="best" if plan.lora else "last",
+        output=f"{storage}/{plan.domain}/jax",
         mesh=plan.mesh,
         sequences=plan.global_batch,
         sequence=plan.sequence,
         target_sequence=plan.sequence if t5 else None,
         packing=plan.packed,
         remat=plan.remat,
-        method=Method.FULL,
+        method=plan.method,
+        lora=plan.lora,
         optimizer=plan.optimizer,
         schedule=Schedule(
             kind="constant" if t5 else "cosine",
@@ -46,9 +49,14 @@ def jax_config_of(plan: TpuPlan, recipe: TpuRecipe) -> JaxConfig:
             warmup_steps=0 if t5 else plan.steps // 20,
         ),
         steps=plan.steps,
-        save_every=max(1, plan.steps // SAVES),
+        save_every=saves,
         logit_chunks=plan.logit_chunks,
         xla_flags=recipe.xla_flags,
+        chip=Chip(
+            target=target.name,
+            peak_tflops=peak and peak / 1e12,
+            step_seconds=(plan.step_time.low, plan.step_time.middle, plan.step_time.high),
+        ),
     )
 
 
@@ -60,7 +68,7 @@ def tpu_files(plan: TpuPlan, target: HardwareTarget, recipe: TpuRecipe) -> dict[
     """
     gin = resources_root() / "gin"
     files = {
-        CONFIGURATIONS["jax"]: render_jax_config(jax_config_of(plan, recipe)),
+        CONFIGURATIONS["jax"]: render_jax_config(jax_config_of(plan, target, recipe)),
         CONFIGURATIONS["t5x"]: plan.gin,
         TASKS_FILE: (gin / TASKS_FILE).read_text(encoding="utf-8"),
         T5X_REQUIREMENTS: (gin / T5X_REQUIREMENTS).read_text(encoding="utf-8"),

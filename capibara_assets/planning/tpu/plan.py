@@ -4,10 +4,11 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from capibara_assets.planning.accounting import Optimizer, Remat
+from capibara_assets.planning.accounting import Method, Optimizer, Remat, flops_per_token
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape
 from capibara_assets.planning.prediction.throughput import ThroughputReading
+from capibara_assets.planning.writers.jax_config import Lora
 
 NOT_COMPILED: Final = "not compiled"
 Span = tuple[float, float, float]
@@ -76,10 +77,13 @@ class TpuPlan(BaseModel):
     packed: bool = Field(description="rows hold several examples")
     examples_per_row: float
     remat: Remat
+    method: Method = Method.FULL
+    lora: Lora | None = Field(default=None, description="of method lora; None: every weight is trained")
     optimizer: Optimizer
     learning_rate: float
     logit_chunks: int
     steps: int
+    epochs: int = 1
     step_time: StepTime
     tokens_per_second: Span
     tflops_per_chip: Span = Field(description="model FLOPs, attention in full")
@@ -95,6 +99,24 @@ class TpuPlan(BaseModel):
     usd_note: str
     gin: str
     t5_model: str = Field(description="the T5 preset or model that the gin file fine-tunes")
-    maxtext: str | None = Field(description="None for encoder-decoders, which MaxText does not train")
+    maxtext: str | None = Field(description="None for encoder-decoders, and where every weight does not fit")
     xla: dict[str, Any] = Field(description="XLA's verdict, or that it was not asked")
     reasons: dict[str, str]
+
+    @property
+    def examples_per_step(self) -> int:
+        """Examples of an optimizer step over all chips."""
+        return max(1, round(self.global_batch * self.examples_per_row))
+
+    @property
+    def trained_parameters(self) -> int:
+        """Trained parameters: the adapter's, or all."""
+        if self.lora is None:
+            return self.shape.parameters
+        return self.shape.lora_parameters(self.lora.rank, self.lora.modules)
+
+    @property
+    def flops_per_token(self) -> float:
+        """Model FLOPs of a token: recomputation not counted, attention in full."""
+        trained = self.trained_parameters if self.lora else 0
+        return flops_per_token(self.shape, self.sequence, method=self.method, lora_parameters=trained)

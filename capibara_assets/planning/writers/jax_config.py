@@ -17,7 +17,7 @@ VERSION: Literal[1] = 1
 HEAD = (
     "# What the JAX trainer runs, computed from a plan. On every host of the slice:\n"
     "#   python3 -m capibara_assets.training.jax THIS_FILE\n"
-    "# Paths are folders: mount a bucket first (gcsfuse BUCKET /gcs/BUCKET).\n"
+    "# Paths are folders or gs:// (extra gcp); `capibara dataset export DOMAIN --storage ROOT` writes the data.\n"
 )
 
 
@@ -28,6 +28,14 @@ class Lora(Declared):
     alpha: float = Field(gt=0, description="the update is scaled by alpha / rank (alpha / sqrt(rank) with rslora)")
     rslora: bool = False
     modules: tuple[str, ...] = Field(min_length=1, description="linear layers, by their names in Transformers")
+
+
+class Chip(Declared):
+    """The chip that a configuration was planned for, against which a run on it is measured."""
+
+    target: str
+    peak_tflops: float | None = Field(default=None, gt=0, description="of one chip in bf16, dense")
+    step_seconds: tuple[float, float, float] | None = Field(default=None, description="predicted: low, middle, high")
 
 
 class Schedule(Declared):
@@ -56,11 +64,25 @@ class JaxConfig(Declared):
     domain: str
     model: ModelShape = Field(description="sizes; the weights in `base` have to agree")
     base: str = Field(description="folder or gs:// path of config.json, tokenizer and safetensors")
-    data: str = Field(description="JSON lines of {messages: [{role, content}, ...]}; the last message is supervised")
-    validation: str | None = None
+    data: str = Field(description="JSON lines of {messages: [{role, content}, ...]}; the assistant's are supervised")
+    validation: str | None = Field(default=None, description="the same, to validate on; None: no validation")
+    evaluate_every: int | None = Field(
+        default=None, gt=0, description="steps between validations; None: before the first and after the last step only"
+    )
+    publish: Literal["last", "best"] = Field(default="last", description="which weights are written at the end")
     output: str = Field(description="folder or gs:// path for checkpoints, metrics and the result")
     mesh: Mesh
-    sequences: int = Field(gt=0, description="per optimizer step over the slice")
+    sequences: int = Field(gt=0, description="rows per optimizer step over the slice")
+    examples: int | None = Field(
+        default=None,
+        gt=0,
+        description="examples per optimizer step, in the order of the PyTorch trainer; rows left over stay empty. None:"
+        " `sequences` rows filled from the whole dataset",
+    )
+    order: str | None = Field(default=None, description="seed of that order; None: `seed`")
+    length_window: int = Field(default=4, gt=0, description="steps' worth of examples sorted by length together")
+    max_length: int | None = Field(default=None, gt=1, description="most tokens of an example; None: `sequence`")
+    too_long: Literal["leave_out", "raise", "truncate"] | None = None
     micro_steps: int = Field(default=1, ge=1, description="passes per optimizer step (gradient accumulation)")
     sequence: int = Field(gt=0, description="tokens; of encoder-decoders of the inputs")
     target_sequence: int | None = Field(default=None, gt=0, description="tokens of the targets; encoder-decoders only")
@@ -68,6 +90,7 @@ class JaxConfig(Declared):
     remat: Remat
     method: Method
     lora: Lora | None = None
+    start: str | None = Field(default=None, description="PEFT adapter that training starts from; None: drawn by `seed`")
     optimizer: Optimizer = Optimizer.ADAMW
     weight_decay: float = Field(default=0.0, ge=0)
     clip_norm: float | None = Field(default=1.0, gt=0)
@@ -81,6 +104,8 @@ class JaxConfig(Declared):
     )
     logit_chunks: int = Field(default=1, ge=1, description="parts of the sequence whose logits exist at once")
     xla_flags: tuple[Flag, ...] = Field(default=(), description="for LIBTPU_INIT_ARGS")
+    xla_cache: str | None = Field(default=None, description="folder in which compiled programs are kept between runs")
+    chip: Chip | None = None
 
     @model_validator(mode="after")
     def _adds_up(self) -> "JaxConfig":
@@ -94,6 +119,12 @@ class JaxConfig(Declared):
                 f"sequences {self.sequences} is no multiple of {self.mesh.batch_shards} batch shards x"
                 f" {self.micro_steps} micro-steps = {passes}"
             )
+        if self.publish == "best" and self.validation is None:
+            raise ValueError("publish best needs validation")
+        if self.start is not None and self.lora is None:
+            raise ValueError("start is an adapter, which method lora alone has")
+        if self.max_length is not None and self.max_length > self.sequence:
+            raise ValueError(f"max_length {self.max_length} exceeds the rows' {self.sequence} tokens")
         if self.schedule.warmup_steps > self.steps:
             raise ValueError(f"warmup_steps {self.schedule.warmup_steps} exceed steps {self.steps}")
         if self.sequence % self.logit_chunks:

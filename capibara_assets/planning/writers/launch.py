@@ -5,6 +5,7 @@ zones and images belong to the deployment: they are environment variables, and a
 """
 
 import re
+import shlex
 from typing import Any, Literal, NamedTuple
 
 import yaml
@@ -36,7 +37,7 @@ class LaunchJob(NamedTuple):
     """A job to launch.
 
     `files` are the plan's (name -> text), including the configuration of each of `trainers`, the first of which runs by
-    default. `xla_flags` are passed to libtpu. `storage_root` holds the plan's folder for Vertex AI.
+    default. `xla_flags` are passed to libtpu. `storage_root` holds the data, and for Vertex AI the plan's folder.
     """
 
     name: str
@@ -76,7 +77,8 @@ def _run(job: LaunchJob, target: HardwareTarget) -> str:
         "maxtext": 'exec "$python" -m maxtext.trainers.post_train.sft.train_sft "$here/maxtext.yml"',
         "t5x": (
             'export PYTHONPATH="$here${PYTHONPATH:+:$PYTHONPATH}" # capibara_tasks.py\n'
-            '    : "${CAPIBARA_DATA:?the folder of DOMAIN/train.jsonl}" "${T5X_CHECKOUT:?a checkout of T5X}"\n'
+            f'    if [[ -z "${{CAPIBARA_DATA:-}}" ]]; then export CAPIBARA_DATA={shlex.quote(job.storage_root)}; fi\n'
+            '    : "${T5X_CHECKOUT:?a checkout of T5X}"\n'
             '    exec "$python" -m t5x.train --gin_file="$here/t5x.gin" --gin_search_paths="$T5X_CHECKOUT"'
         ),
     }

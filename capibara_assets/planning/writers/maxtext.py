@@ -5,6 +5,7 @@ from typing import Any, Literal, NamedTuple
 
 import yaml
 
+from capibara_assets.datasets.layout import split_file
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
 from capibara_assets.planning.accounting import Remat
@@ -110,8 +111,8 @@ def settings(run: MaxTextRun) -> dict[str, Any]:
         "packing": True,
         "dataset_type": "hf",
         "hf_path": "json",
-        "hf_train_files": f"{run.recipe.storage_root}/{run.domain}/data/train.jsonl",
-        "hf_eval_files": f"{run.recipe.storage_root}/{run.domain}/data/validation.jsonl",
+        "hf_train_files": split_file(run.recipe.storage_root, run.domain, "train"),
+        "hf_eval_files": split_file(run.recipe.storage_root, run.domain, "validation"),
         "train_split": "train",
         "train_data_columns": ["messages"],
         "eval_data_columns": ["messages"],

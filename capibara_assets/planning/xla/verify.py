@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from capibara_assets.errors import InputError
 from capibara_assets.planning.recipe import PlanningRecipe
-from capibara_assets.planning.tpu.plan import TpuPlan
+from capibara_assets.planning.tpu.plan import NOT_COMPILED, TpuPlan
 from capibara_assets.planning.writers.gin import check_gin
 
 if TYPE_CHECKING:
@@ -62,9 +62,11 @@ def _asked(
         check_gin(plan.gin)
     if recipe.xla == "skip":
         return plan, None
+    if recipe.xla == "auto" and not find_spec("libtpu"):
+        why = "libtpu is not installed: pip install 'capibara-assets[aot]' (x86-64 Linux); the figures are arithmetic"
+        return plan.model_copy(update={"xla": {"status": NOT_COMPILED, "detail": f"{NOT_COMPILED}: {why}"}}), None
     from capibara_assets.planning.xla.ask import check_plan, with_verdict
 
     # `place` stops the compiler after buffer assignment: seconds, and enough to know what fits.
-    asked = recipe.xla in ("place", "compile")
-    verdict = check_plan(plan, compile_program=asked, whole=recipe.xla == "compile", cache=cache)
+    verdict = check_plan(plan, compile_program=recipe.xla != "lower", whole=recipe.xla != "place", cache=cache)
     return with_verdict(plan, verdict), verdict

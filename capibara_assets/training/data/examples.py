@@ -103,6 +103,14 @@ def tokens_of(
     )
 
 
+def validation_choice(
+    request: TrainingRequest, voter: VoterSpec, table: pl.DataFrame, encoded: EncodedSet, settings: Settings
+) -> tuple[list[str], list[Encoded]]:
+    """Ids and tokens of a voter's validation examples. Raises InputError: there is none that can be used."""
+    shard = validation_shard(table, voter.shard, len(request.recipe.voters))
+    return chosen("validation", shard, encoded, settings, request.recipe.data.max_validation_examples)
+
+
 def validation_examples(
     request: TrainingRequest,
     voter: VoterSpec,
@@ -116,8 +124,6 @@ def validation_examples(
     Raises:
         InputError: there is none that can be used.
     """
-    shard = validation_shard(table, voter.shard, len(request.recipe.voters))
-    most = request.recipe.data.max_validation_examples
-    ids, examples = chosen("validation", shard, encoded, settings, most)
+    ids, examples = validation_choice(request, voter, table, encoded, settings)
     view = view_of(settings.head, tokenizer, f"{request.seed}/{voter.seed}")
     return view(ids, examples, "validation") if view else examples

@@ -1,4 +1,6 @@
 """The trainer of TPU plans: runs a plan's JAX configuration with the same step that the planner compiled with XLA.
 
-Imports `planning`, `modeling.jax`, `datasets` and what lies below them; nothing of the PyTorch training.
+`voter` trains a voter of a request with it; all else runs alone, on each host of a slice (`python -m`). Imports
+`planning`, `modeling.jax`, `datasets`, of the PyTorch training its data, schedule, progress and results, and what lies
+below them.
 """

@@ -1,4 +1,4 @@
-"""The training loop of the JAX trainer: steps on a device mesh, with losses, resume points and final weights as files.
+"""The training loop of the JAX trainer: steps on a device mesh, validation, resume points, and final weights as files.
 
 One process drives all devices of its host. On a slice of several hosts each host runs this program (jax.distributed
 connects them) and holds its own shards of every array; host 0 writes the files.
@@ -7,31 +7,56 @@ connects them) and holds its own shards of every array; host 0 writes the files.
 import json
 import math
 import time
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from capibara_assets.datasets.tokens.tokenising import EncodedSet
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.files import base_digest
+from capibara_assets.modeling.files import ADAPTER_WEIGHTS, base_digest
 from capibara_assets.modeling.jax import lora, weights
 from capibara_assets.modeling.jax.attention import LANES
-from capibara_assets.modeling.jax.placement import BATCH, MESH_AXES, Placement
-from capibara_assets.modeling.jax.sizes import StepSettings, Table
-from capibara_assets.modeling.jax.step import tables, train_step
+from capibara_assets.modeling.jax.placement import Placement
+from capibara_assets.modeling.jax.sizes import StepSettings
+from capibara_assets.modeling.jax.step import supervised, tables, train_step
 from capibara_assets.planning.accounting import Method, Optimizer
 from capibara_assets.planning.writers.jax_config import JaxConfig
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.storage.jsonfiles import write_json_atomic
-from capibara_assets.training.causes import TPU
-from capibara_assets.training.jax.rows import read_rows
+from capibara_assets.training.jax.devices import device_mesh, join_hosts, on_host, placed, placed_batch
+from capibara_assets.training.jax.measured import StepMeter
+from capibara_assets.training.jax.places import POINTS, JaxPlaces
+from capibara_assets.training.jax.rows import Rows, read_examples, step_rows
 from capibara_assets.training.jax.saved import JaxResumePoint, newest_point, save_point
+from capibara_assets.training.jax.validation import Validation, validation_of
+from capibara_assets.training.resume.points import Progress
+from capibara_assets.training.step.settings import scheduled
 
 Tree = dict[str, Any]
-RESULT, METRICS, POINTS = "result.json", "metrics.jsonl", "points"
+RESULT, METRICS, ADAPTER, MODEL = "result.json", "metrics.jsonl", "adapter", "model"
+
+
+def _silent(*_: Any) -> None:
+    """Neither listens nor stops."""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What a training tells while it runs.
+
+    Attributes:
+        started: gets the progress that it begins with, and further figures.
+        line: gets each line of metrics, of a step (`loss`) or a validation (`validation_loss`).
+        poll: called before each step; what it raises ends the training, after a resume point.
+    """
+
+    started: Callable[[Progress, dict[str, Any]], None] = _silent
+    line: Callable[[dict[str, Any]], None] = _silent
+    poll: Callable[[], None] = _silent
 
 
 @dataclass(frozen=True)
@@ -42,22 +67,53 @@ class JaxTraining:
         folder: its output.
         losses: nats per supervised token of each step of this process, in order.
         started_at: step of the resume point it started from; 0 for a new training.
+        progress: validations, losses, tokens and seconds over all attempts.
+        measured: the speed of this attempt (`measured.StepMeter.document`).
     """
 
     folder: Path
     losses: tuple[float, ...]
     started_at: int
+    progress: Progress
+    measured: dict[str, Any]
+
+
+@dataclass
+class _Job:
+    """A training under way: what stays, and its state on the mesh (`trained`, `state`, `best`)."""
+
+    config: JaxConfig
+    places: JaxPlaces
+    key: str
+    mesh: Any
+    settings: StepSettings
+    rows: Callable[[int], Rows]
+    examples: EncodedSet
+    validation: Validation | None
+    meter: StepMeter
+    trained: Tree
+    frozen: Tree
+    state: Tree
+    progress: Progress
+    resumed_from: int
+    passed_over: list[str]
+    best: Tree = field(default_factory=dict)
+    losses: list[float] = field(default_factory=list)
+
+    @property
+    def writes(self) -> bool:
+        """Whether this is the host that writes."""
+        import jax
+
+        return bool(jax.process_index() == 0)
 
 
 def learning_rate(config: JaxConfig, step: int) -> float:
-    """The rate of step `step` (from 0): linear warm-up, then cosine to `final` at the last step, or constant."""
+    """The rate of step `step` (from 0): linear warm-up, then half a cosine to `final` at the last step, or constant."""
     plan = config.schedule
-    if step < plan.warmup_steps:
-        return plan.peak * (step + 1) / plan.warmup_steps
-    if plan.kind == "constant":
+    if plan.kind == "constant" and step >= plan.warmup_steps:
         return plan.peak
-    share = (step - plan.warmup_steps) / max(1, config.steps - 1 - plan.warmup_steps)
-    return plan.final + (plan.peak - plan.final) * 0.5 * (1 + math.cos(math.pi * min(1.0, share)))
+    return scheduled(step, config.steps, plan.warmup_steps, plan.peak, plan.final / plan.peak)
 
 
 def step_settings(config: JaxConfig, platform: str) -> StepSettings:
@@ -90,102 +146,197 @@ def step_settings(config: JaxConfig, platform: str) -> StepSettings:
     )
 
 
-def train(config: JaxConfig) -> JaxTraining:
+def train(config: JaxConfig, watch: Watch | None = None) -> JaxTraining:
     """Run or resume a training.
 
-    Writes `points/` (resume points), `metrics.jsonl` (one line a step), and at the end the model or adapter in
-    Transformers' or PEFT's form and `result.json`.
+    Writes `points/` (resume points), `metrics.jsonl` (one line a step or validation), and at the end the model or
+    adapter in Transformers' or PEFT's form and `result.json`; on an object store, too.
 
     Raises:
-        InputError: a path is not local, the devices do not match the mesh, data or weights do not fit, or the loss is
-            not finite.
+        InputError: a location cannot be read, the devices do not match the mesh, data or weights do not fit, or the
+            loss is not finite.
+        Exception: what `watch.poll` raised; a resume point was written before.
     """
-    import jax
-    from jax.sharding import Mesh
+    watch = watch or Watch()
+    join_hosts()
+    job = _prepare(config)
+    watch.started(job.progress, {"passed_over": job.passed_over, "left_out": job.examples.left_out})
+    step = _compiled(job)
+    compiled = {"compile_seconds": round(job.meter.compile_seconds, 3), "device": job.meter.kind}
+    _tell(job, watch, {"step": job.progress.step, **compiled})
+    began, before = time.monotonic(), job.progress.seconds
+    while True:
+        job.progress.seconds = before + time.monotonic() - began
+        _poll(job, watch)
+        _validate_if_due(job, watch)
+        if job.progress.step == config.steps:
+            break
+        _take_step(job, step, watch)
+        if job.progress.step % config.save_every == 0 and job.progress.step < config.steps:
+            _save(job)
+    job.progress.seconds = before + time.monotonic() - began
+    return _publish(job)
 
-    base, data, output = (_local(path) for path in (config.base, config.data, config.output))
-    if _on_several_hosts():
-        jax.distributed.initialize()
+
+def _poll(job: _Job, watch: Watch) -> None:
+    """Ask whether to go on; where not, leave a resume point."""
+    try:
+        watch.poll()
+    except Exception:
+        if job.progress.step > job.resumed_from:
+            _save(job)
+        raise
+
+
+def _prepare(config: JaxConfig) -> _Job:
+    """Read everything, and place weights and state of the newest resume point, or of a start, on the mesh."""
+    import jax
+
+    if config.xla_cache is not None:
+        jax.config.update("jax_compilation_cache_dir", config.xla_cache)
+    places = JaxPlaces.of(config)
+    devices = jax.devices()
     settings = step_settings(config, jax.default_backend())
-    mesh = Mesh(_devices(config), MESH_AXES)
-    rows = read_rows(config, data, _tokenizer(base))
+    mesh = device_mesh(config.mesh)
+    tokenizer = _tokenizer(places.base)
+    examples = read_examples(config, places.data, tokenizer)
+    validation = validation_of(config, settings, mesh, places.validation, tokenizer)
     trained_table, frozen_table, state_table = tables(config.model, settings)
-    loaded = weights.read_model(config.model, base)
-    key = _key(config, base, data)
-    point, skipped = newest_point(output / POINTS, key)
+    loaded = weights.read_model(config.model, places.base)
+    key = _key(config, places)
+    point, passed_over = newest_point(places.output / POINTS, key)
     if point is None:
-        start = loaded if config.method is Method.FULL else lora.initial(trained_table, config.seed)
-        point = JaxResumePoint(
-            0, key, start, {name: np.zeros(entry.size, np.float32) for name, entry in state_table.items()}
-        )
-    place = partial(_place, mesh)
-    trained, state = place(point.trained, trained_table, "float32"), place(point.state, state_table, "float32")
-    frozen = place({name: loaded[name] for name in frozen_table}, frozen_table, config.compute_dtype)
-    del loaded
-    step = jax.jit(train_step(config.model, settings, Placement(mesh)), donate_argnums=(0, 2))
-    losses: list[float] = []
-    for number in range(point.step, config.steps):
-        began = time.monotonic()
-        batch = _batch(mesh, rows.of_step(number, config.sequences, config.seed))
-        rate = learning_rate(config, number)
-        trained, state, _, loss = step(trained, frozen, state, np.float32(number), np.float32(rate), batch)
-        losses.append(float(loss))
-        if not math.isfinite(losses[-1]):
-            raise InputError(f"step {number + 1}: the loss is {losses[-1]}; lower schedule.peak or check the data")
-        line = {"step": number + 1, "loss": losses[-1], "learning_rate": rate, "seconds": time.monotonic() - began}
-        done = number + 1
-        saving = done % config.save_every == 0 and done < config.steps
-        kept = (_host(trained), _host(state)) if saving else None
-        if jax.process_index() == 0:
-            _log(output / METRICS, line)
-            if kept is not None:
-                save_point(output / POINTS, JaxResumePoint(done, key, *kept))
-    final = _host(trained)
-    if jax.process_index() == 0:
-        _publish(config, settings, final, base, output)
-        result = {"steps": config.steps, "resumed_from": point.step, "passed_over": skipped, "left_out": rows.left_out}
-        write_json_atomic(output / RESULT, {**result, "rows": len(rows), "loss": losses[-1] if losses else None})
-    return JaxTraining(output, tuple(losses), point.step)
+        start = loaded if config.method is Method.FULL else _start(config, settings, places)
+        zeros = {name: np.zeros(entry.size, np.float32) for name, entry in state_table.items()}
+        point = JaxResumePoint(0, key, start, zeros)
+    return _Job(
+        config=config,
+        places=places,
+        key=key,
+        mesh=mesh,
+        settings=settings,
+        rows=step_rows(config, examples),
+        examples=examples,
+        validation=validation,
+        meter=StepMeter(config, jax.default_backend(), devices[0].device_kind),
+        trained=placed(mesh, point.trained, trained_table, "float32"),
+        frozen=placed(mesh, {name: loaded[name] for name in frozen_table}, frozen_table, config.compute_dtype),
+        state=placed(mesh, point.state, state_table, "float32"),
+        progress=point.progress,
+        resumed_from=point.step,
+        passed_over=passed_over,
+        best=dict(point.best),
+    )
 
 
-def _publish(config: JaxConfig, settings: StepSettings, final: Tree, base: Path, output: Path) -> None:
-    if config.method is Method.LORA:
-        weights.save_adapter(config.model, settings, final, config.base, output / "adapter")
-    else:
-        weights.save_model(config.model, final, base, output / "model")
+def _start(config: JaxConfig, settings: StepSettings, places: JaxPlaces) -> Tree:
+    """The LoRA factors that a new training begins with."""
+    table, _, _ = tables(config.model, settings)
+    if places.start is None:
+        return lora.initial(table, config.seed)
+    return weights.read_adapter(config.model, table, places.start)
 
 
-def _local(path: str) -> Path:
-    if "://" in path:
-        raise InputError(
-            f"{path}: the JAX trainer reads and writes local folders; copy it to the hosts, or mount it (gcsfuse)"
-        )
-    return Path(path)
-
-
-def _on_several_hosts() -> bool:
-    """Whether this host is one of several of a TPU slice, by the TPU VM's environment."""
-    import os
-
-    return len([host for host in os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if host]) > 1
-
-
-def _devices(config: JaxConfig) -> Any:
+def _compiled(job: _Job) -> Callable[..., Any]:
+    """The step as compiled program; its time is the meter's, apart from that of steps."""
     import jax
-    from jax.experimental.mesh_utils import create_device_mesh
 
-    odd = [name for name in ("pipeline", "expert", "slices") if getattr(config.mesh, name) > 1]
-    if odd:
-        raise InputError(
-            f"the JAX trainer shards over data, fsdp and tensor in one slice; the mesh has {', '.join(odd)}"
-        )
-    if jax.device_count() != config.mesh.chips:
-        platform = jax.default_backend()
-        lost = "" if platform == "tpu" else f"; {TPU.name}: {TPU.remedy}"
-        found = f"here are {jax.device_count()} ({platform})"
-        raise InputError(f"{config.mesh} needs {config.mesh.chips} devices; {found}{lost}")
-    lengths = (config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
-    return create_device_mesh(lengths, jax.devices(), allow_split_physical_axes=True)
+    began = time.monotonic()
+    step = jax.jit(train_step(job.config.model, job.settings, Placement(job.mesh)), donate_argnums=(0, 2))
+    batch = placed_batch(job.mesh, job.rows(min(job.progress.step, job.config.steps - 1)).batch())
+    zero = np.float32(0)
+    compiled: Callable[..., Any] = step.lower(job.trained, job.frozen, job.state, zero, zero, batch).compile()
+    job.meter.compile_seconds = time.monotonic() - began
+    return compiled
+
+
+def _take_step(job: _Job, step: Callable[..., Any], watch: Watch) -> None:
+    """One optimizer step, its figures, and its line of metrics. Raises InputError: the loss is not finite."""
+    config, progress, began = job.config, job.progress, time.monotonic()
+    rows = job.rows(progress.step)
+    batch = rows.batch()
+    rate = learning_rate(config, progress.step)
+    job.trained, job.state, _, value = step(
+        job.trained, job.frozen, job.state, np.float32(progress.step), np.float32(rate), placed_batch(job.mesh, batch)
+    )
+    loss = float(value)
+    if not math.isfinite(loss):
+        raise InputError(f"step {progress.step + 1}: the loss is {loss}; lower schedule.peak or check the data")
+    seconds, used = time.monotonic() - began, rows.used_tokens
+    progress.step += 1
+    counted = int(supervised(config.model, batch))
+    progress.tokens += counted
+    progress.curve.append({"step": progress.step, "loss": loss, "learning_rate": rate})
+    job.losses.append(loss)
+    job.meter.steps.append((seconds, used))
+    line = {"step": progress.step, "loss": loss, "learning_rate": rate, "tokens": used, "supervised": counted}
+    samples = {} if rows.examples is None else {"samples": rows.examples}
+    _tell(job, watch, line | samples | job.meter.figures(seconds, used))
+
+
+def _validate_if_due(job: _Job, watch: Watch) -> None:
+    """Validate before the first and after the last step, and as often between as the configuration says."""
+    config, progress = job.config, job.progress
+    if job.validation is None or progress.validated >= progress.step:
+        return
+    between = config.evaluate_every is not None and progress.step % config.evaluate_every == 0
+    if not between and progress.step not in (0, config.steps):
+        return
+    loss = job.validation.loss(job.trained, job.frozen)
+    if progress.judged(loss) and config.publish == "best":
+        job.best = on_host(job.trained)
+    _tell(job, watch, {"step": progress.step, "validation_loss": loss})
+
+
+def _tell(job: _Job, watch: Watch, line: dict[str, Any]) -> None:
+    if job.writes:
+        file = job.places.output / METRICS
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a", encoding="utf-8") as out:
+            out.write(json.dumps(line) + "\n")
+    watch.line(line)
+
+
+def _save(job: _Job) -> None:
+    trained, state = on_host(job.trained), on_host(job.state)
+    if job.writes:
+        point = JaxResumePoint(job.progress.step, job.key, trained, state, job.progress, job.best)
+        job.places.save_point(save_point(job.places.output / POINTS, point))
+
+
+def _publish(job: _Job) -> JaxTraining:
+    """Write the weights to publish and the result."""
+    config, places, progress = job.config, job.places, job.progress
+    final = job.best if config.publish == "best" and job.best else on_host(job.trained)
+    measured = job.meter.document()
+    if job.writes:
+        if config.method is Method.LORA:
+            weights.save_adapter(config.model, job.settings, final, config.base, places.output / ADAPTER)
+        else:
+            weights.save_model(config.model, final, places.base, places.output / MODEL)
+        result = {
+            "steps": config.steps,
+            "resumed_from": job.resumed_from,
+            "passed_over": job.passed_over,
+            "left_out": job.examples.left_out,
+            "examples": len(job.examples.encoded),
+            "loss": job.losses[-1] if job.losses else None,
+            "base_validation_loss": progress.base_loss,
+            "validation_loss": _validation_loss(job),
+            "best_step": progress.best_step if config.publish == "best" else config.steps,
+            "measured": measured,
+        }
+        write_json_atomic(places.output / RESULT, result)
+        places.publish(last=RESULT)
+    return JaxTraining(places.output, tuple(job.losses), job.resumed_from, progress, measured)
+
+
+def _validation_loss(job: _Job) -> float | None:
+    """The validation loss of the published weights; None without validation."""
+    if job.config.publish == "best":
+        return job.progress.best_loss
+    found = [point["validation_loss"] for point in job.progress.curve if "validation_loss" in point]
+    return float(found[-1]) if found else None
 
 
 def _tokenizer(base: Path) -> Any:
@@ -194,51 +345,12 @@ def _tokenizer(base: Path) -> Any:
     return AutoTokenizer.from_pretrained(base)
 
 
-def _key(config: JaxConfig, base: Path, data: Path) -> str:
+def _key(config: JaxConfig, places: JaxPlaces) -> str:
     """Digest of everything that determines the weights; a resume point must have the same."""
-    determining = config.model_dump(
-        mode="json", exclude={"output", "save_every", "validation", "base", "data", "xla_flags"}
-    )
-    whole = {"config": determining, "base": base_digest(base), "data": sha256_file(data)}
+    where = {"output", "save_every", "base", "data", "validation", "start", "xla_flags", "xla_cache", "chip"}
+    determining = config.model_dump(mode="json", exclude=where)
+    files = {"data": places.data, "validation": places.validation}
+    read = {name: sha256_file(file) for name, file in files.items() if file is not None and file.is_file()}
+    start = sha256_file(places.start / ADAPTER_WEIGHTS) if places.start else None
+    whole = {"config": determining, "base": base_digest(places.base), "start": start, **read}
     return sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
-
-
-def _place(mesh: Any, arrays: Tree, table: Table, dtype: str) -> Tree:
-    """Place arrays on the mesh; each host provides only its own shards."""
-    import jax
-    from jax.sharding import NamedSharding, PartitionSpec
-
-    placed: Tree = {}
-    for name, weight in table.items():
-        values = arrays[name].astype(jax.numpy.dtype(dtype))
-        sharding = NamedSharding(mesh, PartitionSpec(*weight.axes))
-        placed[name] = jax.make_array_from_callback(weight.size, sharding, lambda index, values=values: values[index])
-    return placed
-
-
-def _batch(mesh: Any, arrays: Tree) -> Tree:
-    import jax
-    from jax.sharding import NamedSharding, PartitionSpec
-
-    sharding = NamedSharding(mesh, PartitionSpec(BATCH, None))
-    return {
-        name: jax.make_array_from_callback(values.shape, sharding, lambda index, values=values: values[index])
-        for name, values in arrays.items()
-    }
-
-
-def _host(arrays: Tree) -> Tree:
-    """Copy whole arrays into this host's memory; collective if there are several hosts."""
-    import jax
-
-    if jax.process_count() > 1:
-        from jax.experimental import multihost_utils
-
-        arrays = multihost_utils.process_allgather(arrays, tiled=True)
-    return {name: np.asarray(value) for name, value in arrays.items()}
-
-
-def _log(file: Path, line: dict[str, float]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a", encoding="utf-8") as out:
-        out.write(json.dumps(line) + "\n")

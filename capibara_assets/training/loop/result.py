@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ class VoterResult:
         adapter: the one to publish.
         counts: further entries of the manifest, by name; `validation_loss` is one of them.
         checkpoints: those kept in the checkpoint store, by step.
+        speed: what was measured beside the seconds, for `timings.json`.
     """
 
     adapter: LoraAdapter
@@ -37,6 +38,7 @@ class VoterResult:
     settings: Settings
     counts: Mapping[str, Any]
     checkpoints: Sequence[Mapping[str, Any]] = ()
+    speed: Mapping[str, Any] = field(default_factory=dict)
 
 
 def write_result(run: VoterRun, result: VoterResult, log: EventLog) -> Path:
@@ -55,7 +57,12 @@ def write_result(run: VoterRun, result: VoterResult, log: EventLog) -> Path:
         write_json_atomic(staging / CHECKPOINTS, list(result.checkpoints))
     write_json_atomic(
         staging / "timings.json",
-        {"seconds": round(progress.seconds, 3), "cpu_seconds": round(time.process_time(), 3), "attempts": log.attempt},
+        {
+            "seconds": round(progress.seconds, 3),
+            "cpu_seconds": round(time.process_time(), 3),
+            "attempts": log.attempt,
+            **result.speed,
+        },
     )
     write_json_atomic(
         staging / "manifest.json",

@@ -69,9 +69,13 @@ def progress_lines(every: int) -> Callable[[dict[str, Any]], str | None]:
                 seconds, micro_steps = pace.remaining(event)
                 has_loss = "loss" in event  # a private training does not report it
                 loss = f"loss {_figure(event['loss'])} perplexity {_perplexity(event['loss'])} " if has_loss else ""
+                # The JAX trainer has neither of these; it says what a chip does.
+                norm = f"gradient {event['gradient_norm']:.2f} " if "gradient_norm" in event else ""
+                held = f" {event['memory_mib']:,.0f} MiB" if "memory_mib" in event else ""
+                rate = f" {event['tflops_per_chip']:.3g} TFLOP/s a chip" if "tflops_per_chip" in event else ""
                 return (
-                    f"{at} {loss}lr {event['learning_rate']:.2e} gradient {event['gradient_norm']:.2f} "
-                    f"{event['tokens_per_s']:,.0f} tokens/s {event['memory_mib']:,.0f} MiB, "
+                    f"{at} {loss}lr {event['learning_rate']:.2e} {norm}"
+                    f"{event['tokens_per_s']:,.0f} tokens/s{held}{rate}, "
                     f"{event['of'] - step} steps ({micro_steps} micro-steps), {duration(seconds)} left"
                 )
             case "validation":
@@ -86,6 +90,8 @@ def progress_lines(every: int) -> Callable[[dict[str, Any]], str | None]:
                     f"trainable parameters beside {event['base_parameters']:,} on {', '.join(event['modules'])}, "
                     f"{event['precision']}, loaded in {event['load_seconds']:.1f} s{_unusual(event)}"
                 )
+            case "compiled":
+                return f"{name} compiled its step for {event['device']} in {event['seconds']:.1f} s"
             case "resumed":
                 differs = f": another {', '.join(event['differs'])}" if event.get("differs") else ""
                 return f"{name} goes on from step {step} ({event['continuation']}{differs})"

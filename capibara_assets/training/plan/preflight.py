@@ -18,11 +18,13 @@ from capibara_assets.modeling.files import validate_base
 from capibara_assets.modeling.heads import HEADS
 from capibara_assets.planning.accounting import size
 from capibara_assets.planning.hardware.targets import HardwareTarget
+from capibara_assets.planning.tpu.plan import TpuPlan
 from capibara_assets.training.callbacks import callback_problem
 from capibara_assets.training.plan.memory import target_budget
 from capibara_assets.training.plan.packages import missing_packages
 from capibara_assets.training.plan.plan import memory_problem, on_a_gpu, plan_training
 from capibara_assets.training.plan.schema import MeasuredSpeed, TrainingPlan
+from capibara_assets.training.plan.slices import on_the_slice, slice_problems
 from capibara_assets.training.request import TrainingRequest
 
 Status = Literal["pass", "warn", "fail"]
@@ -66,6 +68,8 @@ def require_ready(request: TrainingRequest) -> TrainingPlan:
     """
     validate_base(request.base_model, HEADS)
     plan = plan_training(request)
+    if request.tpu is not None:
+        plan = on_the_slice(plan, TpuPlan.model_validate(request.tpu))
     failed = [finding for finding in run_findings(request, plan) if finding.status == "fail"]
     if failed:
         raise InputError(f"{request.domain}: " + "; ".join(f"{one.check}: {one.sentence}" for one in failed))
@@ -90,6 +94,8 @@ def run_findings(
     request: TrainingRequest, plan: TrainingPlan, target: HardwareTarget | None = None
 ) -> list[CheckFinding]:
     """Check data, installed packages, disk and memory against the plan."""
+    if request.tpu is not None:
+        return [check_data(plan), *check_callbacks(request), *check_disk(request, plan), check_slice(request, plan)]
     here = [*check_packages(request, plan), *check_callbacks(request)] if target is None else []
     return [check_data(plan), *here, *check_disk(request, plan), *check_memory(plan, target)]
 
@@ -151,6 +157,13 @@ def check_disk(request: TrainingRequest, plan: TrainingPlan) -> list[CheckFindin
         else:
             findings.append(CheckFinding("disk", "pass", detail))
     return findings
+
+
+def check_slice(request: TrainingRequest, plan: TrainingPlan) -> CheckFinding:
+    """Check that the JAX trainer has what the request asks for; the slice's memory was checked by its plan."""
+    if problems := slice_problems(request):
+        return CheckFinding("tpu", "fail", "; ".join(problems), "or train on a CPU or GPU target")
+    return CheckFinding("tpu", "pass", plan.memory.arithmetic)
 
 
 def check_memory(plan: TrainingPlan, target: HardwareTarget | None) -> list[CheckFinding]:

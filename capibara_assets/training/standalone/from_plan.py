@@ -19,7 +19,7 @@ from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.standalone.scripts import ENVIRONMENT, LAUNCH, environment_script
 from capibara_assets.training.step.settings import resolve
 
-RECIPE, DEEPSPEED, ACCELERATE = "recipe.yaml", "deepspeed.json", "accelerate.yaml"
+RECIPE, DEEPSPEED, ACCELERATE, NOTE = "recipe.yaml", "deepspeed.json", "accelerate.yaml", "README.txt"
 _THREADS = 8  # of each process that feeds a GPU
 
 
@@ -41,6 +41,8 @@ def plan_files(plan: LoraPlan, target: HardwareTarget, *, seed: int = 42) -> dic
     Raises:
         InputError: the plan is for another target.
     """
+    if target.kind == "tpu":
+        return {NOTE: f"{target.name} is a TPU slice: the files that train this plan there are tpu_config's.\n"}
     values = _recipe_values(plan, target, seed)
     recipe = declared(TrainingRecipe, values, f"plan of {plan.domain} for {plan.target}")
     head = f"# LoRA of {plan.model} on {target.name} for the domain {plan.domain}, written from its plan.\n"

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from capibara_assets.domains import Domain
+from capibara_assets.planning.adapters import adapter_of
 from capibara_assets.planning.cost import CostPlan, TimedTraining, outcome_of
 from capibara_assets.planning.hardware.targets import HardwareTarget
+from capibara_assets.planning.tpu.plan import TpuPlan
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.training.decided import decide
 from capibara_assets.training.recipe import TrainingRecipe
@@ -30,6 +32,7 @@ class Materials:
     Attributes:
         base_digest: of the base model in the folder `base_model`.
         others: other domains' `moe_dataset`.
+        tpu: the domain's `tpu_config`, where the target is a TPU slice.
     """
 
     recipe: TrainingRecipe
@@ -38,6 +41,16 @@ class Materials:
     dataset: Artifact
     plan: Artifact
     others: Mapping[Domain, Artifact]
+    tpu: Artifact | None = None
+
+    @property
+    def lora(self) -> dict[str, Any]:
+        """The LoRA plan that is trained: on a slice what its own plan is for, which XLA may have had changed."""
+        plan: dict[str, Any] = self.plan.document("plan")
+        if self.tpu is None:
+            return plan
+        found = TpuPlan.model_validate(self.tpu.document("plan"))
+        return adapter_of(found, plan["level"]).model_dump(mode="json")
 
     def request(
         self, work: Path, checkpoints: str, run: str | None, fault: Mapping[str, Fault], target: HardwareTarget
@@ -47,8 +60,9 @@ class Materials:
         Raises:
             InputError: the plan is for another target, or contradicts the recipe.
         """
-        plan = self.plan.document("plan")
-        recipe, planned = decide(self.recipe, plan, target)
+        plan = self.lora
+        # A slice's plan is itself what the JAX trainer runs; the recipe's back ends are PyTorch's.
+        recipe, planned = decide(self.recipe, plan, target) if self.tpu is None else (self.recipe, None)
         return TrainingRequest(
             domain=str(self.dataset.partition),
             base_model=self.base_model,
@@ -59,6 +73,7 @@ class Materials:
                 other: FurtherDataset(dataset=_examples(one), digest=one.digest) for other, one in self.others.items()
             },
             lora=plan,
+            tpu=self.tpu.document("plan") if self.tpu is not None else None,
             recipe=recipe,
             planned=planned,
             seed=self.recipe.seed,
@@ -100,7 +115,10 @@ class FinishedTraining:
         """Read the output of a finished training, and write its launch scripts."""
         summary = json.loads((request.out / "summary.json").read_text())
         launch = write_scripts(request.work / "launch", request, target)
-        return cls(summary, recorded_outcome(plan, summary), request.out / "voters", launch)
+        # What other devices took says nothing about the slice that they stood for.
+        elsewhere = any(row.get("platform", target.kind) != target.kind for row in summary["voters"].values())
+        outcome = None if request.tpu is not None and elsewhere else recorded_outcome(plan, summary)
+        return cls(summary, outcome, request.out / "voters", launch)
 
     def trees(self) -> dict[str, Path]:
         """Name -> folder, to publish."""

@@ -163,9 +163,17 @@ def learning_rate(step: int, total: int, peak: float, recipe: TrainingRecipe) ->
     longer takes the new total from its next step on: the rate rises from where the shorter schedule had come to, to
     where the longer one is at this step.
     """
-    warm = max(1, round(recipe.training.warmup * total))
+    return scheduled(step, total, warm_up_steps(total, recipe), peak, recipe.training.final_learning_rate)
+
+
+def warm_up_steps(total: int, recipe: TrainingRecipe) -> int:
+    """Steps of the linear warm-up, at least one."""
+    return max(1, round(recipe.training.warmup * total))
+
+
+def scheduled(step: int, total: int, warm: int, peak: float, low: float) -> float:
+    """`learning_rate` by its numbers: `warm` steps up to `peak`, then half a cosine down to its share `low`."""
     if step < warm:
         return peak * (step + 1) / warm
     progress = (step - warm + 1) / max(1, total - warm)
-    low = recipe.training.final_learning_rate
     return peak * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))

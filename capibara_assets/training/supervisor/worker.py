@@ -84,6 +84,10 @@ def attempt(
 def train_by_strategy(run: VoterRun) -> Path:
     """Train a voter by its declared strategy; returns the result's folder. Raises as `train_voter`."""
     strategy = run.voter.strategy
+    if run.request.tpu is not None:
+        from capibara_assets.training.jax.voter import train_jax_voter
+
+        return train_jax_voter(run)
     if strategy.kind not in TRAINERS:
         return train_voter(run)
     module, name = TRAINERS[strategy.kind].split(":")

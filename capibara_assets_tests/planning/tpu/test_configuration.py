@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.errors import InputError
-from capibara_assets.planning.accounting import Remat
+from capibara_assets.planning.accounting import Method, Remat
 from capibara_assets.planning.hardware.targets import find_target
 from capibara_assets.planning.models import ModelShape, read_shape
 from capibara_assets.planning.recipe import LEVELS, PlanningRecipe
@@ -22,6 +22,7 @@ from capibara_assets_tests.planning.shapes import NANO, statistics
 
 RECIPE = shipped_recipe("planning", PlanningRecipe)
 SLICES = ["tpu-v4-64", "tpu-v5e-64", "tpu-v6e-64", "tpu-v6e-256"]
+WHOLE = RECIPE.model_copy(update={"tpu": RECIPE.tpu.model_copy(update={"method": "full"})})
 MODELS = [NANO, read_shape("llama2-7b"), read_shape("llama3.1-8b"), read_shape("t5_1_1-large")]
 
 
@@ -92,7 +93,7 @@ def test_275_tflops_a_chip_are_refused_on_v4() -> None:
 
 def test_what_does_not_fit_is_refused_with_the_sum() -> None:
     with pytest.raises(InputError) as refused:
-        plan(read_shape("llama3.1-70b"), "tpu-v5e-64")
+        plan_tpu("python", statistics(), read_shape("llama3.1-70b"), find_target("tpu-v5e-64"), WHOLE)
     message = str(refused.value)
     for part in (
         "llama3.1-70b (70.6 B parameters)",
@@ -102,6 +103,14 @@ def test_what_does_not_fit_is_refused_with_the_sum() -> None:
         "larger slice",
     ):
         assert part in message
+
+
+def test_an_adapter_is_planned_where_every_weight_does_not_fit() -> None:
+    result = plan(read_shape("llama3.1-70b"), "tpu-v5e-64")
+    assert result.method is Method.LORA and result.lora is not None
+    assert result.trained_parameters == result.shape.lora_parameters(result.lora.rank, result.lora.modules)
+    assert result.maxtext is None and "every weight" in result.reasons["maxtext"]
+    assert 4 * result.shape.parameters * 0.9 < result.flops_per_token < 5 * result.shape.parameters
 
 
 def test_memory_pressure_brings_recomputation() -> None:
@@ -160,7 +169,7 @@ def test_levels_bound_what_a_plan_may_do() -> None:
 
 
 def test_a_larger_batch_gets_adams_larger_rate_up_to_the_noise_scale() -> None:
-    result = plan(read_shape("llama3.1-8b"), "tpu-v6e-64")
+    result = plan_tpu("python", statistics(), read_shape("llama3.1-8b"), find_target("tpu-v6e-64"), WHOLE)
     assert RECIPE.tpu.learning_rate <= result.learning_rate <= RECIPE.tpu.learning_rate * 2
     assert result.maxtext is not None
     assert yaml.safe_load(result.maxtext)["learning_rate"] == pytest.approx(result.learning_rate, rel=1e-3)

@@ -1,5 +1,7 @@
 """Plans that XLA refuses give way to the next on the front, and what was passed over is said."""
 
+from typing import Any
+
 import pytest
 
 from capibara_assets.deployment.declarations import shipped_recipe
@@ -9,6 +11,7 @@ from capibara_assets.planning.recipe import PlanningRecipe
 from capibara_assets.planning.tpu.configuration import tpu_plans
 from capibara_assets.planning.tpu.plan import TpuPlan
 from capibara_assets.planning.xla import ask as xla
+from capibara_assets.planning.xla import verify
 from capibara_assets.planning.xla.verdict import XlaVerdict
 from capibara_assets.planning.xla.verify import first_verified
 from capibara_assets_tests.planning.shapes import NANO, statistics
@@ -54,6 +57,27 @@ def test_not_compiled_is_no_refusal(front: list[TpuPlan], monkeypatch: pytest.Mo
 
 
 def test_unasked_the_best_plan_stays_not_compiled(front: list[TpuPlan]) -> None:
-    found = first_verified(front, RECIPE)
+    found = first_verified(front, RECIPE.model_copy(update={"xla": "skip"}))
     assert found.plan == front[0] and found.verdict is None and found.passed_over == ()
     assert found.plan.xla["status"] == "not compiled"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_auto_compiles_wherever_libtpu_can_be_imported(
+    front: list[TpuPlan], monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def check(plan: TpuPlan, **options: Any) -> XlaVerdict:
+        asked.append(options)
+        return XlaVerdict(status="compiled", detail="compiled", lowered=True)
+
+    monkeypatch.setattr(xla, "check_plan", check)
+    monkeypatch.setattr(verify, "find_spec", lambda name: there if name == "libtpu" else None)
+    assert RECIPE.xla == "auto"
+    found = first_verified(front, RECIPE)
+    if there:
+        assert found.plan.xla["status"] == "compiled"
+        assert asked == [{"compile_program": True, "whole": True, "cache": None}]
+    else:
+        assert not asked and "pip install 'capibara-assets[aot]'" in found.plan.xla["detail"]
