@@ -109,6 +109,7 @@ def run_deployment(deployment: Deployment, domains: tuple[Domain, ...], selectio
         InputError: experience, base model, recipe or hardware target missing or damaged, before anything ran.
     """
     from capibara_assets.assets.settings import current_settings
+    from capibara_assets.automation.chosen import add_domains
     from capibara_assets.automation.pipeline import run_graph
     from capibara_assets.cli.graph.report import build_report, print_table, write_html
     from capibara_assets.definitions import build, deployment_resources
@@ -126,6 +127,7 @@ def run_deployment(deployment: Deployment, domains: tuple[Domain, ...], selectio
     click.echo(f"experience {folder}, base model {deployment.base_model}, profile {deployment.profile}")
     started, clock = datetime.now(UTC), time.monotonic()
     with open_instance(deployment) as instance, watched_memory() as peak:
+        add_domains(instance, domains)
         outcome = run_graph(definitions, instance, assets, domains, settings, click.echo, force)
         record = {
             "started": started.isoformat(),
