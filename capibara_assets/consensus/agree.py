@@ -226,7 +226,7 @@ def _require_candidates(attested: AttestedVoters) -> None:
     if len(attested.candidates) == 1 < len(attested.names):
         (alone,) = attested.candidates
         raise ConsensusError(
-            f"no consensus: {alone} is the only candidate of {len(attested.names)} voters, and no voter judges its own: "
+            f"no consensus: {alone} is the only candidate of {len(attested.names)} voters, and none judges its own: "
             "train the others again, or name one voter alone in the training recipe to do without a vote",
             {**reasons, alone: "alone"},
         )
