@@ -5,6 +5,7 @@ from typing import Any
 import dagster as dg
 
 from capibara_assets.assets import STAGES
+from capibara_assets.automation.clean_up import SCHEDULES, clean_up
 from capibara_assets.automation.conditions import CONDITIONS
 from capibara_assets.automation.jobs import JOBS
 from capibara_assets.automation.progress import progress
@@ -71,7 +72,8 @@ def build(deployment: Deployment) -> dg.Definitions:
     return dg.Definitions(
         assets=dg.load_assets_from_modules(STAGES, include_specs=True),
         asset_checks=ALL_CHECKS,
-        jobs=JOBS,
+        jobs=[*JOBS, clean_up],
+        schedules=SCHEDULES,
         sensors=SENSORS,
         resources=deployment_resources(deployment),
         loggers={"console": dg.colored_console_logger, "progress": progress},

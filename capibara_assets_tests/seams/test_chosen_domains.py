@@ -20,7 +20,7 @@ from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.definitions import build, deployment_resources
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets_tests.home import DOMAINS as TRAINED
-from capibara_assets_tests.home import MadeHome, command, command_here
+from capibara_assets_tests.home import MadeHome, command_here
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 OTHERS = {domain.value for domain in DOMAINS} - set(TRAINED)
@@ -112,5 +112,5 @@ def test_a_profile_of_one_voter_becomes_a_consensus(profile: str, made: MadeHome
     assert certificate["voters"][0]["reason"].startswith("accepted without a vote")
     assert certificate["privacy"]["voter"]["epsilon"] > 0
     file = consensus.directory() / "certificate.json"
-    shown = json.loads(command(made.environment, "consensus", "verify", str(file), "--json"))
+    shown = json.loads(command_here(made.environment, "consensus", "verify", str(file), "--json"))
     assert shown["problems"] == []

@@ -22,13 +22,17 @@ def promotion_problems(store: ArtifactStore, document: Mapping[str, Any]) -> lis
     return problems
 
 
+def owner_of(slot: str) -> tuple[str, str | None]:
+    """The asset and partition whose results a slot serves."""
+    owners: dict[str, tuple[str, str | None]] = {MERGED: ("merged_checkpoint", None), ROUTER: ("expert_router", None)}
+    return owners.get(slot, ("consensus_checkpoint", slot))
+
+
 def _missing(store: ArtifactStore, document: Mapping[str, Any]) -> Iterable[str]:
-    owners = {MERGED: ("merged_checkpoint", None), ROUTER: ("expert_router", None)}
     for slot, digest in served(document).items():
         if digest is None:
             continue
-        name, partition = owners.get(slot, ("consensus_checkpoint", slot))
         try:
-            store.open(name, partition, digest).verify()
+            store.open(*owner_of(slot), digest).verify()
         except (MissingArtifact, IntegrityError) as error:
             yield f"{slot} cannot be served: {error}"
