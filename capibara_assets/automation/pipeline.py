@@ -131,8 +131,9 @@ def run_graph(
         instance: the Dagster instance.
         selection: names of assets.
         domains: partitions to materialize.
-        settings: name → digest of every setting that an asset may record (recipes, base model, hardware). An asset is
-            current if its recorded settings, code version and upstream digests equal today's.
+        settings: name → digest of every setting that an asset may record (recipes, base model, hardware), `name|domain`
+            for a domain that has its own. An asset is current if its recorded settings, code version and upstream
+            digests equal today's.
         report: called with one line per failure; progress is printed by the `progress` logger.
         force: materialize assets that are current, too.
 
@@ -210,7 +211,8 @@ def is_current(
     recorded = latest_metadata(instance, name, partition).get(INPUTS)
     if recorded is None or recorded["code_version"] != graph.code_versions[name]:
         return False
-    if any(settings.get(key) != digest for key, digest in recorded["settings"].items()):
+    own = {key: settings.get(f"{key}|{partition}", settings.get(key)) for key in recorded["settings"]}
+    if own != recorded["settings"]:
         return False
     for source, digest in recorded["upstream"].items():
         upstream, _, where = source.partition("|")

@@ -23,9 +23,10 @@ def lora_plan_fits(
     from capibara_assets.training.recipe import TrainingRecipe
     from capibara_assets.training.standalone.from_plan import RECIPE
 
-    artifact = Inputs(context.instance, store.open()).artifact("lora_config", Domain(context.partition_key))
+    domain = Domain(context.partition_key)
+    artifact = Inputs(context.instance, store.open()).artifact("lora_config", domain)
     plan = LoraPlan.model_validate(artifact.document("plan"))
-    problems = lora_problems(plan, read_shape(base_model.path), target.target)
+    problems = lora_problems(plan, read_shape(base_model.path), target.target_of(domain))
     try:
         read_declared(artifact.directory("files") / RECIPE, TrainingRecipe)
     except InputError as error:
@@ -39,9 +40,10 @@ def tpu_plan_fits(context: dg.AssetCheckExecutionContext, store: Store, tpu_targ
     from capibara_assets.planning.plan_checks import tpu_problems
     from capibara_assets.planning.tpu.plan import TpuPlan
 
-    artifact = Inputs(context.instance, store.open()).artifact("tpu_config", Domain(context.partition_key))
+    domain = Domain(context.partition_key)
+    artifact = Inputs(context.instance, store.open()).artifact("tpu_config", domain)
     plan = TpuPlan.model_validate(artifact.document("plan"))
-    problems = tpu_problems(plan, tpu_target.target, artifact.directory("files"))
+    problems = tpu_problems(plan, tpu_target.target_of(domain), artifact.directory("files"))
     return dg.AssetCheckResult(passed=not problems, metadata={"problems": problems})
 
 

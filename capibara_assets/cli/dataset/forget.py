@@ -191,11 +191,11 @@ def _remake(deployment: Deployment, instance: dg.DagsterInstance) -> dict[str, s
 
 
 def _settings(deployment: Deployment) -> dict[str, str]:
-    from capibara_assets.assets.settings import current_settings
+    from capibara_assets.assets.settings import deployment_settings
     from capibara_assets.definitions import deployment_resources
 
     resources = deployment_resources(deployment)
-    return current_settings(*(resources[name] for name in ("recipes", "base_model", "target", "tpu_target")))
+    return deployment_settings(resources)
 
 
 def _ledger(deployment: Deployment, results: "Results") -> Path:

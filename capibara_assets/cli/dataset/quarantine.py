@@ -135,7 +135,7 @@ def _place(row: dict[str, Any]) -> str:
 
 def _materialize(deployment: Deployment) -> tuple[int, int]:
     """Run `e2b_logs`; returns the number of executions before and after."""
-    from capibara_assets.assets.settings import current_settings
+    from capibara_assets.assets.settings import deployment_settings
     from capibara_assets.automation.pipeline import run_graph
     from capibara_assets.cli.graph.instance import open_instance
     from capibara_assets.definitions import build, deployment_resources
@@ -143,7 +143,7 @@ def _materialize(deployment: Deployment) -> tuple[int, int]:
 
     before = _artifact().document("summary")["executions"]
     resources = deployment_resources(deployment)
-    settings = current_settings(*(resources[name] for name in ("recipes", "base_model", "target", "tpu_target")))
+    settings = deployment_settings(resources)
     with open_instance(deployment) as instance:
         outcome = run_graph(build(deployment), instance, ["e2b_logs"], tuple(DOMAINS), settings, lambda _: None, False)
     if outcome.failures:
