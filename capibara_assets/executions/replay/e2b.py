@@ -106,8 +106,10 @@ def _answer(execution: Any) -> dict[str, Any]:
     """An execution of the SDK as a local worker answers."""
     failure = execution.error
     return {
-        "results": [
-            {"text": one.text, "main": one.is_main_result} for one in execution.results if isinstance(one.text, str)
+        "results": [  # a string has lost its quotes on E2B's server
+            {"text": one.text, "main": one.is_main_result, "quoted": False}
+            for one in execution.results
+            if isinstance(one.text, str)
         ],
         "stdout": "".join(execution.logs.stdout),
         "stderr": "".join(execution.logs.stderr),
