@@ -34,7 +34,7 @@ def lora_problems(plan: LoraPlan, shape: ModelShape, target: HardwareTarget) -> 
     known = {module.name for module in shape.linear_modules}
     if unknown := sorted(set(plan.modules) - known):
         problems.append(f"the base model has no layers {', '.join(unknown)}")
-    if plan.max_length > shape.context:
+    if shape.context is not None and plan.max_length > shape.context:
         problems.append(f"examples of {plan.max_length} tokens are longer than the base model's {shape.context}")
     if not math.isfinite(plan.learning_rate):
         problems.append(f"the learning rate is {plan.learning_rate}")
